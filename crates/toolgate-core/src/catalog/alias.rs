@@ -1,0 +1,92 @@
+//! Unique, valid and stable aliases.
+//!
+//! A tool gets its plain alias unless the alias would be too long, would read as a tool of another
+//! configured server with a longer name, or is shared with a sibling whose raw name differs. Such
+//! a tool gets a suffix from the hash of its id.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::Tool;
+use crate::name::{MAX_ALIAS, NameStyle, ServerName, ToolId, sanitize};
+
+pub(super) struct Aliases<'a> {
+    style: NameStyle,
+    configured: &'a [ServerName],
+    taken: HashSet<Arc<str>>,
+}
+
+pub(super) struct Alias {
+    pub(super) name: Arc<str>,
+    /// The plain alias that it could not have.
+    pub(super) instead_of: Option<String>,
+}
+
+impl<'a> Aliases<'a> {
+    pub(super) fn new(style: NameStyle, configured: &'a [ServerName]) -> Self {
+        Self {
+            style,
+            configured,
+            taken: HashSet::new(),
+        }
+    }
+
+    /// One alias for each tool of a server, in their order.
+    pub(super) fn assign(&mut self, server: &ServerName, tools: &[Arc<Tool>]) -> Vec<Alias> {
+        let prefix = self.style.prefix(server);
+        let longer: Vec<String> = self
+            .configured
+            .iter()
+            .map(|other| self.style.prefix(other))
+            .filter(|other| other.len() > prefix.len())
+            .collect();
+        let mut shared: HashMap<String, usize> = HashMap::new();
+        for tool in tools {
+            *shared.entry(plain(&prefix, tool)).or_default() += 1;
+        }
+        tools
+            .iter()
+            .map(|tool| {
+                let plain = plain(&prefix, tool);
+                let exact = sanitize(tool.id.tool.as_str()) == tool.id.tool.as_str();
+                let free = plain.len() <= MAX_ALIAS
+                    && (exact || shared[&plain] == 1)
+                    && !longer.iter().any(|other| plain.starts_with(other.as_str()))
+                    && !self.taken.contains(plain.as_str());
+                self.take(&tool.id, plain, free)
+            })
+            .collect()
+    }
+
+    fn take(&mut self, id: &ToolId, plain: String, free: bool) -> Alias {
+        let (name, instead_of): (Arc<str>, _) = if free {
+            (plain.into(), None)
+        } else {
+            (self.suffixed(id, &plain), Some(plain))
+        };
+        self.taken.insert(Arc::clone(&name));
+        Alias { name, instead_of }
+    }
+
+    fn suffixed(&self, id: &ToolId, plain: &str) -> Arc<str> {
+        let digest = Sha256::digest(format!("{}\0{}", id.server, id.tool));
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let of_length = |length: usize| -> Arc<str> {
+            let keep = plain.len().min(MAX_ALIAS - length - 1);
+            format!("{}_{}", &plain[..keep], &hex[..length]).into()
+        };
+        let candidates = [8, 16, 32].map(of_length);
+        let [_, _, longest] = &candidates;
+        candidates
+            .iter()
+            .find(|name| !self.taken.contains(*name))
+            .unwrap_or(longest)
+            .clone()
+    }
+}
+
+fn plain(prefix: &str, tool: &Tool) -> String {
+    format!("{prefix}{}", sanitize(tool.id.tool.as_str()))
+}

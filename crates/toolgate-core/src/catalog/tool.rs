@@ -1,0 +1,105 @@
+//! One tool, as its server defined it.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+
+use crate::name::{ServerName, ToolId, ToolName};
+
+/// A tool: its id, its definition byte for byte, and what was read from it.
+#[derive(Debug)]
+pub struct Tool {
+    pub id: ToolId,
+    pub definition: Box<RawValue>,
+    /// SHA-256 of the definition's bytes, in hex.
+    pub hash: String,
+    pub hints: Hints,
+}
+
+/// What a server says of a tool's effects; nothing said means the worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    pub read_only: Option<bool>,
+    pub destructive: Option<bool>,
+    pub idempotent: Option<bool>,
+    pub open_world: Option<bool>,
+}
+
+/// The parts of a definition, borrowed from it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToolView<'a> {
+    #[serde(borrow)]
+    pub name: Cow<'a, str>,
+    #[serde(borrow)]
+    pub title: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub description: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub input_schema: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub output_schema: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub annotations: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub icons: Option<&'a RawValue>,
+    #[serde(borrow, rename = "_meta")]
+    pub meta: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Annotations {
+    read_only_hint: Option<bool>,
+    destructive_hint: Option<bool>,
+    idempotent_hint: Option<bool>,
+    open_world_hint: Option<bool>,
+}
+
+impl Tool {
+    /// Reads a definition; an error says what is wrong with it, in words for an administrator.
+    pub(super) fn read(server: &ServerName, definition: &RawValue) -> Result<Self, String> {
+        let view: ToolView<'_> =
+            serde_json::from_str(definition.get()).map_err(|error| error.to_string())?;
+        if view.name.is_empty() {
+            return Err("it has no name".to_owned());
+        }
+        if view
+            .input_schema
+            .is_some_and(|schema| !schema.get().starts_with('{'))
+        {
+            return Err("its `inputSchema` is not an object".to_owned());
+        }
+        let hints = view
+            .annotations
+            .and_then(|raw| serde_json::from_str::<Annotations>(raw.get()).ok())
+            .unwrap_or_default();
+        Ok(Self {
+            id: ToolId {
+                server: server.clone(),
+                tool: ToolName::new(&view.name),
+            },
+            hash: hash(definition),
+            definition: definition.to_owned(),
+            hints: Hints {
+                read_only: hints.read_only_hint,
+                destructive: hints.destructive_hint,
+                idempotent: hints.idempotent_hint,
+                open_world: hints.open_world_hint,
+            },
+        })
+    }
+
+    pub fn view(&self) -> ToolView<'_> {
+        serde_json::from_str(self.definition.get()).unwrap_or_default()
+    }
+}
+
+fn hash(definition: &RawValue) -> String {
+    Sha256::digest(definition.get())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

@@ -1,0 +1,178 @@
+//! The configuration: read once, checked wholly, then never a raw string again.
+//!
+//! [`Document`] is a file with the places of its parts, [`file::File`] the shapes that users may
+//! write, [`Config`] what the program uses. Loading collects every mistake instead of stopping at
+//! the first one. Reading files and the environment is left to the caller.
+
+mod build;
+mod check;
+mod document;
+mod duration;
+pub mod file;
+mod known;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use check::schema;
+pub use document::{Document, Format, Place};
+pub use server::{Http, Link, Protocol, Server, Stdio, Tls};
+
+use crate::name::{NameStyle, ServerName};
+use crate::policy::{Policy, RuleSpec, Verdict};
+use crate::secret::Secret;
+
+/// Everything that was configured, checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub servers: Vec<Server>,
+    pub tool_name_style: NameStyle,
+    pub tool_manager: ToolManager,
+    pub security: ServerLists,
+    pub permissions: Permissions,
+    pub listen: Listen,
+}
+
+/// How the gateway is reached.
+#[derive(Clone, Debug, Default)]
+pub struct Listen {
+    pub host: Option<String>,
+    pub port: Option<u16>,
+    pub data_dir: Option<PathBuf>,
+    pub admin_key: Option<Secret>,
+    pub allowed_hosts: Vec<String>,
+    pub allowed_origins: Vec<String>,
+    pub public_url: Option<url::Url>,
+}
+
+/// Settings of tool execution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolManager {
+    /// The documents' global switch: off means no tools for anyone.
+    pub enabled: bool,
+    pub tool_execution_timeout: Duration,
+    pub tool_sync_interval: Option<Duration>,
+    pub max_agent_depth: u32,
+}
+
+/// Which servers may be connected at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerLists {
+    /// If set, only these.
+    pub allow: Option<Vec<String>>,
+    pub deny: Vec<String>,
+}
+
+/// Rules, and the verdict where none matches.
+#[derive(Clone, Debug, Default)]
+pub struct Permissions {
+    pub rules: Vec<RuleSpec>,
+    pub default: Option<Verdict>,
+}
+
+/// Something to tell the user about the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    pub place: Place,
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Warning,
+    Error,
+}
+
+/// A configuration that cannot be used, with every finding, warnings included.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the configuration has mistakes:\n{}", list(.0))]
+pub struct Invalid(pub Vec<Finding>);
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            tool_name_style: NameStyle::default(),
+            tool_manager: ToolManager::default(),
+            security: ServerLists::default(),
+            permissions: Permissions::default(),
+            listen: Listen::default(),
+        }
+    }
+}
+
+impl Default for ToolManager {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            tool_execution_timeout: Duration::from_secs(30),
+            tool_sync_interval: Some(Duration::from_secs(600)),
+            max_agent_depth: 10,
+        }
+    }
+}
+
+impl Config {
+    /// Merges the documents, later ones over earlier ones, and checks the whole.
+    pub fn load(documents: &[Document]) -> Result<(Self, Vec<Finding>), Invalid> {
+        let mut findings = Vec::new();
+        let files: Vec<_> = documents
+            .iter()
+            .map(|document| check::read(document, &mut findings))
+            .collect();
+        let config = build::config(documents, files, &mut findings);
+        if findings.iter().any(|f| f.severity == Severity::Error) {
+            return Err(Invalid(findings));
+        }
+        Ok((config, findings))
+    }
+
+    pub fn server_names(&self) -> Vec<ServerName> {
+        self.servers
+            .iter()
+            .map(|server| server.name.clone())
+            .collect()
+    }
+
+    pub fn policy(&self) -> Policy {
+        Policy::build(
+            &self.permissions.rules,
+            self.permissions.default,
+            &self.server_names(),
+        )
+    }
+}
+
+impl ServerLists {
+    /// Why a server may not be connected, as the config key that says so.
+    pub fn refuses(&self, server: &ServerName) -> Option<&'static str> {
+        let named = |list: &[String]| list.iter().any(|name| name == server.as_str());
+        if named(&self.deny) {
+            Some("security.mcp_server_denylist")
+        } else if self.allow.as_ref().is_some_and(|allow| !named(allow)) {
+            Some("security.mcp_server_allowlist")
+        } else {
+            None
+        }
+    }
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let severity = match self.severity {
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
+        write!(f, "{}: {severity}: {}", self.place, self.message)
+    }
+}
+
+fn list(findings: &[Finding]) -> String {
+    let lines: Vec<String> = findings.iter().map(|f| format!("  {f}")).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! A configuration file as text, with the line and column of each of its parts.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use jsonc_parser::ast;
+use jsonc_parser::common::Ranged;
+use serde_json::{Map, Number, Value};
+use toml::de::{DeTable, DeValue};
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JSON; comments and trailing commas are accepted.
+    Json,
+    Toml,
+}
+
+/// A parsed file. `value` is an empty object where the text is not even well-formed.
+#[derive(Clone, Debug)]
+pub struct Document {
+    pub name: String,
+    pub value: Value,
+    pub(super) syntax_error: Option<(Place, String)>,
+    /// Byte offset of the value (or its key, in an object) at each JSON pointer.
+    offsets: HashMap<String, usize>,
+    text: String,
+}
+
+/// Where something stands, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub file: String,
+    /// Line and column, from 1.
+    pub position: Option<(usize, usize)>,
+    /// `mcp.client_configs[0].name`
+    pub key: String,
+}
+
+impl Document {
+    pub fn parse(name: &str, format: Format, text: &str) -> Self {
+        let mut document = Self {
+            name: name.to_owned(),
+            value: Value::Object(Map::new()),
+            syntax_error: None,
+            offsets: HashMap::new(),
+            text: text.to_owned(),
+        };
+        let parsed = match format {
+            Format::Json => document.parse_json(text),
+            Format::Toml => document.parse_toml(text),
+        };
+        match parsed {
+            Ok(value) => document.value = value,
+            Err((offset, message)) => {
+                let place = Place {
+                    file: name.to_owned(),
+                    position: offset.map(|offset| position(text, offset)),
+                    key: String::new(),
+                };
+                document.syntax_error = Some((place, message));
+            }
+        }
+        document
+    }
+
+    /// The place of a JSON pointer; of its nearest parent where it has none of its own.
+    pub fn place(&self, pointer: &str) -> Place {
+        let mut known = pointer;
+        while !self.offsets.contains_key(known) {
+            match known.rfind('/') {
+                Some(cut) => known = &known[..cut],
+                None => break,
+            }
+        }
+        Place {
+            file: self.name.clone(),
+            position: self
+                .offsets
+                .get(known)
+                .filter(|_| !known.is_empty())
+                .map(|&offset| position(&self.text, offset)),
+            key: dotted(pointer),
+        }
+    }
+
+    fn parse_json(&mut self, text: &str) -> Result<Value, (Option<usize>, String)> {
+        let options = jsonc_parser::ParseOptions::default();
+        let parsed =
+            jsonc_parser::parse_to_ast(text, &jsonc_parser::CollectOptions::default(), &options)
+                .map_err(|error| (Some(error.range().start), error.kind().to_string()))?;
+        match parsed.value {
+            Some(value) => self.from_json(&value, &mut String::new()),
+            None => Ok(Value::Object(Map::new())),
+        }
+    }
+
+    fn from_json(
+        &mut self,
+        value: &ast::Value<'_>,
+        pointer: &mut String,
+    ) -> Result<Value, (Option<usize>, String)> {
+        self.offsets
+            .entry(pointer.clone())
+            .or_insert(value.range().start);
+        Ok(match value {
+            ast::Value::StringLit(text) => Value::String(text.value.to_string()),
+            ast::Value::NumberLit(number) => {
+                Value::Number(number.value.parse::<Number>().map_err(|_| {
+                    (
+                        Some(number.range.start),
+                        format!("`{}` is no number", number.value),
+                    )
+                })?)
+            }
+            ast::Value::BooleanLit(boolean) => Value::Bool(boolean.value),
+            ast::Value::NullKeyword(_) => Value::Null,
+            ast::Value::Array(array) => {
+                let items = array.elements.iter().enumerate();
+                let items: Result<_, _> = items
+                    .map(|(i, item)| {
+                        self.at(pointer, &i.to_string(), item.range().start, |this, p| {
+                            this.from_json(item, p)
+                        })
+                    })
+                    .collect();
+                Value::Array(items?)
+            }
+            ast::Value::Object(object) => {
+                let mut map = Map::new();
+                for property in &object.properties {
+                    let name = property.name.as_str().to_owned();
+                    let start = property.range.start;
+                    let value = self.at(pointer, &name, start, |this, p| {
+                        this.from_json(&property.value, p)
+                    })?;
+                    if map.insert(name.clone(), value).is_some() {
+                        return Err((Some(start), format!("key `{name}` stands here twice")));
+                    }
+                }
+                Value::Object(map)
+            }
+        })
+    }
+
+    fn parse_toml(&mut self, text: &str) -> Result<Value, (Option<usize>, String)> {
+        let table = DeTable::parse(text).map_err(|error| {
+            (
+                error.span().map(|span| span.start),
+                error.message().to_owned(),
+            )
+        })?;
+        self.from_toml_table(table.get_ref(), &mut String::new())
+    }
+
+    fn from_toml_table(
+        &mut self,
+        table: &DeTable<'_>,
+        pointer: &mut String,
+    ) -> Result<Value, (Option<usize>, String)> {
+        let mut keys: Vec<_> = table.iter().collect();
+        keys.sort_by_key(|(key, _)| key.span().start);
+        let mut map = Map::new();
+        for (key, value) in keys {
+            let start = key.span().start;
+            let value = self.at(pointer, key.get_ref(), start, |this, p| {
+                this.from_toml(value.get_ref(), value.span().start, p)
+            })?;
+            map.insert(key.get_ref().to_string(), value);
+        }
+        Ok(Value::Object(map))
+    }
+
+    fn from_toml(
+        &mut self,
+        value: &DeValue<'_>,
+        start: usize,
+        pointer: &mut String,
+    ) -> Result<Value, (Option<usize>, String)> {
+        let no_number = |text: &str| (Some(start), format!("`{text}` is no number"));
+        Ok(match value {
+            DeValue::String(text) => Value::String(text.to_string()),
+            DeValue::Boolean(boolean) => Value::Bool(*boolean),
+            DeValue::Datetime(datetime) => Value::String(datetime.to_string()),
+            DeValue::Integer(integer) => {
+                let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
+                Value::from(parsed.map_err(|_| no_number(integer.as_str()))?)
+            }
+            DeValue::Float(float) => {
+                let parsed = float
+                    .as_str()
+                    .parse::<f64>()
+                    .ok()
+                    .and_then(Number::from_f64);
+                Value::Number(parsed.ok_or_else(|| no_number(float.as_str()))?)
+            }
+            DeValue::Array(array) => {
+                let items = array.iter().enumerate();
+                let items: Result<_, _> = items
+                    .map(|(i, item)| {
+                        let start = item.span().start;
+                        self.at(pointer, &i.to_string(), start, |this, p| {
+                            this.from_toml(item.get_ref(), start, p)
+                        })
+                    })
+                    .collect();
+                Value::Array(items?)
+            }
+            DeValue::Table(table) => self.from_toml_table(table, pointer)?,
+        })
+    }
+
+    /// Runs `read` one step deeper, and notes where that step stands.
+    fn at<T>(
+        &mut self,
+        pointer: &mut String,
+        step: &str,
+        start: usize,
+        read: impl FnOnce(&mut Self, &mut String) -> T,
+    ) -> T {
+        let length = pointer.len();
+        pointer.push('/');
+        pointer.push_str(&escape(step));
+        self.offsets.insert(pointer.clone(), start);
+        let value = read(self, pointer);
+        pointer.truncate(length);
+        value
+    }
+}
+
+/// One step of a JSON pointer.
+pub(super) fn escape(step: &str) -> String {
+    step.replace('~', "~0").replace('/', "~1")
+}
+
+fn dotted(pointer: &str) -> String {
+    let mut out = String::new();
+    for step in pointer.split('/').skip(1) {
+        let step = step.replace("~1", "/").replace("~0", "~");
+        if step.parse::<usize>().is_ok() {
+            out.push_str(&format!("[{step}]"));
+        } else {
+            if !out.is_empty() {
+                out.push('.');
+            }
+            out.push_str(&step);
+        }
+    }
+    out
+}
+
+fn position(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .count()
+        + 1;
+    (line, column)
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if let Some((line, column)) = self.position {
+            write!(f, ":{line}:{column}")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, ": {}", self.key)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The shapes that a configuration file may have, in both spellings.
+//!
+//! They exist to be read and turned into [`super::Config`]; nothing else looks at them. The JSON
+//! Schema and the reference of the configuration are generated from them.
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Protocol;
+use super::duration::Span;
+use crate::name::NameStyle;
+use crate::policy::Verdict;
+use crate::secret::Secret;
+
+/// A Toolgate configuration: `toolgate.toml` or `config.json`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// MCP servers and tool execution, in the spelling of Bifrost.
+    pub mcp: Mcp,
+    /// MCP servers by name, in the spelling of agent-code.
+    pub mcp_servers: IndexMap<String, ServerTable>,
+    /// Which servers may be connected.
+    pub security: Security,
+    /// Who decides about tool calls.
+    pub permissions: PermissionsTable,
+    /// How models see tools: `underscore` (`server_tool`), `hyphen` (`server-tool`) or `mcp` (`mcp__server__tool`).
+    pub tool_name_style: Option<NameStyle>,
+    /// Address to listen on; other than loopback needs an admin key. Default `127.0.0.1`.
+    pub host: Option<String>,
+    /// Port to listen on. Default 8080.
+    pub port: Option<u16>,
+    /// Where the gateway keeps its data. Default `$XDG_DATA_HOME/toolgate`.
+    pub data_dir: Option<String>,
+    /// Key that opens `/api`; `auto` makes one and keeps it in the data directory.
+    pub admin_key: Option<Secret>,
+    /// Host names under which the gateway may be called, besides loopback.
+    pub allowed_hosts: Option<Vec<String>>,
+    /// Web origins that may call the gateway, besides loopback; `scheme://host[:port]`.
+    pub allowed_origins: Option<Vec<String>>,
+    /// The URL under which the gateway is known outside; its host and origin are allowed.
+    pub public_url: Option<String>,
+}
+
+/// MCP servers and tool execution.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mcp {
+    /// Global switch: `false` means no tools for anyone. Default `true`.
+    pub enabled: Option<bool>,
+    /// One entry for each server.
+    pub client_configs: Vec<ClientConfig>,
+    /// Settings of tool execution.
+    pub tool_manager_config: ToolManagerConfig,
+    /// How often each server's tools are listed anew without being told. Default `10m`; `0` means never.
+    pub tool_sync_interval: Option<Span>,
+}
+
+/// Settings of tool execution.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolManagerConfig {
+    /// Bound on one tool call. Default `30s`.
+    pub tool_execution_timeout: Option<Span>,
+    /// How many rounds of tool calls an agent may take. Default 10.
+    #[schemars(range(min = 1, max = 50))]
+    pub max_agent_depth: Option<u32>,
+}
+
+/// A server in `mcp.client_configs`; absent tool lists mean none.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientConfig {
+    /// Prefix of the server's tools: letters, digits, `_` and `-`, at most 64.
+    pub name: String,
+    /// Stable id for the API; the name where absent.
+    pub client_id: Option<String>,
+    /// How the server is reached.
+    pub connection_type: ConnectionType,
+    /// URL of an HTTP server.
+    pub connection_string: Option<Secret>,
+    /// Command of a stdio server.
+    pub stdio_config: Option<StdioConfig>,
+    /// TLS settings of an HTTP server.
+    #[serde(default)]
+    pub tls_config: TlsConfig,
+    /// How to authenticate: `none` or `headers`.
+    pub auth_type: Option<AuthType>,
+    /// Headers sent with every request to an HTTP server.
+    #[serde(default)]
+    pub headers: IndexMap<String, Secret>,
+    /// Headers of the caller's request that are passed on to an HTTP server; `["*"]` for all but credentials.
+    #[serde(default)]
+    pub allowed_extra_headers: Vec<String>,
+    /// Tools that exist at all, by raw name; `["*"]` for all. Default none.
+    #[serde(default)]
+    pub tools_to_execute: Vec<String>,
+    /// Tools that run unasked; counts only within `tools_to_execute`. Default none.
+    #[serde(default)]
+    pub tools_to_auto_execute: Vec<String>,
+    /// Bound on one tool call; the tool manager's where absent.
+    pub tool_execution_timeout: Option<Span>,
+    /// How often the tools are listed anew without being told; `mcp.tool_sync_interval` where absent.
+    pub tool_sync_interval: Option<Span>,
+    /// Keeps the entry without connecting. Default `false`.
+    #[serde(default)]
+    pub disabled: bool,
+    /// Protocol era: `auto`, `legacy` or `modern`.
+    #[serde(default)]
+    pub protocol: Protocol,
+}
+
+/// How a server is reached.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionType {
+    Stdio,
+    Http,
+    Sse,
+    Inprocess,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthType {
+    None,
+    Headers,
+    Oauth,
+    PerUserOauth,
+    PerUserHeaders,
+    TokenExchange,
+}
+
+/// Command of a stdio server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StdioConfig {
+    /// Program to start, found on the PATH.
+    pub command: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// `NAME` passes a variable of the gateway on, `NAME=value` sets one.
+    #[serde(default)]
+    pub envs: Vec<String>,
+    /// Folder to start it in.
+    pub cwd: Option<String>,
+}
+
+/// TLS settings.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsConfig {
+    /// Accept any certificate. Only for tests.
+    pub insecure_skip_verify: bool,
+    /// PEM text of an additional certificate authority.
+    pub ca_cert_pem: Option<Secret>,
+}
+
+/// A server in `[mcp_servers.NAME]`; absent tool lists mean all, none unasked.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerTable {
+    /// Program to start, found on the PATH.
+    pub command: Option<String>,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables for the program.
+    pub env: IndexMap<String, Secret>,
+    /// Folder to start it in.
+    pub cwd: Option<String>,
+    /// URL of an HTTP server.
+    pub url: Option<Secret>,
+    /// Headers sent with every request to an HTTP server.
+    pub headers: IndexMap<String, Secret>,
+    /// Headers of the caller's request that are passed on to an HTTP server.
+    pub allowed_extra_headers: Vec<String>,
+    /// TLS settings of an HTTP server.
+    pub tls: TlsConfig,
+    /// `false` keeps the entry without connecting. Default `true`.
+    pub enabled: Option<bool>,
+    /// Bound on one tool call; the tool manager's where absent.
+    pub timeout: Option<Span>,
+    /// How the server is reached: `stdio`, `http`, or `auto` by `command` or `url`.
+    pub transport: TransportName,
+    /// Protocol era: `auto`, `legacy` or `modern`.
+    pub protocol: Protocol,
+    /// Tools that exist at all, by raw name; `["*"]` for all. Default all.
+    pub tools_to_execute: Option<Vec<String>>,
+    /// Tools that run unasked. Default none.
+    pub tools_to_auto_execute: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum TransportName {
+    #[default]
+    Auto,
+    Stdio,
+    Http,
+    Sse,
+}
+
+/// Which servers may be connected.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Security {
+    /// If not empty, only these servers are connected.
+    pub mcp_server_allowlist: Option<Vec<String>>,
+    /// These servers are never connected.
+    pub mcp_server_denylist: Option<Vec<String>>,
+}
+
+/// Who decides about tool calls.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PermissionsTable {
+    /// Verdict where no rule matches; it can only make the tool lists stricter.
+    pub default: Option<Verdict>,
+    /// The strictest matching rule wins.
+    pub rules: Vec<RuleTable>,
+}
+
+/// A permission rule.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RuleTable {
+    /// Tools in any name style with `*` and `?`: `github_*`, `mcp__github__*`, `github.create_issue`, `*.delete`, `*`.
+    /// With `server`, raw tool names.
+    pub tool: Option<String>,
+    /// Servers, with `*` and `?`.
+    pub server: Option<String>,
+    /// What to do with a call.
+    pub action: Verdict,
+}

@@ -1,0 +1,309 @@
+use std::time::Duration;
+
+use super::*;
+use crate::policy::ToolList;
+
+const TOML: &str = r#"
+tool_name_style = "mcp"
+
+[mcp_servers.github]
+command = "npx"
+args = ["-y", "@modelcontextprotocol/server-github"]
+env = { GITHUB_TOKEN = "env.GITHUB_TOKEN", MODE = "x" }
+timeout = "45s"
+
+[mcp_servers.remote]
+url = "http://localhost:8080"
+headers = { Authorization = "Bearer abc" }
+enabled = false
+tools_to_execute = ["a", "b"]
+tools_to_auto_execute = ["a"]
+
+[security]
+mcp_server_allowlist = ["github", "remote"]
+mcp_server_denylist = ["remote"]
+
+[[permissions.rules]]
+tool = "mcp__github__*"
+action = "allow"
+"#;
+
+const JSON: &str = r#"{
+  "mcp": {
+    "client_configs": [
+      {
+        "name": "filesystem",
+        "client_id": "fs-1",
+        "connection_type": "stdio",
+        "stdio_config": {"command": "npx", "args": ["-y", "x"], "envs": ["TOKEN", "A=b", "C=env.D"]},
+        "tools_to_execute": ["*"],
+        "tools_to_auto_execute": ["read_file"],
+        "tool_execution_timeout": 5
+      },
+      {
+        "name": "web",
+        "connection_type": "http",
+        "connection_string": "env.WEB_URL",
+        "tls_config": {"insecure_skip_verify": true},
+        "allowed_extra_headers": ["X-Tenant"]
+      }
+    ],
+    "tool_manager_config": {"tool_execution_timeout": "1m", "max_agent_depth": 5},
+    "tool_sync_interval": "5m"
+  },
+  "providers": {"openai": {"keys": []}}
+}"#;
+
+fn load(format: Format, text: &str) -> Result<(Config, Vec<Finding>), Invalid> {
+    Config::load(&[Document::parse("test", format, text)])
+}
+
+fn errors(format: Format, text: &str) -> Vec<String> {
+    let findings = load(format, text).expect_err("must not load").0;
+    findings.iter().map(ToString::to_string).collect()
+}
+
+fn stdio(server: &Server) -> &Stdio {
+    match &server.link {
+        Link::Stdio(stdio) => stdio,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_toml_spelling() {
+    let (config, findings) = load(Format::Toml, TOML).unwrap();
+    assert_eq!(findings, []);
+    assert_eq!(config.tool_name_style, NameStyle::Mcp);
+    let [github, remote] = &config.servers[..] else {
+        panic!("two servers")
+    };
+    assert_eq!(github.timeout, Some(Duration::from_secs(45)));
+    assert_eq!(
+        stdio(github).env["GITHUB_TOKEN"],
+        Secret::Env("GITHUB_TOKEN".into())
+    );
+    assert_eq!(github.lists.execute, ToolList::All);
+    assert_eq!(github.lists.auto_execute, ToolList::none());
+    assert!(!remote.enabled);
+    assert!(remote.lists.auto_execute.contains("a"));
+    assert_eq!(
+        config.security.refuses(&remote.name),
+        Some("security.mcp_server_denylist")
+    );
+    assert_eq!(config.security.refuses(&github.name), None);
+    assert_eq!(config.permissions.rules[0].place, "permissions.rules[0]");
+}
+
+#[test]
+fn the_json_spelling() {
+    let (config, findings) = load(Format::Json, JSON).unwrap();
+    let [fs, web] = &config.servers[..] else {
+        panic!("two servers")
+    };
+    assert_eq!((fs.id.as_str(), web.id.as_str()), ("fs-1", "web"));
+    assert_eq!(fs.timeout, Some(Duration::from_secs(5)));
+    let env = &stdio(fs).env;
+    assert_eq!(env["TOKEN"], Secret::Env("TOKEN".into()));
+    assert_eq!(env["A"], Secret::Literal("b".into()));
+    assert_eq!(env["C"], Secret::Env("D".into()));
+    assert_eq!(
+        web.lists.execute,
+        ToolList::none(),
+        "absent lists mean none"
+    );
+    assert_eq!(config.tool_manager.max_agent_depth, 5);
+    assert_eq!(
+        config.tool_manager.tool_execution_timeout,
+        Duration::from_secs(60)
+    );
+    let warnings: Vec<_> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings.len(), 1);
+    assert!(
+        warnings[0].starts_with("test:24:3: providers: warning: `providers` is ignored"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn either_spelling_in_either_file_type() {
+    let value = Document::parse("t", Format::Toml, TOML).value;
+    let as_json = serde_json::to_string(&value).unwrap();
+    assert_eq!(load(Format::Json, &as_json).unwrap().0.servers.len(), 2);
+    let toml = r#"
+        [[mcp.client_configs]]
+        name = "fs"
+        connection_type = "stdio"
+        stdio_config = { command = "x" }
+        [mcp.tool_manager_config]
+        tool_execution_timeout = "2s"
+    "#;
+    let (config, _) = load(Format::Toml, toml).unwrap();
+    assert_eq!(
+        config.tool_manager.tool_execution_timeout,
+        Duration::from_secs(2)
+    );
+}
+
+#[test]
+fn every_mistake_is_told_with_its_place() {
+    let text = r#"
+tool_name_stile = "mcp"
+port = 99999
+
+[mcp_servers."bad name"]
+command = "x"
+
+[mcp_servers.both]
+command = "x"
+url = "http://h"
+
+[mcp_servers.typo]
+comand = "x"
+
+[mcp_servers.none]
+
+[mcp_servers.time]
+command = "x"
+timeout = "30 parsecs"
+
+[mcp_servers.url]
+url = "localhost:3000"
+
+[mcp_servers.lists]
+command = "x"
+tools_to_execute = ["*", "a"]
+
+[[permissions.rules]]
+tool = "*"
+action = "alow"
+
+[[permissions.rules]]
+action = "deny"
+"#;
+    let errors = errors(Format::Toml, text).join("\n");
+    for expected in [
+        "test:2:1: tool_name_stile: error: unknown key `tool_name_stile`; did you mean `tool_name_style`?",
+        "test:3:1: port: error: expected at most 65535, found 99999",
+        "test:5:14: mcp_servers.bad name: error: server name `bad name` may contain only letters",
+        "test:8:14: mcp_servers.both: error: has both `command` and `url`",
+        "test:13:1: mcp_servers.typo.comand: error: unknown key `comand`; did you mean `command`?",
+        "test:15:14: mcp_servers.none: error: needs `command` or `url`",
+        "test:19:1: mcp_servers.time.timeout: error: expected a duration such as \"30s\"",
+        "test:22:1: mcp_servers.url.url: error: not a URL that starts with",
+        "test:26:1: mcp_servers.lists.tools_to_execute: error: `*` stands for all tools",
+        "test:30:1: permissions.rules[0].action: error: expected one of allow, manual, ask, deny (did you mean `allow`?), found a string",
+        "permissions.rules[1]: error: a rule needs `tool` or `server`",
+    ] {
+        assert!(
+            errors.contains(expected),
+            "missing: {expected}\nin:\n{errors}"
+        );
+    }
+    assert_eq!(errors.lines().count(), 11, "{errors}");
+}
+
+#[test]
+fn syntax_errors_have_a_place() {
+    assert!(errors(Format::Json, "{\n  \"mcp\": }")[0].starts_with("test:2:10: error:"));
+    assert!(errors(Format::Toml, "a = \n")[0].starts_with("test:1:"));
+    assert!(errors(Format::Json, r#"{"port": 1, "port": 2}"#)[0].contains("stands here twice"));
+}
+
+#[test]
+fn what_would_be_unsafe_to_ignore_is_refused_by_name() {
+    let client = |extra: &str| {
+        format!(
+            r#"{{"mcp": {{"client_configs": [{{"name": "a", "connection_type": "http", "connection_string": "http://h", {extra}}}]}}}}"#
+        )
+    };
+    for (extra, expected) in [
+        (r#""oauth_config": {}"#, "`oauth_config` is not supported"),
+        (r#""auth_type": "oauth""#, "only `none` and `headers`"),
+        (
+            r#""token_exchange": {}"#,
+            "`token_exchange` is not supported",
+        ),
+        (
+            r#""per_user_header_keys": []"#,
+            "`per_user_header_keys` is not supported",
+        ),
+    ] {
+        let errors = errors(Format::Json, &client(extra));
+        assert!(errors[0].contains(expected), "{errors:?}");
+    }
+    let rule = "[[permissions.rules]]\ntool = \"*\"\npattern = \"rm *\"\naction = \"allow\"";
+    assert!(errors(Format::Toml, rule)[0].contains("`pattern` is not supported"));
+}
+
+#[test]
+fn later_files_win_whole_and_rules_concatenate() {
+    let user = Document::parse(
+        "user",
+        Format::Toml,
+        r#"
+        port = 1
+        host = "::1"
+        [mcp_servers.a]
+        command = "user"
+        env = { X = "1" }
+        [mcp_servers.b]
+        command = "b"
+        [security]
+        mcp_server_denylist = ["b"]
+        mcp_server_allowlist = ["a", "b"]
+        [[permissions.rules]]
+        tool = "a.x"
+        action = "deny"
+    "#,
+    );
+    let project = Document::parse(
+        "project",
+        Format::Json,
+        r#"{
+        // comments are fine
+        "port": 2,
+        "mcp_servers": {"a": {"command": "project"}, "c": {"command": "c"}},
+        "security": {"mcp_server_denylist": [], "mcp_server_allowlist": ["a", "c"]},
+        "permissions": {"default": "ask", "rules": [{"tool": "a.y", "action": "ask"}]},
+    }"#,
+    );
+    let (config, _) = Config::load(&[user, project]).unwrap();
+    let names: Vec<_> = config.servers.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["b", "a", "c"]);
+    let a = stdio(&config.servers[1]);
+    assert_eq!((a.command.as_str(), a.env.len()), ("project", 0));
+    assert_eq!(
+        (config.listen.port, config.listen.host.as_deref()),
+        (Some(2), Some("::1"))
+    );
+    assert_eq!(config.permissions.rules.len(), 2);
+    let refused: Vec<_> = config
+        .servers
+        .iter()
+        .map(|s| config.security.refuses(&s.name).is_some())
+        .collect();
+    assert_eq!(
+        refused,
+        [true, false, true],
+        "files together are never laxer than one alone"
+    );
+}
+
+#[test]
+fn clashing_names_and_ids_are_errors() {
+    let clash = "[mcp_servers.web-search]\ncommand=\"x\"\n[mcp_servers.Web_Search]\ncommand=\"x\"";
+    assert!(errors(Format::Toml, clash)[0].contains("is the same name as `web-search`"));
+    let same_id = r#"{"mcp": {"client_configs": [
+        {"name": "a", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}},
+        {"name": "b", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}}]}}"#;
+    assert!(errors(Format::Json, same_id)[0].contains("`client_id` is the same"));
+}
+
+#[test]
+fn secrets_do_not_show() {
+    let (config, _) = load(Format::Toml, TOML).unwrap();
+    assert!(!format!("{config:?}").contains("abc"));
+    let wrong = "[mcp_servers.a]\ncommand = \"x\"\ntimeout = \"hunter2\"";
+    assert!(!errors(Format::Toml, wrong)[0].contains("hunter2"));
+}

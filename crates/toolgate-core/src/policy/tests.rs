@@ -1,0 +1,156 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::catalog::{Catalog, Kind, Offer};
+use crate::name::NameStyle;
+
+fn entry(server: &str, tool: &str) -> Entry {
+    let server = ServerName::parse(server).unwrap();
+    let json = serde_json::json!({"name": tool});
+    let mut offer = Offer::default();
+    offer.add(
+        &server,
+        Kind::Tool,
+        &serde_json::value::to_raw_value(&json).unwrap(),
+    );
+    let offers = BTreeMap::from([(server.clone(), Arc::new(offer))]);
+    let catalog = Catalog::build(1, NameStyle::Underscore, &[server], offers);
+    catalog.tools()[0].clone()
+}
+
+fn servers() -> Vec<ServerName> {
+    ["fs", "git", "git_hub"]
+        .map(|name| ServerName::parse(name).unwrap())
+        .into()
+}
+
+fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
+    RuleSpec {
+        place: format!("{tool}:{verdict:?}"),
+        tool: Some(tool.to_owned()),
+        server: None,
+        verdict,
+    }
+}
+
+fn lists(execute: ToolList, auto_execute: ToolList) -> ToolLists {
+    ToolLists {
+        execute,
+        auto_execute,
+    }
+}
+
+#[test]
+fn lists_decide_where_no_rule_matches() {
+    let only = |name: &str| ToolList::Only(BTreeSet::from([name.to_owned()]));
+    let read = entry("fs", "read");
+    for (execute, auto, default, expected) in [
+        (ToolList::All, ToolList::none(), None, Some(Verdict::Manual)),
+        (ToolList::All, only("read"), None, Some(Verdict::Allow)),
+        (only("write"), ToolList::All, None, None),
+        (ToolList::none(), ToolList::All, None, None),
+        (
+            ToolList::All,
+            ToolList::All,
+            Some(Verdict::Ask),
+            Some(Verdict::Ask),
+        ),
+        (
+            ToolList::All,
+            ToolList::none(),
+            Some(Verdict::Allow),
+            Some(Verdict::Manual),
+        ),
+    ] {
+        let policy = Policy::build(&[], default, &servers());
+        let verdict = policy
+            .decide(&read, &lists(execute, auto))
+            .map(|d| d.verdict);
+        assert_eq!(verdict, expected);
+    }
+}
+
+#[test]
+fn a_rule_never_brings_a_tool_into_scope() {
+    let policy = Policy::build(&[rule("fs_read", Verdict::Allow)], None, &servers());
+    let none = lists(ToolList::none(), ToolList::none());
+    assert_eq!(policy.decide(&entry("fs", "read"), &none), None);
+}
+
+#[test]
+fn a_rule_may_name_an_alias() {
+    let long = "x".repeat(80);
+    let entry = entry("fs", &long);
+    assert!(entry.alias.len() <= 64);
+    let policy = Policy::build(&[rule(&entry.alias, Verdict::Deny)], None, &servers());
+    let all = lists(ToolList::All, ToolList::All);
+    assert_eq!(policy.decide(&entry, &all).unwrap().verdict, Verdict::Deny);
+}
+
+#[test]
+fn ambiguous_and_unmatched_rules_are_told() {
+    let check = |text, verdict| rule(text, verdict).check(&servers());
+    assert!(matches!(
+        check("git_hub_x", Verdict::Allow),
+        Err(RuleError::Ambiguous { .. })
+    ));
+    assert_eq!(check("git_hub_x", Verdict::Deny), Ok(()));
+    assert_eq!(check("git_hub_*", Verdict::Allow), Ok(()));
+    assert!(matches!(
+        check("Bash", Verdict::Deny),
+        Err(RuleError::NoServer { .. })
+    ));
+}
+
+fn any_rule() -> impl Strategy<Value = RuleSpec> {
+    let tool = prop::sample::select(vec![
+        "*",
+        "fs_*",
+        "fs.read",
+        "git-*",
+        "git_hub_*",
+        "git_hub_x",
+        "*.read",
+        "mcp__git__push",
+        "nothing",
+    ]);
+    let verdict = prop::sample::select(vec![
+        Verdict::Allow,
+        Verdict::Manual,
+        Verdict::Ask,
+        Verdict::Deny,
+    ]);
+    (tool, verdict).prop_map(|(tool, verdict)| rule(tool, verdict))
+}
+
+proptest! {
+    #[test]
+    fn order_never_matters_and_denying_never_widens(
+        rules in prop::collection::vec(any_rule(), 0..6),
+        extra in any_rule(),
+        rotation in 0usize..6,
+        tool in prop::sample::select(vec![("fs", "read"), ("git", "push"), ("git", "hub_x"), ("git_hub", "x")]),
+    ) {
+        let all = lists(ToolList::All, ToolList::All);
+        let entry = entry(tool.0, tool.1);
+        let verdict = |rules: &[RuleSpec]| {
+            Policy::build(rules, None, &servers()).decide(&entry, &all).unwrap().verdict
+        };
+        let before = verdict(&rules);
+        let mut turned = rules.clone();
+        turned.rotate_left(rotation.min(rules.len()));
+        turned.reverse();
+        prop_assert_eq!(verdict(&turned), before);
+
+        let mut more = rules.clone();
+        more.push(RuleSpec { verdict: Verdict::Deny, ..extra.clone() });
+        prop_assert!(verdict(&more) >= before);
+
+        let mut relaxed = rules;
+        relaxed.push(RuleSpec { verdict: Verdict::Allow, ..extra });
+        prop_assert!(verdict(&relaxed) >= before);
+    }
+}

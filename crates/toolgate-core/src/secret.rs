@@ -1,0 +1,221 @@
+//! Secrets in the configuration: a literal, or the name of an environment variable.
+//!
+//! A secret never shows its value in `Debug`, logs or API answers; [`Secret::shown`] is the form
+//! that may be shown.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
+
+const MASK: &str = "***";
+/// Shorter values are too common in ordinary text to be masked wherever they stand.
+const SHORTEST_MASKED: usize = 6;
+
+/// A value that must not be shown.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    Literal(String),
+    /// `env.NAME`: read from the gateway's environment when it is needed.
+    Env(String),
+}
+
+/// The environment variable that a secret names is not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "environment variable `{0}` is not set; set it where the gateway starts, or change `env.{0}` in the config"
+)]
+pub struct Unset(pub String);
+
+impl Secret {
+    pub fn parse(text: &str) -> Self {
+        match text.strip_prefix("env.") {
+            Some(name) if !name.is_empty() => Self::Env(name.to_owned()),
+            _ => Self::Literal(text.to_owned()),
+        }
+    }
+
+    pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Unset> {
+        match self {
+            Self::Literal(value) => Ok(value.clone()),
+            Self::Env(name) => env(name)
+                .filter(|value| !value.is_empty())
+                .ok_or_else(|| Unset(name.clone())),
+        }
+    }
+
+    /// What may be shown of it: the reference, or a mask.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Literal(_) => MASK.to_owned(),
+            Self::Env(name) => format!("env.{name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret({})", self.shown())
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = |object: &serde_json::Map<String, Value>, key: &str| {
+            object
+                .get(key)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+        };
+        match Value::deserialize(deserializer)? {
+            Value::String(text) => Ok(Self::parse(&text)),
+            Value::Object(object) => {
+                let reference = text(&object, "ref").or_else(|| text(&object, "env_var"));
+                match (reference, text(&object, "value")) {
+                    (Some(name), _) => Ok(Self::Env(
+                        name.strip_prefix("env.").unwrap_or(&name).to_owned(),
+                    )),
+                    (None, Some(value)) => Ok(Self::parse(&value)),
+                    (None, None) => Err(de::Error::custom("a secret needs `value` or `ref`")),
+                }
+            }
+            _ => Err(de::Error::custom("a secret is a string")),
+        }
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-expected": "a string: the value itself, or \"env.NAME\" for an environment variable",
+            "anyOf": [
+                { "type": "string" },
+                {
+                    "type": "object",
+                    "properties": {
+                        "value": { "type": "string" },
+                        "ref": { "type": "string" },
+                        "type": { "enum": ["plain_text", "env"] },
+                        "env_var": { "type": "string" },
+                        "from_env": { "type": "boolean" }
+                    },
+                    "additionalProperties": false
+                }
+            ]
+        })
+    }
+}
+
+/// Replaces known secret values in a text that is about to be shown.
+#[derive(Clone, Default)]
+pub struct Masker(Vec<String>);
+
+impl Masker {
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        let mut values: Vec<String> = values
+            .into_iter()
+            .filter(|value| value.len() >= SHORTEST_MASKED)
+            .collect();
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        Self(values)
+    }
+
+    pub fn mask(&self, text: &str) -> String {
+        self.0
+            .iter()
+            .fold(text.to_owned(), |text, value| text.replace(value, MASK))
+    }
+}
+
+impl fmt::Debug for Masker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Masker({} values)", self.0.len())
+    }
+}
+
+/// Hides the password and the query values of a text that is a URL; other texts stay.
+pub fn mask_url(text: &str) -> String {
+    let Ok(mut url) = url::Url::parse(text) else {
+        return text.to_owned();
+    };
+    if url.password().is_none() && url.query().is_none() {
+        return text.to_owned();
+    }
+    if url.password().is_some() && url.set_password(Some(MASK)).is_err() {
+        return MASK.to_owned();
+    }
+    if url.query().is_some() {
+        let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into()).collect();
+        let masked: Vec<String> = names.iter().map(|name| format!("{name}={MASK}")).collect();
+        url.set_query(Some(&masked.join("&")));
+    }
+    url.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings() {
+        for (json, expected) in [
+            (r#""plain""#, Secret::Literal("plain".into())),
+            (r#""env.TOKEN""#, Secret::Env("TOKEN".into())),
+            (
+                r#"{"value":"v","type":"plain_text"}"#,
+                Secret::Literal("v".into()),
+            ),
+            (
+                r#"{"ref":"TOKEN","type":"env"}"#,
+                Secret::Env("TOKEN".into()),
+            ),
+            (
+                r#"{"value":"","env_var":"env.TOKEN","from_env":true}"#,
+                Secret::Env("TOKEN".into()),
+            ),
+        ] {
+            assert_eq!(
+                serde_json::from_str::<Secret>(json).unwrap(),
+                expected,
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn never_shown() {
+        let secret = Secret::parse("hunter2");
+        assert!(!format!("{secret:?} {}", secret.shown()).contains("hunter2"));
+        let masker = Masker::new(["hunter2".to_owned(), "hunter2-long".to_owned()]);
+        assert_eq!(masker.mask("a hunter2-long b hunter2"), "a *** b ***");
+        assert!(!format!("{masker:?}").contains("hunter"));
+    }
+
+    #[test]
+    fn urls_keep_their_shape_without_credentials() {
+        assert_eq!(mask_url("https://h/mcp"), "https://h/mcp");
+        assert_eq!(mask_url("postgres://u:pw@h/db"), "postgres://u:***@h/db");
+        assert_eq!(
+            mask_url("https://h/mcp?api_key=s3cr3t&x=1"),
+            "https://h/mcp?api_key=***&x=***"
+        );
+        assert_eq!(mask_url("--flag"), "--flag");
+    }
+
+    #[test]
+    fn an_unset_variable_is_named() {
+        let error = Secret::parse("env.NOPE").resolve(&|_| None).unwrap_err();
+        assert!(error.to_string().contains("`NOPE`"));
+    }
+}
