@@ -24,7 +24,7 @@ use crate::policy::{Policy, RuleSpec, Verdict};
 use crate::secret::Secret;
 
 /// Everything that was configured, checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Config {
     pub servers: Vec<Server>,
     pub tool_name_style: NameStyle,
@@ -89,19 +89,6 @@ pub enum Severity {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the configuration has mistakes:\n{}", list(.0))]
 pub struct Invalid(pub Vec<Finding>);
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            servers: Vec::new(),
-            tool_name_style: NameStyle::default(),
-            tool_manager: ToolManager::default(),
-            security: ServerLists::default(),
-            permissions: Permissions::default(),
-            listen: Listen::default(),
-        }
-    }
-}
 
 impl Default for ToolManager {
     fn default() -> Self {

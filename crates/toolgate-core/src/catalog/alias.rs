@@ -12,9 +12,10 @@ use sha2::{Digest, Sha256};
 use super::Tool;
 use crate::name::{MAX_ALIAS, NameStyle, ServerName, ToolId, sanitize};
 
-pub(super) struct Aliases<'a> {
+pub(super) struct Aliases {
     style: NameStyle,
-    configured: &'a [ServerName],
+    /// The prefixes of all configured servers, sorted.
+    prefixes: Vec<String>,
     taken: HashSet<Arc<str>>,
 }
 
@@ -24,11 +25,13 @@ pub(super) struct Alias {
     pub(super) instead_of: Option<String>,
 }
 
-impl<'a> Aliases<'a> {
-    pub(super) fn new(style: NameStyle, configured: &'a [ServerName]) -> Self {
+impl Aliases {
+    pub(super) fn new(style: NameStyle, configured: &[ServerName]) -> Self {
+        let mut prefixes: Vec<String> = configured.iter().map(|name| style.prefix(name)).collect();
+        prefixes.sort();
         Self {
             style,
-            configured,
+            prefixes,
             taken: HashSet::new(),
         }
     }
@@ -36,11 +39,11 @@ impl<'a> Aliases<'a> {
     /// One alias for each tool of a server, in their order.
     pub(super) fn assign(&mut self, server: &ServerName, tools: &[Arc<Tool>]) -> Vec<Alias> {
         let prefix = self.style.prefix(server);
-        let longer: Vec<String> = self
-            .configured
+        let after = self.prefixes.partition_point(|other| *other <= prefix);
+        let longer: Vec<String> = self.prefixes[after..]
             .iter()
-            .map(|other| self.style.prefix(other))
-            .filter(|other| other.len() > prefix.len())
+            .take_while(|other| other.starts_with(&prefix))
+            .cloned()
             .collect();
         let mut shared: HashMap<String, usize> = HashMap::new();
         for tool in tools {

@@ -19,6 +19,8 @@ pub struct Offer {
     pub templates: Vec<Item>,
     pub prompts: Vec<Item>,
     pub problems: Vec<Problem>,
+    /// Lists that could not be had at all, and why.
+    pub failed: Vec<String>,
     seen: HashSet<(Kind, String)>,
 }
 
@@ -131,6 +133,7 @@ impl PartialEq for Offer {
             && same(&self.templates, &other.templates)
             && same(&self.prompts, &other.prompts)
             && self.problems == other.problems
+            && self.failed == other.failed
     }
 }
 

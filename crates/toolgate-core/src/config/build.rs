@@ -95,7 +95,7 @@ impl Merge {
             allowed_origins,
             public_url,
         } = file;
-        self.add_servers(mcp_servers, &mcp, reader);
+        self.add_servers(&mcp_servers, &mcp, reader);
         self.add_tool_manager(mcp);
         self.add_security(security, reader);
         self.add_permissions(permissions, reader);
@@ -108,7 +108,7 @@ impl Merge {
             admin_key: admin_key.or(listen.admin_key.take()),
             allowed_hosts: allowed_hosts.unwrap_or(std::mem::take(&mut listen.allowed_hosts)),
             allowed_origins: allowed_origins
-                .map(|origins| read_origins(origins, reader))
+                .map(|origins| read_origins(&origins, reader))
                 .unwrap_or(std::mem::take(&mut listen.allowed_origins)),
             public_url: public_url
                 .and_then(|url| read_url("/public_url", &url, reader))
@@ -118,7 +118,7 @@ impl Merge {
 
     fn add_servers(
         &mut self,
-        tables: IndexMap<String, ServerTable>,
+        tables: &IndexMap<String, ServerTable>,
         mcp: &Mcp,
         reader: &mut Reader<'_>,
     ) {
@@ -296,7 +296,7 @@ impl Merge {
     }
 }
 
-fn read_origins(origins: Vec<String>, reader: &mut Reader<'_>) -> Vec<String> {
+fn read_origins(origins: &[String], reader: &mut Reader<'_>) -> Vec<String> {
     let mut read = Vec::new();
     for (index, origin) in origins.iter().enumerate() {
         if let Some(url) = read_url(&format!("/allowed_origins/{index}"), origin, reader) {

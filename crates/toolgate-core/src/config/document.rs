@@ -90,12 +90,12 @@ impl Document {
             jsonc_parser::parse_to_ast(text, &jsonc_parser::CollectOptions::default(), &options)
                 .map_err(|error| (Some(error.range().start), error.kind().to_string()))?;
         match parsed.value {
-            Some(value) => self.from_json(&value, &mut String::new()),
+            Some(value) => self.read_json(&value, &mut String::new()),
             None => Ok(Value::Object(Map::new())),
         }
     }
 
-    fn from_json(
+    fn read_json(
         &mut self,
         value: &ast::Value<'_>,
         pointer: &mut String,
@@ -120,7 +120,7 @@ impl Document {
                 let items: Result<_, _> = items
                     .map(|(i, item)| {
                         self.at(pointer, &i.to_string(), item.range().start, |this, p| {
-                            this.from_json(item, p)
+                            this.read_json(item, p)
                         })
                     })
                     .collect();
@@ -132,7 +132,7 @@ impl Document {
                     let name = property.name.as_str().to_owned();
                     let start = property.range.start;
                     let value = self.at(pointer, &name, start, |this, p| {
-                        this.from_json(&property.value, p)
+                        this.read_json(&property.value, p)
                     })?;
                     if map.insert(name.clone(), value).is_some() {
                         return Err((Some(start), format!("key `{name}` stands here twice")));
@@ -150,10 +150,10 @@ impl Document {
                 error.message().to_owned(),
             )
         })?;
-        self.from_toml_table(table.get_ref(), &mut String::new())
+        self.read_table(table.get_ref(), &mut String::new())
     }
 
-    fn from_toml_table(
+    fn read_table(
         &mut self,
         table: &DeTable<'_>,
         pointer: &mut String,
@@ -164,14 +164,14 @@ impl Document {
         for (key, value) in keys {
             let start = key.span().start;
             let value = self.at(pointer, key.get_ref(), start, |this, p| {
-                this.from_toml(value.get_ref(), value.span().start, p)
+                this.read_toml(value.get_ref(), value.span().start, p)
             })?;
             map.insert(key.get_ref().to_string(), value);
         }
         Ok(Value::Object(map))
     }
 
-    fn from_toml(
+    fn read_toml(
         &mut self,
         value: &DeValue<'_>,
         start: usize,
@@ -200,13 +200,13 @@ impl Document {
                     .map(|(i, item)| {
                         let start = item.span().start;
                         self.at(pointer, &i.to_string(), start, |this, p| {
-                            this.from_toml(item.get_ref(), start, p)
+                            this.read_toml(item.get_ref(), start, p)
                         })
                     })
                     .collect();
                 Value::Array(items?)
             }
-            DeValue::Table(table) => self.from_toml_table(table, pointer)?,
+            DeValue::Table(table) => self.read_table(table, pointer)?,
         })
     }
 

@@ -183,9 +183,7 @@ fn remove(value: &mut Value, steps: &[&str], pointer: &mut String, removed: &mut
         let here = format!("{pointer}/{}", escape(&name));
         match value {
             Value::Object(object) if rest.is_empty() => {
-                if object.shift_remove(&name).is_some() {
-                    removed.push(here);
-                }
+                removed.extend(object.shift_remove(&name).map(|_| here));
             }
             Value::Object(object) => {
                 if let Some(inner) = object.get_mut(&name) {

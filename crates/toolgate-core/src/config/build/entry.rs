@@ -45,13 +45,13 @@ fn from_client(
     let ClientConfig {
         name: _,
         client_id,
-        connection_type,
-        connection_string,
-        stdio_config,
-        tls_config,
+        connection_type: _,
+        connection_string: _,
+        stdio_config: _,
+        tls_config: _,
         auth_type,
-        headers,
-        allowed_extra_headers,
+        headers: _,
+        allowed_extra_headers: _,
         tools_to_execute,
         tools_to_auto_execute,
         tool_execution_timeout,
@@ -65,44 +65,7 @@ fn from_client(
             "only `none` and `headers` are supported yet; put a token into `headers`",
         );
     }
-    let link = match connection_type {
-        ConnectionType::Stdio => match stdio_config {
-            Some(stdio) => Some(Link::Stdio(stdio_link(
-                stdio,
-                &format!("{pointer}/stdio_config"),
-                reader,
-            )?)),
-            None => missing(
-                pointer,
-                "a `stdio` server needs `stdio_config` with a `command`",
-                reader,
-            ),
-        },
-        ConnectionType::Http => match connection_string {
-            Some(url) => http_link(
-                (&format!("{pointer}/connection_string"), url),
-                (&format!("{pointer}/headers"), headers),
-                allowed_extra_headers,
-                tls_config,
-                reader,
-            ),
-            None => missing(
-                pointer,
-                "an `http` server needs `connection_string` with its URL",
-                reader,
-            ),
-        },
-        ConnectionType::Sse => missing(
-            &format!("{pointer}/connection_type"),
-            "`sse` is not supported yet; most servers also speak `http`",
-            reader,
-        ),
-        ConnectionType::Inprocess => missing(
-            &format!("{pointer}/connection_type"),
-            "`inprocess` servers are registered by the program that embeds Toolgate, not in a file",
-            reader,
-        ),
-    };
+    let link = client_link(client, pointer, reader);
     let lists = ToolLists {
         execute: tool_list(
             &format!("{pointer}/tools_to_execute"),
@@ -139,22 +102,93 @@ fn from_table(
     reader: &mut Reader<'_>,
 ) -> Option<Server> {
     let ServerTable {
-        command,
-        args,
-        env,
-        cwd,
-        url,
-        headers,
-        allowed_extra_headers,
-        tls,
+        command: _,
+        args: _,
+        env: _,
+        cwd: _,
+        url: _,
+        headers: _,
+        allowed_extra_headers: _,
+        tls: _,
         enabled,
         timeout,
-        transport,
+        transport: _,
         protocol,
         tools_to_execute,
         tools_to_auto_execute,
     } = table;
-    let link = match (transport, command, url) {
+    let link = table_link(table, pointer, reader)?;
+    let list = |key: &str, list: &Option<Vec<String>>, absent, reader: &mut Reader<'_>| match list {
+        Some(names) => tool_list(&format!("{pointer}/{key}"), names, reader),
+        None => Some(absent),
+    };
+    let lists = ToolLists {
+        execute: list("tools_to_execute", tools_to_execute, ToolList::All, reader)?,
+        auto_execute: list(
+            "tools_to_auto_execute",
+            tools_to_auto_execute,
+            ToolList::none(),
+            reader,
+        )?,
+    };
+    check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), reader);
+    Some(Server {
+        name: name.clone(),
+        id: name.to_string(),
+        enabled: enabled.unwrap_or(true),
+        link,
+        protocol: *protocol,
+        lists,
+        timeout: timeout
+            .map(|span| span.0)
+            .filter(|timeout| !timeout.is_zero()),
+        sync_interval: None,
+    })
+}
+
+fn client_link(client: &ClientConfig, pointer: &str, reader: &mut Reader<'_>) -> Option<Link> {
+    match client.connection_type {
+        ConnectionType::Stdio => match &client.stdio_config {
+            Some(stdio) => Some(Link::Stdio(stdio_link(
+                stdio,
+                &format!("{pointer}/stdio_config"),
+                reader,
+            )?)),
+            None => missing(
+                pointer,
+                "a `stdio` server needs `stdio_config` with a `command`",
+                reader,
+            ),
+        },
+        ConnectionType::Http => match &client.connection_string {
+            Some(url) => http_link(
+                (&format!("{pointer}/connection_string"), url),
+                (&format!("{pointer}/headers"), &client.headers),
+                &client.allowed_extra_headers,
+                &client.tls_config,
+                reader,
+            ),
+            None => missing(
+                pointer,
+                "an `http` server needs `connection_string` with its URL",
+                reader,
+            ),
+        },
+        ConnectionType::Sse => missing(
+            &format!("{pointer}/connection_type"),
+            "`sse` is not supported yet; most servers also speak `http`",
+            reader,
+        ),
+        ConnectionType::Inprocess => missing(
+            &format!("{pointer}/connection_type"),
+            "`inprocess` servers are registered by the program that embeds Toolgate, not in a file",
+            reader,
+        ),
+    }
+}
+
+fn table_link(table: &ServerTable, pointer: &str, reader: &mut Reader<'_>) -> Option<Link> {
+    let link = match (table.transport, &table.command, &table.url) {
         (TransportName::Sse, _, _) => {
             return missing(
                 &format!("{pointer}/transport"),
@@ -187,7 +221,7 @@ fn from_table(
         }
         (TransportName::Auto | TransportName::Stdio, Some(command), None) => {
             check_command(&format!("{pointer}/command"), command, reader);
-            for variable in env.keys() {
+            for variable in table.env.keys() {
                 check_variable(
                     &format!("{pointer}/env/{}", escape(variable)),
                     variable,
@@ -196,45 +230,20 @@ fn from_table(
             }
             Link::Stdio(Stdio {
                 command: command.clone(),
-                args: args.clone(),
-                env: env.clone(),
-                cwd: cwd.as_ref().map(PathBuf::from),
+                args: table.args.clone(),
+                env: table.env.clone(),
+                cwd: table.cwd.as_ref().map(PathBuf::from),
             })
         }
         (TransportName::Auto | TransportName::Http, None, Some(url)) => http_link(
             (&format!("{pointer}/url"), url),
-            (&format!("{pointer}/headers"), headers),
-            allowed_extra_headers,
-            tls,
+            (&format!("{pointer}/headers"), &table.headers),
+            &table.allowed_extra_headers,
+            &table.tls,
             reader,
         )?,
     };
-    let list = |key: &str, list: &Option<Vec<String>>, absent, reader: &mut Reader<'_>| match list {
-        Some(names) => tool_list(&format!("{pointer}/{key}"), names, reader),
-        None => Some(absent),
-    };
-    let lists = ToolLists {
-        execute: list("tools_to_execute", tools_to_execute, ToolList::All, reader)?,
-        auto_execute: list(
-            "tools_to_auto_execute",
-            tools_to_auto_execute,
-            ToolList::none(),
-            reader,
-        )?,
-    };
-    check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), reader);
-    Some(Server {
-        name: name.clone(),
-        id: name.to_string(),
-        enabled: enabled.unwrap_or(true),
-        link,
-        protocol: *protocol,
-        lists,
-        timeout: timeout
-            .map(|span| span.0)
-            .filter(|timeout| !timeout.is_zero()),
-        sync_interval: None,
-    })
+    Some(link)
 }
 
 fn stdio_link(stdio: &StdioConfig, pointer: &str, reader: &mut Reader<'_>) -> Option<Stdio> {

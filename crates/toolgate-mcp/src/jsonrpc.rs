@@ -1,0 +1,242 @@
+//! JSON-RPC 2.0 messages on raw values.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+pub const METHOD_NOT_FOUND: i64 = -32601;
+pub const INVALID_PARAMS: i64 = -32602;
+pub const UNSUPPORTED_VERSION: i64 = -32022;
+
+/// An error that the other side answered with.
+#[derive(Clone, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("{message} (code {code})")]
+pub struct RpcError {
+    pub code: i64,
+    pub message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<RawValue>>,
+}
+
+/// A result or an error, as the other side answered.
+pub type Answer = Result<Box<RawValue>, RpcError>;
+
+/// A message from the other side, borrowed from its text.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    Response {
+        /// The id of our request; none if it is no id of ours.
+        id: Option<u64>,
+        answer: Answer,
+    },
+    Request {
+        id: &'a RawValue,
+        method: Cow<'a, str>,
+    },
+    Notification {
+        method: Cow<'a, str>,
+        params: Option<&'a RawValue>,
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    /// `null` is a result too.
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(default)]
+    error: Option<RpcError>,
+}
+
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(d).map(Some)
+}
+
+/// Takes a text apart. A batch, which one old revision allows, is several messages.
+pub fn parse(text: &str) -> Result<Vec<Incoming<'_>>, serde_json::Error> {
+    if text.trim_start().starts_with('[') {
+        let batch: Vec<Envelope<'_>> = serde_json::from_str(text)?;
+        return Ok(batch.into_iter().filter_map(incoming).collect());
+    }
+    let envelope: Envelope<'_> = serde_json::from_str(text)?;
+    Ok(incoming(envelope).into_iter().collect())
+}
+
+fn incoming(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
+    let Envelope {
+        id,
+        method,
+        params,
+        result,
+        error,
+    } = envelope;
+    match (method, id) {
+        (Some(method), Some(id)) => Some(Incoming::Request { id, method }),
+        (Some(method), None) => Some(Incoming::Notification { method, params }),
+        (None, id) => {
+            let answer = match (error, result) {
+                (Some(error), _) => Err(error),
+                (None, Some(result)) => Ok(result.to_owned()),
+                (None, None) => return None,
+            };
+            let id = id.and_then(|id| id.get().trim_matches('"').parse().ok());
+            Some(Incoming::Response { id, answer })
+        }
+    }
+}
+
+/// Builds a JSON object from parts that are already JSON.
+#[derive(Clone, Debug, Default)]
+pub struct Object(String);
+
+impl Object {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    #[must_use]
+    pub fn raw(mut self, key: &str, value: &str) -> Self {
+        self.0.push(if self.0.is_empty() { '{' } else { ',' });
+        push_string(&mut self.0, key);
+        self.0.push(':');
+        self.0.push_str(value);
+        self
+    }
+
+    #[must_use]
+    pub fn text(self, key: &str, value: &str) -> Self {
+        let mut quoted = String::with_capacity(value.len() + 2);
+        push_string(&mut quoted, value);
+        self.raw(key, &quoted)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.is_empty() {
+            true => f.write_str("{}"),
+            false => write!(f, "{}}}", self.0),
+        }
+    }
+}
+
+pub fn request(id: u64, method: &str, params: &Object) -> String {
+    envelope()
+        .raw("id", &id.to_string())
+        .text("method", method)
+        .raw("params", &params.to_string())
+        .to_string()
+}
+
+pub fn notification(method: &str, params: &Object) -> String {
+    let message = envelope().text("method", method);
+    let message = match params.is_empty() {
+        true => message,
+        false => message.raw("params", &params.to_string()),
+    };
+    message.to_string()
+}
+
+/// The answer to a request of a server that asks what nobody here can answer.
+pub fn answer_to_server(id: &RawValue, method: &str) -> String {
+    let answer = envelope().raw("id", id.get());
+    let answer = match method {
+        "ping" => answer.raw("result", "{}"),
+        _ => {
+            let error = Object::new()
+                .raw("code", &METHOD_NOT_FOUND.to_string())
+                .text("message", "this client answers no requests but ping");
+            answer.raw("error", &error.to_string())
+        }
+    };
+    answer.to_string()
+}
+
+fn envelope() -> Object {
+    Object::new().text("jsonrpc", "2.0")
+}
+
+fn push_string(out: &mut String, text: &str) {
+    // Writing a `&str` as JSON into memory cannot fail.
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(text: &str) -> Incoming<'_> {
+        parse(text).unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn results_stay_raw() {
+        let text = r#"{"result":{"a":18446744073709551617,"b":[1e400,-0.0],"z":0.10},"id":7,"jsonrpc":"2.0","new":1}"#;
+        match only(text) {
+            Incoming::Response {
+                id: Some(7),
+                answer: Ok(result),
+            } => assert_eq!(
+                result.get(),
+                r#"{"a":18446744073709551617,"b":[1e400,-0.0],"z":0.10}"#
+            ),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn kinds() {
+        assert!(
+            matches!(only(r#"{"id":"8","result":null}"#), Incoming::Response { id: Some(8), answer: Ok(r) } if r.get() == "null")
+        );
+        assert!(
+            matches!(only(r#"{"id":1,"error":{"code":-1,"message":"m","data":[1.0]}}"#), Incoming::Response { answer: Err(e), .. } if e.code == -1)
+        );
+        assert!(matches!(
+            only(r#"{"id":null,"error":{"code":-1,"message":"m"}}"#),
+            Incoming::Response { id: None, .. }
+        ));
+        assert!(
+            matches!(only(r#"{"id":"x","method":"ping"}"#), Incoming::Request { id, .. } if id.get() == r#""x""#)
+        );
+        assert!(matches!(
+            only(r#"{"method":"n","params":{}}"#),
+            Incoming::Notification { .. }
+        ));
+        assert_eq!(
+            parse(r#"[{"method":"a"},{"method":"b"},{}]"#)
+                .unwrap()
+                .len(),
+            2
+        );
+        assert!(parse("hello").is_err());
+        assert!(parse("7").is_err());
+    }
+
+    #[test]
+    fn built_messages_are_json() {
+        let params = Object::new()
+            .text("name", "a\"b")
+            .raw("arguments", r#"{"n":1e400}"#);
+        assert_eq!(
+            request(3, "tools/call", &params),
+            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a\"b","arguments":{"n":1e400}}}"#
+        );
+        assert_eq!(
+            notification("x", &Object::new()),
+            r#"{"jsonrpc":"2.0","method":"x"}"#
+        );
+    }
+}

@@ -1,0 +1,308 @@
+//! A lane: one connection to one server, with the era it speaks.
+//!
+//! The `shared` lane serves everyone who cannot be asked anything: the agent loop, scripts, the
+//! CLI and stateless clients. It declares no capabilities. Others belong to one session or user.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio_util::task::TaskTracker;
+use toolgate_core::catalog::{Offer, Tool};
+use toolgate_core::config::{Link, Server};
+use toolgate_core::name::ServerName;
+use toolgate_core::secret::Unset;
+
+use crate::environment::{Environment, MINIMAL};
+use crate::handshake::{self, Era, HandshakeError, Session, flat};
+use crate::jsonrpc::Object;
+use crate::local::LocalServer;
+use crate::transport::http::{ClientError, Endpoint, Http};
+use crate::transport::stdio::{Command, SpawnError, Stdio};
+use crate::transport::{Events, Outgoing, RequestError, Tail, Transport};
+use crate::{discovery, param_header};
+
+/// Rounds in which a modern server may ask to be called again with its own state.
+const MAX_ROUNDS: usize = 10;
+
+/// Which connection to a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LaneId {
+    Shared,
+    /// For one client session alone.
+    Session(String),
+    /// With the credentials of one user.
+    User(String),
+}
+
+/// A connection's key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneKey {
+    pub server: ServerName,
+    pub lane: LaneId,
+}
+
+/// An open connection; clones share it.
+#[derive(Clone)]
+pub struct Lane(Arc<Inner>);
+
+struct Inner {
+    key: LaneKey,
+    transport: Transport,
+    session: Session,
+}
+
+/// What a lane needs of its surroundings.
+#[derive(Clone, Debug)]
+pub(crate) struct Surroundings {
+    pub(crate) local: Option<Arc<LocalServer>>,
+    pub(crate) environment: Environment,
+    /// Takes what a child says on its standard error.
+    pub(crate) tail: Tail,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// Why a lane could not be opened, by who can mend it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Nothing changes until the configuration does.
+    #[error("{0}")]
+    Config(String),
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+}
+
+/// A tool call on its way to a server.
+#[derive(Clone, Debug)]
+pub struct ToolCall<'a> {
+    pub tool: &'a Tool,
+    pub arguments: &'a RawValue,
+    /// Headers of the caller that the server's config lets through.
+    pub headers: HeaderMap,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ResultHead<'a> {
+    #[serde(borrow)]
+    result_type: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow)]
+    request_state: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_requests: Option<&'a RawValue>,
+}
+
+impl Lane {
+    pub(crate) async fn open(
+        key: LaneKey,
+        server: &Server,
+        surroundings: &Surroundings,
+        first: Option<Era>,
+    ) -> Result<(Self, Events), OpenError> {
+        let Surroundings {
+            local,
+            environment,
+            tail,
+            tasks,
+        } = surroundings;
+        let (transport, events) = match &server.link {
+            Link::Stdio(stdio) => {
+                let (stdio, events) = Stdio::start(&command(stdio, environment)?, tail, tasks)?;
+                (Transport::Stdio(stdio), events)
+            }
+            Link::Http(http) => {
+                let (http, events) = Http::new(&Endpoint::resolve(http, environment)?, tasks)?;
+                (Transport::Http(Box::new(http)), events)
+            }
+            Link::InProcess => {
+                let local = local.clone();
+                let local = local.ok_or_else(|| {
+                    OpenError::Config("no tools are registered for it".to_owned())
+                })?;
+                (Transport::Local(local), LocalServer::events())
+            }
+        };
+        let session = match handshake::shake(&transport, server.protocol, first).await {
+            Ok(session) => session,
+            Err(error) => {
+                let error = told_by_child(error, &transport).await;
+                transport.close().await;
+                return Err(error.into());
+            }
+        };
+        let inner = Inner {
+            key,
+            transport,
+            session,
+        };
+        Ok((Self(Arc::new(inner)), events))
+    }
+
+    pub fn key(&self) -> &LaneKey {
+        &self.0.key
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.0.session
+    }
+
+    /// Everything the server offers, all pages.
+    pub(crate) async fn offer(&self) -> Result<Offer, RequestError> {
+        let mut offer = discovery::discover(self).await?;
+        if self.sends_param_headers() {
+            discovery::drop_invalid_headers(&mut offer);
+        }
+        Ok(offer.sorted())
+    }
+
+    /// Calls a tool and gives the server's result, byte for byte.
+    pub async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, RequestError> {
+        let mut headers = call.headers;
+        if self.sends_param_headers() {
+            param_header::add(&call.tool.view(), call.arguments, &mut headers);
+        }
+        let params = Object::new()
+            .text("name", call.tool.id.tool.as_str())
+            .raw("arguments", call.arguments.get());
+        let result = self
+            .request("tools/call", params.clone(), headers.clone())
+            .await?;
+        if self.0.session.era == Era::Legacy {
+            return Ok(result);
+        }
+        self.complete(result, &params, &headers).await
+    }
+
+    /// Follows a modern server's wish to be called again, as far as nobody must be asked.
+    async fn complete(
+        &self,
+        mut result: Box<RawValue>,
+        params: &Object,
+        headers: &HeaderMap,
+    ) -> Result<Box<RawValue>, RequestError> {
+        for _ in 0..MAX_ROUNDS {
+            let head: ResultHead<'_> = serde_json::from_str(result.get()).unwrap_or_default();
+            let state = match (
+                head.result_type.as_deref(),
+                head.request_state,
+                head.input_requests,
+            ) {
+                (None | Some("complete"), _, _) => return Ok(result),
+                (Some("input_required"), Some(state), None) => state,
+                (Some("input_required"), _, _) => {
+                    return Err(malformed("it asks for input, but there is nobody to ask"));
+                }
+                (Some(other), _, _) => {
+                    return Err(malformed(&format!("unknown result type `{other}`")));
+                }
+            };
+            let again = params.clone().raw("requestState", state.get());
+            result = self.request("tools/call", again, headers.clone()).await?;
+        }
+        Err(malformed("it asks to be called again and again"))
+    }
+
+    /// Sends a request in the lane's era.
+    pub(crate) async fn request(
+        &self,
+        method: &'static str,
+        params: Object,
+        headers: HeaderMap,
+    ) -> Result<Box<RawValue>, RequestError> {
+        let outgoing = match self.0.session.era {
+            Era::Legacy => Outgoing {
+                method,
+                params,
+                headers,
+            },
+            Era::Modern => {
+                let mut all = handshake::modern_headers(method);
+                all.extend(headers);
+                let params = params.raw("_meta", &handshake::modern_meta().to_string());
+                Outgoing {
+                    method,
+                    params,
+                    headers: all,
+                }
+            }
+        };
+        flat(self.0.transport.request(outgoing).await)
+    }
+
+    pub(crate) async fn closed(&self) -> String {
+        self.0.transport.closed().await
+    }
+
+    pub(crate) async fn close(&self) {
+        self.0.transport.close().await;
+    }
+
+    fn sends_param_headers(&self) -> bool {
+        self.0.session.era == Era::Modern && matches!(self.0.transport, Transport::Http(_))
+    }
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lane").field(&self.0.key).finish()
+    }
+}
+
+impl fmt::Display for LaneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared => f.write_str("shared"),
+            Self::Session(id) => write!(f, "session {id}"),
+            Self::User(id) => write!(f, "user {id}"),
+        }
+    }
+}
+
+impl From<Unset> for OpenError {
+    fn from(error: Unset) -> Self {
+        Self::Config(error.to_string())
+    }
+}
+
+impl From<ClientError> for OpenError {
+    fn from(error: ClientError) -> Self {
+        Self::Config(error.to_string())
+    }
+}
+
+/// A child that exits during the handshake says more by its last words than by a closed pipe.
+async fn told_by_child(error: HandshakeError, transport: &Transport) -> HandshakeError {
+    match (&error, transport) {
+        (HandshakeError::Request(RequestError::NotSent(_)), Transport::Stdio(_)) => {
+            HandshakeError::Request(RequestError::Lost(transport.closed().await))
+        }
+        _ => error,
+    }
+}
+
+fn command(
+    stdio: &toolgate_core::config::Stdio,
+    environment: &Environment,
+) -> Result<Command, Unset> {
+    let inherited = MINIMAL
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), environment.get(name)?)));
+    let mut env: Vec<(String, String)> = inherited.collect();
+    for (name, value) in &stdio.env {
+        env.push((name.clone(), value.resolve(&|name| environment.get(name))?));
+    }
+    Ok(Command {
+        program: stdio.command.clone(),
+        args: stdio.args.clone(),
+        env,
+        cwd: stdio.cwd.clone(),
+    })
+}
+
+fn malformed(text: &str) -> RequestError {
+    RequestError::Malformed(text.to_owned())
+}

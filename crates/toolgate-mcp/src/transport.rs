@@ -1,0 +1,126 @@
+//! How messages reach a server and answers come back: a child's pipes, HTTP, or a function call.
+//!
+//! A transport matches answers to requests and nothing more; what the messages mean is the
+//! business of [`crate::handshake`] and [`crate::lane`]. Dropping a request's future cancels it.
+
+pub mod http;
+pub mod stdio;
+
+mod pending;
+mod tail;
+
+use std::sync::Arc;
+
+use http::Http;
+use stdio::Stdio;
+use tokio::sync::mpsc;
+
+use crate::jsonrpc::{Answer, Object, RpcError};
+use crate::local::LocalServer;
+
+pub use tail::Tail;
+
+/// A connection to a server.
+#[derive(Debug)]
+pub enum Transport {
+    Stdio(Stdio),
+    Http(Box<Http>),
+    Local(Arc<LocalServer>),
+}
+
+/// A request to be sent.
+#[derive(Clone, Debug)]
+pub struct Outgoing {
+    pub method: &'static str,
+    pub params: Object,
+    /// Headers for this request alone; only HTTP has them.
+    pub headers: ::http::HeaderMap,
+}
+
+/// What a server says on its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    ListChanged,
+}
+
+pub type Events = mpsc::Receiver<Event>;
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The server answered with an error.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// The server could not be reached, so the request did not run.
+    #[error("{0}")]
+    NotSent(String),
+    /// The connection ended before the answer; the request may have run.
+    #[error("{0}")]
+    Lost(String),
+    #[error("HTTP status {status}{}", explain(.text))]
+    Status {
+        status: u16,
+        text: String,
+        /// The JSON-RPC error in the body, if there is one.
+        rpc: Option<RpcError>,
+    },
+    /// The server forgot our session.
+    #[error("the server has forgotten the session")]
+    SessionGone,
+    #[error("the server's answer is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("the server's answer is not understood: {0}")]
+    Malformed(String),
+}
+
+impl Transport {
+    pub async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
+        match self {
+            Self::Stdio(stdio) => stdio.request(outgoing).await,
+            Self::Http(http) => http.request(outgoing).await,
+            Self::Local(local) => local.request(&outgoing).await,
+        }
+    }
+
+    pub async fn notify(&self, method: &'static str) -> Result<(), RequestError> {
+        match self {
+            Self::Stdio(stdio) => stdio.notify(method).await,
+            Self::Http(http) => http.notify(method).await,
+            Self::Local(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the connection is of no more use, and says why.
+    pub async fn closed(&self) -> String {
+        match self {
+            Self::Stdio(stdio) => stdio.closed().await,
+            Self::Http(http) => http.closed().await,
+            Self::Local(_) => std::future::pending().await,
+        }
+    }
+
+    /// Ends the connection and everything that belongs to it.
+    pub async fn close(&self) {
+        match self {
+            Self::Stdio(stdio) => stdio.close().await,
+            Self::Http(http) => http.close().await,
+            Self::Local(_) => {}
+        }
+    }
+}
+
+fn explain(text: &str) -> String {
+    match text.is_empty() {
+        true => String::new(),
+        false => format!(": {text}"),
+    }
+}
+
+/// Passes on what a notification means for us; the rest is of no use to a shared connection.
+fn announce(method: &str, events: &mpsc::Sender<Event>) {
+    let changed = method.starts_with("notifications/") && method.ends_with("/list_changed");
+    if changed {
+        // A full queue holds the same news already.
+        let _ = events.try_send(Event::ListChanged);
+    }
+}

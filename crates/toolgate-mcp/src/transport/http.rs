@@ -1,0 +1,365 @@
+//! A server behind a streamable HTTP endpoint: each request is a POST, answered by JSON or by a
+//! stream of events that ends with the answer.
+//!
+//! In the legacy era the endpoint may hand out a session, which every later request names. A
+//! stream that breaks off is resumed where the server gave its events ids.
+
+mod client;
+mod stream;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use reqwest::{Client, Response};
+use stream::{Resume, Stream};
+use tokio::sync::{mpsc, watch};
+use tokio_util::task::TaskTracker;
+use url::Url;
+
+use super::{Event, Events, Outgoing, RequestError};
+use crate::MAX_MESSAGE_BYTES;
+use crate::jsonrpc::{self, Answer, Incoming, Object, RpcError};
+
+pub use client::{ClientError, Endpoint};
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// What of an error's body is shown.
+const EXCERPT: usize = 300;
+
+/// An endpoint, and the session with it if there is one.
+#[derive(Debug)]
+pub struct Http {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    session: OnceLock<HeaderValue>,
+    /// The legacy revision that was agreed on; the modern one is named in each request.
+    version: OnceLock<HeaderValue>,
+    next: AtomicU64,
+    events: mpsc::Sender<Event>,
+    gone: watch::Sender<Option<String>>,
+    tasks: TaskTracker,
+}
+
+impl Http {
+    pub fn new(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<(Self, Events), ClientError> {
+        let client = endpoint.client()?;
+        let (events, heard) = mpsc::channel(16);
+        let http = Self {
+            client,
+            url: endpoint.url.clone(),
+            headers: endpoint.headers.clone(),
+            session: OnceLock::new(),
+            version: OnceLock::new(),
+            next: AtomicU64::new(1),
+            events,
+            gone: watch::Sender::new(None),
+            tasks: tasks.clone(),
+        };
+        Ok((http, heard))
+    }
+
+    /// From now on every request names this revision.
+    pub(crate) fn agree(&self, version: &str) {
+        if let Ok(value) = HeaderValue::from_str(version) {
+            let _ = self.version.set(value);
+        }
+    }
+
+    pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let message = jsonrpc::request(id, outgoing.method, &outgoing.params);
+        let legacy = self.version.get().is_some();
+        let mut call = Call {
+            http: self,
+            id,
+            open: legacy,
+        };
+        let response = self.post(message, &outgoing.headers).await;
+        let response = response.inspect_err(|_| call.open = false)?;
+        if outgoing.method == "initialize"
+            && let Some(session) = response.headers().get(SESSION)
+        {
+            let _ = self.session.set(session.clone());
+        }
+        let answer = self.answer(response, id).await;
+        call.open = legacy && matches!(answer, Err(RequestError::TooLarge(_)));
+        answer
+    }
+
+    pub(super) async fn notify(&self, method: &str) -> Result<(), RequestError> {
+        let message = jsonrpc::notification(method, &Object::new());
+        self.post(message, &HeaderMap::new()).await.map(drop)
+    }
+
+    pub(super) async fn closed(&self) -> String {
+        let mut gone = self.gone.subscribe();
+        match gone.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => "the connection was closed".to_owned(),
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        if self.session.get().is_some() {
+            let goodbye = self
+                .client
+                .delete(self.url.clone())
+                .headers(self.own_headers());
+            // It is a courtesy: a server that does not answer forgets the session by itself.
+            let _ = goodbye
+                .timeout(std::time::Duration::from_secs(2))
+                .send()
+                .await;
+        }
+    }
+
+    fn own_headers(&self) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        if let Some(session) = self.session.get() {
+            headers.insert(SESSION, session.clone());
+        }
+        if let Some(version) = self.version.get() {
+            headers.insert(VERSION, version.clone());
+        }
+        headers
+    }
+
+    async fn post(&self, message: String, extra: &HeaderMap) -> Result<Response, RequestError> {
+        let mut headers = self.own_headers();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
+        headers.extend(
+            extra
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(headers)
+            .body(message);
+        let response = request.send().await.map_err(|error| unreachable(&error));
+        if let Err(error @ RequestError::NotSent(_)) = &response {
+            self.lose(&error.to_string());
+        }
+        let response = response?;
+        self.check(response).await
+    }
+
+    /// Turns a status that is no success into an error.
+    async fn check(&self, response: Response) -> Result<Response, RequestError> {
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if status == StatusCode::NOT_FOUND && self.session.get().is_some() {
+            self.lose("the server has forgotten the session");
+            return Err(RequestError::SessionGone);
+        }
+        let body = body(response).await.unwrap_or_default();
+        let rpc = rpc_error(&body);
+        let text = match &rpc {
+            Some(error) => error.to_string(),
+            None => excerpt(&body),
+        };
+        Err(RequestError::Status {
+            status: status.as_u16(),
+            text,
+            rpc,
+        })
+    }
+
+    async fn answer(&self, response: Response, id: u64) -> Result<Answer, RequestError> {
+        if is_stream(&response) {
+            return self.streamed(response, id).await;
+        }
+        let body = body(response).await?;
+        let messages = jsonrpc::parse(&body)
+            .map_err(|error| RequestError::Malformed(format!("{error}: {}", excerpt(&body))))?;
+        messages
+            .into_iter()
+            .find_map(|message| match message {
+                Incoming::Response {
+                    id: Some(of),
+                    answer,
+                } if of == id => Some(answer),
+                _ => None,
+            })
+            .ok_or_else(|| RequestError::Malformed("it has no answer to the request".to_owned()))
+    }
+
+    async fn streamed(&self, response: Response, id: u64) -> Result<Answer, RequestError> {
+        let mut stream = Stream::new(response);
+        let mut resume = Resume::default();
+        loop {
+            match stream.next(&mut resume).await {
+                Ok(Some(text)) => {
+                    if let Some(answer) = self.hear(&text, id) {
+                        return Ok(answer);
+                    }
+                }
+                Err(error @ RequestError::TooLarge(_)) => return Err(error),
+                Ok(None) | Err(_) => {
+                    let Some(last) = resume.again().await else {
+                        let reason = "the server ended the stream before the answer".to_owned();
+                        return Err(RequestError::Lost(reason));
+                    };
+                    if let Some(continued) = self.continued(last).await {
+                        stream = continued;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a message of a stream; the answer to `id` if it is that.
+    fn hear(&self, text: &str, id: u64) -> Option<Answer> {
+        let messages = match jsonrpc::parse(text) {
+            Ok(messages) => messages,
+            Err(error) => {
+                tracing::debug!(%error, "an event is no message");
+                return None;
+            }
+        };
+        let mut found = None;
+        for message in messages {
+            match message {
+                Incoming::Response {
+                    id: Some(of),
+                    answer,
+                } if of == id => found = Some(answer),
+                Incoming::Response { .. } => {}
+                Incoming::Notification { method, .. } => super::announce(&method, &self.events),
+                Incoming::Request { id, method } => {
+                    self.say(jsonrpc::answer_to_server(id, &method))
+                }
+            }
+        }
+        found
+    }
+
+    async fn continued(&self, last: HeaderValue) -> Option<Stream> {
+        let mut headers = self.own_headers();
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(LAST_EVENT, last);
+        let response = self
+            .client
+            .get(self.url.clone())
+            .headers(headers)
+            .send()
+            .await
+            .ok()?;
+        (response.status().is_success() && is_stream(&response)).then(|| Stream::new(response))
+    }
+
+    /// Sends a message that has no answer, without waiting for it.
+    fn say(&self, message: String) {
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.own_headers())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .timeout(std::time::Duration::from_secs(10))
+            .body(message);
+        self.tasks.spawn(async move {
+            if let Err(error) = request.send().await {
+                tracing::debug!(%error, "the server did not take a message");
+            }
+        });
+    }
+
+    fn lose(&self, reason: &str) {
+        self.gone.send_if_modified(|gone| {
+            let first = gone.is_none();
+            gone.get_or_insert_with(|| reason.to_owned());
+            first
+        });
+    }
+}
+
+/// A request in flight. In the modern era closing the stream is the cancel; before it, the server
+/// must be told.
+struct Call<'a> {
+    http: &'a Http,
+    id: u64,
+    open: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            let params = Object::new().raw("requestId", &self.id.to_string());
+            self.http
+                .say(jsonrpc::notification("notifications/cancelled", &params));
+        }
+    }
+}
+
+fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+}
+
+async fn body(mut response: Response) -> Result<String, RequestError> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
+        if bytes.len() + chunk.len() > MAX_MESSAGE_BYTES {
+            return Err(RequestError::TooLarge(MAX_MESSAGE_BYTES));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    String::from_utf8(bytes).map_err(|_| RequestError::Malformed("it is not UTF-8".to_owned()))
+}
+
+fn rpc_error(body: &str) -> Option<RpcError> {
+    match jsonrpc::parse(body).ok()?.pop()? {
+        Incoming::Response {
+            answer: Err(error), ..
+        } => Some(error),
+        _ => None,
+    }
+}
+
+fn excerpt(body: &str) -> String {
+    let text: String = body
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(EXCERPT)
+        .collect();
+    text.trim().to_owned()
+}
+
+fn unreachable(error: &reqwest::Error) -> RequestError {
+    if error.is_connect() {
+        RequestError::NotSent(format!("the server cannot be reached: {}", cause(error)))
+    } else {
+        lost(error)
+    }
+}
+
+fn lost(error: &reqwest::Error) -> RequestError {
+    RequestError::Lost(format!("the connection broke: {}", cause(error)))
+}
+
+/// The innermost cause; the outer ones repeat the URL, which may hold a secret.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    match std::ptr::addr_eq(cause, error) {
+        true if error.is_timeout() => "timed out".to_owned(),
+        true => "it failed".to_owned(),
+        false => cause.to_string(),
+    }
+}

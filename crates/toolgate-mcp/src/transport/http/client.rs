@@ -1,0 +1,91 @@
+//! The HTTP client of one server: its TLS settings, its headers, and no more trust than needed.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Certificate, Client, redirect};
+use toolgate_core::config::Http as Config;
+use toolgate_core::secret::Unset;
+use url::Url;
+
+use crate::environment::Environment;
+
+/// An HTTP server with its secrets resolved.
+#[derive(Clone)]
+pub struct Endpoint {
+    pub url: Url,
+    pub headers: HeaderMap,
+    insecure_skip_verify: bool,
+    ca_cert_pem: Option<String>,
+}
+
+/// Why an endpoint cannot be used; only a change of the configuration helps.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Unset(#[from] Unset),
+    #[error("the URL is not valid: {0}")]
+    Url(url::ParseError),
+    #[error("header `{0}` has a value that HTTP does not allow")]
+    Header(String),
+    #[error("`ca_cert_pem` holds no certificate in PEM form")]
+    Certificate,
+    #[error("the HTTP client cannot be set up: {0}")]
+    Client(reqwest::Error),
+}
+
+impl Endpoint {
+    pub fn resolve(config: &Config, environment: &Environment) -> Result<Self, ClientError> {
+        let env = |name: &str| environment.get(name);
+        let mut headers = HeaderMap::new();
+        for (name, value) in &config.headers {
+            let invalid = || ClientError::Header(name.clone());
+            let mut value = HeaderValue::from_str(&value.resolve(&env)?).map_err(|_| invalid())?;
+            value.set_sensitive(true);
+            headers.insert(HeaderName::try_from(name).map_err(|_| invalid())?, value);
+        }
+        let ca_cert_pem = config.tls.ca_cert_pem.as_ref();
+        Ok(Self {
+            url: Url::parse(&config.url.resolve(&env)?).map_err(ClientError::Url)?,
+            headers,
+            insecure_skip_verify: config.tls.insecure_skip_verify,
+            ca_cert_pem: ca_cert_pem.map(|pem| pem.resolve(&env)).transpose()?,
+        })
+    }
+
+    pub(super) fn client(&self) -> Result<Client, ClientError> {
+        // Fails only if one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = Client::builder()
+            .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(10))
+            .tcp_nodelay(true)
+            .redirect(same_origin())
+            .tls_danger_accept_invalid_certs(self.insecure_skip_verify);
+        if let Some(pem) = &self.ca_cert_pem {
+            let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
+            if certificates.is_empty() {
+                return Err(ClientError::Certificate);
+            }
+            builder = builder.tls_certs_merge(certificates);
+        }
+        builder.build().map_err(ClientError::Client)
+    }
+}
+
+/// Credentials and arguments stay with the server they were meant for.
+fn same_origin() -> redirect::Policy {
+    redirect::Policy::custom(|attempt| {
+        let from = attempt.previous().last().map(Url::origin);
+        match from == Some(attempt.url().origin()) && attempt.previous().len() <= 3 {
+            true => attempt.follow(),
+            false => attempt.stop(),
+        }
+    })
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").finish_non_exhaustive()
+    }
+}

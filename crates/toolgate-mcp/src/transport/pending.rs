@@ -1,0 +1,94 @@
+//! Requests that wait for their answers, by id.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::RequestError;
+use crate::jsonrpc::Answer;
+
+type Outcome = Result<Answer, RequestError>;
+
+/// The requests in flight on one connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pending(Arc<Mutex<Slots>>);
+
+#[derive(Debug, Default)]
+struct Slots {
+    next: u64,
+    waiting: HashMap<u64, oneshot::Sender<Outcome>>,
+    closed: Option<String>,
+}
+
+/// One request's place; leaving it early forgets the request.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) id: u64,
+    pending: Pending,
+    answer: oneshot::Receiver<Outcome>,
+}
+
+impl Pending {
+    /// Takes a place; an error says why the connection is closed.
+    pub(super) fn enter(&self) -> Result<Place, RequestError> {
+        let (sender, answer) = oneshot::channel();
+        let id = self.with(|slots| match &slots.closed {
+            Some(reason) => Err(RequestError::NotSent(reason.clone())),
+            None => {
+                slots.next += 1;
+                slots.waiting.insert(slots.next, sender);
+                Ok(slots.next)
+            }
+        })?;
+        Ok(Place {
+            id,
+            pending: self.clone(),
+            answer,
+        })
+    }
+
+    /// Hands an outcome to the request that waits for it; false if none does.
+    pub(super) fn settle(&self, id: u64, outcome: Outcome) -> bool {
+        let waiting = self.with(|slots| slots.waiting.remove(&id));
+        waiting.is_some_and(|sender| sender.send(outcome).is_ok())
+    }
+
+    /// Fails everything in flight, and whatever comes later.
+    pub(super) fn close(&self, reason: &str) {
+        let waiting = self.with(|slots| {
+            slots.closed.get_or_insert_with(|| reason.to_owned());
+            std::mem::take(&mut slots.waiting)
+        });
+        for sender in waiting.into_values() {
+            let _ = sender.send(Err(RequestError::Lost(reason.to_owned())));
+        }
+    }
+
+    /// Fails everything in flight.
+    pub(super) fn fail_all(&self, error: impl Fn() -> RequestError) {
+        let waiting = self.with(|slots| std::mem::take(&mut slots.waiting));
+        for sender in waiting.into_values() {
+            let _ = sender.send(Err(error()));
+        }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut Slots) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Place {
+    pub(super) async fn answer(&mut self) -> Outcome {
+        (&mut self.answer)
+            .await
+            .unwrap_or_else(|_| Err(RequestError::Lost("the connection was closed".to_owned())))
+    }
+
+    /// Gives the place up; true if no answer had come yet.
+    pub(super) fn leave(&self) -> bool {
+        self.pending
+            .with(|slots| slots.waiting.remove(&self.id))
+            .is_some()
+    }
+}

@@ -1,0 +1,229 @@
+//! A server as a child process: one JSON message a line on its pipes.
+//!
+//! The child leads a process group of its own, gets a minimal environment and ends, with whatever
+//! it started, when the transport closes. Its standard error goes into a bounded ring.
+
+mod child;
+mod line;
+
+use child::Child;
+use line::{Line, Lines};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::pending::Pending;
+use super::{Event, Events, Outgoing, RequestError, Tail};
+use crate::MAX_MESSAGE_BYTES;
+use crate::jsonrpc::{self, Answer, Incoming, Object};
+
+pub use child::{Command, SpawnError};
+
+/// Messages that may wait for a child that does not read.
+const OUTBOX: usize = 1024;
+
+/// A running child and the requests it has not answered yet.
+#[derive(Debug)]
+pub struct Stdio {
+    outbox: mpsc::Sender<String>,
+    pending: Pending,
+    closed: watch::Receiver<Option<String>>,
+    stop: CancellationToken,
+}
+
+impl Stdio {
+    /// Starts the child; its tasks run in `tasks`, whose owner waits for them.
+    pub fn start(
+        command: &Command,
+        tail: &Tail,
+        tasks: &TaskTracker,
+    ) -> Result<(Self, Events), SpawnError> {
+        let (child, pipes) = Child::spawn(command)?;
+        let (outbox, outgoing) = mpsc::channel(OUTBOX);
+        let (events, heard) = mpsc::channel(16);
+        let (report, closed) = watch::channel(None);
+        let stdio = Self {
+            outbox: outbox.clone(),
+            pending: Pending::default(),
+            closed,
+            stop: CancellationToken::new(),
+        };
+        let pending = stdio.pending.clone();
+        let stop = stdio.stop.clone();
+        let reader = read(pipes.stdout, pending.clone(), outbox, events);
+        let mut stderr = tasks.spawn(drain(pipes.stderr, tail.clone()));
+        let writer = tasks.spawn(write(pipes.stdin, outgoing, stop.clone()));
+        let tail = tail.clone();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = reader => {}
+                () = stop.cancelled() => {}
+            }
+            writer.abort();
+            let status = child.end(stop.is_cancelled()).await;
+            // The last words are worth a moment; a grandchild may hold the pipe open for ever.
+            if tokio::time::timeout(child::GRACE, &mut stderr)
+                .await
+                .is_err()
+            {
+                stderr.abort();
+            }
+            let reason = match tail.last_line() {
+                Some(line) => format!("the server's process ended ({status}): {line}"),
+                None => format!("the server's process ended ({status})"),
+            };
+            pending.close(&reason);
+            let _ = report.send(Some(reason));
+        });
+        Ok((stdio, heard))
+    }
+
+    pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
+        let place = self.pending.enter()?;
+        let message = jsonrpc::request(place.id, outgoing.method, &outgoing.params);
+        let mut call = Call {
+            place,
+            outbox: &self.outbox,
+            cancellable: outgoing.method != "initialize",
+        };
+        self.send(message).await?;
+        call.place.answer().await
+    }
+
+    pub(super) async fn notify(&self, method: &str) -> Result<(), RequestError> {
+        self.send(jsonrpc::notification(method, &Object::new()))
+            .await
+    }
+
+    pub(super) async fn closed(&self) -> String {
+        let mut closed = self.closed.clone();
+        match closed.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => "the connection was closed".to_owned(),
+        }
+    }
+
+    pub(super) async fn close(&self) {
+        self.stop.cancel();
+        self.closed().await;
+    }
+
+    async fn send(&self, message: String) -> Result<(), RequestError> {
+        let sent = self.outbox.send(message).await;
+        sent.map_err(|_| RequestError::NotSent("the server's process has ended".to_owned()))
+    }
+}
+
+impl Drop for Stdio {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A request in flight; dropped before its answer, it tells the server to stop.
+struct Call<'a> {
+    place: super::pending::Place,
+    outbox: &'a mpsc::Sender<String>,
+    cancellable: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        if self.place.leave() && self.cancellable {
+            let params = Object::new().raw("requestId", &self.place.id.to_string());
+            // A full outbox means a child that does not read: it would not hear this either.
+            let _ = self
+                .outbox
+                .try_send(jsonrpc::notification("notifications/cancelled", &params));
+        }
+    }
+}
+
+async fn write(stdin: ChildStdin, mut outgoing: mpsc::Receiver<String>, stop: CancellationToken) {
+    let mut stdin = BufWriter::new(stdin);
+    loop {
+        let message = tokio::select! {
+            message = outgoing.recv() => message,
+            () = stop.cancelled() => None,
+        };
+        let Some(message) = message else { return };
+        let mut written = put(&mut stdin, &message).await;
+        while let (true, Ok(message)) = (written.is_ok(), outgoing.try_recv()) {
+            written = put(&mut stdin, &message).await;
+        }
+        if written.is_err() || stdin.flush().await.is_err() {
+            return; // the reader sees the end and says why
+        }
+    }
+}
+
+async fn put(stdin: &mut BufWriter<ChildStdin>, message: &str) -> std::io::Result<()> {
+    stdin.write_all(message.as_bytes()).await?;
+    stdin.write_all(b"\n").await
+}
+
+async fn read(
+    stdout: ChildStdout,
+    pending: Pending,
+    outbox: mpsc::Sender<String>,
+    events: mpsc::Sender<Event>,
+) {
+    let mut lines = Lines::new(stdout, MAX_MESSAGE_BYTES);
+    while let Ok(Some(line)) = lines.next().await {
+        match line {
+            Line::Text(text) => hear(&text, &pending, &outbox, &events),
+            Line::TooLong { id: Some(id) } => {
+                pending.settle(id, Err(RequestError::TooLarge(MAX_MESSAGE_BYTES)));
+            }
+            Line::TooLong { id: None } => {
+                pending.fail_all(|| RequestError::TooLarge(MAX_MESSAGE_BYTES))
+            }
+        }
+    }
+}
+
+fn hear(
+    text: &str,
+    pending: &Pending,
+    outbox: &mpsc::Sender<String>,
+    events: &mpsc::Sender<Event>,
+) {
+    if text.trim().is_empty() {
+        return;
+    }
+    let messages = match jsonrpc::parse(text) {
+        Ok(messages) => messages,
+        Err(error) => {
+            tracing::debug!(%error, "a line on stdout is no message");
+            return;
+        }
+    };
+    for message in messages {
+        match message {
+            Incoming::Response {
+                id: Some(id),
+                answer,
+            } => {
+                if !pending.settle(id, Ok(answer)) {
+                    tracing::debug!(id, "an answer that nobody waits for");
+                }
+            }
+            Incoming::Response { id: None, .. } => {
+                tracing::debug!("an answer without an id of ours")
+            }
+            Incoming::Request { id, method } => {
+                let _ = outbox.try_send(jsonrpc::answer_to_server(id, &method));
+            }
+            Incoming::Notification { method, .. } => super::announce(&method, events),
+        }
+    }
+}
+
+async fn drain(mut stderr: ChildStderr, tail: Tail) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
+        tail.push(&buffer[..read]);
+    }
+}
