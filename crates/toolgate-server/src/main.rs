@@ -1,1 +1,19 @@
-fn main() {}
+//! The binary `toolgate`.
+
+mod cli;
+mod files;
+mod http;
+mod remote;
+mod telemetry;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::run() {
+        Ok(code) => code,
+        Err(error) => {
+            cli::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

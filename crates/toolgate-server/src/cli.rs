@@ -1,0 +1,131 @@
+//! The command line. Every flag of a running gateway has a `TOOLGATE_*` variable.
+
+mod check;
+mod serve;
+mod target;
+mod tools;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use crate::telemetry::LogFormat;
+
+/// MCP gateway: many servers, one door.
+#[derive(Debug, Parser)]
+#[command(name = "toolgate", version, about, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// What to log: `error`, `warn`, `info`, `debug`, or a filter such as `toolgate_mcp=debug,info`
+    #[arg(long, global = true, env = "TOOLGATE_LOG", value_name = "FILTER")]
+    log: Option<String>,
+    /// How to log
+    #[arg(
+        long,
+        global = true,
+        env = "TOOLGATE_LOG_FORMAT",
+        value_enum,
+        default_value_t
+    )]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway
+    Serve(serve::Serve),
+    /// Check the configuration and print every mistake with its place
+    Check(check::Check),
+    /// List, describe and call tools, of a running gateway or straight from a configuration
+    Tools(tools::Tools),
+    /// Print the JSON Schema of the configuration, or the OpenAPI document of the API
+    Schema {
+        #[arg(value_enum)]
+        of: Schema,
+    },
+    /// Print a completion script for a shell
+    Completions {
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Schema {
+    Config,
+    Openapi,
+}
+
+/// The file to read instead of the user's and the project's.
+#[derive(Debug, clap::Args)]
+struct ConfigFlag {
+    /// Configuration file, the only one read [default: ~/.config/toolgate/toolgate.toml, then ./toolgate.toml or ./config.json]
+    #[arg(long, env = "TOOLGATE_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    let cli = Cli::parse();
+    let quiet = matches!(cli.command, Command::Tools(_));
+    let filter = cli
+        .log
+        .as_deref()
+        .unwrap_or(if quiet { "error" } else { "info" });
+    crate::telemetry::start(filter, cli.log_format)?;
+    match cli.command {
+        Command::Serve(serve) => block_on(serve.run()),
+        Command::Check(check) => check.run(),
+        Command::Tools(tools) => block_on(tools.run()),
+        Command::Schema { of } => {
+            let schema = match of {
+                Schema::Config => toolgate_core::config::schema(),
+                Schema::Openapi => serde_json::to_value(crate::http::router::openapi())?,
+            };
+            say(&format!("{schema:#}"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "toolgate",
+                &mut std::io::stdout(),
+            );
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Writes a line to standard output.
+fn say(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        // Whoever read us has had enough, as `head` does.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Writes an error and its causes to standard error.
+pub(crate) fn complain(error: &anyhow::Error) {
+    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+}
+
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

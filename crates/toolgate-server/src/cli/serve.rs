@@ -1,0 +1,168 @@
+//! `toolgate serve`
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use toolgate::{Environment, Gateway};
+use toolgate_core::Config;
+use toolgate_core::config::{Finding, Severity};
+
+use super::{ConfigFlag, say};
+use crate::files;
+use crate::http::auth::AdminKey;
+use crate::http::guard::Guard;
+use crate::http::{self, App};
+
+/// How long requests and calls under way may take to end.
+const DRAIN: Duration = Duration::from_secs(10);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Serve {
+    #[command(flatten)]
+    config: ConfigFlag,
+    /// Address to listen on; other than loopback needs an admin key [default: 127.0.0.1]
+    #[arg(long, env = "TOOLGATE_HOST")]
+    host: Option<String>,
+    /// Port to listen on; 0 takes a free one and prints it [default: 8080]
+    #[arg(long, env = "TOOLGATE_PORT")]
+    port: Option<u16>,
+    /// Where to keep data [default: $XDG_DATA_HOME/toolgate]
+    #[arg(long, env = "TOOLGATE_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Key that opens /api; `auto` makes one and keeps it in the data directory
+    #[arg(
+        long,
+        env = "TOOLGATE_ADMIN_KEY",
+        value_name = "KEY",
+        hide_env_values = true
+    )]
+    admin_key: Option<String>,
+}
+
+impl Serve {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let environment = files::environment();
+        let documents = files::documents(self.config.config.as_deref(), &environment)?;
+        let (config, findings) = Config::load(&documents)?;
+        findings.iter().for_each(log);
+        for document in &documents {
+            tracing::info!(file = document.name, "configuration");
+        }
+        let named = self
+            .data_dir
+            .clone()
+            .or_else(|| config.listen.data_dir.clone());
+        let data_dir = files::data_dir(named, &environment)?;
+        let admin_key = self.admin_key(&config, &environment, &data_dir)?;
+        let listener = self.listen(&config, admin_key.is_some()).await?;
+        let address = listener.local_addr()?;
+
+        let guard = Guard::new(&config.listen, address);
+        let gateway = Gateway::builder(config).environment(environment).start()?;
+        let app = App::new(gateway.clone(), guard, admin_key);
+        let mut signals = Signals::new()?;
+        say(&format!("listening on http://{address}"))?;
+        tracing::info!(%address, "listening");
+
+        let stop = CancellationToken::new();
+        let server = http::serve(listener, app, stop.clone());
+        tokio::pin!(server);
+        tokio::select! {
+            served = &mut server => served.context("the server ended")?,
+            () = signals.next() => {}
+        }
+        tracing::info!(
+            "stopping: {} s for requests under way, a second signal hastens it",
+            DRAIN.as_secs()
+        );
+        stop.cancel();
+        let bound = tokio::select! {
+            _ = tokio::time::timeout(DRAIN, server) => Duration::from_millis(100),
+            () = signals.next() => Duration::ZERO,
+        };
+        gateway.stop(bound).await;
+        tracing::info!("stopped");
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn admin_key(
+        &self,
+        config: &Config,
+        environment: &Environment,
+        data_dir: &std::path::Path,
+    ) -> anyhow::Result<Option<AdminKey>> {
+        let configured = match (&self.admin_key, &config.listen.admin_key) {
+            (Some(key), _) => Some(key.clone()),
+            (None, Some(secret)) => Some(
+                secret
+                    .resolve(&|name| environment.get(name))
+                    .context("`admin_key`")?,
+            ),
+            (None, None) => None,
+        };
+        match configured.as_deref() {
+            None | Some("") => Ok(None),
+            Some("auto") => AdminKey::kept_in(data_dir).map(Some),
+            Some(key) => Ok(Some(AdminKey::new(key))),
+        }
+    }
+
+    async fn listen(&self, config: &Config, has_key: bool) -> anyhow::Result<TcpListener> {
+        let host = self
+            .host
+            .as_deref()
+            .or(config.listen.host.as_deref())
+            .unwrap_or("127.0.0.1");
+        let port = self.port.or(config.listen.port).unwrap_or(8080);
+        let ip: IpAddr = match host {
+            "localhost" => IpAddr::from([127, 0, 0, 1]),
+            host => host.trim_matches(['[', ']']).parse().with_context(|| {
+                format!("`{host}` is no address to listen on; try 127.0.0.1 or 0.0.0.0")
+            })?,
+        };
+        if !ip.is_loopback() && !has_key {
+            bail!(
+                "listening on {ip} lets others in, so it needs an admin key: set TOOLGATE_ADMIN_KEY (`auto` makes one), or listen on 127.0.0.1"
+            );
+        }
+        let address = SocketAddr::from((ip, port));
+        TcpListener::bind(address).await.with_context(|| {
+            format!("cannot listen on {address}; is another gateway running? `--port 0` takes a free port")
+        })
+    }
+}
+
+/// SIGTERM and Ctrl-C.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn log(finding: &Finding) {
+    match finding.severity {
+        Severity::Warning => tracing::warn!("{}: {}", finding.place, finding.message),
+        Severity::Error => tracing::error!("{}: {}", finding.place, finding.message),
+    }
+}

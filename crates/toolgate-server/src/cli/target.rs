@@ -1,0 +1,92 @@
+//! Where the command line finds tools: in a running gateway, or in one it starts for a moment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toolgate::{Arguments, Caller, Gateway, ToolCall};
+use toolgate_core::Config;
+use url::Url;
+
+use crate::files;
+use crate::http::admin::tools::{self, ToolEntry};
+use crate::http::execute::ToolMessage;
+use crate::remote::Remote;
+
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct TargetFlags {
+    /// Start the servers of this configuration for the command, instead of asking a running gateway
+    #[arg(long, value_name = "FILE", conflicts_with = "url", global = true)]
+    config: Option<PathBuf>,
+    /// The running gateway [default: http://127.0.0.1:8080]
+    #[arg(long, env = "TOOLGATE_URL", global = true)]
+    url: Option<Url>,
+    /// Its key
+    #[arg(long, env = "TOOLGATE_KEY", hide_env_values = true, global = true)]
+    key: Option<String>,
+}
+
+pub(super) enum Target {
+    Remote(Remote),
+    Own(Gateway),
+}
+
+impl TargetFlags {
+    pub(super) async fn open(self) -> anyhow::Result<Target> {
+        let Some(path) = self.config else {
+            let url = self.url.map_or_else(|| Url::parse(DEFAULT_URL), Ok)?;
+            return Ok(Target::Remote(Remote::new(url, self.key)?));
+        };
+        let environment = files::environment();
+        let documents = files::documents(Some(&path), &environment)?;
+        let (config, findings) = Config::load(&documents)?;
+        for finding in findings {
+            tracing::warn!("{finding}");
+        }
+        let gateway = Gateway::builder(config).environment(environment).start()?;
+        gateway.settled().await;
+        for entry in gateway.servers() {
+            let status = entry.status();
+            if let Some(reason) = &status.reason {
+                tracing::error!(
+                    "server `{}` is {}: {reason}",
+                    entry.server.name,
+                    status.state.as_str()
+                );
+            }
+        }
+        Ok(Target::Own(gateway))
+    }
+}
+
+impl Target {
+    pub(super) async fn tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
+        match self {
+            Self::Remote(remote) => remote.tools().await,
+            Self::Own(gateway) => Ok(tools::all(gateway, &Caller::cli())),
+        }
+    }
+
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        arguments: Arguments,
+    ) -> anyhow::Result<ToolMessage> {
+        match self {
+            Self::Remote(remote) => remote.call(name, arguments.raw()).await,
+            Self::Own(gateway) => {
+                let answer = gateway
+                    .call(&Caller::cli(), ToolCall::new(name, arguments))
+                    .await;
+                Ok(ToolMessage::new("cli", &answer))
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        if let Self::Own(gateway) = self {
+            gateway.stop(Duration::ZERO).await;
+        }
+    }
+}

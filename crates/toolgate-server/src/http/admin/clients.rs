@@ -1,0 +1,285 @@
+//! `/api/mcp/clients`: the servers, how they are and why.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use toolgate::registry::Entry;
+use toolgate::{Caller, Gateway, State as ServerState};
+use toolgate_core::catalog::{Kind, Offer};
+use toolgate_core::config::{Link, Protocol, Server};
+use toolgate_core::policy::{ToolList, Verdict};
+use toolgate_core::secret::{Secret, mask_url};
+use utoipa::ToSchema;
+
+use super::page::Page;
+use crate::http::App;
+use crate::http::error::{ApiError, ErrorBody};
+
+/// A server: what was configured, how it is, what it offers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ClientEntry {
+    config: ClientView,
+    /// `connecting`, `healthy`, `degraded`, `unavailable`, `asleep`, `needs_auth`, `disabled` or `error`.
+    #[schema(value_type = String)]
+    state: ServerState,
+    /// Why it is not healthy.
+    reason: Option<String>,
+    /// Since when it has been in this state.
+    since: String,
+    next_try_at: Option<String>,
+    last_error: Option<String>,
+    /// The last words of its process on standard error.
+    stderr_tail: Option<String>,
+    /// Protocol revision agreed on.
+    protocol_version: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    server_info: Option<Box<RawValue>>,
+    instructions: Option<String>,
+    tools: Vec<ToolLine>,
+    resources: Vec<String>,
+    resource_templates: Vec<String>,
+    prompts: Vec<String>,
+    /// What it offers that could not be used.
+    problems: Vec<ProblemLine>,
+    /// Where its configuration comes from.
+    source: &'static str,
+}
+
+/// A server's configuration, secrets masked.
+#[derive(Debug, Serialize, ToSchema)]
+struct ClientView {
+    name: String,
+    client_id: String,
+    /// `stdio`, `http` or `inprocess`.
+    connection_type: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection_string: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdio_config: Option<StdioView>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    headers: BTreeMap<String, String>,
+    tools_to_execute: Vec<String>,
+    tools_to_auto_execute: Vec<String>,
+    /// Seconds, where it is not the tool manager's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_execution_timeout: Option<u64>,
+    #[schema(value_type = String)]
+    protocol: Protocol,
+    disabled: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct StdioView {
+    command: String,
+    args: Vec<String>,
+    envs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ToolLine {
+    name: String,
+    alias: String,
+    /// `allow`, `manual`, `ask`, or `hidden` if no caller can see it.
+    verdict: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ProblemLine {
+    /// `tool`, `resource`, `template` or `prompt`.
+    #[schema(value_type = String)]
+    kind: Kind,
+    item: String,
+    reason: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ClientPage {
+    clients: Vec<ClientEntry>,
+    next_cursor: Option<String>,
+}
+
+/// All servers, by name.
+#[utoipa::path(get, path = "/api/mcp/clients", tag = "api", params(Page),
+    responses((status = 200, body = ClientPage), (status = 400, body = ErrorBody)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    page: Result<Query<Page>, QueryRejection>,
+) -> Result<Json<ClientPage>, ApiError> {
+    let Query(page) = page?;
+    let entries = app.gateway().servers().into_iter();
+    let (entries, next_cursor) = page.cut(entries, |entry| entry.server.name.to_string())?;
+    let verdicts = Verdicts::new(app.gateway());
+    let clients = entries
+        .iter()
+        .map(|entry| ClientEntry::new(entry, &verdicts))
+        .collect();
+    Ok(Json(ClientPage {
+        clients,
+        next_cursor,
+    }))
+}
+
+/// One server, by its `client_id` or name.
+#[utoipa::path(get, path = "/api/mcp/client/{id}", tag = "api",
+    params(("id" = String, Path, description = "`client_id` or name")),
+    responses((status = 200, body = ClientEntry), (status = 404, body = ErrorBody)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<ClientEntry>, ApiError> {
+    let entries = app.gateway().servers();
+    let by_id = entries.iter().find(|entry| entry.server.id == id);
+    let entry = by_id.or_else(|| {
+        entries
+            .iter()
+            .find(|entry| entry.server.name.as_str() == id)
+    });
+    match entry {
+        Some(entry) => Ok(Json(ClientEntry::new(entry, &Verdicts::new(app.gateway())))),
+        None => Err(ApiError::not_found(format!(
+            "no server has the id or name `{id}`; see /api/mcp/clients"
+        ))),
+    }
+}
+
+/// The catalog at one moment, with the verdict on each tool.
+struct Verdicts {
+    catalog: std::sync::Arc<toolgate_core::Catalog>,
+    by_alias: BTreeMap<String, Verdict>,
+}
+
+impl Verdicts {
+    fn new(gateway: &Gateway) -> Self {
+        let catalog = gateway.catalog();
+        let scope = gateway.scope(&Caller::http(), &catalog);
+        let by_alias = scope
+            .iter()
+            .map(|(entry, decision)| (entry.alias.to_string(), decision.verdict))
+            .collect();
+        Self { catalog, by_alias }
+    }
+
+    fn lines(&self, offer: &Offer) -> Vec<ToolLine> {
+        let entries = offer
+            .tools
+            .iter()
+            .filter_map(|tool| self.catalog.tool(&tool.id));
+        let line = |entry: &toolgate_core::catalog::Entry| ToolLine {
+            name: entry.tool.id.tool.to_string(),
+            alias: entry.alias.to_string(),
+            verdict: match self.by_alias.get(&*entry.alias) {
+                Some(Verdict::Allow) => "allow",
+                Some(Verdict::Manual) => "manual",
+                Some(Verdict::Ask) => "ask",
+                Some(Verdict::Deny) | None => "hidden",
+            },
+        };
+        entries.map(line).collect()
+    }
+}
+
+impl ClientEntry {
+    fn new(entry: &Entry, verdicts: &Verdicts) -> Self {
+        let status = entry.status();
+        let offer = verdicts.catalog.offer(&entry.server.name);
+        let keys = |items: &[toolgate_core::catalog::Item]| {
+            items.iter().map(|item| item.key.clone()).collect()
+        };
+        let session = status.session.as_ref();
+        Self {
+            config: ClientView::new(&entry.server),
+            state: status.state,
+            reason: status.reason.clone(),
+            since: time(status.since),
+            next_try_at: status.next_try_at.map(time),
+            last_error: status.last_error.clone(),
+            stderr_tail: Some(entry.stderr_tail()).filter(|tail| !tail.is_empty()),
+            protocol_version: session.map(|session| session.version.clone()),
+            server_info: session.and_then(|session| session.server_info.clone()),
+            instructions: session.and_then(|session| session.instructions.clone()),
+            tools: offer.map(|offer| verdicts.lines(offer)).unwrap_or_default(),
+            resources: offer
+                .map(|offer| keys(&offer.resources))
+                .unwrap_or_default(),
+            resource_templates: offer
+                .map(|offer| keys(&offer.templates))
+                .unwrap_or_default(),
+            prompts: offer.map(|offer| keys(&offer.prompts)).unwrap_or_default(),
+            problems: offer.map(|offer| problems(offer)).unwrap_or_default(),
+            source: match entry.server.link {
+                Link::InProcess => "program",
+                Link::Stdio(_) | Link::Http(_) => "file",
+            },
+        }
+    }
+}
+
+impl ClientView {
+    fn new(server: &Server) -> Self {
+        let (connection_type, connection_string, stdio_config, headers) = match &server.link {
+            Link::Stdio(stdio) => {
+                let envs = stdio
+                    .env
+                    .iter()
+                    .map(|(name, value)| format!("{name}={}", value.shown()));
+                let view = StdioView {
+                    command: stdio.command.clone(),
+                    args: stdio.args.iter().map(|word| mask_url(word)).collect(),
+                    envs: envs.collect(),
+                    cwd: stdio.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+                };
+                ("stdio", None, Some(view), BTreeMap::new())
+            }
+            Link::Http(http) => {
+                let shown = |(name, value): (&String, &Secret)| (name.clone(), value.shown());
+                (
+                    "http",
+                    Some(http.shown_url()),
+                    None,
+                    http.headers.iter().map(shown).collect(),
+                )
+            }
+            Link::InProcess => ("inprocess", None, None, BTreeMap::new()),
+        };
+        Self {
+            name: server.name.to_string(),
+            client_id: server.id.clone(),
+            connection_type,
+            connection_string,
+            stdio_config,
+            headers,
+            tools_to_execute: names(&server.lists.execute),
+            tools_to_auto_execute: names(&server.lists.auto_execute),
+            tool_execution_timeout: server.timeout.map(|timeout| timeout.as_secs()),
+            protocol: server.protocol,
+            disabled: !server.enabled,
+        }
+    }
+}
+
+fn problems(offer: &Offer) -> Vec<ProblemLine> {
+    let line = |problem: &toolgate_core::catalog::Problem| ProblemLine {
+        kind: problem.kind,
+        item: problem.item.clone(),
+        reason: problem.reason.clone(),
+    };
+    offer.problems.iter().map(line).collect()
+}
+
+fn names(list: &ToolList) -> Vec<String> {
+    match list {
+        ToolList::All => vec!["*".to_owned()],
+        ToolList::Only(names) => names.iter().cloned().collect(),
+    }
+}
+
+fn time(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}

@@ -1,0 +1,94 @@
+//! Errors as the model APIs write them: `{"error": {"message", "type", "code"}}`.
+
+use axum::Json;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What went wrong with a request.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ErrorBody {
+    error: ErrorDetail,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ErrorDetail {
+    message: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    code: &'static str,
+}
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            message: message.into(),
+        }
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", message)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let kind = match self.status.as_u16() {
+            401 | 403 => "authentication_error",
+            400..500 => "invalid_request_error",
+            _ => "server_error",
+        };
+        let error = ErrorDetail {
+            message: self.message,
+            kind,
+            code: self.code,
+        };
+        (self.status, Json(ErrorBody { error })).into_response()
+    }
+}
+
+impl From<QueryRejection> for ApiError {
+    fn from(rejection: QueryRejection) -> Self {
+        Self::bad_request(rejection.body_text())
+    }
+}
+
+impl From<BytesRejection> for ApiError {
+    fn from(rejection: BytesRejection) -> Self {
+        Self::new(rejection.status(), "invalid_request", rejection.body_text())
+    }
+}
+
+pub(crate) async fn no_route(uri: Uri) -> ApiError {
+    let path = uri.path();
+    ApiError::not_found(format!(
+        "no such path `{path}`; see /api/openapi.json for what there is"
+    ))
+}
+
+pub(crate) async fn no_method(method: Method, uri: Uri) -> ApiError {
+    let message = format!(
+        "`{}` does not take {method}; see /api/openapi.json",
+        uri.path()
+    );
+    ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        message,
+    )
+}

@@ -1,0 +1,219 @@
+//! The first look at every request: whether it was meant for us (Host), whether a foreign web page
+//! sent it (Origin), and an id to find it again in the logs.
+
+use std::net::{IpAddr, SocketAddr};
+
+use axum::extract::{Request, State};
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use toolgate_core::config::Listen;
+use tracing::Instrument as _;
+use url::Url;
+
+use super::App;
+use super::error::ApiError;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const MAX_REQUEST_ID: usize = 128;
+
+/// Which hosts and origins are ours.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    hosts: Vec<String>,
+    origins: Vec<String>,
+    /// Not bound to loopback: an address as Host is a name that no DNS answer can forge.
+    any_address: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(listen: &Listen, address: SocketAddr) -> Self {
+        let public = listen.public_url.as_ref();
+        let mut hosts: Vec<String> = listen
+            .allowed_hosts
+            .iter()
+            .map(|host| host.to_ascii_lowercase())
+            .collect();
+        hosts.extend(public.and_then(Url::host_str).map(str::to_owned));
+        let mut origins = listen.allowed_origins.clone();
+        origins.extend(public.map(|url| url.origin().ascii_serialization()));
+        Self {
+            hosts,
+            origins,
+            any_address: !address.ip().is_loopback(),
+        }
+    }
+
+    fn allows_host(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        let name = without_port(&host);
+        let address: Option<IpAddr> = name.trim_matches(['[', ']']).parse().ok();
+        match address {
+            Some(ip) if ip.is_loopback() || self.any_address => true,
+            _ => {
+                name == "localhost"
+                    || self
+                        .hosts
+                        .iter()
+                        .any(|allowed| *allowed == name || *allowed == host)
+            }
+        }
+    }
+
+    fn allows_origin(&self, origin: &str) -> bool {
+        let Ok(url) = Url::parse(origin) else {
+            return false;
+        };
+        let serialized = url.origin().ascii_serialization();
+        let local = match url.host() {
+            Some(url::Host::Domain(name)) => name == "localhost",
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        };
+        local || self.origins.contains(&serialized)
+    }
+
+    fn check(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
+        let host = headers
+            .get(HOST)
+            .and_then(|host| host.to_str().ok())
+            .or(authority)
+            .unwrap_or_default();
+        if !self.allows_host(host) {
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "host_not_allowed",
+                format!(
+                    "host `{host}` is not allowed; add it to `allowed_hosts` in the configuration"
+                ),
+            ));
+        }
+        match headers
+            .get(ORIGIN)
+            .map(|origin| origin.to_str().unwrap_or_default())
+        {
+            Some(origin) if !self.allows_origin(origin) => Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "origin_not_allowed",
+                format!(
+                    "origin `{origin}` is not allowed; add it to `allowed_origins` in the configuration"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
+    let id = request_id(request.headers());
+    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+    let authority = request
+        .uri()
+        .authority()
+        .map(|authority| authority.as_str().to_owned());
+    let mut response = match app.0.guard.check(request.headers(), authority.as_deref()) {
+        Ok(()) => next.run(request).instrument(span).await,
+        Err(error) => error.into_response(),
+    };
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// The caller's own id if it is fit for logs, else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let fit =
+        |id: &&HeaderValue| id.len() <= MAX_REQUEST_ID && !id.is_empty() && id.to_str().is_ok();
+    match headers.get(REQUEST_ID).filter(fit) {
+        Some(id) => id.clone(),
+        None => HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
+            .unwrap_or(HeaderValue::from_static("-")),
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port))
+            if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.ends_with(':') =>
+        {
+            name
+        }
+        _ => host,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(bound: &str) -> Guard {
+        let listen = Listen {
+            allowed_hosts: vec!["Gate.example".to_owned(), "other.example:81".to_owned()],
+            allowed_origins: vec!["https://app.example".to_owned()],
+            public_url: Some(Url::parse("https://public.example/x").unwrap()),
+            ..Listen::default()
+        };
+        Guard::new(&listen, bound.parse().unwrap())
+    }
+
+    #[test]
+    fn hosts() {
+        let guard = guard("127.0.0.1:1");
+        for good in [
+            "localhost",
+            "localhost:8080",
+            "LOCALHOST",
+            "127.0.0.1:8080",
+            "[::1]:80",
+            "[::1]",
+            "gate.example:443",
+            "gate.example",
+            "other.example:81",
+            "public.example",
+        ] {
+            assert!(guard.allows_host(good), "{good}");
+        }
+        for bad in [
+            "",
+            "evil.example",
+            "localhost.evil.example",
+            "other.example",
+            "10.0.0.1",
+            "127.0.0.1.evil.example",
+            "[::2]",
+        ] {
+            assert!(!guard.allows_host(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_a_host_only_where_it_can_be_reached() {
+        assert!(guard("0.0.0.0:1").allows_host("10.0.0.1:8080"));
+        assert!(!guard("0.0.0.0:1").allows_host("evil.example"));
+    }
+
+    #[test]
+    fn origins() {
+        let guard = guard("127.0.0.1:1");
+        for good in [
+            "http://localhost:3000",
+            "http://127.0.0.1",
+            "http://[::1]:1",
+            "https://app.example",
+            "https://public.example",
+        ] {
+            assert!(guard.allows_origin(good), "{good}");
+        }
+        for bad in [
+            "null",
+            "",
+            "https://evil.example",
+            "http://app.example",
+            "https://app.example:444",
+            "http://localhost.evil.example",
+        ] {
+            assert!(!guard.allows_origin(bad), "{bad}");
+        }
+    }
+}

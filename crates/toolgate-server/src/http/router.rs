@@ -1,0 +1,68 @@
+//! Every route, in one list.
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{App, admin, auth, error, execute, guard, health};
+
+const MAX_BODY: usize = 16 * 1024 * 1024;
+
+/// The API of Toolgate, an MCP gateway.
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "Toolgate",
+    license(name = "Apache-2.0", identifier = "Apache-2.0")
+))]
+struct Document;
+
+pub(crate) fn router(app: App) -> Router {
+    let admin = admin_routes().layer(from_fn_with_state(app.clone(), auth::admin));
+    let callers = caller_routes().layer(from_fn_with_state(app.clone(), auth::caller));
+    let (router, _) = OpenApiRouter::with_openapi(Document::openapi())
+        .merge(admin)
+        .merge(callers)
+        .merge(probe_routes())
+        .split_for_parts();
+    router
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(from_fn_with_state(app.clone(), guard::check))
+        .with_state(app)
+}
+
+/// Needs the admin key, or loopback if there is none.
+fn admin_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(admin::clients::list))
+        .routes(routes!(admin::clients::get))
+        .routes(routes!(admin::tools::list))
+        .routes(routes!(admin::openapi))
+}
+
+/// Open to callers: loopback, or anyone with a key.
+fn caller_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(execute::execute))
+        .routes(routes!(health::metrics))
+}
+
+/// Open to everyone.
+fn probe_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(health::health))
+        .routes(routes!(health::ready))
+}
+
+/// The OpenAPI document of all routes.
+pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
+    OpenApiRouter::<App>::with_openapi(Document::openapi())
+        .merge(admin_routes())
+        .merge(caller_routes())
+        .merge(probe_routes())
+        .into_openapi()
+}

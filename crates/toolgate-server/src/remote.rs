@@ -1,0 +1,98 @@
+//! A running gateway, as the command line sees it.
+
+use anyhow::{Context as _, bail};
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use url::Url;
+
+use crate::http::admin::tools::{ToolEntry, ToolPage};
+use crate::http::execute::ToolMessage;
+
+#[derive(Debug)]
+pub(crate) struct Remote {
+    client: Client,
+    base: Url,
+    key: Option<String>,
+}
+
+impl Remote {
+    pub(crate) fn new(base: Url, key: Option<String>) -> anyhow::Result<Self> {
+        // Fails only if one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .build()
+            .context("cannot set up the HTTP client")?;
+        Ok(Self { client, base, key })
+    }
+
+    /// All tools, all pages.
+    pub(crate) async fn tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
+        let mut tools = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut url = self.url("api/mcp/tools")?;
+            url.query_pairs_mut().append_pair("limit", "1000");
+            if let Some(cursor) = &cursor {
+                url.query_pairs_mut().append_pair("cursor", cursor);
+            }
+            let text = self.send(self.client.get(url)).await?;
+            let page: ToolPage =
+                serde_json::from_str(&text).context("the gateway's answer is not understood")?;
+            tools.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(tools);
+            }
+        }
+    }
+
+    pub(crate) async fn call(
+        &self,
+        name: &str,
+        arguments: &RawValue,
+    ) -> anyhow::Result<ToolMessage> {
+        let call = serde_json::json!({
+            "id": "cli",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments.get()},
+        });
+        let request = self.client.post(self.url("v1/mcp/tool/execute")?);
+        let request = request
+            .header("content-type", "application/json")
+            .body(call.to_string());
+        let text = self.send(request).await?;
+        serde_json::from_str(&text).context("the gateway's answer is not understood")
+    }
+
+    async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<String> {
+        if let Some(key) = &self.key {
+            request = request.bearer_auth(key);
+        }
+        let response = request.send().await.with_context(|| {
+            format!(
+                "no gateway answers at {}; start one with `toolgate serve`, name another with --url, or use --config to work without one",
+                self.base
+            )
+        })?;
+        let status = response.status();
+        let text = response.text().await?;
+        if status.is_success() {
+            return Ok(text);
+        }
+        let body: Value = serde_json::from_str(&text).unwrap_or_default();
+        let message = body["error"]["message"].as_str().unwrap_or(&text);
+        if status == StatusCode::UNAUTHORIZED {
+            bail!("{message}; give it with --key or TOOLGATE_KEY");
+        }
+        bail!("the gateway answered {status}: {message}")
+    }
+
+    fn url(&self, path: &str) -> anyhow::Result<Url> {
+        let mut base = self.base.clone();
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        Ok(base.join(path)?)
+    }
+}

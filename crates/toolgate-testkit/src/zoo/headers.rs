@@ -1,0 +1,105 @@
+//! The headers of a modern request, which have to say the same as its body.
+
+use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::catalog::Catalog;
+use super::rpc::{Request, RpcError};
+
+const HEADER_MISMATCH: i64 = -32020;
+
+/// Compares the headers with the body; the error says which differs.
+pub(crate) fn check(
+    headers: &HeaderMap,
+    request: &Request,
+    catalog: &Catalog,
+) -> Result<(), RpcError> {
+    let Request { method, params, .. } = request;
+    let version = request.declared_version().unwrap_or_default();
+    expect(headers, "MCP-Protocol-Version", Encoding::Plain, version)?;
+    expect(headers, "Mcp-Method", Encoding::Plain, method)?;
+    let name = match method.as_str() {
+        "tools/call" | "prompts/get" => params.name.as_deref(),
+        "resources/read" => params.uri.as_deref(),
+        _ => None,
+    };
+    if let Some(name) = name {
+        expect(headers, "Mcp-Name", Encoding::MaybeBase64, name)?;
+    }
+    if let ("tools/call", Some(name)) = (method.as_str(), name) {
+        let schema = catalog.tool_schema(name).unwrap_or_default();
+        let arguments: Value = serde_json::from_str(request.arguments()).unwrap_or_default();
+        check_parameters(headers, &schema, &arguments)?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Encoding {
+    Plain,
+    MaybeBase64,
+}
+
+/// Walks the properties of the schema for those that a header has to repeat.
+fn check_parameters(headers: &HeaderMap, schema: &Value, value: &Value) -> Result<(), RpcError> {
+    let Some(properties) = schema["properties"].as_object() else {
+        return Ok(());
+    };
+    for (key, property) in properties {
+        let value = &value[key.as_str()];
+        if let Some(suffix) = property["x-mcp-header"].as_str() {
+            let name = format!("Mcp-Param-{suffix}");
+            match value {
+                Value::Null if headers.contains_key(&name) => {
+                    return Err(mismatch(&name, "is there, but the argument is not"));
+                }
+                Value::Null => {}
+                Value::String(text) => expect(headers, &name, Encoding::MaybeBase64, text)?,
+                other => expect(headers, &name, Encoding::MaybeBase64, &other.to_string())?,
+            }
+        }
+        check_parameters(headers, property, value)?;
+    }
+    Ok(())
+}
+
+fn expect(headers: &HeaderMap, name: &str, encoding: Encoding, body: &str) -> Result<(), RpcError> {
+    let header = headers
+        .get(name)
+        .ok_or_else(|| mismatch(name, "is missing"))?
+        .to_str()
+        .map_err(|_| mismatch(name, "has characters that no header may have"))?;
+    let header = match encoding {
+        Encoding::Plain => header.to_owned(),
+        Encoding::MaybeBase64 => {
+            decoded(header).ok_or_else(|| mismatch(name, "is not valid Base64"))?
+        }
+    };
+    if header == body {
+        Ok(())
+    } else {
+        Err(mismatch(
+            name,
+            &format!("is `{header}`, but the body says `{body}`"),
+        ))
+    }
+}
+
+fn decoded(header: &str) -> Option<String> {
+    let inner = header
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="));
+    match inner {
+        None => Some(header.to_owned()),
+        Some(inner) => String::from_utf8(STANDARD.decode(inner).ok()?).ok(),
+    }
+}
+
+fn mismatch(name: &str, problem: &str) -> RpcError {
+    RpcError::new(
+        HEADER_MISMATCH,
+        format!("Header mismatch: `{name}` {problem}"),
+    )
+}

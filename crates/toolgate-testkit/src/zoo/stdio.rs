@@ -1,0 +1,146 @@
+//! Newline-delimited JSON-RPC on stdin and stdout.
+//!
+//! One thread reads, one thread writes, and every request is a task between them; nobody but
+//! the writer touches stdout, so lines are never mixed.
+
+use std::io::{BufRead as _, Write as _};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::flags::Faults;
+use super::outbox::{Frame, Outbox};
+use super::rpc::Message;
+use super::server::{Origin, Server};
+
+const HOLD: Duration = Duration::from_millis(50);
+
+/// What `--garbage` puts before each answer: no JSON, no object, no line, no UTF-8.
+const GARBAGE: &[&[u8]] = &[
+    b"Server listening, have fun!",
+    b"",
+    b"{\"jsonrpc\":\"2.0\",\"id\":",
+    b"42",
+    b"[]",
+    b"\"text\"",
+    b"null",
+    b"   ",
+    b"\xff\xfe\x00broken",
+];
+
+/// Serves until stdin ends, or for ever if the end of stdin is to be ignored.
+pub(crate) async fn serve(server: Arc<Server>, faults: &Faults) {
+    if let Some(ms) = faults.slow_start {
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+    let (outbox, frames) = Outbox::new();
+    let writer = start_writer(frames, faults);
+    let mut lines = start_reader();
+    while let Some(line) = lines.recv().await {
+        if !line.trim_ascii().is_empty() {
+            received(&server, &line, &outbox);
+        }
+    }
+    if faults.ignore_sigterm {
+        std::future::pending::<()>().await;
+    }
+    server.close().await;
+    drop(outbox);
+    writer.join().expect("the writer does not panic");
+}
+
+fn received(server: &Arc<Server>, line: &[u8], outbox: &Outbox) {
+    let message = match Message::parse(line) {
+        Ok(message) => message,
+        Err(answer) => {
+            if !server.is_silent_on("") {
+                outbox.answer(answer);
+            }
+            return;
+        }
+    };
+    server.arrived(&message);
+    match message {
+        Message::Request(request) => server.start(request, Origin::default(), outbox.clone()),
+        Message::Notification { method, params } => {
+            server.notified(&method, &params, "", Some(outbox));
+        }
+        Message::Response => {}
+    }
+}
+
+fn start_reader() -> UnboundedReceiver<Vec<u8>> {
+    let (sender, lines) = unbounded_channel();
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin().lock();
+        loop {
+            let mut line = Vec::new();
+            match stdin.read_until(b'\n', &mut line) {
+                Ok(0) | Err(_) => return,
+                Ok(_) if sender.send(line).is_err() => return,
+                Ok(_) => {}
+            }
+        }
+    });
+    lines
+}
+
+fn start_writer(mut frames: UnboundedReceiver<Frame>, faults: &Faults) -> JoinHandle<()> {
+    let (garbage, reorder) = (faults.garbage, faults.reorder);
+    let runtime = Handle::current();
+    std::thread::spawn(move || {
+        while let Some(first) = frames.blocking_recv() {
+            let mut batch = vec![first];
+            if reorder && matches!(batch[0], Frame::Answer(_)) {
+                runtime.block_on(collect(&mut batch, &mut frames));
+                batch = newest_answer_first(batch);
+            }
+            for frame in batch {
+                // A client that went away is noticed at the end of stdin.
+                let _ = write(&frame, garbage);
+            }
+        }
+    })
+}
+
+/// Takes what comes within the time that answers are held back.
+async fn collect(batch: &mut Vec<Frame>, frames: &mut UnboundedReceiver<Frame>) {
+    let hold = tokio::time::sleep(HOLD);
+    tokio::pin!(hold);
+    loop {
+        tokio::select! {
+            frame = frames.recv() => match frame {
+                Some(frame) => batch.push(frame),
+                None => return,
+            },
+            () = &mut hold => return,
+        }
+    }
+}
+
+/// The notifications in their order, then the answers in the opposite of theirs.
+fn newest_answer_first(batch: Vec<Frame>) -> Vec<Frame> {
+    let (answers, mut batch): (Vec<_>, Vec<_>) = batch
+        .into_iter()
+        .partition(|frame| matches!(frame, Frame::Answer(_)));
+    batch.extend(answers.into_iter().rev());
+    batch
+}
+
+fn write(frame: &Frame, garbage: bool) -> std::io::Result<()> {
+    let mut out = Vec::with_capacity(frame.text().len() + 1);
+    if garbage && matches!(frame, Frame::Answer(_)) {
+        for line in GARBAGE {
+            out.extend_from_slice(line);
+            out.push(b'\n');
+        }
+    }
+    out.extend_from_slice(frame.text().as_bytes());
+    out.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&out)?;
+    stdout.flush()
+}

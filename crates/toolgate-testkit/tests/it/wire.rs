@@ -1,0 +1,147 @@
+//! HTTP/1.1 by hand: nothing between the test and the bytes that the zoo sends.
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use toolgate_testkit::HttpZoo;
+
+use crate::pipe::PATIENCE;
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    headers: String,
+    body: String,
+}
+
+/// An event stream that stays open.
+pub(crate) struct Events(BufReader<TcpStream>);
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.headers.lines();
+        lines.find_map(|line| {
+            let (key, value) = line.split_once(": ")?;
+            key.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.body
+    }
+
+    /// The last message of the body, whether it came as JSON or as events.
+    pub(crate) fn answer(&self) -> String {
+        match self.header("content-type") {
+            Some("text/event-stream") => self.messages().pop().expect("an event"),
+            _ => self.body.clone(),
+        }
+    }
+
+    pub(crate) fn value(&self) -> Value {
+        serde_json::from_str(&self.answer()).unwrap()
+    }
+
+    /// The data of all events that have any.
+    pub(crate) fn messages(&self) -> Vec<String> {
+        self.body
+            .split("\n\n")
+            .filter_map(|event| {
+                let data: Vec<&str> = event
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("data: "))
+                    .collect();
+                (!data.is_empty()).then(|| data.join("\n"))
+            })
+            .collect()
+    }
+}
+
+impl Events {
+    pub(crate) async fn open(zoo: &HttpZoo, path: &str, headers: &[(&str, &str)]) -> Self {
+        let mut stream = connect(zoo, "GET", path, headers, "").await;
+        stream.flush().await.unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    /// The data of the next event.
+    pub(crate) async fn next(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let read = timeout(PATIENCE, self.0.read_line(&mut line)).await;
+            let read = read.expect("an event arrives in time").unwrap();
+            assert_ne!(read, 0, "the stream ended");
+            if let Some(data) = line.trim_end().strip_prefix("data: ") {
+                return data.to_owned();
+            }
+        }
+    }
+}
+
+/// Sends one request and reads the whole reply.
+pub(crate) async fn send(
+    zoo: &HttpZoo,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Reply {
+    let mut stream = connect(zoo, method, path, headers, body).await;
+    let mut bytes = Vec::new();
+    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
+    read.expect("the reply ends in time").unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+    let mut reply = Reply {
+        status: line.split(' ').nth(1).unwrap().parse().unwrap(),
+        headers: headers.to_owned(),
+        body: body.to_owned(),
+    };
+    if reply.header("transfer-encoding") == Some("chunked") {
+        reply.body = unchunked(body);
+    }
+    reply
+}
+
+/// Posts to `/mcp` as a client has to, with these headers besides.
+pub(crate) async fn post(zoo: &HttpZoo, headers: &[(&str, &str)], body: &str) -> Reply {
+    send(zoo, "POST", "/mcp", headers, body).await
+}
+
+pub(crate) async fn connect(
+    zoo: &HttpZoo,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> TcpStream {
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
+         Accept: application/json, text/event-stream\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    let mut stream = TcpStream::connect(("127.0.0.1", zoo.port())).await.unwrap();
+    stream
+        .write_all(format!("{head}\r\n{body}").as_bytes())
+        .await
+        .unwrap();
+    stream
+}
+
+fn unchunked(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((size, rest)) = body.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).expect("a chunk size");
+        if size == 0 {
+            break;
+        }
+        whole.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+    whole
+}

@@ -1,0 +1,147 @@
+//! What a tool answered, kept whole.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// A `CallToolResult`, byte for byte as the server sent it.
+#[derive(Clone, Debug)]
+pub struct ToolResult(Box<RawValue>);
+
+/// One block of a result's content.
+#[derive(Debug)]
+pub enum Block<'a> {
+    Text(Cow<'a, str>),
+    Image {
+        mime_type: Cow<'a, str>,
+        /// Base64.
+        data: Cow<'a, str>,
+    },
+    /// Anything else, as it came.
+    Other(&'a RawValue),
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct View<'a> {
+    #[serde(borrow)]
+    content: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    structured_content: Option<&'a RawValue>,
+    is_error: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BlockView<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    data: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    mime_type: Option<Cow<'a, str>>,
+}
+
+impl ToolResult {
+    pub fn new(raw: Box<RawValue>) -> Self {
+        Self(raw)
+    }
+
+    pub fn raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.view().is_error
+    }
+
+    /// The content, block by block; the structured content where there is no other.
+    pub fn blocks(&self) -> Vec<Block<'_>> {
+        let view = self.view();
+        match (view.content.is_empty(), view.structured_content) {
+            (true, Some(structured)) => vec![Block::Text(structured.get().into())],
+            _ => view.content.into_iter().map(block).collect(),
+        }
+    }
+
+    /// Everything as text, for those who read only text.
+    pub fn text(&self) -> String {
+        let texts: Vec<String> = self
+            .blocks()
+            .into_iter()
+            .map(|block| match block {
+                Block::Text(text) => text.into_owned(),
+                Block::Image { mime_type, data } => {
+                    format!("[{mime_type}, {} bytes in base64]", data.len())
+                }
+                Block::Other(raw) => raw.get().to_owned(),
+            })
+            .collect();
+        texts.join("\n")
+    }
+
+    /// A result that is no object has no content that we know of.
+    fn view(&self) -> View<'_> {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+fn block(raw: &RawValue) -> Block<'_> {
+    match serde_json::from_str::<BlockView<'_>>(raw.get()) {
+        Ok(BlockView {
+            kind,
+            text: Some(text),
+            ..
+        }) if kind == "text" => Block::Text(text),
+        Ok(BlockView {
+            kind,
+            data: Some(data),
+            mime_type: Some(mime_type),
+            ..
+        }) if kind == "image" => Block::Image { mime_type, data },
+        _ => Block::Other(raw),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(json: &str) -> ToolResult {
+        ToolResult::new(serde_json::from_str(json).unwrap())
+    }
+
+    #[test]
+    fn every_kind_is_kept() {
+        let result = result(
+            r#"{"content":[{"type":"text","text":"a\nb"},{"type":"image","mimeType":"image/png","data":"AA=="},{"type":"x-new","n":-0.0}],"isError":true}"#,
+        );
+        assert!(result.is_error());
+        let [
+            Block::Text(text),
+            Block::Image { data, .. },
+            Block::Other(other),
+        ] = &result.blocks()[..]
+        else {
+            panic!("three blocks")
+        };
+        assert_eq!(
+            (&**text, &**data, other.get()),
+            ("a\nb", "AA==", r#"{"type":"x-new","n":-0.0}"#)
+        );
+    }
+
+    #[test]
+    fn structured_content_stands_in_for_missing_text() {
+        assert_eq!(
+            result(r#"{"content":[],"structuredContent":{"n":1e400}}"#).text(),
+            r#"{"n":1e400}"#
+        );
+        assert_eq!(result(r#"{"content":[]}"#).text(), "");
+        assert_eq!(result("null").text(), "");
+        assert!(!result("[]").is_error());
+    }
+}
