@@ -53,7 +53,6 @@ impl Supervisor {
         let mut backoff = Backoff::default();
         let mut era: Option<Era> = None;
         loop {
-            self.change(|status| status.state = State::Connecting);
             let began = Instant::now();
             let opened = tokio::select! {
                 opened = self.open(era) => opened,
@@ -189,7 +188,12 @@ impl Supervisor {
 
     fn fail(&self, failure: &Failure, delay: Duration) {
         let reason = self.masker.mask(&failure.reason);
-        tracing::warn!(server = %self.server.name, state = failure.state.as_str(), "{reason}");
+        let server = &self.server.name;
+        let news = self.status.borrow().reason.as_deref() != Some(&reason);
+        match news {
+            true => tracing::warn!(%server, state = failure.state.as_str(), "{reason}"),
+            false => tracing::debug!(%server, state = failure.state.as_str(), "still: {reason}"),
+        }
         self.change(|status| {
             status.state = failure.state;
             status.reason = Some(reason.clone());

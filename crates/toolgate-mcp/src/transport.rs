@@ -37,10 +37,13 @@ pub struct Outgoing {
     pub headers: ::http::HeaderMap,
 }
 
-/// What a server says on its own.
+/// What makes another look at a server worth while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
+    /// The server says that a list of its has changed.
     ListChanged,
+    /// A request got no answer; the server may be gone.
+    Doubt,
 }
 
 pub type Events = mpsc::Receiver<Event>;

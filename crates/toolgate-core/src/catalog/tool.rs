@@ -1,6 +1,7 @@
 //! One tool, as its server defined it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -61,17 +62,9 @@ struct Annotations {
 impl Tool {
     /// Reads a definition; an error says what is wrong with it, in words for an administrator.
     pub(super) fn read(server: &ServerName, definition: &RawValue) -> Result<Self, String> {
+        check(definition)?;
         let view: ToolView<'_> =
             serde_json::from_str(definition.get()).map_err(|error| error.to_string())?;
-        if view.name.is_empty() {
-            return Err("it has no name".to_owned());
-        }
-        if view
-            .input_schema
-            .is_some_and(|schema| !schema.get().starts_with('{'))
-        {
-            return Err("its `inputSchema` is not an object".to_owned());
-        }
         let hints = view
             .annotations
             .and_then(|raw| serde_json::from_str::<Annotations>(raw.get()).ok())
@@ -94,6 +87,29 @@ impl Tool {
 
     pub fn view(&self) -> ToolView<'_> {
         serde_json::from_str(self.definition.get()).unwrap_or_default()
+    }
+}
+
+/// Says what is wrong with a definition, before it is read as one.
+fn check(definition: &RawValue) -> Result<(), String> {
+    let fields: HashMap<String, &RawValue> =
+        serde_json::from_str(definition.get()).map_err(|_| "it is not an object".to_owned())?;
+    let starts_with = |field: &str, first: char| {
+        fields
+            .get(field)
+            .is_none_or(|raw| raw.get().starts_with(first) || raw.get() == "null")
+    };
+    for field in ["name", "title", "description"] {
+        if !starts_with(field, '"') {
+            return Err(format!("its `{field}` is not a string"));
+        }
+    }
+    if !starts_with("inputSchema", '{') {
+        return Err("its `inputSchema` is not an object".to_owned());
+    }
+    match fields.get("name").map(|name| name.get()) {
+        None | Some("null" | r#""""#) => Err("it has no name".to_owned()),
+        Some(_) => Ok(()),
     }
 }
 

@@ -72,6 +72,15 @@ impl Http {
     }
 
     pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
+        let answer = self.ask(outgoing).await;
+        if let Err(RequestError::NotSent(_) | RequestError::Lost(_)) = &answer {
+            // A full queue holds the same news already.
+            let _ = self.events.try_send(Event::Doubt);
+        }
+        answer
+    }
+
+    async fn ask(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let message = jsonrpc::request(id, outgoing.method, &outgoing.params);
         let legacy = self.version.get().is_some();
@@ -147,11 +156,7 @@ impl Http {
             .post(self.url.clone())
             .headers(headers)
             .body(message);
-        let response = request.send().await.map_err(|error| unreachable(&error));
-        if let Err(error @ RequestError::NotSent(_)) = &response {
-            self.lose(&error.to_string());
-        }
-        let response = response?;
+        let response = request.send().await.map_err(|error| unreachable(&error))?;
         self.check(response).await
     }
 

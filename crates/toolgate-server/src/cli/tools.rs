@@ -1,6 +1,7 @@
 //! `toolgate tools list|describe|call`
 
-use std::io::Read as _;
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Read as _};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -122,7 +123,11 @@ fn list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
         .unwrap_or(0)
         .min(40);
     for tool in tools {
-        say(&format!("{:width$}  {}", tool.alias, first_line(tool)))?;
+        say(&printable(&format!(
+            "{:width$}  {}",
+            tool.alias,
+            first_line(tool)
+        )))?;
     }
     match tools.len() {
         0 => say(
@@ -143,7 +148,7 @@ fn describe(tool: &ToolEntry, json: bool) -> anyhow::Result<()> {
     ))?;
     say(&format!("  {:?} by {}", tool.verdict, tool.because).to_lowercase())?;
     if let Some(description) = &tool.description {
-        say(&format!("\n{}", description.trim()))?;
+        say(&printable(&format!("\n{}", description.trim())))?;
     }
     say(&format!("\ninput schema:\n{}", pretty(&tool.input_schema)))?;
     if let Some(schema) = &tool.output_schema {
@@ -157,9 +162,9 @@ fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
         return say(&serde_json::to_string_pretty(message)?);
     }
     match &message.content {
-        Content::Text(text) => say(text),
+        Content::Text(text) => say(&printable(text)),
         Content::Parts(parts) => parts.iter().try_for_each(|part| match part {
-            Part::Text { text } => say(text),
+            Part::Text { text } => say(&printable(text)),
             Part::ImageUrl { image_url } => {
                 let kind = image_url.url.split([':', ';']).nth(1).unwrap_or("image");
                 say(&format!(
@@ -219,6 +224,15 @@ async fn from_pairs(pairs: &[String], target: &Target, name: &str) -> anyhow::Re
         members.push(format!("{}:{json}", Value::from(key)));
     }
     Ok(Arguments::parse(&format!("{{{}}}", members.join(",")))?)
+}
+
+/// What a tool says must not steer the terminal; a pipe gets it as it is.
+fn printable(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    match std::io::stdout().is_terminal() && text.contains(steers) {
+        true => Cow::Owned(text.replace(steers, "\u{fffd}")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn pretty(raw: &RawValue) -> String {

@@ -1,0 +1,141 @@
+//! The engine: what may be called, and what callers are told otherwise.
+
+use toolgate::{Caller, Gateway, State};
+
+use crate::support::{call, reaches, settled, stop, text, zoo};
+
+fn listed(gateway: &Gateway) -> Vec<String> {
+    let catalog = gateway.catalog();
+    let scope = gateway.scope(&Caller::library(), &catalog);
+    scope
+        .iter()
+        .map(|(entry, _)| entry.alias.to_string())
+        .collect()
+}
+
+#[tokio::test]
+async fn what_is_not_in_scope_does_not_exist() {
+    for setting in [
+        "tools_to_execute = [\"echo\"]\n",
+        "tools_to_execute = []\n",
+        "[[permissions.rules]]\ntool = \"zoo_add\"\naction = \"deny\"\n",
+        "[[permissions.rules]]\ntool = \"*.add\"\naction = \"deny\"\n[[permissions.rules]]\ntool = \"zoo.*\"\naction = \"allow\"\n",
+        "[[permissions.rules]]\nserver = \"z*\"\ntool = \"a?d\"\naction = \"deny\"\n",
+        "[mcp]\nenabled = false\n",
+    ] {
+        let gateway = settled(&(zoo("zoo", &[]) + setting)).await;
+        assert!(
+            !listed(&gateway).contains(&"zoo_add".to_owned()),
+            "{setting}"
+        );
+        let hidden = call(&gateway, "zoo_add", r#"{"a":1,"b":1}"#)
+            .await
+            .unwrap_err();
+        let absent = call(&gateway, "zoo_qqq", r#"{"a":1,"b":1}"#)
+            .await
+            .unwrap_err();
+        let told = |error: &str, name: &str| error.replace(name, "NAME");
+        let hidden = told(&hidden, "zoo_add");
+        assert!(
+            hidden.starts_with("unknown tool `NAME`"),
+            "{setting}: {hidden}"
+        );
+        assert!(
+            !hidden.contains("`zoo_add`"),
+            "a suggestion must not give it away: {hidden}"
+        );
+        assert!(told(&absent, "zoo_qqq").starts_with("unknown tool `NAME`"));
+        stop(gateway).await;
+    }
+}
+
+#[tokio::test]
+async fn server_lists_hold_at_connect_and_at_call() {
+    let servers = zoo("a", &[]) + &zoo("b", &[]) + &zoo("c", &[]);
+    let lists =
+        "[security]\nmcp_server_allowlist = [\"a\", \"b\"]\nmcp_server_denylist = [\"b\"]\n";
+    let gateway = settled(&(servers + lists)).await;
+    assert_eq!(text(&gateway, "a_add", r#"{"a":1,"b":1}"#).await, "2");
+    for (name, list) in [("b", "mcp_server_denylist"), ("c", "mcp_server_allowlist")] {
+        let reason = reaches(&gateway, name, State::Disabled).await;
+        assert!(reason.contains(list), "{reason}");
+        let error = call(&gateway, &format!("{name}_add"), "{}")
+            .await
+            .unwrap_err();
+        assert!(error.starts_with("unknown tool"), "{error}");
+    }
+    assert!(listed(&gateway).iter().all(|alias| alias.starts_with("a_")));
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn a_tool_that_needs_approval_does_not_run_while_nobody_can_be_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = folder.path().join("ledger");
+    let rule = "[[permissions.rules]]\ntool = \"zoo-add\"\naction = \"ask\"\n";
+    let gateway = settled(&(zoo("zoo", &["--count", ledger.to_str().unwrap()]) + rule)).await;
+    assert!(
+        listed(&gateway).contains(&"zoo_add".to_owned()),
+        "it can be seen"
+    );
+    let error = call(&gateway, "zoo_add", r#"{"a":1,"b":1}"#)
+        .await
+        .unwrap_err();
+    assert!(
+        error.contains("needs an approval (`permissions.rules[0]`)"),
+        "{error}"
+    );
+    assert!(
+        !std::fs::read_to_string(ledger)
+            .unwrap()
+            .contains("tools/call")
+    );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn names_are_taken_in_every_style_and_unknown_ones_get_suggestions() {
+    let gateway = settled(&("tool_name_style = \"hyphen\"\n".to_owned() + &zoo("a", &[]))).await;
+    for name in ["a-echo", "a_echo", "mcp__a__echo", "a.echo"] {
+        assert_eq!(text(&gateway, name, "{}").await, "{}");
+    }
+    let error = call(&gateway, "a-ehco", "{}").await.unwrap_err();
+    assert!(
+        error.contains("did you mean") && error.contains("`a-echo`"),
+        "{error}"
+    );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn failures_of_tools_are_outcomes_and_errors_name_the_server() {
+    let gateway = settled(&zoo("zoo", &[])).await;
+    let failed = call(&gateway, "zoo_fail", "{}").await.unwrap();
+    assert!(failed.result.is_error());
+    let error = call(&gateway, "zoo_rpc_error", "{}").await.unwrap_err();
+    assert!(
+        error.starts_with("server `zoo`: ") && error.contains("-32602"),
+        "{error}"
+    );
+    assert_eq!(text(&gateway, "zoo_empty", "{}").await, "");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn figures_count_calls_by_outcome() {
+    let gateway = settled(&zoo("zoo", &[])).await;
+    call(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await.unwrap();
+    call(&gateway, "zoo_fail", "{}").await.unwrap();
+    call(&gateway, "nothing", "{}").await.unwrap_err();
+    let figures = gateway.metrics();
+    for line in [
+        r#"toolgate_tool_calls_total{server="zoo",outcome="ok"} 1"#,
+        r#"toolgate_tool_calls_total{server="zoo",outcome="tool_error"} 1"#,
+        r#"toolgate_tool_calls_total{server="",outcome="unknown"} 1"#,
+        r#"toolgate_server_state{server="zoo",state="healthy"} 1"#,
+        r#"toolgate_tool_call_seconds_count{server="zoo"} 2"#,
+    ] {
+        assert!(figures.contains(line), "{line} in\n{figures}");
+    }
+    stop(gateway).await;
+}

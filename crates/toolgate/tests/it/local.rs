@@ -1,0 +1,70 @@
+//! Tools of the embedding program.
+
+use serde_json::json;
+use toolgate::gateway::StartError;
+use toolgate::local::{LocalServer, Output};
+use toolgate::{Config, Gateway, ServerName};
+
+use crate::support::{call, stop, text};
+
+fn server(name: &str) -> LocalServer {
+    let any = json!({"type": "object"});
+    LocalServer::new(ServerName::parse(name).unwrap())
+        .tool("echo", "Echoes", &any, |arguments| async move {
+            Ok(Output::Text(arguments.get().to_owned()))
+        })
+        .tool("sum", "Structured", &any, |_| async {
+            Ok(Output::Structured(json!({"sum": 3})))
+        })
+        .tool("fail", "Fails", &any, |_| async {
+            Err("out of paper".to_owned())
+        })
+        .tool("panic", "Panics", &any, |_| async { panic!("boom") })
+}
+
+#[tokio::test]
+async fn they_are_called_like_any_other() {
+    let gateway = Gateway::builder(Config::default())
+        .local(server("own"))
+        .start()
+        .unwrap();
+    gateway.settled().await;
+    let odd = r#"{"n": 1e400, "m":-0.0}"#;
+    assert_eq!(text(&gateway, "own_echo", odd).await, odd);
+    let sum = call(&gateway, "own.sum", "{}").await.unwrap();
+    assert!(
+        sum.result
+            .raw()
+            .get()
+            .contains(r#""structuredContent":{"sum":3}"#)
+    );
+    let failed = call(&gateway, "own_fail", "{}").await.unwrap();
+    assert!(failed.result.is_error());
+    assert_eq!(failed.result.text(), "out of paper");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_call_alone() {
+    let gateway = Gateway::builder(Config::default())
+        .local(server("own"))
+        .start()
+        .unwrap();
+    gateway.settled().await;
+    let error = call(&gateway, "own_panic", "{}").await.unwrap_err();
+    assert_eq!(error, "tool `own.panic` panicked");
+    assert_eq!(text(&gateway, "own_echo", "{}").await, "{}");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn names_are_unique() {
+    let twice = Gateway::builder(Config::default())
+        .local(server("own"))
+        .local(server("OWN"))
+        .start();
+    assert_eq!(
+        twice.unwrap_err(),
+        StartError::NameTaken(ServerName::parse("OWN").unwrap())
+    );
+}
