@@ -169,9 +169,14 @@ fn parse(raw: Option<&RawValue>) -> Result<Arguments, CallError> {
     Ok(Arguments::parse(text)?)
 }
 
+/// Reads an object; serde alone would take an array for one too.
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))
+    let invalid =
+        |reason: &str| ApiError::bad_request(format!("Invalid request payload: {reason}"));
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        return Err(invalid("send one tool call as a JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| invalid(&error.to_string()))
 }
 
 impl ToolMessage {

@@ -1,5 +1,12 @@
 //! The gateway as a library, against real processes and sockets.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a broken expectation has to fail the test"
+)]
+
 mod catalog;
 mod door;
 mod faults;

@@ -1,0 +1,46 @@
+# `make run` starts the gateway, `make test` runs every test; both do their own set-up.
+
+SHELL := /bin/bash
+NODE_ENV_STAMP := tests/env/node/node_modules/.installed
+PYTHON_ENV_STAMP := tests/env/python/.venv/.installed
+
+.PHONY: help run build test check docs test-env clean
+
+help: ## Show what there is
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: build ## Build and start the gateway on http://127.0.0.1:8080, with its data in ./.toolgate
+	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
+
+build: ## Build the release binary, target/release/toolgate
+	@test -x target/release/toolgate || echo "The first build takes a few minutes: about 2 on 2 cores."
+	cargo build --release --locked --package toolgate-server
+
+test: test-env check ## Check and test everything
+	cargo build --locked --workspace
+	cargo test --locked --workspace
+
+check: ## Formatting, lints and documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
+
+docs: ## Generate what is generated: the config schema and the OpenAPI document
+	cargo build --locked --package toolgate-server
+	target/debug/toolgate schema config > docs/config.schema.json
+	target/debug/toolgate schema openapi > docs/openapi.json
+
+test-env: $(NODE_ENV_STAMP) $(PYTHON_ENV_STAMP) ## Install the real MCP servers that tests use
+
+$(NODE_ENV_STAMP): tests/env/node/package.json tests/env/node/package-lock.json
+	cd tests/env/node && npm ci --no-audit --no-fund
+	touch $@
+
+$(PYTHON_ENV_STAMP): tests/env/python/requirements.txt
+	python3 -m venv tests/env/python/.venv
+	tests/env/python/.venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+clean: ## Remove everything that was built or installed
+	cargo clean
+	rm -rf tests/env/node/node_modules tests/env/python/.venv

@@ -1,0 +1,116 @@
+//! Who may come in: Host, Origin, the admin key.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::gate::TestGate;
+
+async fn status(gate: &TestGate, path: &str, headers: &[(&'static str, &str)]) -> StatusCode {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        map.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_str(value).unwrap(),
+        );
+    }
+    let request = gate.client.get(format!("{}{path}", gate.url)).headers(map);
+    request.send().await.unwrap().status()
+}
+
+#[tokio::test]
+async fn hosts_and_origins_are_checked_first() {
+    let gate = TestGate::start(
+        "allowed_hosts = [\"gate.example\"]\nallowed_origins = [\"https://app.example\"]\n",
+    );
+    for path in [
+        "/health",
+        "/api/mcp/clients",
+        "/v1/mcp/tool/execute",
+        "/nothing",
+    ] {
+        assert_eq!(
+            status(&gate, path, &[("host", "evil.example")]).await,
+            403,
+            "{path}"
+        );
+        assert_eq!(
+            status(&gate, path, &[("origin", "https://evil.example")]).await,
+            403,
+            "{path}"
+        );
+        assert_eq!(
+            status(&gate, path, &[("origin", "null")]).await,
+            403,
+            "{path}"
+        );
+    }
+    assert_eq!(
+        status(&gate, "/health", &[("host", "gate.example")]).await,
+        200
+    );
+    assert_eq!(
+        status(&gate, "/health", &[("origin", "https://app.example")]).await,
+        200
+    );
+    assert_eq!(
+        status(&gate, "/health", &[("origin", "http://localhost:5173")]).await,
+        200
+    );
+}
+
+#[tokio::test]
+async fn without_a_key_only_this_machine_is_let_in() {
+    let gate = TestGate::start("");
+    assert_eq!(status(&gate, "/api/mcp/clients", &[]).await, 200);
+    for path in ["/api/mcp/clients", "/metrics"] {
+        let proxied = [("x-forwarded-for", "203.0.113.9")];
+        assert_eq!(
+            status(&gate, path, &proxied).await,
+            401,
+            "a proxy speaks for others: {path}"
+        );
+    }
+    assert_eq!(
+        status(&gate, "/health", &[("x-forwarded-for", "203.0.113.9")]).await,
+        200
+    );
+}
+
+#[tokio::test]
+async fn with_an_admin_key_the_api_needs_it() {
+    let mut gate = TestGate::start_with(
+        "",
+        &["--host", "0.0.0.0"],
+        &[("TOOLGATE_ADMIN_KEY", "auto")],
+    );
+    let path = gate.folder.path().join("data/admin.key");
+    assert_eq!(
+        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let key = std::fs::read_to_string(path).unwrap().trim().to_owned();
+    gate.url = gate.url.replace("0.0.0.0", "127.0.0.1");
+    let bearer = format!("Bearer {key}");
+    for (headers, expected) in [
+        (vec![], 401),
+        (vec![("authorization", "Bearer wrong")], 401),
+        (vec![("authorization", key.as_str())], 401),
+        (vec![("authorization", bearer.as_str())], 200),
+        (vec![("x-api-key", key.as_str())], 200),
+        (vec![("x-bf-vk", key.as_str())], 200),
+    ] {
+        assert_eq!(
+            status(&gate, "/api/mcp/clients", &headers).await,
+            expected,
+            "{headers:?}"
+        );
+    }
+    assert_eq!(
+        status(&gate, "/metrics", &[]).await,
+        200,
+        "callers on this machine need none"
+    );
+    assert!(!gate.log().contains(&key), "the key is not in the log");
+}

@@ -1,0 +1,168 @@
+//! `toolgate serve` on a free port in a temporary folder, for the length of a test.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use toolgate_testkit::{eventually, zoo_path};
+
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// `[mcp_servers.NAME]` for a zoo over stdio with these flags.
+pub(crate) fn zoo(name: &str, flags: &[&str]) -> String {
+    server(
+        name,
+        zoo_path().to_str().unwrap(),
+        &[&["stdio"], flags].concat(),
+    )
+}
+
+pub(crate) fn server(name: &str, command: &str, args: &[&str]) -> String {
+    format!("[mcp_servers.{name}]\ncommand = {command:?}\nargs = {args:?}\n")
+}
+
+/// The binary with a clean environment, in a folder.
+pub(crate) fn toolgate(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
+    command
+        .current_dir(folder)
+        .env_clear()
+        .env("PATH", env!("PATH"))
+        .env("HOME", folder);
+    command
+}
+
+/// Runs the binary to its end.
+pub(crate) fn run(folder: &Path, args: &[&str]) -> (Output, String, String) {
+    let output = toolgate(folder).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    (output, stdout, stderr)
+}
+
+/// A running gateway; dropping it kills the process.
+pub(crate) struct TestGate {
+    pub(crate) child: Child,
+    pub(crate) url: String,
+    pub(crate) folder: TempDir,
+    pub(crate) client: Client,
+}
+
+impl TestGate {
+    /// Starts on this `toolgate.toml`.
+    pub(crate) fn start(toml: &str) -> Self {
+        Self::start_with(toml, &[], &[])
+    }
+
+    pub(crate) fn start_with(toml: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("toolgate.toml"), toml).unwrap();
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let mut child = toolgate(folder.path())
+            .args(["serve", "--port", "0", "--data-dir", "data"])
+            .args(args)
+            .envs(env.iter().copied())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap_or_else(|| {
+                let log = fs::read_to_string(folder.path().join("log")).unwrap();
+                panic!("the gateway did not start: {line}{log}")
+            });
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self {
+            url: url.to_owned(),
+            child,
+            client: Client::new(),
+            folder,
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        self.client
+            .get(format!("{}{path}", self.url))
+            .send()
+            .await
+            .unwrap()
+    }
+
+    /// The JSON of an answer with status 200.
+    pub(crate) async fn json(&self, path: &str) -> Value {
+        let response = self.get(path).await;
+        assert_eq!(response.status(), 200, "{path}");
+        serde_json::from_str(&response.text().await.unwrap()).unwrap()
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &str, headers: HeaderMap) -> Response {
+        let request = self
+            .client
+            .post(format!("{}{path}", self.url))
+            .headers(headers);
+        request.body(body.to_owned()).send().await.unwrap()
+    }
+
+    /// The tool message that a call is answered with.
+    pub(crate) async fn call(&self, name: &str, arguments: &str) -> Value {
+        let body = json!({"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}});
+        let response = self
+            .post("/v1/mcp/tool/execute", &body.to_string(), HeaderMap::new())
+            .await;
+        assert_eq!(response.status(), 200);
+        serde_json::from_str(&response.text().await.unwrap()).unwrap()
+    }
+
+    /// Waits until a server is in a state, and gives its entry.
+    pub(crate) async fn reaches(&self, server: &str, state: &str) -> Value {
+        eventually(
+            &format!("{server} is {state}\n{}", self.log()),
+            SOON,
+            async || {
+                let entry = self.json(&format!("/api/mcp/client/{server}")).await;
+                (entry["state"] == state).then_some(entry)
+            },
+        )
+        .await
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let kill = Command::new("kill")
+            .args([name, &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(kill.success());
+    }
+
+    /// Waits for the process to end and gives its exit code.
+    pub(crate) async fn ends(&mut self) -> Option<i32> {
+        let child = &mut self.child;
+        eventually("the gateway ends", SOON, async || child.try_wait().unwrap())
+            .await
+            .code()
+    }
+}
+
+impl Drop for TestGate {
+    fn drop(&mut self) {
+        // Children end with their input; either call may fail because it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

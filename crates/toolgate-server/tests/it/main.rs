@@ -1,0 +1,17 @@
+//! The whole program: the built binary on a free port, real servers behind it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a broken expectation has to fail the test"
+)]
+
+mod api;
+mod cli;
+mod documents;
+mod doors;
+mod execute;
+mod gate;
+mod real;
+mod serve;

@@ -1,0 +1,205 @@
+//! Real servers from npm and PyPI, which `make test-env` installs.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::gate::{TestGate, server};
+
+fn installed(path: &str) -> String {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/env")
+        .join(path);
+    assert!(
+        path.exists(),
+        "{} is missing; run `make test-env`",
+        path.display()
+    );
+    path.canonicalize().unwrap().to_str().unwrap().to_owned()
+}
+
+fn npm(name: &str) -> String {
+    installed(&format!("node/node_modules/.bin/{name}"))
+}
+
+/// Not canonical: a virtual environment is found by its path.
+fn python(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/env/python/.venv/bin")
+        .join(name);
+    assert!(
+        path.exists(),
+        "{} is missing; run `make test-env`",
+        path.display()
+    );
+    path.to_str().unwrap().to_owned()
+}
+
+/// A server over HTTP, for the length of a test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn text(message: &Value) -> &str {
+    assert!(message.get("is_error").is_none(), "{message}");
+    message["content"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{message}"))
+}
+
+#[tokio::test]
+async fn npm_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::write(root.join("hello.txt"), "hello from a file").unwrap();
+    let root = root.to_str().unwrap();
+    let toml = server("everything", &npm("mcp-server-everything"), &["stdio"])
+        + &server("filesystem", &npm("mcp-server-filesystem"), &[root])
+        + &server("memory", &npm("mcp-server-memory"), &[])
+        + &format!("env = {{ MEMORY_FILE_PATH = \"{root}/memory.json\" }}\n");
+    let gate = TestGate::start(&toml);
+    for name in ["everything", "filesystem", "memory"] {
+        let entry = gate.reaches(name, "healthy").await;
+        assert_eq!(entry["protocol_version"], "2025-11-25", "{name}");
+        assert_eq!(entry["problems"], serde_json::json!([]), "{name}");
+    }
+    let echo = gate.call("everything_echo", r#"{"message":"hi"}"#).await;
+    assert_eq!(text(&echo), "Echo: hi");
+    let image = gate.call("everything.get-tiny-image", "{}").await;
+    let parts = image["content"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{image}"));
+    assert!(
+        parts.iter().any(|part| part["type"] == "image_url"),
+        "{image}"
+    );
+    let everything = gate.json("/api/mcp/client/everything").await;
+    assert!(!everything["resources"].as_array().unwrap().is_empty());
+    assert!(!everything["prompts"].as_array().unwrap().is_empty());
+
+    let arguments = serde_json::json!({"path": format!("{root}/hello.txt")}).to_string();
+    assert_eq!(
+        text(&gate.call("filesystem_read_text_file", &arguments).await),
+        "hello from a file"
+    );
+    let outside = gate
+        .call("filesystem_read_text_file", r#"{"path":"/etc/passwd"}"#)
+        .await;
+    assert_eq!(outside["is_error"], true);
+
+    let entity =
+        r#"{"entities":[{"name":"Ada","entityType":"person","observations":["likes engines"]}]}"#;
+    text(&gate.call("memory_create_entities", entity).await);
+    assert!(text(&gate.call("memory_read_graph", "{}").await).contains("likes engines"));
+}
+
+#[tokio::test]
+async fn pypi_servers_in_both_eras() {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = folder.path().join("repo");
+    let init = Command::new("git")
+        .args(["init", "-q", "-b", "trunk"])
+        .arg(&repository)
+        .status()
+        .unwrap();
+    assert!(init.success());
+    let repository = repository.to_str().unwrap();
+    for (protocol, version) in [("auto", "2025-11-25"), ("modern", "2026-07-28")] {
+        let era = format!("protocol = {protocol:?}\n");
+        let toml = server(
+            "git",
+            &python("mcp-server-git"),
+            &["--repository", repository],
+        ) + &era
+            + &server(
+                "time",
+                &python("mcp-server-time"),
+                &["--local-timezone", "UTC"],
+            )
+            + &era;
+        let gate = TestGate::start(&toml);
+        for name in ["git", "time"] {
+            assert_eq!(
+                gate.reaches(name, "healthy").await["protocol_version"],
+                version,
+                "{name}"
+            );
+        }
+        let arguments = serde_json::json!({"repo_path": repository}).to_string();
+        assert!(text(&gate.call("git_git_status", &arguments).await).contains("trunk"));
+        let time = gate
+            .call("time_get_current_time", r#"{"timezone":"Europe/Berlin"}"#)
+            .await;
+        assert!(text(&time).contains("Europe/Berlin"));
+    }
+}
+
+#[tokio::test]
+async fn a_real_legacy_server_over_http() {
+    let port = free_port();
+    let _running = Running(
+        Command::new(npm("mcp-server-everything"))
+            .arg("streamableHttp")
+            .env("PORT", port.to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    let gate = TestGate::start(&format!(
+        "[mcp_servers.web]\nurl = \"http://127.0.0.1:{port}/mcp\"\n"
+    ));
+    assert_eq!(
+        gate.reaches("web", "healthy").await["protocol_version"],
+        "2025-11-25"
+    );
+    assert_eq!(
+        text(&gate.call("web_echo", r#"{"message":"hi"}"#).await),
+        "Echo: hi"
+    );
+}
+
+#[tokio::test]
+async fn a_real_dual_era_server_over_http() {
+    let port = free_port();
+    let mut child = Command::new(python("python"))
+        .arg(installed("python/calculator.py"))
+        .arg(port.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let _running = Running(child);
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        while stderr.read_line(&mut line).is_ok_and(|read| read > 0) {}
+    });
+    for (protocol, version) in [("auto", "2026-07-28"), ("legacy", "2025-11-25")] {
+        let toml = format!(
+            "[mcp_servers.web]\nurl = \"http://127.0.0.1:{port}/mcp\"\nprotocol = {protocol:?}\n"
+        );
+        let gate = TestGate::start(&toml);
+        assert_eq!(
+            gate.reaches("web", "healthy").await["protocol_version"],
+            version
+        );
+        let sum = gate.call("web_add", r#"{"a":40,"b":2}"#).await;
+        assert_eq!(text(&sum), "42");
+    }
+}

@@ -1,0 +1,210 @@
+//! Starting, running and stopping.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use toolgate_testkit::{alive, eventually};
+
+use crate::gate::{SOON, TestGate, run, server, toolgate, zoo};
+
+#[tokio::test]
+async fn with_no_configuration_it_serves_at_once() {
+    let gate = TestGate::start("");
+    assert_eq!(gate.json("/health").await["status"], "ok");
+    assert_eq!(gate.json("/ready").await["servers"], 0);
+    assert_eq!(
+        gate.json("/api/mcp/clients").await["clients"],
+        serde_json::json!([])
+    );
+    let mode = std::fs::metadata(gate.folder.path().join("data"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn twenty_servers_five_of_them_broken() {
+    let mut toml = String::new();
+    for n in 0..15 {
+        let era = ["legacy", "modern", "dual"][n % 3];
+        toml += &zoo(&format!("good{n:02}"), &["--era", era]);
+    }
+    toml += &server("gone", "no-such-program", &[]);
+    toml += &server("dies", "sh", &["-c", "echo out of licences >&2; exit 4"]);
+    toml += "[mcp_servers.refuses]\nurl = \"http://127.0.0.1:9/mcp\"\n";
+    toml += &(zoo("unset", &[]) + "env = { TOKEN = \"env.NOT_SET\" }\n");
+    toml += &zoo("mute", &["--silent"]);
+    let gate = TestGate::start(&toml);
+    for n in 0..15 {
+        let name = format!("good{n:02}");
+        gate.reaches(&name, "healthy").await;
+        let message = gate
+            .call(&format!("{name}_add"), r#"{"a":20,"b":22}"#)
+            .await;
+        assert_eq!(message["content"], "42");
+    }
+    for (name, state, reason) in [
+        ("gone", "unavailable", "`no-such-program` was not found"),
+        ("dies", "unavailable", "out of licences"),
+        ("refuses", "unavailable", "cannot be reached"),
+        ("unset", "error", "`NOT_SET` is not set"),
+    ] {
+        let entry = gate.reaches(name, state).await;
+        assert!(
+            entry["reason"].as_str().unwrap().contains(reason),
+            "{entry}"
+        );
+        assert_eq!(entry["last_error"], entry["reason"]);
+        assert_eq!(
+            entry["next_try_at"].is_string(),
+            state == "unavailable",
+            "{entry}"
+        );
+    }
+    assert_eq!(
+        gate.json("/api/mcp/client/mute").await["state"],
+        "connecting"
+    );
+    assert_eq!(
+        gate.json("/api/mcp/client/dies").await["stderr_tail"]
+            .as_str()
+            .unwrap()
+            .lines()
+            .next(),
+        Some("out of licences")
+    );
+    let ready = gate.json("/ready").await;
+    assert_eq!(
+        (ready["servers"].as_u64(), ready["connected"].as_u64()),
+        (Some(20), Some(15))
+    );
+}
+
+#[tokio::test]
+async fn sigterm_drains_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid_file = folder.path().join("pid");
+    let mut gate = TestGate::start(&zoo("zoo", &["--pid", pid_file.to_str().unwrap()]));
+    gate.reaches("zoo", "healthy").await;
+    let pid: u32 = std::fs::read_to_string(&pid_file)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+
+    let call = async {
+        let message = gate.call("zoo_sleep", r#"{"ms":1500}"#).await;
+        assert!(message.get("is_error").is_none(), "{message}");
+    };
+    let stop = async {
+        eventually("the call is under way", SOON, async || {
+            let figures = gate.get("/metrics").await.text().await.unwrap();
+            figures
+                .contains("in_flight{server=\"zoo\"} 1")
+                .then_some(())
+        })
+        .await;
+        gate.signal("-TERM");
+    };
+    tokio::join!(call, stop);
+    assert_eq!(gate.ends().await, Some(0));
+    assert!(!alive(pid), "the server's process ended with the gateway");
+    assert!(gate.log().contains("stopped"));
+}
+
+#[tokio::test]
+async fn the_drain_is_bounded_and_a_second_signal_hastens_it() {
+    let mut gate = TestGate::start(&(zoo("zoo", &[]) + "timeout = \"5m\"\n"));
+    gate.reaches("zoo", "healthy").await;
+    let url = format!("{}/v1/mcp/tool/execute", gate.url);
+    let body = r#"{"id":"c","function":{"name":"zoo_sleep","arguments":"{\"ms\":200000}"}}"#;
+    let long = gate.client.post(url).body(body).send();
+    let stop = async {
+        eventually("the call is under way", SOON, async || {
+            let figures = gate.get("/metrics").await.text().await.unwrap();
+            figures
+                .contains("in_flight{server=\"zoo\"} 1")
+                .then_some(())
+        })
+        .await;
+        gate.signal("-TERM");
+        eventually("it is stopping", SOON, async || {
+            gate.log().contains("stopping").then_some(())
+        })
+        .await;
+        gate.signal("-TERM");
+    };
+    let (_, ()) = tokio::join!(long, stop);
+    assert_eq!(gate.ends().await, Some(0));
+}
+
+#[test]
+fn it_refuses_to_let_others_in_without_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _, stderr) = run(
+        folder.path(),
+        &["serve", "--host", "0.0.0.0", "--port", "0"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("needs an admin key"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_told() {
+    let gate = TestGate::start("");
+    let port = gate.url.rsplit(':').next().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _, stderr) = run(folder.path(), &["serve", "--port", port]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.contains("cannot listen on 127.0.0.1") && stderr.contains("--port 0"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_wrong_configuration_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("toolgate.toml"),
+        "[mcp_servers.a]\ncomand = \"x\"\n",
+    )
+    .unwrap();
+    let (output, _, stderr) = run(folder.path(), &["serve", "--port", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.contains("did you mean `command`?"), "{stderr}");
+}
+
+#[tokio::test]
+async fn flags_win_over_variables_and_variables_over_files() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("toolgate.toml"),
+        "host = \"nonsense\"\nport = 1\n",
+    )
+    .unwrap();
+    let mut command = toolgate(folder.path());
+    let output = command
+        .args(["serve", "--port", "0"])
+        .env("TOOLGATE_HOST", "elsewhere")
+        .env("TOOLGATE_PORT", "2")
+        .output();
+    let stderr = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(stderr.contains("`elsewhere` is no address"), "{stderr}");
+}
+
+#[tokio::test]
+async fn logs_are_json_where_no_terminal_is() {
+    let gate = TestGate::start(&zoo("zoo", &[]));
+    gate.reaches("zoo", "healthy").await;
+    let log = gate.log();
+    let connected = log
+        .lines()
+        .find(|line| line.contains("connected"))
+        .expect("a line");
+    let line: serde_json::Value = serde_json::from_str(connected).unwrap();
+    assert_eq!(
+        (line["level"].as_str(), line["server"].as_str()),
+        (Some("INFO"), Some("zoo"))
+    );
+}
