@@ -13,7 +13,7 @@ run: build ## Build and start the gateway on http://127.0.0.1:8080, with its dat
 	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
 
 build: ## Build the release binary, target/release/toolgate
-	@test -x target/release/toolgate || echo "The first build takes a few minutes: about 2 on 2 cores."
+	@test -x target/release/toolgate || echo "The first build takes a few minutes: about 3 on 2 cores."
 	cargo build --release --locked --package toolgate-server
 
 test: test-env check ## Check and test everything
