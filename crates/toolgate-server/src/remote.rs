@@ -47,6 +47,26 @@ impl Remote {
         }
     }
 
+    /// Servers that cannot be used, and why.
+    pub(crate) async fn away(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let mut url = self.url("api/mcp/clients")?;
+        url.query_pairs_mut().append_pair("limit", "1000");
+        let page: Value = serde_json::from_str(&self.send(self.client.get(url)).await?)?;
+        let clients = page["clients"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let mut away = Vec::new();
+        for client in clients {
+            let state = client["state"].as_str().unwrap_or_default();
+            if !matches!(state, "healthy" | "disabled" | "asleep") {
+                let name = client["config"]["name"].as_str().unwrap_or_default();
+                away.push((name.to_owned(), describe(state, client["reason"].as_str())));
+            }
+        }
+        Ok(away)
+    }
+
     pub(crate) async fn call(
         &self,
         name: &str,
@@ -94,5 +114,13 @@ impl Remote {
             base.set_path(&format!("{}/", base.path()));
         }
         Ok(base.join(path)?)
+    }
+}
+
+/// A state and the reason for it, in words.
+pub(crate) fn describe(state: &str, reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => format!("{state}: {reason}"),
+        None => state.to_owned(),
     }
 }

@@ -13,9 +13,10 @@ use toolgate_core::Config;
 use toolgate_core::catalog::{Catalog, Entry, Resolution};
 use toolgate_core::config::{Link, Server, ServerLists, ToolManager};
 use toolgate_core::name::ServerName;
+use toolgate_core::pattern::spelled;
 use toolgate_core::policy::{Decision, Policy, Verdict};
 use toolgate_mcp::lane::ToolCall as LaneCall;
-use toolgate_mcp::registry::Registry;
+use toolgate_mcp::registry::{Away, Registry};
 use toolgate_mcp::{LaneId, LaneKey};
 
 use crate::call::{CallError, Outcome, ToolCall};
@@ -148,7 +149,7 @@ impl Engine {
                 .decide(entry)
                 .map(|decision| (entry, decision))
                 .ok_or_else(unknown),
-            Resolution::Unknown => Err(unknown()),
+            Resolution::Unknown => Err(self.awaited(name).unwrap_or_else(unknown)),
             Resolution::Ambiguous(entries) => Err(CallError::Ambiguous {
                 name: name.to_owned(),
                 aliases: entries
@@ -157,6 +158,23 @@ impl Engine {
                     .collect(),
             }),
         }
+    }
+
+    /// A name that may well be a tool of a server that has not been up yet.
+    fn awaited(&self, name: &str) -> Option<CallError> {
+        let servers = self.rules.servers.values();
+        let mut named = servers.filter(|server| {
+            self.rules.is_open(server)
+                && spelled(name, &server.name).any(|tool| server.lists.execute.contains(tool))
+        });
+        let server = named.next()?;
+        let entry = self.registry.entry(&server.name)?;
+        let status = entry.status();
+        let away = Away {
+            server: server.name.clone(),
+            status,
+        };
+        (away.status.session.is_none()).then_some(CallError::Away(away))
     }
 
     fn nearest(&self, catalog: &Catalog, name: &str) -> Vec<String> {
@@ -238,11 +256,16 @@ impl Rules {
     /// The verdict on a tool that is in scope; none for one that is not.
     fn decide(&self, entry: &Entry) -> Option<Decision> {
         let server = self.servers.get(&entry.tool.id.server)?;
-        if !self.manager.enabled || !server.enabled || self.lists.refuses(&server.name).is_some() {
+        if !self.is_open(server) {
             return None;
         }
         let decision = self.policy.decide(entry, &server.lists)?;
         (decision.verdict != Verdict::Deny).then_some(decision)
+    }
+
+    /// Whether a server's tools exist for anyone.
+    fn is_open(&self, server: &Server) -> bool {
+        self.manager.enabled && server.enabled && self.lists.refuses(&server.name).is_none()
     }
 
     fn timeout(&self, server: &ServerName) -> Duration {

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use toolgate::{Arguments, Caller, Gateway, ToolCall};
+use toolgate::{Arguments, Caller, Gateway, State, ToolCall};
 use toolgate_core::Config;
 use url::Url;
 
 use crate::files;
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::execute::ToolMessage;
-use crate::remote::Remote;
+use crate::remote::{Remote, describe};
 
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
@@ -46,16 +46,6 @@ impl TargetFlags {
         }
         let gateway = Gateway::builder(config).environment(environment).start()?;
         gateway.settled().await;
-        for entry in gateway.servers() {
-            let status = entry.status();
-            if let Some(reason) = &status.reason {
-                tracing::error!(
-                    "server `{}` is {}: {reason}",
-                    entry.server.name,
-                    status.state.as_str()
-                );
-            }
-        }
         Ok(Target::Own(gateway))
     }
 }
@@ -65,6 +55,25 @@ impl Target {
         match self {
             Self::Remote(remote) => remote.tools().await,
             Self::Own(gateway) => Ok(tools::all(gateway, &Caller::cli())),
+        }
+    }
+
+    /// Servers that cannot be used, and why.
+    pub(super) async fn away(&self) -> anyhow::Result<Vec<(String, String)>> {
+        match self {
+            Self::Remote(remote) => remote.away().await,
+            Self::Own(gateway) => Ok(gateway
+                .servers()
+                .iter()
+                .map(|entry| (entry.server.name.to_string(), entry.status()))
+                .filter(|(_, status)| !matches!(status.state, State::Healthy | State::Disabled))
+                .map(|(name, status)| {
+                    (
+                        name,
+                        describe(status.state.as_str(), status.reason.as_deref()),
+                    )
+                })
+                .collect()),
         }
     }
 

@@ -10,10 +10,13 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate::Arguments;
 
-use super::say;
 use super::target::{Target, TargetFlags};
+use super::{complain, say};
 use crate::http::admin::tools::ToolEntry;
 use crate::http::execute::{Content, Part, ToolMessage};
+
+/// Characters of a description in a list.
+const SUMMARY: usize = 90;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Tools {
@@ -85,6 +88,9 @@ impl Action {
                             || first_line(tool).to_lowercase().contains(&wanted))
                 });
                 list(&tools, json)?;
+                for (name, how) in target.away().await? {
+                    complain(&anyhow::anyhow!("server `{name}` is {how}"));
+                }
             }
             Self::Describe { name, json } => describe(find(&target.tools().await?, &name)?, json)?,
             Self::Call {
@@ -126,14 +132,12 @@ fn list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
         say(&printable(&format!(
             "{:width$}  {}",
             tool.alias,
-            first_line(tool)
+            summary(tool)
         )))?;
     }
-    match tools.len() {
-        0 => say(
-            "no tools; `toolgate check` looks at the configuration, /api/mcp/clients says how the servers are",
-        ),
-        _ => Ok(()),
+    match tools.is_empty() {
+        true => say("no tools"),
+        false => Ok(()),
     }
 }
 
@@ -238,6 +242,15 @@ fn printable(text: &str) -> Cow<'_, str> {
 fn pretty(raw: &RawValue) -> String {
     let value: Value = serde_json::from_str(raw.get()).unwrap_or(Value::Object(Map::new()));
     format!("{value:#}")
+}
+
+/// As much of the description as fits beside a name.
+fn summary(tool: &ToolEntry) -> String {
+    let line = first_line(tool);
+    match line.char_indices().nth(SUMMARY) {
+        Some((cut, _)) => format!("{}…", line[..cut].trim_end()),
+        None => line.to_owned(),
+    }
 }
 
 fn first_line(tool: &ToolEntry) -> &str {

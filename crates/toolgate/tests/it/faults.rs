@@ -85,7 +85,7 @@ async fn broken_servers_say_why_and_harm_nobody() {
     assert_eq!(heals(&gateway, "good_add", r#"{"a":1,"b":1}"#).await, "2");
     assert_eq!(server(&gateway, "mute").status().state, State::Connecting);
     let error = call(&gateway, "mute_add", "{}").await.unwrap_err();
-    assert!(error.starts_with("unknown tool `mute_add`"), "{error}");
+    assert_eq!(error, "server `mute` is connecting");
     stop(gateway).await;
 }
 
