@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub use check::schema;
 pub use document::{Document, Format, Place};
-pub use server::{Http, Link, Protocol, Server, Stdio, Tls};
+pub use server::{Care, Flavour, Http, Link, Protocol, Server, Stdio, Tls};
 
 use crate::name::{NameStyle, ServerName};
 use crate::policy::{Policy, RuleSpec, Verdict};
@@ -53,6 +53,8 @@ pub struct ToolManager {
     pub enabled: bool,
     pub tool_execution_timeout: Duration,
     pub tool_sync_interval: Option<Duration>,
+    /// How often a quiet server is asked whether it is still there.
+    pub health_interval: Duration,
     pub max_agent_depth: u32,
 }
 
@@ -96,6 +98,7 @@ impl Default for ToolManager {
             enabled: true,
             tool_execution_timeout: Duration::from_secs(30),
             tool_sync_interval: Some(Duration::from_secs(600)),
+            health_interval: Duration::from_secs(30),
             max_agent_depth: 10,
         }
     }

@@ -46,6 +46,8 @@ pub struct Capabilities {
     pub tools: bool,
     pub resources: bool,
     pub prompts: bool,
+    /// It tells when one of its lists changes.
+    pub notifies: bool,
 }
 
 /// Why there is no session.
@@ -102,8 +104,11 @@ pub async fn shake(
 ) -> Result<Session, HandshakeError> {
     let preferred = match transport {
         Transport::Http(_) => Era::Modern,
-        Transport::Stdio(_) | Transport::Local(_) => Era::Legacy,
+        Transport::Stdio(_) | Transport::Sse(_) | Transport::Local(_) => Era::Legacy,
     };
+    if let Transport::Sse(_) = transport {
+        return initialize(transport).await;
+    }
     match (protocol, first.unwrap_or(preferred)) {
         (Protocol::Legacy, _) => initialize(transport).await,
         (Protocol::Modern, _) => discover(transport).await,
@@ -252,6 +257,7 @@ impl Capabilities {
             tools: fields.contains_key("tools"),
             resources: fields.contains_key("resources"),
             prompts: fields.contains_key("prompts"),
+            notifies: fields.values().any(|of| of.get().contains("listChanged")),
         }
     }
 }

@@ -5,13 +5,14 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use toolgate_core::catalog::{Offer, Tool};
-use toolgate_core::config::{Link, Server};
+use toolgate_core::config::{Flavour, Link, Server};
 use toolgate_core::name::ServerName;
 use toolgate_core::secret::Unset;
 
@@ -20,9 +21,14 @@ use crate::handshake::{self, Era, HandshakeError, Session, flat};
 use crate::jsonrpc::Object;
 use crate::local::LocalServer;
 use crate::transport::http::{ClientError, Endpoint, Http};
+use crate::transport::sse::Sse;
 use crate::transport::stdio::{Command, SpawnError, Stdio};
 use crate::transport::{Events, Outgoing, RequestError, Tail, Transport};
 use crate::{discovery, param_header};
+
+/// Before a subscription is asked for again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
+const SUBSCRIBE_LATEST: Duration = Duration::from_secs(30);
 
 /// Rounds in which a modern server may ask to be called again with its own state.
 const MAX_ROUNDS: usize = 10;
@@ -52,6 +58,8 @@ struct Inner {
     key: LaneKey,
     transport: Transport,
     session: Session,
+    /// Whether the server answers pings.
+    ping: bool,
 }
 
 /// What a lane needs of its surroundings.
@@ -109,37 +117,81 @@ impl Lane {
             tail,
             tasks,
         } = surroundings;
-        let (transport, events) = match &server.link {
+        match &server.link {
             Link::Stdio(stdio) => {
                 let (stdio, events) = Stdio::start(&command(stdio, environment)?, tail, tasks)?;
-                (Transport::Stdio(stdio), events)
+                Self::greet(key, server, (Transport::Stdio(stdio), events), first).await
             }
             Link::Http(http) => {
-                let (http, events) = Http::new(&Endpoint::resolve(http, environment)?, tasks)?;
-                (Transport::Http(Box::new(http)), events)
+                let endpoint = Endpoint::resolve(http, environment)?;
+                Self::open_http(key, server, (&endpoint, http.flavour), surroundings, first).await
             }
             Link::InProcess => {
                 let local = local.clone();
                 let local = local.ok_or_else(|| {
                     OpenError::Config("no tools are registered for it".to_owned())
                 })?;
-                (Transport::Local(local), LocalServer::events())
+                Self::greet(
+                    key,
+                    server,
+                    (Transport::Local(local), LocalServer::events()),
+                    first,
+                )
+                .await
             }
-        };
-        let session = match handshake::shake(&transport, server.protocol, first).await {
-            Ok(session) => session,
+        }
+    }
+
+    async fn open_http(
+        key: LaneKey,
+        server: &Server,
+        (endpoint, flavour): (&Endpoint, Flavour),
+        surroundings: &Surroundings,
+        first: Option<Era>,
+    ) -> Result<(Self, Events), OpenError> {
+        let tasks = &surroundings.tasks;
+        let mut refusal = None;
+        if flavour != Flavour::Sse {
+            let (http, events) = Http::new(endpoint, tasks)?;
+            let streamable = (Transport::Http(Box::new(http)), events);
+            match Self::greet(key.clone(), server, streamable, first).await {
+                Err(error) if flavour == Flavour::Auto && asks_for_sse(&error) => {
+                    refusal = Some(error)
+                }
+                opened => return opened,
+            }
+        }
+        match Sse::start(endpoint, tasks).await {
+            Ok((sse, events)) => {
+                Self::greet(key, server, (Transport::Sse(Box::new(sse)), events), first).await
+            }
+            // What the newer way was answered with says more about a server that knows neither.
+            Err(error) => Err(refusal.unwrap_or_else(|| HandshakeError::Request(error).into())),
+        }
+    }
+
+    async fn greet(
+        key: LaneKey,
+        server: &Server,
+        (transport, events): (Transport, Events),
+        first: Option<Era>,
+    ) -> Result<(Self, Events), OpenError> {
+        match handshake::shake(&transport, server.protocol, first).await {
+            Ok(session) => {
+                let inner = Inner {
+                    key,
+                    transport,
+                    session,
+                    ping: server.care.ping,
+                };
+                Ok((Self(Arc::new(inner)), events))
+            }
             Err(error) => {
                 let error = told_by_child(error, &transport).await;
                 transport.close().await;
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        let inner = Inner {
-            key,
-            transport,
-            session,
-        };
-        Ok((Self(Arc::new(inner)), events))
+        }
     }
 
     pub fn key(&self) -> &LaneKey {
@@ -157,6 +209,61 @@ impl Lane {
             discovery::drop_invalid_headers(&mut offer);
         }
         Ok(offer.sorted())
+    }
+
+    /// Asks the server for a sign of life; an error answer is one too.
+    pub(crate) async fn ping(&self) -> Result<(), RequestError> {
+        let method = match (self.0.session.era, self.0.ping) {
+            (Era::Modern, _) => "server/discover",
+            (Era::Legacy, true) => "ping",
+            (Era::Legacy, false) => "tools/list",
+        };
+        match self.request(method, Object::new(), HeaderMap::new()).await {
+            Ok(_) | Err(RequestError::Rpc(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stays with the server so that it can tell its news; ends only if it tells none this way.
+    pub(crate) async fn listen(&self) {
+        if !self.0.session.capabilities.notifies {
+            return;
+        }
+        match (&self.0.transport, self.0.session.era) {
+            (Transport::Http(http), Era::Legacy) => http.listen().await,
+            (Transport::Http(_) | Transport::Stdio(_), Era::Modern) => self.subscribe().await,
+            // A legacy server on pipes or an event stream tells without being asked.
+            _ => {}
+        }
+    }
+
+    async fn subscribe(&self) {
+        let wanted =
+            r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}"#;
+        let mut wait = SUBSCRIBE_AGAIN;
+        loop {
+            let params = Object::new().raw("notifications", wanted);
+            match self
+                .request("subscriptions/listen", params, HeaderMap::new())
+                .await
+            {
+                Err(RequestError::Rpc(_) | RequestError::Status { .. }) => return,
+                Ok(_) => wait = SUBSCRIBE_AGAIN,
+                Err(_) => wait = (wait * 2).min(SUBSCRIBE_LATEST),
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Whether the connection can still carry requests, as far as is known.
+    pub fn is_open(&self) -> bool {
+        use futures_util::FutureExt as _;
+        self.closed().now_or_never().is_none()
+    }
+
+    /// Whether two handles are of one connection.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Calls a tool and gives the server's result, byte for byte.
@@ -272,6 +379,17 @@ impl From<ClientError> for OpenError {
     fn from(error: ClientError) -> Self {
         Self::Config(error.to_string())
     }
+}
+
+/// Whether a refusal is what a server of the first revision says to a request it does not expect.
+fn asks_for_sse(error: &OpenError) -> bool {
+    matches!(
+        error,
+        OpenError::Handshake(HandshakeError::Request(RequestError::Status {
+            status: 400 | 404 | 405,
+            ..
+        }))
+    )
 }
 
 /// A child that exits during the handshake says more by its last words than by a closed pipe.

@@ -15,10 +15,12 @@ pub mod registry;
 pub mod status;
 pub mod transport;
 
+mod activity;
 mod backoff;
 mod publisher;
 mod supervisor;
 
+pub use activity::Busy;
 pub use environment::Environment;
 pub use lane::{Lane, LaneId, LaneKey};
 pub use local::LocalServer;

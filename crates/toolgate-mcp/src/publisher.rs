@@ -3,7 +3,7 @@
 //! Offers that arrive while a catalog is being built go into the next one together, so that a
 //! thousand servers coming up do not build a thousand catalogs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,8 +18,7 @@ pub(crate) struct Publisher(mpsc::UnboundedSender<Change>);
 
 #[derive(Debug)]
 enum Change {
-    /// All configured names, from which aliases are made.
-    Configured(Vec<ServerName>),
+    Configured(Configured),
     Offer {
         server: ServerName,
         offer: Arc<Offer>,
@@ -27,19 +26,26 @@ enum Change {
     },
 }
 
+/// What the configuration says of the catalog.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Configured {
+    pub(crate) style: NameStyle,
+    /// All names, from which aliases are made.
+    pub(crate) names: Vec<ServerName>,
+    /// The servers that may be connected; what others offered is taken out.
+    pub(crate) active: BTreeSet<ServerName>,
+}
+
 impl Publisher {
-    pub(crate) fn start(
-        style: NameStyle,
-        tasks: &TaskTracker,
-    ) -> (Self, watch::Receiver<Arc<Catalog>>) {
+    pub(crate) fn start(tasks: &TaskTracker) -> (Self, watch::Receiver<Arc<Catalog>>) {
         let (changes, inbox) = mpsc::unbounded_channel();
         let (catalog, published) = watch::channel(Arc::new(Catalog::default()));
-        tasks.spawn(publish(style, inbox, catalog));
+        tasks.spawn(publish(inbox, catalog));
         (Self(changes), published)
     }
 
-    pub(crate) fn configured(&self, names: Vec<ServerName>) {
-        let _ = self.0.send(Change::Configured(names));
+    pub(crate) fn configured(&self, configured: Configured) {
+        let _ = self.0.send(Change::Configured(configured));
     }
 
     /// Waits until a catalog with this offer is out.
@@ -55,19 +61,15 @@ impl Publisher {
 }
 
 /// Ends when the last publisher is gone.
-async fn publish(
-    style: NameStyle,
-    mut inbox: mpsc::UnboundedReceiver<Change>,
-    catalog: watch::Sender<Arc<Catalog>>,
-) {
-    let mut names = Vec::new();
+async fn publish(mut inbox: mpsc::UnboundedReceiver<Change>, catalog: watch::Sender<Arc<Catalog>>) {
+    let mut now = Configured::default();
     let mut offers: BTreeMap<ServerName, Arc<Offer>> = BTreeMap::new();
     let mut batch = Vec::new();
     while inbox.recv_many(&mut batch, 1024).await > 0 {
         let mut waiting = Vec::new();
         for change in batch.drain(..) {
             match change {
-                Change::Configured(configured) => names = configured,
+                Change::Configured(configured) => now = configured,
                 Change::Offer {
                     server,
                     offer,
@@ -78,8 +80,9 @@ async fn publish(
                 }
             }
         }
+        offers.retain(|server, _| now.active.contains(server));
         let generation = catalog.borrow().generation() + 1;
-        let next = Catalog::build(generation, style, &names, offers.clone());
+        let next = Catalog::build(generation, now.style, &now.names, offers.clone());
         warn_of_new_names(&catalog.borrow(), &next);
         catalog.send_replace(Arc::new(next));
         for done in waiting {

@@ -1,55 +1,78 @@
 //! All configured servers: their supervisors, their status, and the lanes to them.
+//!
+//! The set of servers can change while calls are under way: a server whose settings change gets a
+//! new connection, the old one serves until the new one is up, and is closed when its calls are
+//! done.
+
+mod entry;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use entry::Supervised;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
-use toolgate_core::config::{Link, Server, ServerLists};
+use toolgate_core::config::{Server, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
-use toolgate_core::secret::{Masker, Secret};
 
+use crate::activity::{Busy, Turn};
 use crate::environment::Environment;
-use crate::lane::{Lane, LaneId, LaneKey, Surroundings};
+use crate::lane::{Lane, LaneId, LaneKey, OpenError, Surroundings};
 use crate::local::LocalServer;
-use crate::publisher::Publisher;
+use crate::publisher::{Configured, Publisher};
 use crate::status::{State, Status};
-use crate::supervisor::Supervisor;
+use crate::supervisor::Rhythm;
 use crate::transport::Tail;
 
-/// What the registry is started with.
+pub use entry::Entry;
+
+/// What there is besides the servers.
 #[derive(Debug)]
 pub struct Setup {
-    pub servers: Vec<Server>,
     pub locals: Vec<Arc<LocalServer>>,
+    pub environment: Environment,
+}
+
+/// What the configuration says, at one time.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub servers: Vec<Server>,
     pub lists: ServerLists,
     pub style: NameStyle,
     pub sync_interval: Option<Duration>,
-    pub environment: Environment,
+    pub health_interval: Duration,
 }
 
 /// The servers of a gateway.
 #[derive(Debug)]
 pub struct Registry {
     entries: ArcSwap<BTreeMap<ServerName, Arc<Entry>>>,
-    lists: ServerLists,
+    lists: ArcSwap<ServerLists>,
     catalog: watch::Receiver<Arc<Catalog>>,
+    publisher: std::sync::Mutex<Option<Publisher>>,
+    setup: Setup,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// One server, supervised or kept from being connected.
+/// An open lane and a place among the calls on it.
 #[derive(Debug)]
-pub struct Entry {
-    pub server: Arc<Server>,
-    status: watch::Receiver<Arc<Status>>,
-    lane: watch::Receiver<Option<Lane>>,
-    tail: Tail,
-    masker: Masker,
+pub struct Access {
+    pub lane: Lane,
+    pub turn: Turn,
+}
+
+/// Why a server cannot be called just now.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NoAccess {
+    #[error(transparent)]
+    Away(#[from] Away),
+    #[error("server `{server}` is busy: {busy}")]
+    Busy { server: ServerName, busy: Busy },
 }
 
 /// There is no lane to a server just now.
@@ -62,48 +85,77 @@ pub struct Away {
 
 impl Registry {
     /// Starts a supervisor for each server and returns at once.
-    pub fn start(setup: Setup) -> Self {
+    pub fn start(setup: Setup, plan: Plan) -> Self {
         let tasks = TaskTracker::new();
-        let stop = CancellationToken::new();
-        let (publisher, catalog) = Publisher::start(setup.style, &tasks);
-        publisher.configured(
-            setup
-                .servers
-                .iter()
-                .map(|server| server.name.clone())
-                .collect(),
-        );
-        let locals: BTreeMap<&ServerName, &Arc<LocalServer>> = setup
-            .locals
-            .iter()
-            .map(|local| (local.name(), local))
-            .collect();
-        let mut entries = BTreeMap::new();
-        for server in setup.servers {
-            let surroundings = Surroundings {
-                local: locals.get(&server.name).map(|local| Arc::clone(local)),
-                environment: setup.environment.clone(),
-                tail: Tail::default(),
-                tasks: tasks.clone(),
-            };
-            let name = server.name.clone();
-            let kept_out = kept_out(&server, &setup.lists);
-            let sync_interval = server.sync_interval.or(setup.sync_interval);
-            let entry = Starter {
-                surroundings,
-                publisher: &publisher,
-                stop: &stop,
-                sync_interval,
-            };
-            entries.insert(name, Arc::new(entry.start(server, kept_out)));
-        }
-        Self {
-            entries: ArcSwap::from_pointee(entries),
-            lists: setup.lists,
+        let (publisher, catalog) = Publisher::start(&tasks);
+        let registry = Self {
+            entries: ArcSwap::default(),
+            lists: ArcSwap::default(),
             catalog,
-            stop,
+            publisher: std::sync::Mutex::new(Some(publisher)),
+            setup,
+            stop: CancellationToken::new(),
             tasks,
+        };
+        registry.apply(plan);
+        registry
+    }
+
+    /// Takes up a new plan: what did not change goes on untouched.
+    pub fn apply(&self, plan: Plan) {
+        let publisher = self
+            .publisher
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(publisher) = publisher.as_ref() else {
+            return;
+        };
+        let Plan {
+            servers,
+            lists,
+            style,
+            sync_interval,
+            health_interval,
+        } = plan;
+        let kept_out = |server: &Server| entry::kept_out(server, &lists);
+        publisher.configured(Configured {
+            style,
+            names: servers.iter().map(|server| server.name.clone()).collect(),
+            active: servers
+                .iter()
+                .filter(|s| kept_out(s).is_none())
+                .map(|s| s.name.clone())
+                .collect(),
+        });
+        let before = self.entries.load_full();
+        let mut entries = BTreeMap::new();
+        for server in servers {
+            let name = server.name.clone();
+            let kept_out = kept_out(&server);
+            let rhythm = Rhythm {
+                sync: server.care.sync_interval.or(sync_interval),
+                health: health_interval,
+            };
+            let entry = match before.get(&name) {
+                Some(old) if old.goes_on_as(&server, kept_out.as_ref(), rhythm) => old.with(server),
+                old => {
+                    let new = self.supervise(server, kept_out, rhythm, publisher);
+                    if let Some(old) = old {
+                        new.succeed(old, &self.tasks);
+                    }
+                    new
+                }
+            };
+            entries.insert(name, Arc::new(entry));
         }
+        for (name, old) in before.iter() {
+            if !entries.contains_key(name) {
+                tracing::info!(server = %name, "removed");
+                old.retire();
+            }
+        }
+        self.entries.store(Arc::new(entries));
+        self.lists.store(Arc::new(lists));
     }
 
     pub fn catalog(&self) -> Arc<Catalog> {
@@ -124,27 +176,65 @@ impl Registry {
         self.entries.load().get(name).map(Arc::clone)
     }
 
-    /// An open lane, or why there is none.
-    pub fn lane(&self, key: &LaneKey) -> Result<Lane, Away> {
+    /// An open lane, waking the server if it sleeps, or why there is none.
+    pub async fn access(&self, key: &LaneKey) -> Result<Access, NoAccess> {
         let away = |state, reason: &str| Away {
             server: key.server.clone(),
             status: Arc::new(Status::new(state, Some(reason.to_owned()))),
         };
-        if let Some(list) = self.lists.refuses(&key.server) {
-            return Err(away(State::Disabled, list));
+        if let Some(list) = self.lists.load().refuses(&key.server) {
+            return Err(away(State::Disabled, list).into());
+        }
+        if key.lane != LaneId::Shared {
+            return Err(away(
+                State::Unavailable,
+                &format!("it has no lane for {}", key.lane),
+            )
+            .into());
         }
         let Some(entry) = self.entry(&key.server) else {
-            return Err(away(State::Disabled, "it is not configured"));
+            return Err(away(State::Disabled, "it is not configured").into());
         };
-        match (&key.lane, &*entry.lane.borrow()) {
-            (LaneId::Shared, Some(lane)) => Ok(lane.clone()),
-            (LaneId::Shared, None) => Err(Away {
-                server: key.server.clone(),
-                status: entry.status(),
-            }),
-            (other, _) => Err(away(
-                State::Unavailable,
-                &format!("it has no lane for {other}"),
+        entry.access().await
+    }
+
+    /// The lane that comes after `old`, if one is up in time.
+    pub async fn after(&self, old: &Lane, within: Duration) -> Option<Lane> {
+        let entry = self.entry(&old.key().server)?;
+        tokio::time::timeout(within, entry.lane_after(old))
+            .await
+            .ok()
+            .flatten()
+    }
+
+    /// Opens a connection that nobody uses, to see what a server would offer.
+    pub async fn try_out(&self, server: &Server, within: Duration) -> Result<TriedOut, String> {
+        let surroundings = self.surroundings(server, Tail::default());
+        let key = LaneKey {
+            server: server.name.clone(),
+            lane: LaneId::Shared,
+        };
+        let masker = entry::masker(server, &self.setup.environment);
+        let attempt = async {
+            let (lane, _events) = Lane::open(key, server, &surroundings, None).await?;
+            let offer = lane.offer().await;
+            lane.close().await;
+            let offer = offer.map_err(|error| OpenError::Handshake(error.into()))?;
+            Ok::<_, OpenError>(TriedOut {
+                version: lane.session().version.clone(),
+                tools: offer
+                    .tools
+                    .iter()
+                    .map(|tool| tool.id.tool.to_string())
+                    .collect(),
+            })
+        };
+        match tokio::time::timeout(within, attempt).await {
+            Ok(Ok(tried)) => Ok(tried),
+            Ok(Err(error)) => Err(masker.mask(&error.to_string())),
+            Err(_) => Err(format!(
+                "the server did not answer within {} s",
+                within.as_secs()
             )),
         }
     }
@@ -152,98 +242,49 @@ impl Registry {
     /// Ends all connections and waits until every process and task is gone.
     pub async fn stop(&self) {
         self.stop.cancel();
+        self.publisher
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take();
         self.tasks.close();
         self.tasks.wait().await;
     }
-}
 
-impl Entry {
-    pub fn status(&self) -> Arc<Status> {
-        Arc::clone(&self.status.borrow())
-    }
-
-    /// Waits until the server is connected or has failed to.
-    pub async fn settled(&self) -> Arc<Status> {
-        let mut status = self.status.clone();
-        match status.wait_for(|status| status.state.is_settled()).await {
-            Ok(status) => Arc::clone(&status),
-            Err(_) => self.status(),
-        }
-    }
-
-    /// The last words of its process, without the secrets it was given.
-    pub fn stderr_tail(&self) -> String {
-        self.masker.mask(&self.tail.text())
-    }
-}
-
-/// What an entry is started from.
-struct Starter<'a> {
-    surroundings: Surroundings,
-    publisher: &'a Publisher,
-    stop: &'a CancellationToken,
-    sync_interval: Option<Duration>,
-}
-
-impl Starter<'_> {
-    fn start(self, server: Server, kept_out: Option<String>) -> Entry {
-        let server = Arc::new(server);
-        let tail = self.surroundings.tail.clone();
-        let masker = masker(&server, &self.surroundings.environment);
-        let state = if kept_out.is_some() {
-            State::Disabled
-        } else {
-            State::Connecting
-        };
-        let supervised = kept_out.is_none();
-        let (status, status_seen) = watch::channel(Arc::new(Status::new(state, kept_out)));
-        let (lane, lane_seen) = watch::channel(None);
-        if supervised {
-            let tasks = self.surroundings.tasks.clone();
-            let supervisor = Supervisor {
-                server: Arc::clone(&server),
-                surroundings: self.surroundings,
-                masker: masker.clone(),
-                publisher: self.publisher.clone(),
-                sync_interval: self.sync_interval,
-                status,
-                lane,
-                stop: self.stop.child_token(),
-            };
-            tasks.spawn(supervisor.run());
-        }
-        Entry {
+    fn supervise(
+        &self,
+        server: Server,
+        kept_out: Option<String>,
+        rhythm: Rhythm,
+        publisher: &Publisher,
+    ) -> Entry {
+        let surroundings = self.surroundings(&server, Tail::default());
+        let stop = self.stop.child_token();
+        Entry::new(
             server,
-            status: status_seen,
-            lane: lane_seen,
+            Supervised::start(kept_out, rhythm, surroundings, publisher, stop),
+        )
+    }
+
+    fn surroundings(&self, server: &Server, tail: Tail) -> Surroundings {
+        let local = self
+            .setup
+            .locals
+            .iter()
+            .find(|local| *local.name() == server.name);
+        Surroundings {
+            local: local.map(Arc::clone),
+            environment: self.setup.environment.clone(),
             tail,
-            masker,
+            tasks: self.tasks.clone(),
         }
     }
 }
 
-fn kept_out(server: &Server, lists: &ServerLists) -> Option<String> {
-    match lists.refuses(&server.name) {
-        Some(list) => Some(format!("`{list}` keeps it from being connected")),
-        None if !server.enabled => Some("it is switched off in the configuration".to_owned()),
-        None => None,
-    }
-}
-
-/// Knows the secrets that a server was given, to keep them out of what is shown of it.
-fn masker(server: &Server, environment: &Environment) -> Masker {
-    let secrets: Vec<&Secret> = match &server.link {
-        Link::Stdio(stdio) => stdio.env.values().collect(),
-        Link::Http(http) => http.headers.values().collect(),
-        Link::InProcess => Vec::new(),
-    };
-    let resolved = secrets
-        .into_iter()
-        .filter_map(|secret| secret.resolve(&|name| environment.get(name)).ok());
-    Masker::new(resolved.flat_map(|value| {
-        let bare = value.strip_prefix("Bearer ").map(str::to_owned);
-        std::iter::once(value).chain(bare)
-    }))
+/// What was seen of a server that was tried out.
+#[derive(Clone, Debug)]
+pub struct TriedOut {
+    pub version: String,
+    pub tools: Vec<String>,
 }
 
 fn because(status: &Status) -> String {

@@ -1,16 +1,18 @@
 //! Keeps one server connected: opens its shared lane, publishes what it offers, lists anew when
-//! the server says so, and tries again when the connection is lost.
+//! the server says so, asks whether it is still there, puts it to sleep when nobody uses it, and
+//! tries again when the connection is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::sync::{Notify, watch};
+use tokio::time::{MissedTickBehavior, interval_at, timeout};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::catalog::Offer;
 use toolgate_core::config::{Link, Server};
 use toolgate_core::secret::Masker;
 
+use crate::activity::Activity;
 use crate::backoff::Backoff;
 use crate::handshake::{Era, HandshakeError};
 use crate::lane::{Lane, LaneId, LaneKey, OpenError, Surroundings};
@@ -19,13 +21,19 @@ use crate::status::{State, Status};
 use crate::transport::{Events, RequestError};
 
 /// A cold `npx` or `uvx` downloads before it speaks.
-const START_STDIO: Duration = Duration::from_secs(120);
+pub(crate) const START_STDIO: Duration = Duration::from_secs(120);
 const START_HTTP: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(30);
+const PING: Duration = Duration::from_secs(5);
+/// Pings that may go unanswered before a server counts as gone.
+const MISSES: u32 = 2;
 /// A connection that held this long was a good one.
 const LASTING: Duration = Duration::from_secs(10);
 /// Changes that are announced together are fetched together.
 const SETTLE: Duration = Duration::from_millis(50);
+/// How long calls under way may take to end before their connection is closed.
+const DRAIN: Duration = Duration::from_secs(10);
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Debug)]
 pub(crate) struct Supervisor {
@@ -33,10 +41,41 @@ pub(crate) struct Supervisor {
     pub(crate) surroundings: Surroundings,
     pub(crate) masker: Masker,
     pub(crate) publisher: Publisher,
-    pub(crate) sync_interval: Option<Duration>,
+    pub(crate) rhythm: Rhythm,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) signals: Signals,
+    pub(crate) report: Report,
+}
+
+/// How often to look after a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rhythm {
+    pub(crate) sync: Option<Duration>,
+    pub(crate) health: Duration,
+}
+
+/// What a supervisor is told from outside.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signals {
+    pub(crate) stop: CancellationToken,
+    pub(crate) reconnect: Arc<Notify>,
+}
+
+/// What a supervisor tells.
+#[derive(Debug)]
+pub(crate) struct Report {
     pub(crate) status: watch::Sender<Arc<Status>>,
     pub(crate) lane: watch::Sender<Option<Lane>>,
-    pub(crate) stop: CancellationToken,
+}
+
+/// Why a connection is no longer served.
+#[derive(Debug)]
+enum End {
+    Stopped,
+    Idle,
+    /// Somebody asked for a new one.
+    Reconnect,
+    Lost(String),
 }
 
 /// Why there is no connection.
@@ -56,19 +95,30 @@ impl Supervisor {
             let began = Instant::now();
             let opened = tokio::select! {
                 opened = self.open(era) => opened,
-                () = self.stop.cancelled() => return,
+                () = self.signals.stop.cancelled() => return,
             };
             let failure = match opened {
                 Ok((lane, events, offer)) => {
                     era = Some(lane.session().era);
-                    let failure = self.serve(&lane, events, offer).await;
-                    self.lane.send_replace(None);
-                    lane.close().await;
-                    match began.elapsed() > LASTING {
-                        true => backoff.reset(),
-                        false => backoff.fail(),
+                    match self.hold(&lane, events, offer).await {
+                        End::Stopped => return,
+                        End::Idle => {
+                            self.sleep().await;
+                            continue;
+                        }
+                        End::Reconnect => continue,
+                        End::Lost(reason) => {
+                            match began.elapsed() > LASTING {
+                                true => backoff.reset(),
+                                false => backoff.fail(),
+                            }
+                            Failure {
+                                state: State::Unavailable,
+                                reason,
+                                inconclusive: false,
+                            }
+                        }
                     }
-                    failure
                 }
                 Err(failure) => {
                     era = self.other_era(era, &failure);
@@ -76,21 +126,49 @@ impl Supervisor {
                     failure
                 }
             };
-            if self.stop.is_cancelled() {
+            self.fail(&failure, backoff.delay());
+            if self.pause(&failure, backoff.delay()).await {
                 return;
             }
-            let delay = backoff.delay();
-            self.fail(&failure, delay);
-            let retry = async {
-                match failure.state {
-                    State::Error => std::future::pending().await,
-                    _ => tokio::time::sleep(delay).await,
-                }
-            };
-            tokio::select! {
-                () = retry => {}
-                () = self.stop.cancelled() => return,
+        }
+    }
+
+    /// Serves a lane to its end, and closes it when the calls on it are done.
+    async fn hold(&self, lane: &Lane, events: Events, offer: Offer) -> End {
+        let end = self.serve(lane, events, offer).await;
+        self.report.lane.send_replace(None);
+        if !matches!(end, End::Lost(_)) {
+            self.activity.quiet(DRAIN).await;
+        }
+        lane.close().await;
+        end
+    }
+
+    /// Waits until a call wants the server, or somebody else does.
+    async fn sleep(&self) {
+        tracing::info!(server = %self.server.name, "put to sleep: nobody uses it");
+        self.change(|status| status.state = State::Asleep);
+        tokio::select! {
+            () = self.activity.wake.notified() => {}
+            () = self.signals.reconnect.notified() => {}
+            () = self.signals.stop.cancelled() => {}
+        }
+        self.activity.touch();
+        self.change(|status| status.state = State::Connecting);
+    }
+
+    /// Waits for the next try; true if there is to be none.
+    async fn pause(&self, failure: &Failure, delay: Duration) -> bool {
+        let retry = async {
+            match failure.state {
+                State::Error => std::future::pending().await,
+                _ => tokio::time::sleep(delay).await,
             }
+        };
+        tokio::select! {
+            () = retry => false,
+            () = self.signals.reconnect.notified() => false,
+            () = self.signals.stop.cancelled() => true,
         }
     }
 
@@ -125,26 +203,50 @@ impl Supervisor {
         })
     }
 
-    /// Serves until the connection is lost or the supervisor is stopped.
-    async fn serve(&self, lane: &Lane, mut events: Events, offer: Offer) -> Failure {
+    /// Serves until the connection is lost, or not wanted any more.
+    async fn serve(&self, lane: &Lane, mut events: Events, offer: Offer) -> End {
         let mut offer = Arc::new(offer);
         self.publisher
             .offer(self.server.name.clone(), Arc::clone(&offer))
             .await;
-        self.lane.send_replace(Some(lane.clone()));
+        self.report.lane.send_replace(Some(lane.clone()));
         self.connected(lane, &offer);
-        let interval = self
-            .sync_interval
-            .unwrap_or(Duration::from_secs(365 * 24 * 3600));
+        let mut sync = ticks(self.rhythm.sync.unwrap_or(NEVER));
+        let mut health = ticks(self.rhythm.health);
+        let idle_stop = self.server.care.idle_stop;
+        let mut idle =
+            ticks(idle_stop.map_or(NEVER, |after| (after / 4).max(Duration::from_millis(20))));
+        let mut misses = 0;
+        let listening = async {
+            lane.listen().await;
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(listening);
         loop {
             tokio::select! {
-                reason = lane.closed() => return Failure::lost(reason),
-                () = self.stop.cancelled() => return Failure::lost(String::new()),
+                reason = lane.closed() => return End::Lost(reason),
+                () = self.signals.stop.cancelled() => return End::Stopped,
+                () = self.signals.reconnect.notified() => return End::Reconnect,
+                () = &mut listening => {}
+                _ = idle.tick() => {
+                    if idle_stop.is_some_and(|after| self.activity.idle_for() >= after) {
+                        return End::Idle;
+                    }
+                    continue;
+                }
+                _ = health.tick() => {
+                    match self.check(lane, &mut misses).await {
+                        Some(reason) => return End::Lost(reason),
+                        None if misses == 0 => self.connected_again(&offer),
+                        None => {}
+                    }
+                    continue;
+                }
                 Some(_) = events.recv() => {
                     tokio::time::sleep(SETTLE).await;
                     while events.try_recv().is_ok() {}
                 }
-                () = tokio::time::sleep(interval) => {}
+                _ = sync.tick() => {}
             }
             match timeout(LIST, lane.offer()).await {
                 Ok(Ok(new)) if new != *offer => {
@@ -156,11 +258,34 @@ impl Supervisor {
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
-                    return Failure::lost(format!("its lists could not be had again: {error}"));
+                    return End::Lost(format!("its lists could not be had again: {error}"));
                 }
-                Err(_) => return Failure::lost("it does not answer".to_owned()),
+                Err(_) => return End::Lost("it does not answer".to_owned()),
             }
         }
+    }
+
+    /// Asks for a sign of life; the reason if there is none and the connection must go.
+    async fn check(&self, lane: &Lane, misses: &mut u32) -> Option<String> {
+        let missed = match timeout(PING.min(self.rhythm.health), lane.ping()).await {
+            Ok(Ok(())) => {
+                *misses = 0;
+                return None;
+            }
+            Ok(Err(error)) => return Some(error.to_string()),
+            Err(_) => "it does not answer pings",
+        };
+        *misses += 1;
+        // A child that works on a call may answer nothing else meanwhile.
+        let busy = matches!(self.server.link, Link::Stdio(_)) && self.activity.in_flight() > 0;
+        if *misses >= MISSES && !busy {
+            return Some(missed.to_owned());
+        }
+        self.change(|status| {
+            status.state = State::Degraded;
+            status.reason = Some(missed.to_owned());
+        });
+        None
     }
 
     fn connected(&self, lane: &Lane, offer: &Offer) {
@@ -173,23 +298,26 @@ impl Supervisor {
             %server, version = session.version, tools = offer.tools.len(),
             resources = offer.resources.len(), prompts = offer.prompts.len(), "connected"
         );
+        self.change(|status| status.session = Some(session.clone()));
+        self.connected_again(offer);
+    }
+
+    fn connected_again(&self, offer: &Offer) {
         let reason = (!offer.failed.is_empty()).then(|| self.masker.mask(&offer.failed.join("; ")));
         self.change(|status| {
-            status.state = if reason.is_some() {
-                State::Degraded
-            } else {
-                State::Healthy
+            status.state = match reason {
+                Some(_) => State::Degraded,
+                None => State::Healthy,
             };
             status.reason = reason.clone();
             status.next_try_at = None;
-            status.session = Some(session.clone());
         });
     }
 
     fn fail(&self, failure: &Failure, delay: Duration) {
         let reason = self.masker.mask(&failure.reason);
         let server = &self.server.name;
-        let news = self.status.borrow().reason.as_deref() != Some(&reason);
+        let news = self.report.status.borrow().reason.as_deref() != Some(&reason);
         match news {
             true => tracing::warn!(%server, state = failure.state.as_str(), "{reason}"),
             false => tracing::debug!(%server, state = failure.state.as_str(), "still: {reason}"),
@@ -203,7 +331,7 @@ impl Supervisor {
     }
 
     fn change(&self, change: impl Fn(&mut Status)) {
-        self.status.send_modify(|status| {
+        self.report.status.send_modify(|status| {
             let mut next = Status::clone(status);
             let before = next.state;
             change(&mut next);
@@ -219,16 +347,6 @@ impl Supervisor {
         match (&self.server.link, tried) {
             (Link::Stdio(_), None) if failure.inconclusive => Some(Era::Modern),
             _ => None,
-        }
-    }
-}
-
-impl Failure {
-    fn lost(reason: String) -> Self {
-        Self {
-            state: State::Unavailable,
-            reason,
-            inconclusive: false,
         }
     }
 }
@@ -256,4 +374,11 @@ impl From<OpenError> for Failure {
             ),
         }
     }
+}
+
+/// Ticks of which the first is one period away.
+fn ticks(period: Duration) -> tokio::time::Interval {
+    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }

@@ -1,17 +1,21 @@
-//! How messages reach a server and answers come back: a child's pipes, HTTP, or a function call.
+//! How messages reach a server and answers come back: a child's pipes, HTTP in its two flavours, or
+//! a function call.
 //!
 //! A transport matches answers to requests and nothing more; what the messages mean is the
 //! business of [`crate::handshake`] and [`crate::lane`]. Dropping a request's future cancels it.
 
 pub mod http;
+pub mod sse;
 pub mod stdio;
 
+mod inbox;
 mod pending;
 mod tail;
 
 use std::sync::Arc;
 
 use http::Http;
+use sse::Sse;
 use stdio::Stdio;
 use tokio::sync::mpsc;
 
@@ -25,6 +29,7 @@ pub use tail::Tail;
 pub enum Transport {
     Stdio(Stdio),
     Http(Box<Http>),
+    Sse(Box<Sse>),
     Local(Arc<LocalServer>),
 }
 
@@ -81,6 +86,7 @@ impl Transport {
         match self {
             Self::Stdio(stdio) => stdio.request(outgoing).await,
             Self::Http(http) => http.request(outgoing).await,
+            Self::Sse(sse) => sse.request(outgoing).await,
             Self::Local(local) => local.request(&outgoing).await,
         }
     }
@@ -89,6 +95,7 @@ impl Transport {
         match self {
             Self::Stdio(stdio) => stdio.notify(method).await,
             Self::Http(http) => http.notify(method).await,
+            Self::Sse(sse) => sse.notify(method).await,
             Self::Local(_) => Ok(()),
         }
     }
@@ -98,6 +105,7 @@ impl Transport {
         match self {
             Self::Stdio(stdio) => stdio.closed().await,
             Self::Http(http) => http.closed().await,
+            Self::Sse(sse) => sse.closed().await,
             Self::Local(_) => std::future::pending().await,
         }
     }
@@ -107,6 +115,7 @@ impl Transport {
         match self {
             Self::Stdio(stdio) => stdio.close().await,
             Self::Http(http) => http.close().await,
+            Self::Sse(sse) => sse.close().await,
             Self::Local(_) => {}
         }
     }

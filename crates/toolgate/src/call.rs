@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId};
+use toolgate_mcp::Busy;
 use toolgate_mcp::registry::Away;
 use toolgate_mcp::transport::RequestError;
 
@@ -27,7 +28,10 @@ pub struct Arguments(Box<RawValue>);
 /// A call that ran; whether the tool failed is in the result.
 #[derive(Clone, Debug)]
 pub struct Outcome {
+    /// The tool that ran.
     pub tool: ToolId,
+    /// The tool that was asked for, where a fallback ran.
+    pub instead_of: Option<ToolId>,
     pub result: ToolResult,
     pub elapsed: Duration,
 }
@@ -45,6 +49,8 @@ pub enum CallError {
     NobodyToAsk { alias: String, because: String },
     #[error("{}{}", .0, next_try(.0))]
     Away(Away),
+    #[error("server `{server}` is busy: {busy}")]
+    Busy { server: ServerName, busy: Busy },
     #[error(
         "tool `{tool}` did not answer within {} and was cancelled; try less work in one call, or raise the timeout in the configuration",
         seconds(.after)
@@ -112,6 +118,7 @@ impl CallError {
             Self::BadArguments(_) => "bad_arguments",
             Self::NobodyToAsk { .. } => "ask",
             Self::Away(_) => "away",
+            Self::Busy { .. } => "busy",
             Self::Timeout { .. } => "timeout",
             Self::Server { .. } => "server",
             Self::Cancelled => "cancelled",

@@ -2,31 +2,31 @@
 //!
 //! What is not in the caller's scope does not exist: it is answered like a name that nobody has.
 
+mod dispatch;
+mod scope;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwap;
+use dispatch::Dispatch;
 use http::{HeaderMap, HeaderName};
+use scope::{Found, Scope};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
-use toolgate_core::catalog::{Catalog, Entry, Resolution};
+use toolgate_core::catalog::{Catalog, Entry};
 use toolgate_core::config::{Link, Server, ServerLists, ToolManager};
 use toolgate_core::name::ServerName;
-use toolgate_core::pattern::spelled;
 use toolgate_core::policy::{Decision, Policy, Verdict};
-use toolgate_mcp::lane::ToolCall as LaneCall;
-use toolgate_mcp::registry::{Away, Registry};
-use toolgate_mcp::{LaneId, LaneKey};
+use toolgate_mcp::registry::Registry;
+use toolgate_mcp::transport::RequestError;
 
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::metrics::Metrics;
 use crate::result::ToolResult;
-
-/// Names that are near enough to be suggested.
-const SIMILAR: f64 = 0.82;
-const SUGGESTIONS: usize = 3;
 
 /// Never passed on, whatever a server's config says: they are between the caller and the gateway.
 const OWN_HEADERS: [&str; 14] = [
@@ -50,7 +50,7 @@ const OWN_HEADERS: [&str; 14] = [
 #[derive(Debug)]
 pub struct Engine {
     registry: Arc<Registry>,
-    rules: Rules,
+    rules: ArcSwap<Rules>,
     metrics: Arc<Metrics>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -67,54 +67,102 @@ struct Rules {
 
 impl Engine {
     pub(crate) fn new(config: &Config, registry: Arc<Registry>, metrics: Arc<Metrics>) -> Self {
-        let servers = config.servers.iter();
-        let rules = Rules {
-            servers: servers
-                .map(|server| (server.name.clone(), server.clone()))
-                .collect(),
-            policy: config.policy(),
-            lists: config.security.clone(),
-            manager: config.tool_manager.clone(),
-        };
         Self {
             registry,
-            rules,
+            rules: ArcSwap::from_pointee(Rules::new(config)),
             metrics,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
     }
 
+    /// Takes up a new configuration; calls under way are not touched.
+    pub(crate) fn apply(&self, config: &Config) {
+        self.rules.store(Arc::new(Rules::new(config)));
+    }
+
     /// The tools that a caller may use, and the verdict on each.
     pub fn scope<'c>(&self, _caller: &Caller, catalog: &'c Catalog) -> Vec<(&'c Entry, Decision)> {
+        let rules = self.rules.load();
         let entries = catalog.tools().iter();
         entries
-            .filter_map(|entry| Some((entry, self.rules.decide(entry)?)))
+            .filter_map(|entry| Some((entry, rules.decide(entry)?)))
             .collect()
     }
 
     /// Runs a call. Dropping the future cancels it.
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         let catalog = self.registry.catalog();
-        let (entry, decision) = self.resolve(&catalog, &call.name).inspect_err(|error| {
-            self.metrics.count("", error.code());
-        })?;
-        let server = entry.tool.id.server.clone();
-        let outcome = match decision.verdict {
-            Verdict::Allow | Verdict::Manual => self.dispatch(entry, call).await,
-            Verdict::Ask | Verdict::Deny => Err(CallError::NobodyToAsk {
-                alias: entry.alias.to_string(),
-                because: decision.because,
-            }),
+        let rules = self.rules.load_full();
+        let scope = Scope {
+            rules: &rules,
+            catalog: &catalog,
+            registry: &self.registry,
         };
-        let (word, failed) = match &outcome {
-            Ok(outcome) if outcome.result.is_error() => ("tool_error", true),
-            Ok(_) => ("ok", false),
-            Err(error) => (error.code(), true),
+        let found = scope.resolve(&call.name);
+        let label = found.as_ref().map(|found| found.entry.tool.id.clone()).ok();
+        let outcome = match found {
+            Ok(found) => self.run(&scope, found, &call).await,
+            Err(error) => Err(error),
         };
-        self.metrics.count(server.as_str(), word);
-        tracing::debug!(tool = %entry.tool.id, origin = caller.origin.as_str(), outcome = word, failed, "tool call");
+        let ran = outcome.as_ref().map(|outcome| outcome.tool.clone()).ok();
+        let word = match &outcome {
+            Ok(outcome) if outcome.result.is_error() => "tool_error",
+            Ok(_) => "ok",
+            Err(error) => error.code(),
+        };
+        self.metrics.count(ran.as_ref().or(label.as_ref()), word);
+        tracing::debug!(
+            tool = call.name,
+            origin = caller.origin.as_str(),
+            outcome = word,
+            "tool call"
+        );
         outcome
+    }
+
+    /// Runs a call that was found, on the server that is up.
+    async fn run(
+        &self,
+        scope: &Scope<'_>,
+        found: Found<'_>,
+        call: &ToolCall,
+    ) -> Result<Outcome, CallError> {
+        let answer = self.permitted(scope, &found, call).await;
+        let away = matches!(
+            answer,
+            Err(CallError::Away(_)
+                | CallError::Server {
+                    cause: RequestError::NotSent(_),
+                    ..
+                })
+        );
+        let stand_in = scope.stand_in(&found.entry.tool.id).filter(|_| away);
+        let Some(stand_in) = stand_in else {
+            return answer;
+        };
+        let from = &found.entry.tool.id;
+        tracing::info!(tool = %from, instead = %stand_in.entry.tool.id, "the fallback takes the call");
+        let outcome = self.permitted(scope, &stand_in, call).await?;
+        Ok(Outcome {
+            instead_of: Some(from.clone()),
+            ..outcome
+        })
+    }
+
+    async fn permitted(
+        &self,
+        scope: &Scope<'_>,
+        found: &Found<'_>,
+        call: &ToolCall,
+    ) -> Result<Outcome, CallError> {
+        match found.decision.verdict {
+            Verdict::Allow | Verdict::Manual => self.dispatch(scope.rules, found.entry, call).await,
+            Verdict::Ask | Verdict::Deny => Err(CallError::NobodyToAsk {
+                alias: found.entry.alias.to_string(),
+                because: found.decision.because.clone(),
+            }),
+        }
     }
 
     /// Waits for the calls under way; those that last longer are cancelled.
@@ -133,109 +181,31 @@ impl Engine {
         }
     }
 
-    fn resolve<'c>(
-        &self,
-        catalog: &'c Catalog,
-        name: &str,
-    ) -> Result<(&'c Entry, Decision), CallError> {
-        let visible = |entry: &Entry| self.rules.decide(entry).is_some();
-        let unknown = || CallError::Unknown {
-            name: name.to_owned(),
-            nearest: self.nearest(catalog, name),
-        };
-        match catalog.resolve(name, visible) {
-            Resolution::Found(entry) => self
-                .rules
-                .decide(entry)
-                .map(|decision| (entry, decision))
-                .ok_or_else(unknown),
-            Resolution::Unknown => Err(self.awaited(name).unwrap_or_else(unknown)),
-            Resolution::Ambiguous(entries) => Err(CallError::Ambiguous {
-                name: name.to_owned(),
-                aliases: entries
-                    .iter()
-                    .map(|entry| entry.alias.to_string())
-                    .collect(),
-            }),
-        }
-    }
-
-    /// A name that may well be a tool of a server that has not been up yet.
-    fn awaited(&self, name: &str) -> Option<CallError> {
-        let servers = self.rules.servers.values();
-        let mut named = servers.filter(|server| {
-            self.rules.is_open(server)
-                && spelled(name, &server.name).any(|tool| server.lists.execute.contains(tool))
-        });
-        let server = named.next()?;
-        let entry = self.registry.entry(&server.name)?;
-        let status = entry.status();
-        let away = Away {
-            server: server.name.clone(),
-            status,
-        };
-        (away.status.session.is_none()).then_some(CallError::Away(away))
-    }
-
-    fn nearest(&self, catalog: &Catalog, name: &str) -> Vec<String> {
-        let visible = catalog
-            .tools()
-            .iter()
-            .filter(|entry| self.rules.decide(entry).is_some());
-        let mut scored: Vec<(f64, &Entry)> = visible
-            .map(|entry| {
-                let alias = strsim::jaro_winkler(name, &entry.alias);
-                let bare = strsim::jaro_winkler(name, entry.tool.id.tool.as_str());
-                (alias.max(bare), entry)
-            })
-            .filter(|(score, _)| *score >= SIMILAR)
-            .collect();
-        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        scored
-            .iter()
-            .take(SUGGESTIONS)
-            .map(|(_, entry)| format!("`{}`", entry.alias))
-            .collect()
-    }
-
     /// Sends the call to its server, as a task that outlives nobody's interest in it.
-    async fn dispatch(&self, entry: &Entry, call: ToolCall) -> Result<Outcome, CallError> {
+    async fn dispatch(
+        &self,
+        rules: &Rules,
+        entry: &Entry,
+        call: &ToolCall,
+    ) -> Result<Outcome, CallError> {
         let tool = Arc::clone(&entry.tool);
         let id = tool.id.clone();
-        let key = LaneKey {
-            server: id.server.clone(),
-            lane: LaneId::Shared,
-        };
-        let lane = self.registry.lane(&key).map_err(CallError::Away)?;
-        let after = self.rules.timeout(&id.server);
-        let headers = self.rules.forwarded(&id.server, &call.headers);
         let cancel = self.stop.child_token();
         let _guard = cancel.clone().drop_guard();
-        let in_flight = self.metrics.enter(id.server.as_str());
-        let metrics = Arc::clone(&self.metrics);
+        let after = rules.timeout(&id.server);
+        let work = Dispatch {
+            registry: Arc::clone(&self.registry),
+            metrics: Arc::clone(&self.metrics),
+            headers: rules.forwarded(&id.server, &call.headers),
+            arguments: call.arguments.clone(),
+            tool,
+            after,
+        };
         let began = Instant::now();
         let task = self.tasks.spawn(async move {
-            let _in_flight = in_flight;
-            let sent = lane.call_tool(LaneCall {
-                tool: &tool,
-                arguments: call.arguments.raw(),
-                headers,
-            });
-            let answer = tokio::select! {
-                answer = tokio::time::timeout(after, sent) => answer,
-                () = cancel.cancelled() => return Err(CallError::Cancelled),
-            };
-            metrics.took(tool.id.server.as_str(), began.elapsed());
-            match answer {
-                Ok(Ok(result)) => Ok(result),
-                Ok(Err(cause)) => Err(CallError::Server {
-                    server: tool.id.server.clone(),
-                    cause,
-                }),
-                Err(_) => Err(CallError::Timeout {
-                    tool: tool.id.clone(),
-                    after,
-                }),
+            tokio::select! {
+                answer = work.run() => answer,
+                () = cancel.cancelled() => Err(CallError::Cancelled),
             }
         });
         let result = task.await.unwrap_or_else(|error| {
@@ -246,6 +216,7 @@ impl Engine {
         })?;
         Ok(Outcome {
             tool: id,
+            instead_of: None,
             result: ToolResult::new(result),
             elapsed: began.elapsed(),
         })
@@ -253,6 +224,18 @@ impl Engine {
 }
 
 impl Rules {
+    fn new(config: &Config) -> Self {
+        let servers = config.servers.iter();
+        Self {
+            servers: servers
+                .map(|server| (server.name.clone(), server.clone()))
+                .collect(),
+            policy: config.policy(),
+            lists: config.security.clone(),
+            manager: config.tool_manager.clone(),
+        }
+    }
+
     /// The verdict on a tool that is in scope; none for one that is not.
     fn decide(&self, entry: &Entry) -> Option<Decision> {
         let server = self.servers.get(&entry.tool.id.server)?;

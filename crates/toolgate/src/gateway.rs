@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use toolgate_core::catalog::Entry as CatalogEntry;
-use toolgate_core::config::{Link, Protocol, Server};
+use toolgate_core::config::{Care, Link, Protocol, Server};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{Decision, ToolList, ToolLists};
 use toolgate_core::{Catalog, Config};
-use toolgate_mcp::registry::{Entry, Registry, Setup};
+use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut};
 use toolgate_mcp::{Environment, LocalServer};
 
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::engine::Engine;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Stats};
 
 /// A running gateway; clones share it.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ struct Inner {
     registry: Arc<Registry>,
     engine: Engine,
     metrics: Arc<Metrics>,
+    /// Servers of the embedding program, which no file knows of.
+    own_servers: Vec<Server>,
 }
 
 /// A gateway to be started.
@@ -60,7 +62,8 @@ impl Builder {
                 auto_execute: ToolList::none(),
             },
             timeout: None,
-            sync_interval: None,
+            care: Care::default(),
+            fallback: None,
         });
         self.locals.push(Arc::new(server));
         self
@@ -80,26 +83,21 @@ impl Builder {
             locals,
             environment,
         } = self;
-        let mut names = std::collections::HashSet::new();
-        for server in &config.servers {
-            if !names.insert(server.name.folded()) {
-                return Err(StartError::NameTaken(server.name.clone()));
-            }
-        }
-        let registry = Arc::new(Registry::start(Setup {
-            servers: config.servers.clone(),
+        check_names(&config)?;
+        let in_process = |server: &&Server| server.link == Link::InProcess;
+        let own_servers = config.servers.iter().filter(in_process).cloned().collect();
+        let setup = Setup {
             locals,
-            lists: config.security.clone(),
-            style: config.tool_name_style,
-            sync_interval: config.tool_manager.tool_sync_interval,
             environment,
-        }));
+        };
+        let registry = Arc::new(Registry::start(setup, plan(&config)));
         let metrics = Arc::new(Metrics::new());
         let engine = Engine::new(&config, Arc::clone(&registry), Arc::clone(&metrics));
         Ok(Gateway(Arc::new(Inner {
             registry,
             engine,
             metrics,
+            own_servers,
         })))
     }
 }
@@ -146,6 +144,27 @@ impl Gateway {
         }
     }
 
+    /// Takes up a new configuration without touching calls under way. Servers of the embedding
+    /// program stay.
+    pub fn apply(&self, mut config: Config) -> Result<(), StartError> {
+        let own = self.0.own_servers.iter().cloned();
+        config.servers.extend(own);
+        check_names(&config)?;
+        self.0.engine.apply(&config);
+        self.0.registry.apply(plan(&config));
+        Ok(())
+    }
+
+    /// Connects to a server for a moment, to see what it would offer.
+    pub async fn try_out(&self, server: &Server, within: Duration) -> Result<TriedOut, String> {
+        self.0.registry.try_out(server, within).await
+    }
+
+    /// Calls, errors, bytes and latency of servers and tools.
+    pub fn stats(&self) -> Stats {
+        self.0.metrics.stats()
+    }
+
     /// Figures in the OpenMetrics text format.
     pub fn metrics(&self) -> String {
         self.0.metrics.text(&self.0.registry)
@@ -155,5 +174,27 @@ impl Gateway {
     pub async fn stop(&self, within: Duration) {
         self.0.engine.drain(within).await;
         self.0.registry.stop().await;
+    }
+}
+
+fn check_names(config: &Config) -> Result<(), StartError> {
+    let mut names = std::collections::HashSet::new();
+    let taken = config
+        .servers
+        .iter()
+        .find(|server| !names.insert(server.name.folded()));
+    match taken {
+        Some(server) => Err(StartError::NameTaken(server.name.clone())),
+        None => Ok(()),
+    }
+}
+
+fn plan(config: &Config) -> Plan {
+    Plan {
+        servers: config.servers.clone(),
+        lists: config.security.clone(),
+        style: config.tool_name_style,
+        sync_interval: config.tool_manager.tool_sync_interval,
+        health_interval: config.tool_manager.health_interval,
     }
 }

@@ -1,7 +1,10 @@
-//! Figures for Prometheus. Names of tools are not labels: there may be thousands.
+//! Figures: for Prometheus, and percentiles for the API.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use hdrhistogram::Histogram as Percentiles;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -9,26 +12,70 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
+use toolgate_core::ToolId;
 use toolgate_mcp::State;
-
 use toolgate_mcp::registry::Registry;
 
 /// The figures of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
     prometheus: Prometheus,
+    families: Families,
+    tools: Mutex<BTreeMap<ToolId, Tally>>,
+}
+
+#[derive(Clone, Debug)]
+struct Families {
     calls: Family<CallLabels, Counter>,
-    seconds: Family<ServerLabels, Histogram>,
+    seconds: Family<ToolLabels, Histogram, fn() -> Histogram>,
+    bytes_sent: Family<ToolLabels, Counter>,
+    bytes_received: Family<ToolLabels, Counter>,
     in_flight: Family<ServerLabels, Gauge>,
     states: Family<StateLabels, Gauge>,
     tools: Gauge,
     generation: Gauge,
 }
 
+/// What was counted of one tool, or of several together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    pub calls: u64,
+    pub errors: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub p50_ms: f64,
+    pub p90_ms: f64,
+    pub p99_ms: f64,
+}
+
+/// The figures of servers and of their tools.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    pub servers: BTreeMap<String, Figures>,
+    pub tools: BTreeMap<ToolId, Figures>,
+}
+
+#[derive(Clone, Debug)]
+struct Tally {
+    calls: u64,
+    errors: u64,
+    bytes_sent: u64,
+    bytes_received: u64,
+    /// None only if the bounds below were wrong.
+    micros: Option<Percentiles<u32>>,
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CallLabels {
     server: String,
+    tool: String,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ToolLabels {
+    server: String,
+    tool: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -49,76 +96,125 @@ pub(crate) struct InFlight(Gauge);
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut prometheus = Prometheus::with_prefix("toolgate");
-        let calls = Family::default();
-        let seconds = Family::new_with_constructor(new_histogram as fn() -> Histogram);
-        let in_flight = Family::default();
-        let states = Family::default();
-        let (tools, generation) = (Gauge::default(), Gauge::default());
-        prometheus.register(
-            "tool_calls",
-            "Tool calls by server and outcome",
-            calls.clone(),
-        );
+        let families = Families {
+            calls: Family::default(),
+            seconds: Family::new_with_constructor(new_histogram as fn() -> Histogram),
+            bytes_sent: Family::default(),
+            bytes_received: Family::default(),
+            in_flight: Family::default(),
+            states: Family::default(),
+            tools: Gauge::default(),
+            generation: Gauge::default(),
+        };
+        let f = families.clone();
+        prometheus.register("tool_calls", "Tool calls by outcome", f.calls);
         prometheus.register(
             "tool_call_seconds",
             "Time of dispatched tool calls",
-            seconds.clone(),
+            f.seconds,
         );
         prometheus.register(
-            "tool_calls_in_flight",
-            "Tool calls under way",
-            in_flight.clone(),
+            "tool_call_bytes_sent",
+            "Arguments of dispatched tool calls",
+            f.bytes_sent,
         );
         prometheus.register(
-            "server_state",
-            "1 for the state a server is in",
-            states.clone(),
+            "tool_call_bytes_received",
+            "Results of tool calls",
+            f.bytes_received,
         );
-        prometheus.register("catalog_tools", "Tools in the catalog", tools.clone());
+        prometheus.register("tool_calls_in_flight", "Tool calls under way", f.in_flight);
+        prometheus.register("server_state", "1 for the state a server is in", f.states);
+        prometheus.register("catalog_tools", "Tools in the catalog", f.tools);
         prometheus.register(
             "catalog_generation",
             "Number of the current catalog",
-            generation.clone(),
+            f.generation,
         );
         Self {
             prometheus,
-            calls,
-            seconds,
-            in_flight,
-            states,
-            tools,
-            generation,
+            families,
+            tools: Mutex::default(),
         }
     }
 
-    /// Counts a call; `server` is empty where the tool was not found.
-    pub(crate) fn count(&self, server: &str, outcome: &'static str) {
-        let server = server.to_owned();
-        self.calls
-            .get_or_create(&CallLabels { server, outcome })
-            .inc();
+    /// Counts a call; there is no tool where none was found.
+    pub(crate) fn count(&self, tool: Option<&ToolId>, outcome: &'static str) {
+        let labels = ToolLabels::new(tool);
+        let labels = CallLabels {
+            server: labels.server,
+            tool: labels.tool,
+            outcome,
+        };
+        self.families.calls.get_or_create(&labels).inc();
+        if let Some(tool) = tool {
+            self.with(tool, |tally| {
+                tally.calls += 1;
+                tally.errors += u64::from(outcome != "ok");
+            });
+        }
     }
 
-    pub(crate) fn took(&self, server: &str, elapsed: Duration) {
-        let labels = ServerLabels {
-            server: server.to_owned(),
-        };
-        self.seconds
+    /// Notes a call that was dispatched.
+    pub(crate) fn took(&self, tool: &ToolId, elapsed: Duration, sent: usize, received: usize) {
+        let labels = ToolLabels::new(Some(tool));
+        let (sent, received) = (sent as u64, received as u64);
+        self.families
+            .seconds
             .get_or_create(&labels)
             .observe(elapsed.as_secs_f64());
+        self.families.bytes_sent.get_or_create(&labels).inc_by(sent);
+        self.families
+            .bytes_received
+            .get_or_create(&labels)
+            .inc_by(received);
+        self.with(tool, |tally| {
+            tally.bytes_sent += sent;
+            tally.bytes_received += received;
+            if let Some(micros) = &mut tally.micros {
+                micros.saturating_record(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
+            }
+        });
     }
 
     pub(crate) fn enter(&self, server: &str) -> InFlight {
         let labels = ServerLabels {
             server: server.to_owned(),
         };
-        let gauge = self.in_flight.get_or_create(&labels).clone();
+        let gauge = self.families.in_flight.get_or_create(&labels).clone();
         gauge.inc();
         InFlight(gauge)
     }
 
+    /// Figures of every tool that was called, and of their servers.
+    pub(crate) fn stats(&self) -> Stats {
+        let tallies = self
+            .tools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let mut servers: BTreeMap<String, Tally> = BTreeMap::new();
+        for (tool, tally) in &tallies {
+            servers
+                .entry(tool.server.to_string())
+                .or_default()
+                .add(tally);
+        }
+        Stats {
+            servers: servers
+                .into_iter()
+                .map(|(name, tally)| (name, tally.figures()))
+                .collect(),
+            tools: tallies
+                .into_iter()
+                .map(|(tool, tally)| (tool, tally.figures()))
+                .collect(),
+        }
+    }
+
     /// The figures in the OpenMetrics text format.
     pub(crate) fn text(&self, registry: &Registry) -> String {
+        self.families.states.clear();
         for entry in registry.entries() {
             let now = entry.status().state;
             for state in State::ALL {
@@ -126,20 +222,91 @@ impl Metrics {
                     server: entry.server.name.to_string(),
                     state: state.as_str(),
                 };
-                self.states
+                self.families
+                    .states
                     .get_or_create(&labels)
                     .set(i64::from(state == now));
             }
         }
         let catalog = registry.catalog();
-        self.tools
+        self.families
+            .tools
             .set(catalog.tools().len().try_into().unwrap_or(i64::MAX));
-        self.generation
+        self.families
+            .generation
             .set(catalog.generation().try_into().unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing into a string cannot fail.
         let _ = encode(&mut text, &self.prometheus);
         text
+    }
+
+    fn with(&self, tool: &ToolId, change: impl FnOnce(&mut Tally)) {
+        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        match tools.get_mut(tool) {
+            Some(tally) => change(tally),
+            None => change(tools.entry(tool.clone()).or_default()),
+        }
+    }
+}
+
+impl Tally {
+    fn add(&mut self, other: &Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        if let (Some(own), Some(other)) = (&mut self.micros, &other.micros) {
+            // Both have the same bounds, so it always fits.
+            let _ = own.add(other);
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        let millis = |quantile| {
+            let micros = self
+                .micros
+                .as_ref()
+                .map_or(0, |micros| micros.value_at_quantile(quantile));
+            Duration::from_micros(micros).as_secs_f64() * 1e3
+        };
+        Figures {
+            calls: self.calls,
+            errors: self.errors,
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+            p50_ms: millis(0.5),
+            p90_ms: millis(0.9),
+            p99_ms: millis(0.99),
+        }
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            calls: 0,
+            errors: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            // Two digits up to ten minutes; slower calls count as that.
+            micros: Percentiles::new_with_bounds(1, 600_000_000, 2).ok(),
+        }
+    }
+}
+
+impl ToolLabels {
+    fn new(tool: Option<&ToolId>) -> Self {
+        match tool {
+            Some(tool) => Self {
+                server: tool.server.to_string(),
+                tool: tool.tool.to_string(),
+            },
+            None => Self {
+                server: String::new(),
+                tool: String::new(),
+            },
+        }
     }
 }
 

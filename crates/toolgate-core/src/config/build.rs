@@ -170,6 +170,7 @@ impl Merge {
             client_configs: _,
             tool_manager_config,
             tool_sync_interval,
+            health_interval,
         } = mcp;
         let ToolManagerConfig {
             tool_execution_timeout,
@@ -182,6 +183,10 @@ impl Merge {
             tool_execution_timeout.map(|span| span.0),
         );
         set(&mut manager.max_agent_depth, max_agent_depth);
+        set(
+            &mut manager.health_interval,
+            health_interval.map(|span| span.0),
+        );
         set(
             &mut manager.tool_sync_interval,
             tool_sync_interval.map(|span| Some(span.0).filter(|interval| !interval.is_zero())),
@@ -245,6 +250,21 @@ impl Merge {
         let mut config = self.config;
         let (servers, places): (Vec<Server>, Vec<Place>) = self.servers.into_values().unzip();
         let mut ids: HashMap<&str, &ServerName> = HashMap::new();
+        for (server, place) in servers.iter().zip(&places) {
+            let unknown = |name: &&ServerName| {
+                servers
+                    .iter()
+                    .all(|other| other.name != **name || other.name == server.name)
+            };
+            if let Some(name) = server.fallback.as_ref().filter(unknown) {
+                let message = format!("`fallback` names `{name}`, which is no other server");
+                findings.push(Finding {
+                    severity: Severity::Error,
+                    place: place.clone(),
+                    message,
+                });
+            }
+        }
         for (server, place) in servers.iter().zip(places) {
             if let Some(other) = ids.insert(&server.id, &server.name) {
                 let message =

@@ -55,6 +55,8 @@ pub struct Mcp {
     pub tool_manager_config: ToolManagerConfig,
     /// How often each server's tools are listed anew without being told. Default `10m`; `0` means never.
     pub tool_sync_interval: Option<Span>,
+    /// How often a quiet server is asked whether it is still there. Default `30s`.
+    pub health_interval: Option<Span>,
 }
 
 /// Settings of tool execution.
@@ -103,6 +105,18 @@ pub struct ClientConfig {
     pub tool_execution_timeout: Option<Span>,
     /// How often the tools are listed anew without being told; `mcp.tool_sync_interval` where absent.
     pub tool_sync_interval: Option<Span>,
+    /// Whether the server answers pings; if not, it is asked for a list. Default `true`.
+    pub is_ping_available: Option<bool>,
+    /// Calls that may be under way at once. Default 64.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_in_flight: Option<u32>,
+    /// Calls that may wait for their turn; more are answered "busy". Default 256.
+    #[schemars(range(max = 100_000))]
+    pub max_queue: Option<u32>,
+    /// Stops a stdio server that was not used for so long; the next call starts it again.
+    pub idle_stop: Option<Span>,
+    /// A server that takes over tools of the same name while this one is away.
+    pub fallback: Option<String>,
     /// Keeps the entry without connecting. Default `false`.
     #[serde(default)]
     pub disabled: bool,
@@ -182,7 +196,17 @@ pub struct ServerTable {
     pub enabled: Option<bool>,
     /// Bound on one tool call; the tool manager's where absent.
     pub timeout: Option<Span>,
-    /// How the server is reached: `stdio`, `http`, or `auto` by `command` or `url`.
+    /// Calls that may be under way at once. Default 64.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_in_flight: Option<u32>,
+    /// Calls that may wait for their turn; more are answered "busy". Default 256.
+    #[schemars(range(max = 100_000))]
+    pub max_queue: Option<u32>,
+    /// Stops a stdio server that was not used for so long; the next call starts it again.
+    pub idle_stop: Option<Span>,
+    /// A server that takes over tools of the same name while this one is away.
+    pub fallback: Option<String>,
+    /// How the server is reached: `stdio`, `http` (streamable), `sse` (the old way), or `auto` by `command` or `url`.
     pub transport: TransportName,
     /// Protocol era: `auto`, `legacy` or `modern`.
     pub protocol: Protocol,

@@ -90,10 +90,6 @@ const KNOWN: &[Known] = &[
     ignored("/mcp/tool_manager_config/disable_auto_tool_inject", NOT_YET),
     ignored("/mcp/client_configs/*/is_code_mode_client", NOT_YET),
     ignored(
-        "/mcp/client_configs/*/is_ping_available",
-        "a lost connection is noticed without it",
-    ),
-    ignored(
         "/mcp/client_configs/*/needs_session_stickiness",
         "connections are always kept open",
     ),

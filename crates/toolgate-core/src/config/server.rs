@@ -12,7 +12,7 @@ use crate::policy::ToolLists;
 use crate::secret::Secret;
 
 /// A configured server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub name: ServerName,
     /// The `client_id` of the configuration, or the name.
@@ -23,12 +23,28 @@ pub struct Server {
     pub lists: ToolLists,
     /// Bound on one tool call; the tool manager's where absent.
     pub timeout: Option<Duration>,
-    /// How often to list anew without being told; the tool manager's where absent.
+    pub care: Care,
+    /// Takes over tools of the same name while this server is away.
+    pub fallback: Option<ServerName>,
+}
+
+/// How a server is looked after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Care {
+    /// Calls that may be under way at once.
+    pub max_in_flight: usize,
+    /// Calls that may wait for their turn.
+    pub max_queue: usize,
+    /// Puts a child to sleep that was not used for so long.
+    pub idle_stop: Option<Duration>,
+    /// How often to list anew without being told; the gateway's where absent.
     pub sync_interval: Option<Duration>,
+    /// Whether the server answers pings.
+    pub ping: bool,
 }
 
 /// How a server is reached.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Link {
     Stdio(Stdio),
     Http(Http),
@@ -37,7 +53,7 @@ pub enum Link {
 }
 
 /// A child process that speaks on its standard input and output.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stdio {
     pub command: String,
     pub args: Vec<String>,
@@ -46,17 +62,29 @@ pub struct Stdio {
     pub cwd: Option<PathBuf>,
 }
 
-/// A streamable HTTP endpoint.
-#[derive(Clone, Debug)]
+/// An HTTP endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http {
     pub url: Secret,
     pub headers: IndexMap<String, Secret>,
     /// Headers of the caller's request that are passed on.
     pub forwarded_headers: Vec<String>,
     pub tls: Tls,
+    pub flavour: Flavour,
 }
 
-#[derive(Clone, Debug, Default)]
+/// The two ways in which MCP has used HTTP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flavour {
+    /// Streamable first, then the old one.
+    #[default]
+    Auto,
+    Streamable,
+    /// An event stream for answers and another address for requests, as in 2024-11-05.
+    Sse,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     pub insecure_skip_verify: bool,
     pub ca_cert_pem: Option<Secret>,
@@ -73,6 +101,28 @@ pub enum Protocol {
     Legacy,
     /// Stateless, revision 2026-07-28.
     Modern,
+}
+
+impl Default for Care {
+    fn default() -> Self {
+        Self {
+            max_in_flight: 64,
+            max_queue: 256,
+            idle_stop: None,
+            sync_interval: None,
+            ping: true,
+        }
+    }
+}
+
+impl Server {
+    /// Whether a change from `other` to this one asks for a new connection.
+    pub fn reconnects_after(&self, other: &Self) -> bool {
+        self.enabled != other.enabled
+            || self.link != other.link
+            || self.protocol != other.protocol
+            || self.care != other.care
+    }
 }
 
 impl Link {

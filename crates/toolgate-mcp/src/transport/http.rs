@@ -5,10 +5,11 @@
 //! stream that breaks off is resumed where the server gave its events ids.
 
 mod client;
-mod stream;
+pub(super) mod stream;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
@@ -27,6 +28,10 @@ pub use client::{ClientError, Endpoint};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Before a stream for news is opened again.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+const LISTEN_LATEST: Duration = Duration::from_secs(30);
 
 /// What of an error's body is shown.
 const EXCERPT: usize = 300;
@@ -121,10 +126,7 @@ impl Http {
                 .delete(self.url.clone())
                 .headers(self.own_headers());
             // It is a courtesy: a server that does not answer forgets the session by itself.
-            let _ = goodbye
-                .timeout(std::time::Duration::from_secs(2))
-                .send()
-                .await;
+            let _ = goodbye.timeout(Duration::from_secs(2)).send().await;
         }
     }
 
@@ -266,6 +268,35 @@ impl Http {
         (response.status().is_success() && is_stream(&response)).then(|| Stream::new(response))
     }
 
+    /// Keeps a stream open on which a legacy server tells its news; ends if it offers none.
+    pub(crate) async fn listen(&self) {
+        let mut wait = LISTEN_AGAIN;
+        loop {
+            let mut headers = self.own_headers();
+            headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+            let request = self.client.get(self.url.clone()).headers(headers);
+            match request.send().await {
+                Ok(response) if response.status().is_success() && is_stream(&response) => {
+                    wait = LISTEN_AGAIN;
+                    let mut stream = Stream::new(response);
+                    while let Ok(Some(text)) = stream.next(&mut Resume::default()).await {
+                        self.hear(&text, 0);
+                    }
+                }
+                Ok(response)
+                    if response.status().is_client_error()
+                        && response.status() != StatusCode::NOT_FOUND =>
+                {
+                    return;
+                }
+                Ok(_) | Err(_) => wait = (wait * 2).min(LISTEN_LATEST),
+            }
+            // What was said meanwhile is lost, and the server may be gone.
+            let _ = self.events.try_send(Event::Doubt);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
     /// Sends a message that has no answer, without waiting for it.
     fn say(&self, message: String) {
         let request = self
@@ -274,7 +305,7 @@ impl Http {
             .headers(self.own_headers())
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, text/event-stream")
-            .timeout(std::time::Duration::from_secs(10))
+            .timeout(Duration::from_secs(10))
             .body(message);
         self.tasks.spawn(async move {
             if let Err(error) = request.send().await {
@@ -310,12 +341,12 @@ impl Drop for Call<'_> {
     }
 }
 
-fn is_stream(response: &Response) -> bool {
+pub(super) fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
 }
 
-async fn body(mut response: Response) -> Result<String, RequestError> {
+pub(super) async fn body(mut response: Response) -> Result<String, RequestError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
         if bytes.len() + chunk.len() > MAX_MESSAGE_BYTES {
@@ -335,7 +366,7 @@ fn rpc_error(body: &str) -> Option<RpcError> {
     }
 }
 
-fn excerpt(body: &str) -> String {
+pub(super) fn excerpt(body: &str) -> String {
     let text: String = body
         .chars()
         .filter(|c| !c.is_control())
@@ -344,7 +375,7 @@ fn excerpt(body: &str) -> String {
     text.trim().to_owned()
 }
 
-fn unreachable(error: &reqwest::Error) -> RequestError {
+pub(super) fn unreachable(error: &reqwest::Error) -> RequestError {
     if error.is_connect() {
         RequestError::NotSent(format!("the server cannot be reached: {}", cause(error)))
     } else {
@@ -352,7 +383,7 @@ fn unreachable(error: &reqwest::Error) -> RequestError {
     }
 }
 
-fn lost(error: &reqwest::Error) -> RequestError {
+pub(super) fn lost(error: &reqwest::Error) -> RequestError {
     RequestError::Lost(format!("the connection broke: {}", cause(error)))
 }
 

@@ -14,10 +14,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Event, Events, Outgoing, RequestError, Tail};
+use super::{Events, Outgoing, RequestError, Tail};
 use crate::MAX_MESSAGE_BYTES;
-use crate::jsonrpc::{self, Answer, Incoming, Object};
+use crate::jsonrpc::{self, Answer, Object};
 
 pub use child::{Command, SpawnError};
 
@@ -52,7 +53,11 @@ impl Stdio {
         };
         let pending = stdio.pending.clone();
         let stop = stdio.stop.clone();
-        let reader = read(pipes.stdout, pending.clone(), outbox, events);
+        let inbox = Inbox {
+            pending: pending.clone(),
+            events,
+        };
+        let reader = read(pipes.stdout, inbox, outbox);
         let mut stderr = tasks.spawn(drain(pipes.stderr, tail.clone()));
         let writer = tasks.spawn(write(pipes.stdin, outgoing, stop.clone()));
         let tail = tail.clone();
@@ -164,59 +169,19 @@ async fn put(stdin: &mut BufWriter<ChildStdin>, message: &str) -> std::io::Resul
     stdin.write_all(b"\n").await
 }
 
-async fn read(
-    stdout: ChildStdout,
-    pending: Pending,
-    outbox: mpsc::Sender<String>,
-    events: mpsc::Sender<Event>,
-) {
+async fn read(stdout: ChildStdout, inbox: Inbox, outbox: mpsc::Sender<String>) {
     let mut lines = Lines::new(stdout, MAX_MESSAGE_BYTES);
+    let too_large = || RequestError::TooLarge(MAX_MESSAGE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
         match line {
-            Line::Text(text) => hear(&text, &pending, &outbox, &events),
+            Line::Text(text) => inbox.take(&text, |reply| {
+                // A child that does not read would not see the reply either.
+                let _ = outbox.try_send(reply);
+            }),
             Line::TooLong { id: Some(id) } => {
-                pending.settle(id, Err(RequestError::TooLarge(MAX_MESSAGE_BYTES)));
+                inbox.pending.settle(id, Err(too_large()));
             }
-            Line::TooLong { id: None } => {
-                pending.fail_all(|| RequestError::TooLarge(MAX_MESSAGE_BYTES))
-            }
-        }
-    }
-}
-
-fn hear(
-    text: &str,
-    pending: &Pending,
-    outbox: &mpsc::Sender<String>,
-    events: &mpsc::Sender<Event>,
-) {
-    if text.trim().is_empty() {
-        return;
-    }
-    let messages = match jsonrpc::parse(text) {
-        Ok(messages) => messages,
-        Err(error) => {
-            tracing::debug!(%error, "a line on stdout is no message");
-            return;
-        }
-    };
-    for message in messages {
-        match message {
-            Incoming::Response {
-                id: Some(id),
-                answer,
-            } => {
-                if !pending.settle(id, Ok(answer)) {
-                    tracing::debug!(id, "an answer that nobody waits for");
-                }
-            }
-            Incoming::Response { id: None, .. } => {
-                tracing::debug!("an answer without an id of ours")
-            }
-            Incoming::Request { id, method } => {
-                let _ = outbox.try_send(jsonrpc::answer_to_server(id, &method));
-            }
-            Incoming::Notification { method, .. } => super::announce(&method, events),
+            Line::TooLong { id: None } => inbox.pending.fail_all(too_large),
         }
     }
 }

@@ -129,13 +129,19 @@ async fn figures_count_calls_by_outcome() {
     call(&gateway, "nothing", "{}").await.unwrap_err();
     let figures = gateway.metrics();
     for line in [
-        r#"toolgate_tool_calls_total{server="zoo",outcome="ok"} 1"#,
-        r#"toolgate_tool_calls_total{server="zoo",outcome="tool_error"} 1"#,
-        r#"toolgate_tool_calls_total{server="",outcome="unknown"} 1"#,
+        r#"toolgate_tool_calls_total{server="zoo",tool="add",outcome="ok"} 1"#,
+        r#"toolgate_tool_calls_total{server="zoo",tool="fail",outcome="tool_error"} 1"#,
+        r#"toolgate_tool_calls_total{server="",tool="",outcome="unknown"} 1"#,
         r#"toolgate_server_state{server="zoo",state="healthy"} 1"#,
-        r#"toolgate_tool_call_seconds_count{server="zoo"} 2"#,
+        r#"toolgate_tool_call_seconds_count{server="zoo",tool="add"} 1"#,
+        r#"toolgate_tool_call_bytes_sent_total{server="zoo",tool="add"} 13"#,
     ] {
         assert!(figures.contains(line), "{line} in\n{figures}");
     }
+    let stats = gateway.stats();
+    let zoo = &stats.servers["zoo"];
+    assert_eq!((zoo.calls, zoo.errors, zoo.bytes_sent), (2, 1, 15));
+    assert!(zoo.p50_ms > 0.0 && zoo.p99_ms >= zoo.p50_ms, "{zoo:?}");
+    assert_eq!(stats.tools.len(), 2);
     stop(gateway).await;
 }

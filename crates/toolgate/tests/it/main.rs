@@ -14,4 +14,5 @@ mod fidelity;
 mod http;
 mod local;
 mod stdio;
+mod supervision;
 mod support;

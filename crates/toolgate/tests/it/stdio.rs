@@ -50,7 +50,7 @@ async fn a_wrong_protocol_setting_is_told() {
 
 #[tokio::test]
 async fn a_thousand_calls_in_flight_come_back_to_their_callers() {
-    let gateway = settled(&zoo("zoo", &[])).await;
+    let gateway = settled(&(zoo("zoo", &[]) + "max_in_flight = 1000\n")).await;
     let began = Instant::now();
     let sleepers = (0..500).map(|n| {
         let gateway = gateway.clone();

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use url::Url;
 
 use super::Reader;
 use crate::config::document::escape;
+use crate::config::duration::Span;
 use crate::config::file::{
     AuthType, ClientConfig, ConnectionType, ServerTable, StdioConfig, TlsConfig, TransportName,
 };
-use crate::config::{Http, Link, Server, Stdio, Tls};
+use crate::config::{Care, Flavour, Http, Link, Server, Stdio, Tls};
 use crate::name::ServerName;
 use crate::policy::{ToolList, ToolLists};
 use crate::secret::Secret;
@@ -56,6 +58,11 @@ fn from_client(
         tools_to_auto_execute,
         tool_execution_timeout,
         tool_sync_interval,
+        is_ping_available,
+        max_in_flight,
+        max_queue,
+        idle_stop,
+        fallback,
         disabled,
         protocol,
     } = client;
@@ -79,19 +86,27 @@ fn from_client(
         )?,
     };
     check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), reader);
+    let link = link?;
     Some(Server {
         name: name.clone(),
         id: client_id.clone().unwrap_or_else(|| name.to_string()),
         enabled: !disabled,
-        link: link?,
+        care: Care {
+            sync_interval: duration(*tool_sync_interval),
+            ping: is_ping_available.unwrap_or(true),
+            ..care(
+                (*max_in_flight, *max_queue),
+                *idle_stop,
+                &link,
+                pointer,
+                reader,
+            )
+        },
+        fallback: server_name(fallback.as_deref(), &format!("{pointer}/fallback"), reader),
+        link,
         protocol: *protocol,
         lists,
-        timeout: tool_execution_timeout
-            .map(|span| span.0)
-            .filter(|timeout| !timeout.is_zero()),
-        sync_interval: tool_sync_interval
-            .map(|span| span.0)
-            .filter(|interval| !interval.is_zero()),
+        timeout: duration(*tool_execution_timeout),
     })
 }
 
@@ -112,6 +127,10 @@ fn from_table(
         tls: _,
         enabled,
         timeout,
+        max_in_flight,
+        max_queue,
+        idle_stop,
+        fallback,
         transport: _,
         protocol,
         tools_to_execute,
@@ -136,14 +155,56 @@ fn from_table(
         name: name.clone(),
         id: name.to_string(),
         enabled: enabled.unwrap_or(true),
+        care: care(
+            (*max_in_flight, *max_queue),
+            *idle_stop,
+            &link,
+            pointer,
+            reader,
+        ),
+        fallback: server_name(fallback.as_deref(), &format!("{pointer}/fallback"), reader),
         link,
         protocol: *protocol,
         lists,
-        timeout: timeout
-            .map(|span| span.0)
-            .filter(|timeout| !timeout.is_zero()),
-        sync_interval: None,
+        timeout: duration(*timeout),
     })
+}
+
+fn care(
+    (max_in_flight, max_queue): (Option<u32>, Option<u32>),
+    idle_stop: Option<Span>,
+    link: &Link,
+    pointer: &str,
+    reader: &mut Reader<'_>,
+) -> Care {
+    let idle_stop = duration(idle_stop);
+    if idle_stop.is_some() && !matches!(link, Link::Stdio(_)) {
+        reader.error(
+            &format!("{pointer}/idle_stop"),
+            "only a stdio server can be stopped when idle",
+        );
+    }
+    let default = Care::default();
+    let size = |value: Option<u32>, default| value.map_or(default, |value| value as usize);
+    Care {
+        max_in_flight: size(max_in_flight, default.max_in_flight),
+        max_queue: size(max_queue, default.max_queue),
+        idle_stop,
+        ..default
+    }
+}
+
+/// Zero means "as if it were not there".
+fn duration(span: Option<Span>) -> Option<Duration> {
+    span.map(|span| span.0)
+        .filter(|duration| !duration.is_zero())
+}
+
+fn server_name(text: Option<&str>, pointer: &str, reader: &mut Reader<'_>) -> Option<ServerName> {
+    match ServerName::parse(text?) {
+        Ok(name) => Some(name),
+        Err(error) => missing(pointer, &error.to_string(), reader),
+    }
 }
 
 fn client_link(client: &ClientConfig, pointer: &str, reader: &mut Reader<'_>) -> Option<Link> {
@@ -160,25 +221,26 @@ fn client_link(client: &ClientConfig, pointer: &str, reader: &mut Reader<'_>) ->
                 reader,
             ),
         },
-        ConnectionType::Http => match &client.connection_string {
+        ConnectionType::Http | ConnectionType::Sse => match &client.connection_string {
             Some(url) => http_link(
                 (&format!("{pointer}/connection_string"), url),
                 (&format!("{pointer}/headers"), &client.headers),
                 &client.allowed_extra_headers,
-                &client.tls_config,
+                (
+                    &client.tls_config,
+                    match client.connection_type {
+                        ConnectionType::Sse => Flavour::Sse,
+                        _ => Flavour::Streamable,
+                    },
+                ),
                 reader,
             ),
             None => missing(
                 pointer,
-                "an `http` server needs `connection_string` with its URL",
+                "an HTTP server needs `connection_string` with its URL",
                 reader,
             ),
         },
-        ConnectionType::Sse => missing(
-            &format!("{pointer}/connection_type"),
-            "`sse` is not supported yet; most servers also speak `http`",
-            reader,
-        ),
         ConnectionType::Inprocess => missing(
             &format!("{pointer}/connection_type"),
             "`inprocess` servers are registered by the program that embeds Toolgate, not in a file",
@@ -189,13 +251,6 @@ fn client_link(client: &ClientConfig, pointer: &str, reader: &mut Reader<'_>) ->
 
 fn table_link(table: &ServerTable, pointer: &str, reader: &mut Reader<'_>) -> Option<Link> {
     let link = match (table.transport, &table.command, &table.url) {
-        (TransportName::Sse, _, _) => {
-            return missing(
-                &format!("{pointer}/transport"),
-                "`sse` is not supported yet; leave `transport` out to speak streamable HTTP",
-                reader,
-            );
-        }
         (_, Some(_), Some(_)) => {
             return missing(
                 pointer,
@@ -203,13 +258,13 @@ fn table_link(table: &ServerTable, pointer: &str, reader: &mut Reader<'_>) -> Op
                 reader,
             );
         }
-        (TransportName::Http, None, None) => {
+        (TransportName::Http | TransportName::Sse, None, None) => {
             return missing(pointer, "an `http` server needs `url`", reader);
         }
         (TransportName::Stdio, None, _) => {
             return missing(pointer, "a `stdio` server needs `command`", reader);
         }
-        (TransportName::Http, Some(_), None) => {
+        (TransportName::Http | TransportName::Sse, Some(_), None) => {
             return missing(
                 pointer,
                 "an `http` server has a `url`, not a `command`",
@@ -235,11 +290,18 @@ fn table_link(table: &ServerTable, pointer: &str, reader: &mut Reader<'_>) -> Op
                 cwd: table.cwd.as_ref().map(PathBuf::from),
             })
         }
-        (TransportName::Auto | TransportName::Http, None, Some(url)) => http_link(
+        (flavour, None, Some(url)) => http_link(
             (&format!("{pointer}/url"), url),
             (&format!("{pointer}/headers"), &table.headers),
             &table.allowed_extra_headers,
-            &table.tls,
+            (
+                &table.tls,
+                match flavour {
+                    TransportName::Sse => Flavour::Sse,
+                    TransportName::Http => Flavour::Streamable,
+                    TransportName::Auto | TransportName::Stdio => Flavour::Auto,
+                },
+            ),
             reader,
         )?,
     };
@@ -275,7 +337,7 @@ fn http_link(
     (url_at, url): (&str, &Secret),
     (headers_at, headers): (&str, &IndexMap<String, Secret>),
     forwarded: &[String],
-    tls: &TlsConfig,
+    (tls, flavour): (&TlsConfig, Flavour),
     reader: &mut Reader<'_>,
 ) -> Option<Link> {
     if let Secret::Literal(url) = url {
@@ -308,6 +370,7 @@ fn http_link(
             insecure_skip_verify: *insecure_skip_verify,
             ca_cert_pem: ca_cert_pem.clone(),
         },
+        flavour,
     }))
 }
 

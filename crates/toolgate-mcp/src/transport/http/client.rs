@@ -53,7 +53,7 @@ impl Endpoint {
         })
     }
 
-    pub(super) fn client(&self) -> Result<Client, ClientError> {
+    pub(in crate::transport) fn client(&self) -> Result<Client, ClientError> {
         // Fails only if one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()

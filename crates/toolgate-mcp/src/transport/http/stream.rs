@@ -16,7 +16,7 @@ const ATTEMPTS: u32 = 5;
 
 /// Messages of a response body.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(in crate::transport) struct Stream {
     response: Response,
     decoder: Decoder,
     ready: VecDeque<Event>,
@@ -24,14 +24,14 @@ pub(super) struct Stream {
 
 /// What a server told us for the case that its stream ends early.
 #[derive(Debug, Default)]
-pub(super) struct Resume {
+pub(in crate::transport) struct Resume {
     last: Option<HeaderValue>,
     retry: Option<Duration>,
     attempts: u32,
 }
 
 impl Stream {
-    pub(super) fn new(response: Response) -> Self {
+    pub(in crate::transport) fn new(response: Response) -> Self {
         Self {
             response,
             decoder: Decoder::new(MAX_MESSAGE_BYTES),
@@ -40,7 +40,7 @@ impl Stream {
     }
 
     /// The next message; none at the end of the stream.
-    pub(super) async fn next(
+    pub(in crate::transport) async fn next(
         &mut self,
         resume: &mut Resume,
     ) -> Result<Option<String>, RequestError> {
@@ -52,20 +52,38 @@ impl Stream {
                 }
                 continue;
             }
-            let chunk = self
-                .response
-                .chunk()
-                .await
-                .map_err(|error| super::lost(&error))?;
-            let Some(chunk) = chunk else { return Ok(None) };
-            let mut events = Vec::new();
-            let fed = self.decoder.feed(&chunk, &mut events);
-            self.ready.extend(events);
-            fed.map_err(|error| match error {
-                DecodeError::TooLarge(limit) => RequestError::TooLarge(limit),
-                DecodeError::NotUtf8 => RequestError::Malformed(error.to_string()),
-            })?;
+            if !self.more().await? {
+                return Ok(None);
+            }
         }
+    }
+
+    /// The next event, whatever its name.
+    pub(in crate::transport) async fn event(&mut self) -> Result<Option<Event>, RequestError> {
+        while self.ready.is_empty() {
+            if !self.more().await? {
+                return Ok(None);
+            }
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    /// Reads on; false at the end.
+    async fn more(&mut self) -> Result<bool, RequestError> {
+        let chunk = self
+            .response
+            .chunk()
+            .await
+            .map_err(|error| super::lost(&error))?;
+        let Some(chunk) = chunk else { return Ok(false) };
+        let mut events = Vec::new();
+        let fed = self.decoder.feed(&chunk, &mut events);
+        self.ready.extend(events);
+        fed.map_err(|error| match error {
+            DecodeError::TooLarge(limit) => RequestError::TooLarge(limit),
+            DecodeError::NotUtf8 => RequestError::Malformed(error.to_string()),
+        })?;
+        Ok(true)
     }
 }
 

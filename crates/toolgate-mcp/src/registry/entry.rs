@@ -1,0 +1,278 @@
+//! One server of the registry: its settings, and the supervisor that keeps it connected.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_core::config::{Link, Server, ServerLists};
+use toolgate_core::secret::{Masker, Secret};
+
+use super::{Access, Away, NoAccess};
+use crate::activity::Activity;
+use crate::environment::Environment;
+use crate::lane::{Lane, Surroundings};
+use crate::publisher::Publisher;
+use crate::status::{State, Status};
+use crate::supervisor::{Report, Rhythm, START_STDIO, Signals, Supervisor};
+use crate::transport::Tail;
+
+/// One server, supervised or kept from being connected.
+#[derive(Debug)]
+pub struct Entry {
+    pub server: Arc<Server>,
+    supervised: Arc<Supervised>,
+    /// The connection under earlier settings, while the new one is not up yet.
+    before: Arc<ArcSwapOption<Supervised>>,
+}
+
+/// What a supervisor is and tells.
+#[derive(Debug)]
+pub(super) struct Supervised {
+    status: watch::Receiver<Arc<Status>>,
+    lane: watch::Receiver<Option<Lane>>,
+    activity: Arc<Activity>,
+    signals: Signals,
+    tail: Tail,
+    masker: Masker,
+    kept_out: Option<String>,
+    rhythm: Rhythm,
+}
+
+impl Entry {
+    pub(super) fn new(server: Server, start: impl FnOnce(Arc<Server>) -> Supervised) -> Self {
+        let server = Arc::new(server);
+        Self {
+            supervised: Arc::new(start(Arc::clone(&server))),
+            server,
+            before: Arc::default(),
+        }
+    }
+
+    pub fn status(&self) -> Arc<Status> {
+        Arc::clone(&self.supervised.status.borrow())
+    }
+
+    /// Waits until the server is connected or has failed to.
+    pub async fn settled(&self) -> Arc<Status> {
+        self.supervised.settled().await
+    }
+
+    /// The last words of its process, without the secrets it was given.
+    pub fn stderr_tail(&self) -> String {
+        self.supervised.masker.mask(&self.supervised.tail.text())
+    }
+
+    /// Calls under way.
+    pub fn in_flight(&self) -> usize {
+        self.supervised.activity.in_flight()
+    }
+
+    /// Opens a new connection, at once.
+    pub fn reconnect(&self) {
+        self.supervised.signals.reconnect.notify_one();
+    }
+
+    pub(super) async fn access(&self) -> Result<Access, NoAccess> {
+        let current = &self.supervised;
+        let before = self.before.load_full();
+        let supervised = match before {
+            Some(before) if current.lane.borrow().is_none() && before.lane.borrow().is_some() => {
+                before
+            }
+            _ => Arc::clone(current),
+        };
+        let turn = supervised
+            .activity
+            .enter()
+            .await
+            .map_err(|busy| NoAccess::Busy {
+                server: self.server.name.clone(),
+                busy,
+            })?;
+        match supervised.lane().await {
+            Ok(lane) => Ok(Access { lane, turn }),
+            Err(status) => Err(NoAccess::Away(Away {
+                server: self.server.name.clone(),
+                status,
+            })),
+        }
+    }
+
+    pub(super) async fn lane_after(&self, old: &Lane) -> Option<Lane> {
+        let mut lane = self.supervised.lane.clone();
+        let newer = lane
+            .wait_for(|lane| lane.as_ref().is_some_and(|lane| !lane.is(old)))
+            .await;
+        newer.ok().and_then(|lane| lane.clone())
+    }
+
+    /// Whether these settings need no new supervisor.
+    pub(super) fn goes_on_as(
+        &self,
+        server: &Server,
+        kept_out: Option<&String>,
+        rhythm: Rhythm,
+    ) -> bool {
+        let same_rhythm = (rhythm.sync, rhythm.health)
+            == (self.supervised.rhythm.sync, self.supervised.rhythm.health);
+        !server.reconnects_after(&self.server)
+            && self.supervised.kept_out.as_ref() == kept_out
+            && same_rhythm
+    }
+
+    /// The same supervisor under new settings.
+    pub(super) fn with(&self, server: Server) -> Self {
+        Self {
+            server: Arc::new(server),
+            supervised: Arc::clone(&self.supervised),
+            before: Arc::clone(&self.before),
+        }
+    }
+
+    /// Lets `old` serve until this one has settled.
+    pub(super) fn succeed(&self, old: &Self, tasks: &TaskTracker) {
+        if self.supervised.kept_out.is_some() {
+            old.retire();
+            return;
+        }
+        if let Some(older) = old.before.swap(None) {
+            older.retire();
+        }
+        let (new, old) = (Arc::clone(&self.supervised), Arc::clone(&old.supervised));
+        self.before.store(Some(Arc::clone(&old)));
+        let before = Arc::clone(&self.before);
+        tasks.spawn(async move {
+            tokio::select! {
+                _ = new.settled() => {}
+                () = new.signals.stop.cancelled() => {}
+            }
+            before.store(None);
+            old.retire();
+        });
+    }
+
+    /// Closes the connection when the calls on it are done.
+    pub(super) fn retire(&self) {
+        if let Some(before) = self.before.swap(None) {
+            before.retire();
+        }
+        self.supervised.retire();
+    }
+}
+
+impl Supervised {
+    /// Starts the supervisor, unless the server is kept out.
+    pub(super) fn start(
+        kept_out: Option<String>,
+        rhythm: Rhythm,
+        surroundings: Surroundings,
+        publisher: &Publisher,
+        stop: CancellationToken,
+    ) -> impl FnOnce(Arc<Server>) -> Self {
+        let publisher = publisher.clone();
+        move |server| {
+            let masker = masker(&server, &surroundings.environment);
+            let state = match kept_out {
+                Some(_) => State::Disabled,
+                None => State::Connecting,
+            };
+            let (status, status_seen) =
+                watch::channel(Arc::new(Status::new(state, kept_out.clone())));
+            let (lane, lane_seen) = watch::channel(None);
+            let supervised = Self {
+                status: status_seen,
+                lane: lane_seen,
+                activity: Arc::new(Activity::new(&server.care)),
+                signals: Signals {
+                    stop,
+                    ..Signals::default()
+                },
+                tail: surroundings.tail.clone(),
+                masker,
+                kept_out,
+                rhythm,
+            };
+            if supervised.kept_out.is_none() {
+                let tasks = surroundings.tasks.clone();
+                let supervisor = Supervisor {
+                    server,
+                    surroundings,
+                    masker: supervised.masker.clone(),
+                    publisher,
+                    rhythm,
+                    activity: Arc::clone(&supervised.activity),
+                    signals: supervised.signals.clone(),
+                    report: Report { status, lane },
+                };
+                tasks.spawn(supervisor.run());
+            }
+            supervised
+        }
+    }
+
+    async fn settled(&self) -> Arc<Status> {
+        let mut status = self.status.clone();
+        match status.wait_for(|status| status.state.is_settled()).await {
+            Ok(status) => Arc::clone(&status),
+            Err(_) => Arc::clone(&self.status.borrow()),
+        }
+    }
+
+    /// The lane, after waking a server that sleeps.
+    async fn lane(&self) -> Result<Lane, Arc<Status>> {
+        let now = || Arc::clone(&self.status.borrow());
+        if let Some(lane) = &*self.lane.borrow() {
+            return Ok(lane.clone());
+        }
+        if now().state != State::Asleep {
+            return Err(now());
+        }
+        let mut lanes = self.lane.clone();
+        let mut statuses = self.status.clone();
+        self.activity.wake.notify_one();
+        let up = lanes.wait_for(Option::is_some);
+        let failed = statuses.wait_for(|status| {
+            !matches!(
+                status.state,
+                State::Asleep | State::Connecting | State::Healthy
+            )
+        });
+        let woken = tokio::time::timeout(START_STDIO, async {
+            tokio::select! {
+                lane = up => lane.ok().and_then(|lane| lane.clone()),
+                _ = failed => None,
+            }
+        });
+        woken.await.ok().flatten().ok_or_else(now)
+    }
+
+    fn retire(&self) {
+        self.signals.stop.cancel();
+    }
+}
+
+pub(super) fn kept_out(server: &Server, lists: &ServerLists) -> Option<String> {
+    match lists.refuses(&server.name) {
+        Some(list) => Some(format!("`{list}` keeps it from being connected")),
+        None if !server.enabled => Some("it is switched off in the configuration".to_owned()),
+        None => None,
+    }
+}
+
+/// Knows the secrets that a server was given, to keep them out of what is shown of it.
+pub(super) fn masker(server: &Server, environment: &Environment) -> Masker {
+    let secrets: Vec<&Secret> = match &server.link {
+        Link::Stdio(stdio) => stdio.env.values().collect(),
+        Link::Http(http) => http.headers.values().collect(),
+        Link::InProcess => Vec::new(),
+    };
+    let resolved = secrets
+        .into_iter()
+        .filter_map(|secret| secret.resolve(&|name| environment.get(name)).ok());
+    Masker::new(resolved.flat_map(|value| {
+        let bare = value.strip_prefix("Bearer ").map(str::to_owned);
+        std::iter::once(value).chain(bare)
+    }))
+}

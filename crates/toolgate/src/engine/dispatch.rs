@@ -1,0 +1,102 @@
+//! One call on its way to its server: its turn, its timeout, and a second try where that is safe.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use serde_json::value::RawValue;
+use toolgate_core::catalog::Tool;
+use toolgate_mcp::lane::ToolCall as LaneCall;
+use toolgate_mcp::registry::{NoAccess, Registry};
+use toolgate_mcp::transport::RequestError;
+use toolgate_mcp::{Lane, LaneId, LaneKey};
+
+use crate::call::{Arguments, CallError};
+use crate::metrics::Metrics;
+
+/// How long a call waits for a connection that is being made anew.
+const RECONNECT: Duration = Duration::from_secs(5);
+
+pub(super) struct Dispatch {
+    pub(super) registry: Arc<Registry>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) tool: Arc<Tool>,
+    pub(super) arguments: Arguments,
+    pub(super) headers: HeaderMap,
+    pub(super) after: Duration,
+}
+
+impl Dispatch {
+    pub(super) async fn run(self) -> Result<Box<RawValue>, CallError> {
+        let server = &self.tool.id.server;
+        let key = LaneKey {
+            server: server.clone(),
+            lane: LaneId::Shared,
+        };
+        let access = self
+            .registry
+            .access(&key)
+            .await
+            .map_err(|error| match error {
+                NoAccess::Away(away) => CallError::Away(away),
+                NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
+            })?;
+        let _turn = access.turn;
+        let _in_flight = self.metrics.enter(server.as_str());
+        let began = Instant::now();
+        let answer = tokio::time::timeout(self.after, self.send(access.lane)).await;
+        let bytes = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer.as_ref().ok())
+            .map_or(0, |result| result.get().len());
+        self.metrics.took(
+            &self.tool.id,
+            began.elapsed(),
+            self.arguments.raw().get().len(),
+            bytes,
+        );
+        match answer {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(cause)) => Err(CallError::Server {
+                server: server.clone(),
+                cause,
+            }),
+            Err(_) => Err(CallError::Timeout {
+                tool: self.tool.id.clone(),
+                after: self.after,
+            }),
+        }
+    }
+
+    /// Sends the call, and once more over the next connection if the first one was stale.
+    async fn send(&self, lane: Lane) -> Result<Box<RawValue>, RequestError> {
+        let call = || LaneCall {
+            tool: &self.tool,
+            arguments: self.arguments.raw(),
+            headers: self.headers.clone(),
+        };
+        let error = match lane.call_tool(call()).await {
+            Err(error) if self.may_repeat(&error) => error,
+            answer => return answer,
+        };
+        let next = match &error {
+            RequestError::Lost(_) if lane.is_open() => Some(lane),
+            _ => self.registry.after(&lane, RECONNECT).await,
+        };
+        let Some(next) = next else { return Err(error) };
+        tracing::debug!(tool = %self.tool.id, %error, "once more");
+        next.call_tool(call()).await
+    }
+
+    /// A call that did not run may run; one that may have run only if twice is as good as once.
+    fn may_repeat(&self, error: &RequestError) -> bool {
+        let harmless =
+            self.tool.hints.read_only == Some(true) || self.tool.hints.idempotent == Some(true);
+        match error {
+            RequestError::SessionGone | RequestError::NotSent(_) => true,
+            RequestError::Lost(_) => harmless,
+            _ => false,
+        }
+    }
+}

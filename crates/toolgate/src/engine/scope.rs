@@ -1,0 +1,121 @@
+//! What one call may find: names resolved among the tools that exist for its caller.
+
+use toolgate_core::catalog::{Catalog, Entry, Resolution};
+use toolgate_core::config::Server;
+use toolgate_core::name::{ServerName, ToolId};
+use toolgate_core::pattern::spelled;
+use toolgate_core::policy::Decision;
+use toolgate_mcp::registry::{Away, Registry};
+
+use super::Rules;
+use crate::call::CallError;
+
+/// Names that are near enough to be suggested.
+const SIMILAR: f64 = 0.82;
+const SUGGESTIONS: usize = 3;
+
+/// The catalog as one caller sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) rules: &'a Rules,
+    pub(super) catalog: &'a Catalog,
+    pub(super) registry: &'a Registry,
+}
+
+/// A tool in scope, and the verdict on it.
+pub(super) struct Found<'a> {
+    pub(super) entry: &'a Entry,
+    pub(super) decision: Decision,
+}
+
+impl<'a> Scope<'a> {
+    pub(super) fn resolve(&self, name: &str) -> Result<Found<'a>, CallError> {
+        let unknown = || CallError::Unknown {
+            name: name.to_owned(),
+            nearest: self.nearest(name),
+        };
+        match self
+            .catalog
+            .resolve(name, |entry| self.rules.decide(entry).is_some())
+        {
+            Resolution::Found(entry) => self.found(entry).ok_or_else(unknown),
+            Resolution::Unknown => self.awaited(name).unwrap_or_else(|| Err(unknown())),
+            Resolution::Ambiguous(entries) => Err(CallError::Ambiguous {
+                name: name.to_owned(),
+                aliases: entries
+                    .iter()
+                    .map(|entry| entry.alias.to_string())
+                    .collect(),
+            }),
+        }
+    }
+
+    /// The tool that takes over while the server of `id` is away.
+    pub(super) fn stand_in(&self, id: &ToolId) -> Option<Found<'a>> {
+        let server = self.rules.servers.get(&id.server)?;
+        self.same_tool(server.fallback.as_ref()?, id.tool.as_str())
+    }
+
+    fn same_tool(&self, server: &ServerName, tool: &str) -> Option<Found<'a>> {
+        let id = ToolId {
+            server: server.clone(),
+            tool: toolgate_core::ToolName::new(tool),
+        };
+        self.found(self.catalog.tool(&id)?)
+    }
+
+    fn found(&self, entry: &'a Entry) -> Option<Found<'a>> {
+        let decision = self.rules.decide(entry)?;
+        Some(Found { entry, decision })
+    }
+
+    /// A name that may well be a tool of a server that has not been up yet: its fallback's tool, or
+    /// how that server is.
+    fn awaited(&self, name: &str) -> Option<Result<Found<'a>, CallError>> {
+        let servers = self
+            .rules
+            .servers
+            .values()
+            .filter(|server| self.rules.is_open(server));
+        let tool_of = |server: &Server| {
+            let executable = |tool: &&str| server.lists.execute.contains(tool);
+            spelled(name, &server.name)
+                .find(executable)
+                .map(str::to_owned)
+        };
+        let (server, tool) = servers
+            .filter_map(|server| Some((server, tool_of(server)?)))
+            .next()?;
+        let status = self.registry.entry(&server.name)?.status();
+        if status.session.is_some() {
+            return None;
+        }
+        let stand_in = server
+            .fallback
+            .as_ref()
+            .and_then(|fallback| self.same_tool(fallback, &tool));
+        let away = Away {
+            server: server.name.clone(),
+            status,
+        };
+        Some(stand_in.ok_or(CallError::Away(away)))
+    }
+
+    fn nearest(&self, name: &str) -> Vec<String> {
+        let tools = self.catalog.tools().iter();
+        let visible = tools.filter(|entry| self.rules.decide(entry).is_some());
+        let mut scored: Vec<(f64, &Entry)> = visible
+            .map(|entry| {
+                let alias = strsim::jaro_winkler(name, &entry.alias);
+                let bare = strsim::jaro_winkler(name, entry.tool.id.tool.as_str());
+                (alias.max(bare), entry)
+            })
+            .filter(|(score, _)| *score >= SIMILAR)
+            .collect();
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let nearest = scored.iter().take(SUGGESTIONS);
+        nearest
+            .map(|(_, entry)| format!("`{}`", entry.alias))
+            .collect()
+    }
+}
