@@ -8,7 +8,9 @@ mod build;
 mod check;
 mod document;
 mod duration;
+pub mod entries;
 pub mod file;
+pub mod import;
 mod known;
 mod server;
 
@@ -35,7 +37,7 @@ pub struct Config {
 }
 
 /// How the gateway is reached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listen {
     pub host: Option<String>,
     pub port: Option<u16>,

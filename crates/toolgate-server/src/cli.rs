@@ -1,6 +1,7 @@
 //! The command line. Every flag of a running gateway has a `TOOLGATE_*` variable.
 
 mod check;
+mod import;
 mod serve;
 mod target;
 mod tools;
@@ -41,6 +42,7 @@ enum Command {
     Check(check::Check),
     /// List, describe and call tools, of a running gateway or straight from a configuration
     Tools(tools::Tools),
+    Import(import::Import),
     /// Print the JSON Schema of the configuration, or the OpenAPI document of the API
     Schema {
         #[arg(value_enum)]
@@ -59,6 +61,9 @@ enum Schema {
     Openapi,
 }
 
+/// Where a gateway listens unless told otherwise.
+const DEFAULT_URL: &str = "http://127.0.0.1:8080";
+
 /// The file to read instead of the user's and the project's.
 #[derive(Debug, clap::Args)]
 struct ConfigFlag {
@@ -69,7 +74,7 @@ struct ConfigFlag {
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let cli = Cli::parse();
-    let quiet = matches!(cli.command, Command::Tools(_));
+    let quiet = matches!(cli.command, Command::Tools(_) | Command::Import(_));
     let filter = cli
         .log
         .as_deref()
@@ -79,6 +84,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => block_on(serve.run()),
         Command::Check(check) => check.run(),
         Command::Tools(tools) => block_on(tools.run()),
+        Command::Import(import) => block_on(import.run()),
         Command::Schema { of } => {
             let schema = match of {
                 Schema::Config => toolgate_core::config::schema(),

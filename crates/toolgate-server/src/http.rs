@@ -18,6 +18,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use toolgate::Gateway;
 
+use crate::configuration::Configuration;
+
 /// What every handler can reach; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct App(Arc<Inner>);
@@ -25,15 +27,22 @@ pub(crate) struct App(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     gateway: Gateway,
+    configuration: Configuration,
     guard: Guard,
     admin_key: Option<AdminKey>,
     stopping: CancellationToken,
 }
 
 impl App {
-    pub(crate) fn new(gateway: Gateway, guard: Guard, admin_key: Option<AdminKey>) -> Self {
+    pub(crate) fn new(
+        gateway: Gateway,
+        configuration: Configuration,
+        guard: Guard,
+        admin_key: Option<AdminKey>,
+    ) -> Self {
         Self(Arc::new(Inner {
             gateway,
+            configuration,
             guard,
             admin_key,
             stopping: CancellationToken::new(),
@@ -42,6 +51,10 @@ impl App {
 
     pub(crate) fn gateway(&self) -> &Gateway {
         &self.0.gateway
+    }
+
+    pub(crate) fn configuration(&self) -> &Configuration {
+        &self.0.configuration
     }
 
     /// Whether the gateway is about to end.

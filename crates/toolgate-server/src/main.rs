@@ -1,6 +1,7 @@
 //! The binary `toolgate`.
 
 mod cli;
+mod configuration;
 mod files;
 mod http;
 mod remote;

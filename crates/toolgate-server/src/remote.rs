@@ -6,6 +6,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use url::Url;
 
+use crate::http::admin::changes::ImportResult;
 use crate::http::admin::tools::{ToolEntry, ToolPage};
 use crate::http::execute::ToolMessage;
 
@@ -83,6 +84,16 @@ impl Remote {
             .body(call.to_string());
         let text = self.send(request).await?;
         serde_json::from_str(&text).context("the gateway's answer is not understood")
+    }
+
+    /// Adds the servers of a settings file.
+    pub(crate) async fn import(&self, text: &str) -> anyhow::Result<ImportResult> {
+        let request = self
+            .client
+            .post(self.url("api/mcp/import")?)
+            .body(text.to_owned());
+        serde_json::from_str(&self.send(request).await?)
+            .context("the gateway's answer is not understood")
     }
 
     async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<String> {

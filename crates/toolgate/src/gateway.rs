@@ -8,14 +8,16 @@ use toolgate_core::catalog::Entry as CatalogEntry;
 use toolgate_core::config::{Care, Link, Protocol, Server};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{Decision, ToolList, ToolLists};
-use toolgate_core::{Catalog, Config};
+use toolgate_core::{Catalog, Config, ToolId};
 use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut};
 use toolgate_mcp::{Environment, LocalServer};
 
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::engine::Engine;
+use crate::history::History;
 use crate::metrics::{Metrics, Stats};
+use crate::store::{Store, StoreError, Version};
 
 /// A running gateway; clones share it.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ struct Inner {
     metrics: Arc<Metrics>,
     /// Servers of the embedding program, which no file knows of.
     own_servers: Vec<Server>,
+    store: Store,
+    history: History,
 }
 
 /// A gateway to be started.
@@ -36,11 +40,14 @@ pub struct Builder {
     config: Config,
     locals: Vec<Arc<LocalServer>>,
     environment: Environment,
+    store: Option<Store>,
 }
 
 /// Why a gateway does not start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
     #[error(
         "server `{0}` is defined twice; names count as the same whatever their case, `-` and `_`"
     )]
@@ -76,13 +83,25 @@ impl Builder {
         self
     }
 
+    /// Where to keep what must survive a restart; in memory unless set.
+    #[must_use]
+    pub fn store(mut self, store: Store) -> Self {
+        self.store = Some(store);
+        self
+    }
+
     /// Starts everything and returns at once; servers join as they come up.
-    pub fn start(self) -> Result<Gateway, StartError> {
+    pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
             config,
             locals,
             environment,
+            store,
         } = self;
+        let store = match store {
+            Some(store) => store,
+            None => Store::in_memory().await?,
+        };
         check_names(&config)?;
         let in_process = |server: &&Server| server.link == Link::InProcess;
         let own_servers = config.servers.iter().filter(in_process).cloned().collect();
@@ -92,12 +111,15 @@ impl Builder {
         };
         let registry = Arc::new(Registry::start(setup, plan(&config)));
         let metrics = Arc::new(Metrics::new());
+        let catalogs = registry.subscribe();
         let engine = Engine::new(&config, Arc::clone(&registry), Arc::clone(&metrics));
         Ok(Gateway(Arc::new(Inner {
             registry,
             engine,
             metrics,
             own_servers,
+            history: History::start(store.clone(), catalogs),
+            store,
         })))
     }
 }
@@ -108,6 +130,7 @@ impl Gateway {
             config,
             locals: Vec::new(),
             environment: Environment::new(|_| None),
+            store: None,
         }
     }
 
@@ -155,6 +178,15 @@ impl Gateway {
         Ok(())
     }
 
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Every definition that a tool has had, the one seen last first.
+    pub async fn versions(&self, tool: &ToolId) -> Result<Vec<Version>, StoreError> {
+        self.0.store.versions(tool).await
+    }
+
     /// Connects to a server for a moment, to see what it would offer.
     pub async fn try_out(&self, server: &Server, within: Duration) -> Result<TriedOut, String> {
         self.0.registry.try_out(server, within).await
@@ -174,6 +206,8 @@ impl Gateway {
     pub async fn stop(&self, within: Duration) {
         self.0.engine.drain(within).await;
         self.0.registry.stop().await;
+        self.0.history.stop().await;
+        self.0.store.close().await;
     }
 }
 

@@ -18,7 +18,7 @@
 //!     &schema,
 //!     |arguments| async move { Ok(Output::Text(format!("hello {arguments}"))) },
 //! );
-//! let gateway = Gateway::builder(Config::default()).local(greeter).start()?;
+//! let gateway = Gateway::builder(Config::default()).local(greeter).start().await?;
 //! gateway.settled().await;
 //!
 //! let call = ToolCall::new("greeter_greet", Arguments::parse(r#"{"name":"world"}"#)?);
@@ -32,12 +32,15 @@ pub mod call;
 pub mod caller;
 pub mod engine;
 pub mod gateway;
+mod history;
 pub mod metrics;
 pub mod result;
+pub mod store;
 
 pub use call::{Arguments, CallError, Outcome, ToolCall};
 pub use caller::{Caller, Origin};
 pub use gateway::Gateway;
 pub use result::ToolResult;
+pub use store::Store;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
 pub use toolgate_mcp::{Environment, State, Status, local, registry};

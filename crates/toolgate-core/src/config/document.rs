@@ -64,6 +64,22 @@ impl Document {
         document
     }
 
+    /// A document that no file holds, such as what was set through the API.
+    pub fn from_value(name: &str, value: Value) -> Self {
+        Self {
+            name: name.to_owned(),
+            value,
+            syntax_error: None,
+            offsets: HashMap::new(),
+            text: String::new(),
+        }
+    }
+
+    /// The text it was parsed from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The place of a JSON pointer; of its nearest parent where it has none of its own.
     pub fn place(&self, pointer: &str) -> Place {
         let mut known = pointer;

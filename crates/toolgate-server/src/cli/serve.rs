@@ -9,11 +9,13 @@ use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use toolgate::{Environment, Gateway};
+use tokio_util::task::TaskTracker;
+use toolgate::{Environment, Gateway, Store};
 use toolgate_core::Config;
 use toolgate_core::config::{Finding, Severity};
 
 use super::{ConfigFlag, say};
+use crate::configuration::{Files, Keeper};
 use crate::files;
 use crate::http::auth::AdminKey;
 use crate::http::guard::Guard;
@@ -64,13 +66,26 @@ impl Serve {
         let address = listener.local_addr()?;
 
         let guard = Guard::new(&config.listen, address);
-        let gateway = Gateway::builder(config).environment(environment).start()?;
-        let app = App::new(gateway.clone(), guard, admin_key);
+        let store = Store::open(&data_dir).await?;
+        let files = Files {
+            named: self.config.config.clone(),
+            environment: environment.clone(),
+        };
+        let (keeper, config) = Keeper::load(files, documents, store.clone()).await?;
+        let gateway = Gateway::builder(config)
+            .environment(environment)
+            .store(store)
+            .start()
+            .await?;
+        let stop = CancellationToken::new();
+        let (configuration, keeping) = keeper.start(gateway.clone(), stop.clone());
+        let tasks = TaskTracker::new();
+        tasks.spawn(keeping);
+        let app = App::new(gateway.clone(), configuration, guard, admin_key);
         let mut signals = Signals::new()?;
         say(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
 
-        let stop = CancellationToken::new();
         let server = http::serve(listener, app, stop.clone());
         tokio::pin!(server);
         tokio::select! {
@@ -86,6 +101,8 @@ impl Serve {
             _ = tokio::time::timeout(DRAIN, server) => Duration::from_millis(100),
             () = signals.next() => Duration::ZERO,
         };
+        tasks.close();
+        tasks.wait().await;
         gateway.stop(bound).await;
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)

@@ -12,8 +12,6 @@ use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::execute::ToolMessage;
 use crate::remote::{Remote, describe};
 
-const DEFAULT_URL: &str = "http://127.0.0.1:8080";
-
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetFlags {
     /// Start the servers of this configuration for the command, instead of asking a running gateway
@@ -35,7 +33,9 @@ pub(super) enum Target {
 impl TargetFlags {
     pub(super) async fn open(self) -> anyhow::Result<Target> {
         let Some(path) = self.config else {
-            let url = self.url.map_or_else(|| Url::parse(DEFAULT_URL), Ok)?;
+            let url = self
+                .url
+                .map_or_else(|| Url::parse(super::DEFAULT_URL), Ok)?;
             return Ok(Target::Remote(Remote::new(url, self.key)?));
         };
         let environment = files::environment();
@@ -44,7 +44,10 @@ impl TargetFlags {
         for finding in findings {
             tracing::warn!("{finding}");
         }
-        let gateway = Gateway::builder(config).environment(environment).start()?;
+        let gateway = Gateway::builder(config)
+            .environment(environment)
+            .start()
+            .await?;
         gateway.settled().await;
         Ok(Target::Own(gateway))
     }

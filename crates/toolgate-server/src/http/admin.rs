@@ -1,7 +1,9 @@
-//! `/api`: what an administrator reads.
+//! `/api`: what an administrator reads and changes.
 
+pub(crate) mod changes;
 pub(crate) mod clients;
 pub(crate) mod page;
+pub(crate) mod stats;
 pub(crate) mod tools;
 
 use axum::Json;

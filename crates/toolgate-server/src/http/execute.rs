@@ -73,6 +73,16 @@ pub(crate) struct ToolMessage {
     /// True where the call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_error: bool,
+    /// Where a fallback ran instead of the server that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fallback: Option<Fallback>,
+}
+
+/// The server that ran a call, and the one that was asked for.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct Fallback {
+    pub(crate) server: String,
+    pub(crate) instead_of: String,
 }
 
 /// The tool's answer as Responses takes it.
@@ -84,6 +94,8 @@ struct FunctionCallOutput {
     output: String,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_error: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<Fallback>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -193,6 +205,7 @@ impl ToolMessage {
             content,
             tool_call_id: tool_call_id.to_owned(),
             is_error,
+            fallback: fallback(answer),
         }
     }
 }
@@ -208,6 +221,7 @@ impl FunctionCallOutput {
             call_id,
             output,
             is_error,
+            fallback: fallback(answer),
         }
     }
 }
@@ -243,4 +257,12 @@ impl Part {
             },
         }
     }
+}
+
+fn fallback(answer: &Result<Outcome, CallError>) -> Option<Fallback> {
+    let outcome = answer.as_ref().ok()?;
+    Some(Fallback {
+        server: outcome.tool.server.to_string(),
+        instead_of: outcome.instead_of.as_ref()?.server.to_string(),
+    })
 }

@@ -39,8 +39,22 @@ pub(crate) fn router(app: App) -> Router {
 fn admin_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(admin::clients::list))
-        .routes(routes!(admin::clients::get))
+        .routes(routes!(admin::changes::add))
+        .routes(routes!(admin::changes::test))
+        .routes(routes!(
+            admin::clients::get,
+            admin::changes::patch,
+            admin::changes::remove
+        ))
+        .routes(routes!(admin::changes::reconnect))
+        .routes(routes!(admin::changes::import))
+        .routes(routes!(
+            admin::changes::tool_manager,
+            admin::changes::set_tool_manager
+        ))
         .routes(routes!(admin::tools::list))
+        .routes(routes!(admin::tools::versions))
+        .routes(routes!(admin::stats::stats))
         .routes(routes!(admin::openapi))
 }
 

@@ -13,7 +13,7 @@ async fn servers_with_what_was_configured_and_what_they_offer() {
     let entry = gate.reaches("zoo", "healthy").await;
     let config = &entry["config"];
     assert_eq!(config["connection_type"], "stdio");
-    assert_eq!(config["tool_execution_timeout"], 45);
+    assert_eq!(config["tool_execution_timeout"], 45.0);
     assert_eq!(
         config["stdio_config"]["envs"],
         serde_json::json!(["TOKEN=***", "OTHER=env.HOME"])

@@ -63,33 +63,21 @@ impl TestGate {
     pub(crate) fn start_with(toml: &str, args: &[&str], env: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("toolgate.toml"), toml).unwrap();
-        let log = fs::File::create(folder.path().join("log")).unwrap();
-        let mut child = toolgate(folder.path())
-            .args(["serve", "--port", "0", "--data-dir", "data"])
-            .args(args)
-            .envs(env.iter().copied())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let url = line
-            .trim()
-            .strip_prefix("listening on ")
-            .unwrap_or_else(|| {
-                let log = fs::read_to_string(folder.path().join("log")).unwrap();
-                panic!("the gateway did not start: {line}{log}")
-            });
+        let (child, url) = spawn(folder.path(), args, env);
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
-            url: url.to_owned(),
+            url,
             child,
             client: Client::new(),
             folder,
         }
+    }
+
+    /// Stops it as an administrator would, and starts it again on the same folder.
+    pub(crate) async fn restart(&mut self) {
+        self.signal("-TERM");
+        assert_eq!(self.ends().await, Some(0), "{}", self.log());
+        (self.child, self.url) = spawn(self.folder.path(), &[], &[]);
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {
@@ -157,6 +145,35 @@ impl TestGate {
             .await
             .code()
     }
+}
+
+fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> (Child, String) {
+    let log = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(folder.join("log"))
+        .unwrap();
+    let mut child = toolgate(folder)
+        .args(["serve", "--port", "0", "--data-dir", "data"])
+        .args(args)
+        .envs(env.iter().copied())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let url = line
+        .trim()
+        .strip_prefix("listening on ")
+        .unwrap_or_else(|| {
+            let log = fs::read_to_string(folder.join("log")).unwrap();
+            panic!("the gateway did not start: {line}{log}")
+        });
+    let url = url.to_owned();
+    (child, url)
 }
 
 impl Drop for TestGate {

@@ -8,6 +8,7 @@
 )]
 
 mod api;
+mod changes;
 mod cli;
 mod documents;
 mod doors;

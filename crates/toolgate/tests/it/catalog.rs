@@ -72,7 +72,7 @@ async fn a_malformed_tool_hides_no_other_and_names_stay_usable() {
 
 #[tokio::test]
 async fn subscribers_hear_of_each_new_catalog() {
-    let gateway = start(&(zoo("a", &[]) + &zoo("b", &["--slow-start", "300"])));
+    let gateway = start(&(zoo("a", &[]) + &zoo("b", &["--slow-start", "300"]))).await;
     let mut catalogs = gateway.subscribe();
     let mut generation = 0;
     let seen = tokio::time::timeout(SOON, async {

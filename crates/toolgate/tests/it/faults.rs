@@ -43,7 +43,7 @@ async fn an_old_server_that_dies_of_the_probe_never_sees_it() {
 
 #[tokio::test]
 async fn a_new_server_that_dies_of_initialize_is_asked_the_other_way() {
-    let gateway = start(&zoo("zoo", &["--era", "modern", "--exit-on", "initialize"]));
+    let gateway = start(&zoo("zoo", &["--era", "modern", "--exit-on", "initialize"])).await;
     assert_eq!(heals(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
     let session = server(&gateway, "zoo").status().session.clone().unwrap();
     assert_eq!(session.version, "2026-07-28");
@@ -71,7 +71,7 @@ async fn broken_servers_say_why_and_harm_nobody() {
         "[mcp_servers.refused]\nurl = \"http://127.0.0.1:9/mcp\"\n".to_owned(),
     ]
     .concat();
-    let gateway = start(&toml);
+    let gateway = start(&toml).await;
     for (name, expected) in [
         ("exits", "no licence found"),
         ("missing", "`no-such-program` was not found"),

@@ -340,7 +340,7 @@ async fn news_of_changed_lists_is_fetched_in_every_way_it_comes() {
             let toml = web
                 .as_ref()
                 .map_or_else(|| zoo("zoo", &flags), |web| at("zoo", &web.url()));
-            let gateway = start(&toml);
+            let gateway = start(&toml).await;
             let lists = || {
                 std::fs::read_to_string(&ledger).map_or(0, |text| {
                     text.lines().filter(|l| *l == "tools/list").count()

@@ -30,7 +30,7 @@ pub(crate) fn config(toml: &str) -> Config {
 }
 
 /// A started gateway whose environment has PATH and one secret.
-pub(crate) fn start(toml: &str) -> Gateway {
+pub(crate) async fn start(toml: &str) -> Gateway {
     let environment = Environment::new(|name| match name {
         "PATH" => Some("/usr/local/bin:/usr/bin:/bin".to_owned()),
         "ZOO_SECRET" => Some("s3cr3t-value".to_owned()),
@@ -40,12 +40,13 @@ pub(crate) fn start(toml: &str) -> Gateway {
     Gateway::builder(config(toml))
         .environment(environment)
         .start()
+        .await
         .unwrap()
 }
 
 /// A gateway all of whose servers have settled.
 pub(crate) async fn settled(toml: &str) -> Gateway {
-    let gateway = start(toml);
+    let gateway = start(toml).await;
     gateway.settled().await;
     gateway
 }

@@ -230,7 +230,7 @@ fn client_link(client: &ClientConfig, pointer: &str, reader: &mut Reader<'_>) ->
                     &client.tls_config,
                     match client.connection_type {
                         ConnectionType::Sse => Flavour::Sse,
-                        _ => Flavour::Streamable,
+                        _ => Flavour::Auto,
                     },
                 ),
                 reader,

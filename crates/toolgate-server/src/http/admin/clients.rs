@@ -1,6 +1,7 @@
 //! `/api/mcp/clients`: the servers, how they are and why.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
@@ -9,14 +10,16 @@ use axum::extract::{Path, Query, State};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use toolgate::registry::Entry;
-use toolgate::{Caller, Gateway, State as ServerState};
+use toolgate::{Caller, State as ServerState};
 use toolgate_core::catalog::{Kind, Offer};
-use toolgate_core::config::{Link, Protocol, Server};
+use toolgate_core::config::{Flavour, Link, Protocol, Server};
 use toolgate_core::policy::{ToolList, Verdict};
 use toolgate_core::secret::{Secret, mask_url};
 use utoipa::ToSchema;
 
 use super::page::Page;
+use super::stats::FiguresView;
+use crate::configuration::{Published, Source};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
@@ -46,8 +49,12 @@ pub(crate) struct ClientEntry {
     prompts: Vec<String>,
     /// What it offers that could not be used.
     problems: Vec<ProblemLine>,
-    /// Where its configuration comes from.
-    source: &'static str,
+    /// `file`, `api` or `file+api`; none for a server of the embedding program.
+    #[schema(value_type = Option<String>)]
+    source: Option<Source>,
+    /// Calls under way.
+    in_flight: usize,
+    figures: FiguresView,
 }
 
 /// A server's configuration, secrets masked.
@@ -55,7 +62,7 @@ pub(crate) struct ClientEntry {
 struct ClientView {
     name: String,
     client_id: String,
-    /// `stdio`, `http` or `inprocess`.
+    /// `stdio`, `http`, `sse` or `inprocess`.
     connection_type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_string: Option<String>,
@@ -63,11 +70,21 @@ struct ClientView {
     stdio_config: Option<StdioView>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed_extra_headers: Vec<String>,
     tools_to_execute: Vec<String>,
     tools_to_auto_execute: Vec<String>,
     /// Seconds, where it is not the tool manager's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tool_execution_timeout: Option<u64>,
+    tool_execution_timeout: Option<f64>,
+    max_in_flight: usize,
+    max_queue: usize,
+    /// Seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle_stop: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fallback: Option<String>,
+    is_ping_available: bool,
     #[schema(value_type = String)]
     protocol: Protocol,
     disabled: bool,
@@ -115,10 +132,10 @@ pub(crate) async fn list(
     let Query(page) = page?;
     let entries = app.gateway().servers().into_iter();
     let (entries, next_cursor) = page.cut(entries, |entry| entry.server.name.to_string())?;
-    let verdicts = Verdicts::new(app.gateway());
+    let moment = Moment::new(&app);
     let clients = entries
         .iter()
-        .map(|entry| ClientEntry::new(entry, &verdicts))
+        .map(|entry| ClientEntry::new(entry, &moment))
         .collect();
     Ok(Json(ClientPage {
         clients,
@@ -134,36 +151,53 @@ pub(crate) async fn get(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<Json<ClientEntry>, ApiError> {
+    find(&app, &id).map(Json)
+}
+
+/// The server with this `client_id` or name.
+pub(super) fn entry(app: &App, id: &str) -> Result<Arc<Entry>, ApiError> {
     let entries = app.gateway().servers();
     let by_id = entries.iter().find(|entry| entry.server.id == id);
-    let entry = by_id.or_else(|| {
+    let found = by_id.or_else(|| {
         entries
             .iter()
             .find(|entry| entry.server.name.as_str() == id)
     });
-    match entry {
-        Some(entry) => Ok(Json(ClientEntry::new(entry, &Verdicts::new(app.gateway())))),
-        None => Err(ApiError::not_found(format!(
+    let unknown = || {
+        ApiError::not_found(format!(
             "no server has the id or name `{id}`; see /api/mcp/clients"
-        ))),
-    }
+        ))
+    };
+    found.map(Arc::clone).ok_or_else(unknown)
 }
 
-/// The catalog at one moment, with the verdict on each tool.
-struct Verdicts {
-    catalog: std::sync::Arc<toolgate_core::Catalog>,
+pub(super) fn find(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
+    Ok(ClientEntry::new(&*entry(app, id)?, &Moment::new(app)))
+}
+
+/// What is known of all servers at one moment.
+struct Moment {
+    catalog: Arc<toolgate_core::Catalog>,
     by_alias: BTreeMap<String, Verdict>,
+    stats: toolgate::metrics::Stats,
+    configuration: Arc<Published>,
 }
 
-impl Verdicts {
-    fn new(gateway: &Gateway) -> Self {
+impl Moment {
+    fn new(app: &App) -> Self {
+        let gateway = app.gateway();
         let catalog = gateway.catalog();
         let scope = gateway.scope(&Caller::http(), &catalog);
         let by_alias = scope
             .iter()
             .map(|(entry, decision)| (entry.alias.to_string(), decision.verdict))
             .collect();
-        Self { catalog, by_alias }
+        Self {
+            catalog,
+            by_alias,
+            stats: gateway.stats(),
+            configuration: app.configuration().published(),
+        }
     }
 
     fn lines(&self, offer: &Offer) -> Vec<ToolLine> {
@@ -186,9 +220,9 @@ impl Verdicts {
 }
 
 impl ClientEntry {
-    fn new(entry: &Entry, verdicts: &Verdicts) -> Self {
+    fn new(entry: &Entry, moment: &Moment) -> Self {
         let status = entry.status();
-        let offer = verdicts.catalog.offer(&entry.server.name);
+        let offer = moment.catalog.offer(&entry.server.name);
         let keys = |items: &[toolgate_core::catalog::Item]| {
             items.iter().map(|item| item.key.clone()).collect()
         };
@@ -204,7 +238,7 @@ impl ClientEntry {
             protocol_version: session.map(|session| session.version.clone()),
             server_info: session.and_then(|session| session.server_info.clone()),
             instructions: session.and_then(|session| session.instructions.clone()),
-            tools: offer.map(|offer| verdicts.lines(offer)).unwrap_or_default(),
+            tools: offer.map(|offer| moment.lines(offer)).unwrap_or_default(),
             resources: offer
                 .map(|offer| keys(&offer.resources))
                 .unwrap_or_default(),
@@ -213,10 +247,18 @@ impl ClientEntry {
                 .unwrap_or_default(),
             prompts: offer.map(|offer| keys(&offer.prompts)).unwrap_or_default(),
             problems: offer.map(|offer| problems(offer)).unwrap_or_default(),
-            source: match entry.server.link {
-                Link::InProcess => "program",
-                Link::Stdio(_) | Link::Http(_) => "file",
-            },
+            source: moment
+                .configuration
+                .sources
+                .get(entry.server.name.as_str())
+                .copied(),
+            in_flight: entry.in_flight(),
+            figures: moment
+                .stats
+                .servers
+                .get(entry.server.name.as_str())
+                .map(Into::into)
+                .unwrap_or_default(),
         }
     }
 }
@@ -240,7 +282,10 @@ impl ClientView {
             Link::Http(http) => {
                 let shown = |(name, value): (&String, &Secret)| (name.clone(), value.shown());
                 (
-                    "http",
+                    match http.flavour {
+                        Flavour::Sse => "sse",
+                        Flavour::Auto | Flavour::Streamable => "http",
+                    },
                     Some(http.shown_url()),
                     None,
                     http.headers.iter().map(shown).collect(),
@@ -257,7 +302,16 @@ impl ClientView {
             headers,
             tools_to_execute: names(&server.lists.execute),
             tools_to_auto_execute: names(&server.lists.auto_execute),
-            tool_execution_timeout: server.timeout.map(|timeout| timeout.as_secs()),
+            tool_execution_timeout: server.timeout.map(|timeout| timeout.as_secs_f64()),
+            allowed_extra_headers: match &server.link {
+                Link::Http(http) => http.forwarded_headers.clone(),
+                Link::Stdio(_) | Link::InProcess => Vec::new(),
+            },
+            max_in_flight: server.care.max_in_flight,
+            max_queue: server.care.max_queue,
+            idle_stop: server.care.idle_stop.map(|after| after.as_secs_f64()),
+            fallback: server.fallback.as_ref().map(ToString::to_string),
+            is_ping_available: server.care.ping,
             protocol: server.protocol,
             disabled: !server.enabled,
         }

@@ -2,15 +2,16 @@
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::{Caller, Gateway};
-use toolgate_core::catalog::Entry;
+use toolgate_core::catalog::{Entry, Resolution};
 use toolgate_core::policy::{Decision, Verdict};
 use utoipa::{IntoParams, ToSchema};
 
 use super::page::Page;
+use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
@@ -55,6 +56,24 @@ pub(crate) struct ToolPage {
     pub(crate) next_cursor: Option<String>,
 }
 
+/// The definitions of a tool, the one seen last first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct VersionList {
+    versions: Vec<VersionEntry>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct VersionEntry {
+    hash: String,
+    /// Whether it is the one in force.
+    current: bool,
+    first_seen: String,
+    /// When it last came into force.
+    last_seen: String,
+    #[schema(value_type = Object)]
+    definition: Box<RawValue>,
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Filter {
@@ -85,6 +104,37 @@ pub(crate) async fn list(
     tools.sort_by(|a, b| a.alias.cmp(&b.alias));
     let (tools, next_cursor) = page.cut(tools.into_iter(), |tool| tool.alias.clone())?;
     Ok(Json(ToolPage { tools, next_cursor }))
+}
+
+/// Every definition that a tool has had.
+#[utoipa::path(get, path = "/api/mcp/tools/{alias}/versions", tag = "api",
+    params(("alias" = String, Path, description = "the tool's name, in any style")),
+    responses((status = 200, body = VersionList), (status = 404, body = ErrorBody)))]
+pub(crate) async fn versions(
+    State(app): State<App>,
+    Path(alias): Path<String>,
+) -> Result<Json<VersionList>, ApiError> {
+    let catalog = app.gateway().catalog();
+    let Resolution::Found(entry) = catalog.resolve(&alias, |_| true) else {
+        return Err(ApiError::not_found(format!(
+            "no tool is called `{alias}`; see /api/mcp/tools"
+        )));
+    };
+    let versions = app
+        .gateway()
+        .versions(&entry.tool.id)
+        .await
+        .map_err(ChangeError::Store)?;
+    let versions = versions.into_iter().map(|version| VersionEntry {
+        current: version.hash == entry.tool.hash,
+        hash: version.hash,
+        first_seen: time(version.first_seen),
+        last_seen: time(version.last_seen),
+        definition: RawValue::from_string(version.definition).unwrap_or_else(|_| any_object()),
+    });
+    Ok(Json(VersionList {
+        versions: versions.collect(),
+    }))
 }
 
 /// Every tool that a caller may use.
@@ -139,4 +189,10 @@ impl Filter {
 fn any_object() -> Box<RawValue> {
     RawValue::from_string(r#"{"type":"object"}"#.to_owned())
         .unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// Milliseconds since 1970 as people write times.
+fn time(millis: i64) -> String {
+    let since = std::time::Duration::from_millis(millis.unsigned_abs());
+    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()
 }

@@ -1,0 +1,172 @@
+//! The configuration of a running gateway: the files, and what the API changed over them.
+//!
+//! One task, the [`keeper`], owns it all, so that a change of a file and one through the API never
+//! meet halfway. What the API changes is kept in the store and wins while the file's own entry
+//! stays what it was; once the file's entry changes, the file wins.
+
+mod keeper;
+mod layers;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+use toolgate::Gateway;
+use toolgate::registry::TriedOut;
+use toolgate::store::StoreError;
+use toolgate_core::config::{Finding, ToolManager};
+
+pub(crate) use keeper::{Files, Keeper};
+pub(crate) use layers::Source;
+
+/// A handle on the configuration; clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Configuration {
+    requests: mpsc::Sender<Request>,
+    published: Arc<ArcSwap<Published>>,
+}
+
+/// What anyone may read of the configuration in force.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    pub(crate) sources: HashMap<String, Source>,
+    pub(crate) tool_manager: ToolManager,
+}
+
+/// What is asked of the keeper.
+#[derive(Debug)]
+enum Ask {
+    Add {
+        entry: Value,
+        verify: Verify,
+    },
+    Test {
+        entry: Value,
+    },
+    Patch {
+        id: String,
+        patch: Map<String, Value>,
+    },
+    Remove {
+        id: String,
+    },
+    ToolManager {
+        patch: Map<String, Value>,
+    },
+}
+
+/// Whether to connect to a server before it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verify {
+    Yes,
+    No,
+}
+
+/// What came of it.
+#[derive(Debug)]
+enum Done {
+    /// The name of the server that was changed.
+    Server(String),
+    Tested(Result<TriedOut, String>),
+    Settings,
+}
+
+type Request = (Ask, oneshot::Sender<Result<Done, ChangeError>>);
+
+/// Why a change was not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    #[error("no server has the id or name `{0}`; see /api/mcp/clients")]
+    NotFound(String),
+    #[error("a server called `{0}` exists already; change it with PUT /api/mcp/client/{0}")]
+    Exists(String),
+    #[error("{}", .0.join("; "))]
+    Invalid(Vec<String>),
+    #[error("the server cannot be used: {0}")]
+    Unverified(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the gateway is stopping")]
+    Stopping,
+}
+
+impl Configuration {
+    pub(crate) fn published(&self) -> Arc<Published> {
+        self.published.load_full()
+    }
+
+    /// Adds a server and gives its name.
+    pub(crate) async fn add(&self, entry: Value, verify: Verify) -> Result<String, ChangeError> {
+        self.server(Ask::Add { entry, verify }).await
+    }
+
+    pub(crate) async fn patch(
+        &self,
+        id: String,
+        patch: Map<String, Value>,
+    ) -> Result<String, ChangeError> {
+        self.server(Ask::Patch { id, patch }).await
+    }
+
+    pub(crate) async fn remove(&self, id: String) -> Result<String, ChangeError> {
+        self.server(Ask::Remove { id }).await
+    }
+
+    pub(crate) async fn set_tool_manager(
+        &self,
+        patch: Map<String, Value>,
+    ) -> Result<(), ChangeError> {
+        self.ask(Ask::ToolManager { patch }).await.map(drop)
+    }
+
+    /// Connects to a server that is not configured, to see what it would offer.
+    pub(crate) async fn test(&self, entry: Value) -> Result<Result<TriedOut, String>, ChangeError> {
+        match self.ask(Ask::Test { entry }).await? {
+            Done::Tested(tested) => Ok(tested),
+            Done::Server(_) | Done::Settings => Err(ChangeError::Stopping),
+        }
+    }
+
+    async fn server(&self, ask: Ask) -> Result<String, ChangeError> {
+        match self.ask(ask).await? {
+            Done::Server(name) => Ok(name),
+            Done::Tested(_) | Done::Settings => Err(ChangeError::Stopping),
+        }
+    }
+
+    async fn ask(&self, ask: Ask) -> Result<Done, ChangeError> {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.requests.send((ask, answer)).await;
+        sent.map_err(|_| ChangeError::Stopping)?;
+        answered.await.unwrap_or(Err(ChangeError::Stopping))
+    }
+}
+
+impl ChangeError {
+    fn invalid(findings: &[Finding]) -> Self {
+        let errors = findings
+            .iter()
+            .filter(|finding| finding.severity == toolgate_core::config::Severity::Error);
+        Self::Invalid(
+            errors
+                .map(|finding| match finding.place.key.is_empty() {
+                    true => finding.message.clone(),
+                    false => format!(
+                        "{}: {}",
+                        layers::own_key(&finding.place.key),
+                        finding.message
+                    ),
+                })
+                .collect(),
+        )
+    }
+}
+
+/// Applies a configuration that was checked; what clashes with servers of the program is refused.
+fn apply(gateway: &Gateway, config: toolgate::Config) -> Result<(), ChangeError> {
+    gateway
+        .apply(config)
+        .map_err(|error| ChangeError::Invalid(vec![error.to_string()]))
+}

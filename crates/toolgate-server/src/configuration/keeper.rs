@@ -1,0 +1,380 @@
+//! The task that owns the configuration: takes changes from the API, and watches the files.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use toolgate::store::{Override, Store};
+use toolgate::{Config, Environment, Gateway};
+use toolgate_core::ServerName;
+use toolgate_core::config::{Document, Finding, Listen, Server, entries};
+
+use super::layers::Layers;
+use super::{Ask, ChangeError, Configuration, Done, Published, Request, Verify, apply};
+use crate::files;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a server may take to be verified.
+const VERIFY: Duration = Duration::from_secs(60);
+const TOOL_MANAGER: &str = "tool_manager_config";
+
+/// Where the files are.
+#[derive(Clone, Debug)]
+pub(crate) struct Files {
+    pub(crate) named: Option<PathBuf>,
+    pub(crate) environment: Environment,
+}
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    files: Files,
+    store: Store,
+    layers: Layers,
+    /// What the gateway was told at its start about being reached.
+    listen: Listen,
+}
+
+impl Keeper {
+    /// Reads the store over the files. A change that no longer fits is left out, and told.
+    pub(crate) async fn load(
+        files: Files,
+        documents: Vec<Document>,
+        store: Store,
+    ) -> Result<(Self, Config), anyhow::Error> {
+        let mut layers = Layers {
+            documents,
+            ..Layers::default()
+        };
+        let (listen, _) = layers
+            .config()
+            .map(|(config, findings)| (config.listen, findings))?;
+        layers.overrides = store.overrides().await?;
+        layers.tool_manager = store.setting(TOOL_MANAGER).await?;
+        let mut keeper = Self {
+            files,
+            store,
+            layers,
+            listen,
+        };
+        keeper.forget_outdated().await;
+        let all = std::mem::take(&mut keeper.layers.overrides);
+        for change in all {
+            keeper.layers.overrides.push(change);
+            if let Err(invalid) = keeper.layers.config() {
+                let change = keeper.layers.overrides.pop();
+                let server = change.map(|change| change.server).unwrap_or_default();
+                tracing::error!(
+                    server,
+                    "what the API set no longer fits the files: {invalid}"
+                );
+            }
+        }
+        let (config, _) = keeper.layers.config()?;
+        Ok((keeper, config))
+    }
+
+    /// Takes changes until `stop`.
+    pub(crate) fn start(
+        self,
+        gateway: Gateway,
+        stop: CancellationToken,
+    ) -> (Configuration, impl Future<Output = ()> + Send) {
+        let (requests, inbox) = mpsc::channel(16);
+        let published = Arc::new(ArcSwap::default());
+        let handle = Configuration {
+            requests,
+            published: Arc::clone(&published),
+        };
+        let running = Running {
+            keeper: self,
+            gateway,
+            published,
+        };
+        running.publish();
+        (handle, running.run(inbox, stop))
+    }
+
+    /// Drops changes that the files have overtaken.
+    async fn forget_outdated(&mut self) {
+        for server in self.layers.drop_outdated() {
+            tracing::warn!(
+                server,
+                "the file's entry has changed, so what the API set is dropped"
+            );
+            if let Err(error) = self.store.drop_override(&server).await {
+                tracing::error!(%error, "it could not be dropped from the store");
+            }
+        }
+        let now = self.layers.settings_hash();
+        if self
+            .layers
+            .tool_manager
+            .as_ref()
+            .is_some_and(|(_, then)| *then != now)
+        {
+            tracing::warn!(
+                "the file's `tool_manager_config` has changed, so what the API set is dropped"
+            );
+            self.layers.tool_manager = None;
+            if let Err(error) = self.store.drop_setting(TOOL_MANAGER).await {
+                tracing::error!(%error, "it could not be dropped from the store");
+            }
+        }
+    }
+}
+
+/// A keeper at work.
+struct Running {
+    keeper: Keeper,
+    gateway: Gateway,
+    published: Arc<ArcSwap<Published>>,
+}
+
+impl Running {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Request>, stop: CancellationToken) {
+        let mut looks = tokio::time::interval(LOOK);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut seen = texts(&self.keeper.layers.documents);
+        loop {
+            tokio::select! {
+                request = inbox.recv() => {
+                    let Some((ask, answer)) = request else { return };
+                    let done = tokio::select! {
+                        done = self.change(ask) => done,
+                        () = stop.cancelled() => Err(ChangeError::Stopping),
+                    };
+                    let _ = answer.send(done);
+                }
+                _ = looks.tick() => self.look(&mut seen).await,
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Takes up files that have changed since they were last seen.
+    async fn look(&mut self, seen: &mut Vec<String>) {
+        let files = &self.keeper.files;
+        let documents = match files::documents(files.named.as_deref(), &files.environment) {
+            Ok(documents) => documents,
+            // An editor may be replacing the file just now; the next look finds it.
+            Err(error) => {
+                tracing::debug!("{error:#}");
+                return;
+            }
+        };
+        let now = texts(&documents);
+        if now == *seen {
+            return;
+        }
+        *seen = now;
+        let before = self.keeper.layers.clone();
+        self.keeper.layers.documents = documents;
+        if let Err(invalid) = self.keeper.layers.config() {
+            tracing::error!("the changed configuration is not taken up: {invalid}");
+            self.keeper.layers = before;
+            return;
+        }
+        self.keeper.forget_outdated().await;
+        match self.take_up() {
+            Ok(findings) => {
+                findings
+                    .iter()
+                    .for_each(|finding| tracing::warn!("{finding}"));
+                tracing::info!("the changed configuration is taken up");
+            }
+            Err(error) => {
+                tracing::error!("the changed configuration is not taken up: {error}");
+                self.keeper.layers = before;
+            }
+        }
+    }
+
+    async fn change(&mut self, ask: Ask) -> Result<Done, ChangeError> {
+        match ask {
+            Ask::Add { entry, verify } => self.add(entry, verify).await,
+            Ask::Test { entry } => {
+                let (server, _) = self.with_entry(entry)?;
+                Ok(Done::Tested(self.gateway.try_out(&server, VERIFY).await))
+            }
+            Ask::Patch { id, patch } => self.patch(&id, &patch).await,
+            Ask::Remove { id } => self.remove(&id).await,
+            Ask::ToolManager { patch } => self.set_tool_manager(&patch).await,
+        }
+    }
+
+    async fn add(&mut self, mut entry: Value, verify: Verify) -> Result<Done, ChangeError> {
+        let name = entry["name"].as_str().unwrap_or_default().to_owned();
+        let folded = ServerName::parse(&name).map(|name| name.folded());
+        let taken = self
+            .gateway
+            .servers()
+            .into_iter()
+            .find(|known| Ok(known.server.name.folded()) == folded);
+        if let Some(taken) = taken {
+            return Err(ChangeError::Exists(taken.server.name.to_string()));
+        }
+        if entry.is_object() && entry["client_id"].is_null() {
+            entry["client_id"] = uuid::Uuid::new_v4().to_string().into();
+        }
+        let (server, layers) = self.with_entry(entry)?;
+        if verify == Verify::Yes {
+            self.gateway
+                .try_out(&server, VERIFY)
+                .await
+                .map_err(ChangeError::Unverified)?;
+        }
+        self.keep(layers, &name).await
+    }
+
+    async fn patch(&mut self, id: &str, patch: &Map<String, Value>) -> Result<Done, ChangeError> {
+        let (name, known_id) = self.find(id)?;
+        for (key, fixed) in [("name", &name), ("client_id", &known_id)] {
+            if patch
+                .get(key)
+                .is_some_and(|value| value.as_str() != Some(fixed))
+            {
+                let message =
+                    format!("`{key}` cannot be changed; add the server anew and delete this one");
+                return Err(ChangeError::Invalid(vec![message]));
+            }
+        }
+        let entry = self
+            .keeper
+            .layers
+            .entry(&name)
+            .ok_or_else(|| of_the_program(&name))?;
+        let (_, layers) = self.with_entry(entries::patch(&entry, patch))?;
+        self.keep(layers, &name).await
+    }
+
+    async fn remove(&mut self, id: &str) -> Result<Done, ChangeError> {
+        let (name, _) = self.find(id)?;
+        if self.keeper.layers.entry(&name).is_none() {
+            return Err(of_the_program(&name));
+        }
+        let mut layers = self.keeper.layers.clone();
+        match layers.file_hash(&name) {
+            None => layers.overrides.retain(|change| change.server != name),
+            file_hash => layers.put(Override {
+                server: name.clone(),
+                entry: None,
+                file_hash,
+            }),
+        }
+        layers
+            .config()
+            .map_err(|invalid| ChangeError::invalid(&invalid.0))?;
+        self.keep(layers, &name).await
+    }
+
+    async fn set_tool_manager(&mut self, patch: &Map<String, Value>) -> Result<Done, ChangeError> {
+        let mut layers = self.keeper.layers.clone();
+        let before = layers
+            .tool_manager
+            .as_ref()
+            .map(|(settings, _)| settings.clone());
+        let settings = entries::patch(&before.unwrap_or_default(), patch);
+        let file_hash = layers.settings_hash();
+        layers.tool_manager = Some((settings.clone(), file_hash.clone()));
+        layers
+            .config()
+            .map_err(|invalid| ChangeError::invalid(&invalid.0))?;
+        self.keeper
+            .store
+            .put_setting(TOOL_MANAGER, &settings, &file_hash)
+            .await?;
+        self.keeper.layers = layers;
+        self.take_up()?;
+        Ok(Done::Settings)
+    }
+
+    /// Stores the change of a server, and takes it up.
+    async fn keep(&mut self, layers: Layers, name: &str) -> Result<Done, ChangeError> {
+        match layers.overrides.iter().find(|change| change.server == name) {
+            Some(change) => self.keeper.store.put_override(change).await?,
+            None => self.keeper.store.drop_override(name).await?,
+        }
+        self.keeper.layers = layers;
+        self.take_up()?;
+        Ok(Done::Server(name.to_owned()))
+    }
+
+    /// The layers with this entry over them, and the server that it makes.
+    fn with_entry(&self, entry: Value) -> Result<(Server, Layers), ChangeError> {
+        let name = entry["name"].as_str().unwrap_or_default().to_owned();
+        let mut layers = self.keeper.layers.clone();
+        let file_hash = layers.file_hash(&name);
+        layers.put(Override {
+            server: name.clone(),
+            entry: Some(entry),
+            file_hash,
+        });
+        let (config, _) = layers
+            .config()
+            .map_err(|invalid| ChangeError::invalid(&invalid.0))?;
+        let server = config
+            .servers
+            .into_iter()
+            .find(|server| server.name.as_str() == name);
+        let server =
+            server.ok_or_else(|| ChangeError::Invalid(vec!["`name` is missing".to_owned()]))?;
+        Ok((server, layers))
+    }
+
+    /// Name and id of a configured server.
+    fn find(&self, id: &str) -> Result<(String, String), ChangeError> {
+        let servers = self.gateway.servers();
+        let by_id = servers.iter().find(|entry| entry.server.id == id);
+        let found = by_id.or_else(|| {
+            servers
+                .iter()
+                .find(|entry| entry.server.name.as_str() == id)
+        });
+        let found = found.ok_or_else(|| ChangeError::NotFound(id.to_owned()))?;
+        Ok((found.server.name.to_string(), found.server.id.clone()))
+    }
+
+    /// Makes the layers the configuration in force.
+    fn take_up(&self) -> Result<Vec<Finding>, ChangeError> {
+        let (config, findings) = self
+            .keeper
+            .layers
+            .config()
+            .map_err(|invalid| ChangeError::invalid(&invalid.0))?;
+        if config.listen != self.keeper.listen {
+            tracing::warn!(
+                "how the gateway is reached (host, port, keys, hosts, origins) changes at its next start"
+            );
+        }
+        apply(&self.gateway, config)?;
+        self.publish();
+        Ok(findings)
+    }
+
+    fn publish(&self) {
+        if let Ok((config, _)) = self.keeper.layers.config() {
+            self.published.store(Arc::new(Published {
+                sources: self.keeper.layers.sources(&config),
+                tool_manager: config.tool_manager,
+            }));
+        }
+    }
+}
+
+fn of_the_program(name: &str) -> ChangeError {
+    ChangeError::Invalid(vec![format!(
+        "server `{name}` belongs to the program and cannot be changed"
+    )])
+}
+
+fn texts(documents: &[Document]) -> Vec<String> {
+    documents
+        .iter()
+        .map(|document| format!("{}\0{}", document.name, document.text()))
+        .collect()
+}

@@ -1,0 +1,509 @@
+//! Changes while the gateway runs: through the API, and in the file.
+
+use std::fs;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use toolgate_testkit::{eventually, zoo_path};
+
+use crate::gate::{SOON, TestGate, run, zoo};
+
+fn entry(name: &str, flags: &[&str]) -> Value {
+    let args = [&["stdio"], flags].concat();
+    json!({
+        "name": name, "connection_type": "stdio", "tools_to_execute": ["*"],
+        "stdio_config": {"command": zoo_path(), "args": args},
+    })
+}
+
+async fn send(gate: &TestGate, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {
+    let request = gate.client.request(method, format!("{}{path}", gate.url));
+    let response = request.body(body.to_string()).send().await.unwrap();
+    let status = response.status();
+    (
+        status,
+        serde_json::from_str(&response.text().await.unwrap()).unwrap(),
+    )
+}
+
+fn edit(gate: &TestGate, toml: &str) {
+    fs::write(gate.folder.path().join("toolgate.toml"), toml).unwrap();
+}
+
+async fn adds(gate: &TestGate, server: &str) {
+    gate.reaches(server, "healthy").await;
+    let message = gate
+        .call(&format!("{server}_add"), r#"{"a":1,"b":1}"#)
+        .await;
+    assert_eq!(message["content"], "2");
+}
+
+#[tokio::test]
+async fn a_server_is_added_changed_and_removed() {
+    let mut gate = TestGate::start("");
+    let mut new = entry("zoo", &[]);
+    new["stdio_config"]["envs"] = json!(["TOKEN=hunter2hunter2"]);
+    let (status, added) = send(&gate, Method::POST, "/api/mcp/client", &new).await;
+    assert_eq!(
+        (status, added["source"].as_str()),
+        (StatusCode::CREATED, Some("api")),
+        "{added}"
+    );
+    let id = added["config"]["client_id"].as_str().unwrap().to_owned();
+    assert_eq!(id.len(), 36);
+    assert_eq!(
+        added["config"]["stdio_config"]["envs"],
+        json!(["TOKEN=***"])
+    );
+    adds(&gate, "zoo").await;
+
+    let (status, error) = send(&gate, Method::POST, "/api/mcp/client", &entry("ZOO", &[])).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{error}");
+
+    let patch = json!({"tools_to_execute": ["echo", "env"], "tool_execution_timeout": "7s", "stdio_config": added["config"]["stdio_config"]});
+    let (status, changed) =
+        send(&gate, Method::PUT, &format!("/api/mcp/client/{id}"), &patch).await;
+    assert_eq!(
+        (status, changed["config"]["tool_execution_timeout"].as_f64()),
+        (StatusCode::OK, Some(7.0)),
+        "{changed}"
+    );
+    let message = gate.call("zoo_add", "{}").await;
+    assert!(
+        message["content"]
+            .as_str()
+            .unwrap()
+            .starts_with("unknown tool"),
+        "live at once: {message}"
+    );
+    gate.reaches("zoo", "healthy").await;
+    let env = gate.call("zoo_env", "{}").await;
+    assert!(
+        env["content"].as_str().unwrap().contains("hunter2hunter2"),
+        "a masked secret stays: {env}"
+    );
+
+    gate.restart().await;
+    let kept = gate.reaches(&id, "healthy").await;
+    assert_eq!(
+        kept["config"]["tools_to_execute"],
+        json!(["echo", "env"]),
+        "kept over a restart"
+    );
+    let (status, _) = send(&gate, Method::DELETE, "/api/mcp/client/zoo", &json!({})).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(gate.get("/api/mcp/client/zoo").await.status(), 404);
+    gate.restart().await;
+    assert_eq!(
+        gate.get("/api/mcp/client/zoo").await.status(),
+        404,
+        "and so is the removal"
+    );
+    for file in fs::read_dir(gate.folder.path().join("data")).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        assert!(
+            !bytes.windows(7).any(|window| window == b"hunter2"),
+            "no secret in clear in the store"
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_and_changes_nothing() {
+    let gate = TestGate::start(&zoo("zoo", &[]));
+    for (body, expected) in [
+        (json!({"name": "a"}), "`connection_type` is missing"),
+        (
+            json!({"name": "a b", "connection_type": "http", "connection_string": "http://h"}),
+            "may contain only letters",
+        ),
+        (
+            json!({"name": "a", "connection_type": "http", "connection_string": "nowhere"}),
+            "connection_string: not a URL",
+        ),
+        (
+            json!({"name": "a", "connection_type": "stdio", "stdio_config": {"command": "x"}, "colour": 1}),
+            "unknown key `colour`",
+        ),
+        (
+            json!({"name": "a", "connection_type": "http", "connection_string": "http://h", "oauth_config": {}}),
+            "`oauth_config` is not supported",
+        ),
+        (json!([]), "send a JSON object"),
+    ] {
+        let (status, error) = send(&gate, Method::POST, "/api/mcp/client", &body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(expected), "{body}: {message}");
+    }
+    let broken = json!({"name": "a", "connection_type": "stdio", "stdio_config": {"command": "no-such-program"}});
+    let (status, error) = send(&gate, Method::POST, "/api/mcp/client?verify=true", &broken).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("`no-such-program` was not found")
+    );
+    let (status, _) = send(&gate, Method::PUT, "/api/mcp/client/nobody", &json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    let (status, _) = send(
+        &gate,
+        Method::PUT,
+        "/api/mcp/client/zoo",
+        &json!({"name": "other"}),
+    )
+    .await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        gate.json("/api/mcp/clients").await["clients"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_server_is_tried_out_without_being_kept() {
+    let gate = TestGate::start("");
+    let (_, good) = send(
+        &gate,
+        Method::POST,
+        "/api/mcp/client/test",
+        &entry("x", &["--era", "modern"]),
+    )
+    .await;
+    assert_eq!(
+        (good["ok"].as_bool(), good["protocol_version"].as_str()),
+        (Some(true), Some("2026-07-28"))
+    );
+    assert!(good["tools"].as_array().unwrap().contains(&json!("echo")));
+    let (status, bad) = send(
+        &gate,
+        Method::POST,
+        "/api/mcp/client/test",
+        &entry("x", &["--stderr", "no licence", "--exit-on", "initialize"]),
+    )
+    .await;
+    assert_eq!((status, bad["ok"].as_bool()), (StatusCode::OK, Some(false)));
+    assert!(
+        bad["error"].as_str().unwrap().contains("no licence"),
+        "{bad}"
+    );
+    assert_eq!(gate.json("/api/mcp/clients").await["clients"], json!([]));
+}
+
+#[tokio::test]
+async fn the_api_wins_over_the_file_until_the_file_changes() {
+    let mut gate = TestGate::start(&(zoo("a", &[]) + &zoo("b", &[])));
+    adds(&gate, "a").await;
+    let (_, changed) = send(
+        &gate,
+        Method::PUT,
+        "/api/mcp/client/a",
+        &json!({"disabled": true}),
+    )
+    .await;
+    assert_eq!(
+        (changed["state"].as_str(), changed["source"].as_str()),
+        (Some("disabled"), Some("file+api"))
+    );
+    send(&gate, Method::DELETE, "/api/mcp/client/b", &json!({})).await;
+    gate.restart().await;
+    assert_eq!(
+        gate.json("/api/mcp/client/a").await["state"],
+        "disabled",
+        "the change is kept"
+    );
+    assert_eq!(
+        gate.get("/api/mcp/client/b").await.status(),
+        404,
+        "so is the removal"
+    );
+
+    edit(
+        &gate,
+        &(zoo("a", &["--tools", "1"]) + &zoo("b", &[]) + "timeout = 9\n"),
+    );
+    adds(&gate, "a").await;
+    adds(&gate, "b").await;
+    assert_eq!(
+        gate.json("/api/mcp/client/a").await["source"],
+        "file",
+        "the file's entry changed, so the file wins"
+    );
+    assert!(gate.log().contains("what the API set is dropped"));
+}
+
+#[tokio::test]
+async fn the_file_is_watched_and_a_wrong_one_changes_nothing() {
+    let gate = TestGate::start(&zoo("a", &[]));
+    adds(&gate, "a").await;
+    edit(&gate, "[mcp_servers.a]\ncomand = \"x\"\n");
+    eventually("the mistake is told", SOON, async || {
+        gate.log().contains("did you mean `command`").then_some(())
+    })
+    .await;
+    adds(&gate, "a").await;
+    edit(&gate, &zoo("b", &[]));
+    adds(&gate, "b").await;
+    assert_eq!(gate.get("/api/mcp/client/a").await.status(), 404);
+}
+
+#[tokio::test]
+async fn an_edit_under_load_drops_nothing() {
+    let gate = TestGate::start(&(zoo("a", &[]) + &zoo("b", &[])));
+    adds(&gate, "a").await;
+    adds(&gate, "b").await;
+    let work = async {
+        let mut calls = 0;
+        for round in 0.. {
+            for server in ["a", "b"] {
+                let message = gate
+                    .call(
+                        &format!("{server}_add"),
+                        &format!(r#"{{"a":{round},"b":1}}"#),
+                    )
+                    .await;
+                assert_eq!(message["content"], (round + 1).to_string(), "{message}");
+                calls += 1;
+            }
+            if gate.log().matches("is taken up").count() >= 3 {
+                break;
+            }
+        }
+        calls
+    };
+    let edits = async {
+        for n in 1..=3 {
+            edit(
+                &gate,
+                &(zoo("a", &["--tools", &n.to_string()])
+                    + &zoo("b", &[])
+                    + &format!("timeout = {}\n", 10 + n)),
+            );
+            eventually("it is taken up", SOON, async || {
+                (gate.log().matches("is taken up").count() >= n).then_some(())
+            })
+            .await;
+        }
+    };
+    let (calls, ()) = tokio::join!(work, edits);
+    assert!(calls > 10, "{calls}");
+}
+
+#[tokio::test]
+async fn reconnecting_and_settings() {
+    let gate = TestGate::start(
+        &(zoo("zoo", &[]) + "[mcp_servers.off]\ncommand = \"x\"\nenabled = false\n"),
+    );
+    adds(&gate, "zoo").await;
+    let (status, _) = send(
+        &gate,
+        Method::POST,
+        "/api/mcp/client/zoo/reconnect",
+        &json!({}),
+    )
+    .await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    adds(&gate, "zoo").await;
+    let (status, _) = send(
+        &gate,
+        Method::POST,
+        "/api/mcp/client/off/reconnect",
+        &json!({}),
+    )
+    .await;
+    assert_eq!(status, StatusCode::CONFLICT);
+
+    let path = "/api/settings/mcp/tool-manager-config";
+    assert_eq!(
+        gate.json(path).await,
+        json!({"max_agent_depth": 10, "tool_execution_timeout": 30.0})
+    );
+    let (status, set) = send(
+        &gate,
+        Method::PUT,
+        path,
+        &json!({"tool_execution_timeout": "200ms"}),
+    )
+    .await;
+    assert_eq!(
+        (status, set["tool_execution_timeout"].as_f64()),
+        (StatusCode::OK, Some(0.2)),
+        "{set}"
+    );
+    let message = gate.call("zoo_sleep", r#"{"ms":60000}"#).await;
+    assert!(
+        message["content"]
+            .as_str()
+            .unwrap()
+            .contains("within 0.2 s"),
+        "{message}"
+    );
+    for wrong in [
+        json!({"max_agent_depth": 51}),
+        json!({"max_agent_depth": 0}),
+        json!({"depth": 3}),
+    ] {
+        assert_eq!(
+            send(&gate, Method::PUT, path, &wrong).await.0,
+            StatusCode::BAD_REQUEST,
+            "{wrong}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn settings_of_other_programs_are_imported() {
+    let gate = TestGate::start(&zoo("here", &[]));
+    let file = json!({"mcpServers": {
+        "zoo": {"command": zoo_path(), "args": ["stdio"]},
+        "here": {"command": "x"},
+        "my server": {"type": "http", "url": "nowhere"},
+    }});
+    fs::write(
+        gate.folder.path().join("claude_desktop_config.json"),
+        file.to_string(),
+    )
+    .unwrap();
+    let (output, stdout, stderr) = run(
+        gate.folder.path(),
+        &["import", "claude_desktop_config.json", "--url", &gate.url],
+    );
+    assert_eq!(output.status.code(), Some(1), "one is invalid: {stderr}");
+    for expected in [
+        "zoo: created",
+        "here: exists",
+        "my_server: invalid",
+        "renamed from `my server`",
+        "not a URL",
+    ] {
+        assert!(stdout.contains(expected), "{expected} in {stdout}");
+    }
+    adds(&gate, "zoo").await;
+    let (output, stdout, _) = run(
+        gate.folder.path(),
+        &["import", "claude_desktop_config.json", "--print"],
+    );
+    assert!(output.status.success());
+    assert!(
+        stdout.contains("[mcp_servers.zoo]") || stdout.contains("[[mcp.client_configs]]"),
+        "{stdout}"
+    );
+    let (output, _, stderr) = run(gate.folder.path(), &["import", "toolgate.toml", "--print"]);
+    assert!(
+        !output.status.success() && stderr.contains("not valid JSON"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn definitions_keep_their_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("server.sh");
+    let server = |text: &str| {
+        // A server whose one tool says what the script says.
+        let program = format!(
+            r#"#!/bin/sh
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{{\"tools\":{{}}}},\"serverInfo\":{{\"name\":\"s\",\"version\":\"1\"}}}}}}";;
+    *'"tools/list"'*) echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{{\"tools\":[{{\"name\":\"t\",\"description\":\"{text}\",\"inputSchema\":{{\"type\":\"object\"}}}}]}}}}";;
+    *'"ping"'*) echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{{}}}}";;
+  esac
+done
+"#
+        );
+        fs::write(&script, program).unwrap();
+    };
+    server("first");
+    let toml = crate::gate::server("s", "sh", &[script.to_str().unwrap()]);
+    let mut gate = TestGate::start(&toml);
+    gate.reaches("s", "healthy").await;
+    let versions = async |gate: &TestGate, expected: &[&str]| {
+        eventually("the versions are noted", SOON, async || {
+            let list = gate.json("/api/mcp/tools/s_t/versions").await;
+            let texts: Vec<String> = list["versions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|version| {
+                    version["definition"]["description"]
+                        .as_str()
+                        .unwrap()
+                        .to_owned()
+                })
+                .collect();
+            (texts == expected).then_some(list)
+        })
+        .await
+    };
+    versions(&gate, &["first"]).await;
+    server("second");
+    send(
+        &gate,
+        Method::POST,
+        "/api/mcp/client/s/reconnect",
+        &json!({}),
+    )
+    .await;
+    let list = versions(&gate, &["second", "first"]).await;
+    assert_eq!(
+        (
+            list["versions"][0]["current"].as_bool(),
+            list["versions"][1]["current"].as_bool()
+        ),
+        (Some(true), Some(false))
+    );
+    gate.restart().await;
+    gate.reaches("s", "healthy").await;
+    versions(&gate, &["second", "first"]).await;
+    assert_eq!(
+        gate.get("/api/mcp/tools/nothing/versions").await.status(),
+        404
+    );
+}
+
+#[tokio::test]
+async fn figures_and_fallbacks_are_told() {
+    let toml = "[mcp_servers.main]\ncommand = \"no-such-program\"\nfallback = \"spare\"\n"
+        .to_owned()
+        + &zoo("spare", &[]);
+    let gate = TestGate::start(&toml);
+    gate.reaches("spare", "healthy").await;
+    let message = gate.call("main_add", r#"{"a":1,"b":1}"#).await;
+    assert_eq!(message["content"], "2");
+    gate.call("spare_fail", "{}").await;
+    let stats = gate.json("/api/stats").await;
+    let spare = stats["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|s| s["server"] == "spare")
+        .unwrap();
+    assert_eq!(
+        (
+            spare["figures"]["calls"].as_u64(),
+            spare["figures"]["errors"].as_u64()
+        ),
+        (Some(2), Some(1)),
+        "{stats}"
+    );
+    let tool = stats["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|t| t["tool"] == "add")
+        .unwrap();
+    assert!(
+        tool["figures"]["p50_ms"].as_f64().unwrap() > 0.0 && tool["figures"]["bytes_sent"] == 13,
+        "{tool}"
+    );
+    assert_eq!(
+        gate.json("/api/mcp/client/spare").await["figures"]["calls"],
+        2
+    );
+}

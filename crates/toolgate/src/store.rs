@@ -1,0 +1,355 @@
+//! What must survive a restart: servers and settings changed through the API, and the history of
+//! tool definitions.
+//!
+//! One SQLite file in the data directory. Entries may hold secrets, so they are sealed with a key
+//! that stands beside the file.
+
+mod schema;
+mod seal;
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use seal::Seal;
+use serde_json::Value;
+use sqlx::any::{AnyPoolOptions, AnyRow};
+use sqlx::{AnyPool, Executor as _, Row as _};
+use toolgate_core::ToolId;
+
+/// The database of a gateway; clones share it.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: AnyPool,
+    seal: Seal,
+}
+
+/// A server entry that was changed through the API.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Override {
+    pub server: String,
+    /// The entry; none if the server was removed.
+    pub entry: Option<Value>,
+    /// Hash of the file's entry that it replaced; none if the file had none.
+    pub file_hash: Option<String>,
+}
+
+/// One definition that a tool has had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    pub hash: String,
+    pub definition: String,
+    /// Milliseconds since 1970.
+    pub first_seen: i64,
+    pub last_seen: i64,
+}
+
+/// A definition to be noted.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub tool: ToolId,
+    pub hash: String,
+    pub definition: String,
+}
+
+/// Why the store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the database cannot be used: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("the database is of another version: {0}")]
+    Migration(#[from] sqlx::migrate::MigrateError),
+    #[error("the key file `{file}` cannot be used: {cause}")]
+    Key { file: String, cause: std::io::Error },
+    #[error("entry `{0}` was sealed with another key; restore `store.key`, or set the entry again")]
+    Sealed(String),
+}
+
+impl Store {
+    /// Opens the database in a directory, making it if there is none.
+    pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        let seal = Seal::kept_in(&data_dir.join("store.key"))?;
+        let url = format!(
+            "sqlite://{}?mode=rwc",
+            data_dir.join("toolgate.db").display()
+        );
+        Self::connect(&url, seal).await
+    }
+
+    /// A database that ends with the process.
+    pub async fn in_memory() -> Result<Self, StoreError> {
+        Self::connect("sqlite::memory:", Seal::random()?).await
+    }
+
+    async fn connect(url: &str, seal: Seal) -> Result<Self, StoreError> {
+        sqlx::any::install_default_drivers();
+        let pool = AnyPoolOptions::new()
+            .max_connections(1) // one writer; a database in memory is its connection
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    connection.execute("PRAGMA journal_mode = WAL").await?;
+                    connection.execute("PRAGMA synchronous = NORMAL").await?;
+                    connection.execute("PRAGMA busy_timeout = 5000").await?;
+                    Ok(())
+                })
+            })
+            .connect(url)
+            .await?;
+        schema::migrator().run(&pool).await?;
+        Ok(Self { pool, seal })
+    }
+
+    pub async fn overrides(&self) -> Result<Vec<Override>, StoreError> {
+        let rows =
+            sqlx::query("SELECT server, entry, file_hash FROM server_overrides ORDER BY server")
+                .fetch_all(&self.pool)
+                .await?;
+        rows.iter().map(|row| self.read_override(row)).collect()
+    }
+
+    pub async fn put_override(&self, change: &Override) -> Result<(), StoreError> {
+        let entry = change
+            .entry
+            .as_ref()
+            .map(|entry| self.seal.close(&entry.to_string()));
+        sqlx::query(
+            "INSERT INTO server_overrides (server, entry, file_hash, changed_at) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (server) DO UPDATE SET entry = excluded.entry, file_hash = excluded.file_hash, changed_at = excluded.changed_at",
+        )
+        .bind(&change.server)
+        .bind(entry)
+        .bind(&change.file_hash)
+        .bind(now())
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    pub async fn drop_override(&self, server: &str) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM server_overrides WHERE server = $1")
+            .bind(server)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// A setting, and the hash of what the file said when it was set.
+    pub async fn setting(&self, key: &str) -> Result<Option<(Value, String)>, StoreError> {
+        let row = sqlx::query("SELECT value, file_hash FROM settings WHERE key = $1")
+            .bind(key)
+            .fetch_optional(&self.pool)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let text: String = row.try_get(0)?;
+        Ok(Some((
+            serde_json::from_str(&text).unwrap_or_default(),
+            row.try_get(1)?,
+        )))
+    }
+
+    pub async fn put_setting(
+        &self,
+        key: &str,
+        value: &Value,
+        file_hash: &str,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO settings (key, value, file_hash) VALUES ($1, $2, $3)
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value, file_hash = excluded.file_hash",
+        )
+        .bind(key)
+        .bind(value.to_string())
+        .bind(file_hash)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    pub async fn drop_setting(&self, key: &str) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM settings WHERE key = $1")
+            .bind(key)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Notes definitions that are in force now.
+    pub async fn note(&self, seen: &[Seen]) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        for Seen {
+            tool,
+            hash,
+            definition,
+        } in seen
+        {
+            sqlx::query(
+                "INSERT INTO tool_versions (server, tool, hash, definition, first_seen, last_seen) VALUES ($1, $2, $3, $4, $5, $5)
+                 ON CONFLICT (server, tool, hash) DO UPDATE SET last_seen = excluded.last_seen",
+            )
+            .bind(tool.server.as_str())
+            .bind(tool.tool.as_str())
+            .bind(hash)
+            .bind(definition)
+            .bind(now())
+            .execute(&mut *transaction)
+            .await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// All definitions of a tool, the one seen last first.
+    pub async fn versions(&self, tool: &ToolId) -> Result<Vec<Version>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT hash, definition, first_seen, last_seen FROM tool_versions
+             WHERE server = $1 AND tool = $2 ORDER BY last_seen DESC, first_seen DESC",
+        )
+        .bind(tool.server.as_str())
+        .bind(tool.tool.as_str())
+        .fetch_all(&self.pool)
+        .await?;
+        let version = |row: &AnyRow| {
+            Ok(Version {
+                hash: row.try_get(0)?,
+                definition: row.try_get(1)?,
+                first_seen: row.try_get(2)?,
+                last_seen: row.try_get(3)?,
+            })
+        };
+        rows.iter().map(version).collect()
+    }
+
+    /// Writes what is outstanding and closes the database.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    fn read_override(&self, row: &AnyRow) -> Result<Override, StoreError> {
+        let server: String = row.try_get(0)?;
+        let sealed: Option<String> = row.try_get(1)?;
+        let entry = match sealed {
+            None => None,
+            Some(sealed) => {
+                let text = self
+                    .seal
+                    .open(&sealed)
+                    .ok_or_else(|| StoreError::Sealed(server.clone()))?;
+                Some(serde_json::from_str(&text).unwrap_or_default())
+            }
+        };
+        Ok(Override {
+            server,
+            entry,
+            file_hash: row.try_get(2)?,
+        })
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn overrides_survive_and_secrets_are_not_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let change = Override {
+            server: "a".to_owned(),
+            entry: Some(json!({"name": "a", "headers": {"Authorization": "Bearer hunter2"}})),
+            file_hash: Some("h".to_owned()),
+        };
+        let gone = Override {
+            server: "b".to_owned(),
+            entry: None,
+            file_hash: None,
+        };
+        let store = Store::open(folder.path()).await.unwrap();
+        store.put_override(&gone).await.unwrap();
+        store
+            .put_override(&Override {
+                entry: None,
+                ..change.clone()
+            })
+            .await
+            .unwrap();
+        store.put_override(&change).await.unwrap();
+        store.put_setting("k", &json!({"n": 1}), "f").await.unwrap();
+        store.close().await;
+
+        let store = Store::open(folder.path()).await.unwrap();
+        assert_eq!(store.overrides().await.unwrap(), [change, gone]);
+        assert_eq!(
+            store.setting("k").await.unwrap(),
+            Some((json!({"n": 1}), "f".to_owned()))
+        );
+        store.drop_override("a").await.unwrap();
+        store.drop_setting("k").await.unwrap();
+        assert_eq!(store.overrides().await.unwrap().len(), 1);
+        assert_eq!(store.setting("k").await.unwrap(), None);
+        store.close().await;
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let bytes = std::fs::read(file.unwrap().path()).unwrap();
+            assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
+        }
+
+        std::fs::remove_file(folder.path().join("store.key")).unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        store
+            .put_override(&Override {
+                server: "c".to_owned(),
+                entry: None,
+                file_hash: None,
+            })
+            .await
+            .unwrap();
+        assert_eq!(
+            store.overrides().await.unwrap().len(),
+            2,
+            "what is not sealed can be read"
+        );
+    }
+
+    #[tokio::test]
+    async fn versions_in_the_order_in_which_they_were_seen_last() {
+        let store = Store::in_memory().await.unwrap();
+        let tool = ToolId {
+            server: toolgate_core::ServerName::parse("s").unwrap(),
+            tool: toolgate_core::ToolName::new("t"),
+        };
+        let seen = |hash: &str| Seen {
+            tool: tool.clone(),
+            hash: hash.to_owned(),
+            definition: format!("{{\"v\":\"{hash}\"}}"),
+        };
+        for hash in ["one", "two", "one"] {
+            store.note(&[seen(hash)]).await.unwrap();
+            // Times are in milliseconds.
+            let before = now();
+            toolgate_testkit::eventually(
+                "time passes",
+                std::time::Duration::from_secs(1),
+                async || (now() > before).then_some(()),
+            )
+            .await;
+        }
+        let versions = store.versions(&tool).await.unwrap();
+        let hashes: Vec<&str> = versions
+            .iter()
+            .map(|version| version.hash.as_str())
+            .collect();
+        assert_eq!(hashes, ["one", "two"]);
+        assert!(
+            versions[0].first_seen < versions[1].first_seen
+                && versions[0].last_seen > versions[1].last_seen
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Encrypts entries that may hold secrets, with a key in a file for its owner alone.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+use super::StoreError;
+
+const KEY_LEN: usize = 32;
+
+#[derive(Clone)]
+pub(super) struct Seal(Arc<LessSafeKey>);
+
+impl Seal {
+    /// The key in a file; makes one if there is none.
+    pub(super) fn kept_in(file: &Path) -> Result<Self, StoreError> {
+        let failed = |cause| StoreError::Key {
+            file: file.display().to_string(),
+            cause,
+        };
+        let bytes = match fs::read(file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = random::<KEY_LEN>();
+                let created = fs::OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(file);
+                created
+                    .and_then(|mut file| file.write_all(&key))
+                    .map_err(failed)?;
+                key.to_vec()
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        Self::new(&bytes)
+            .ok_or_else(|| failed(io::Error::other(format!("it has not {KEY_LEN} bytes"))))
+    }
+
+    /// A key for one process.
+    pub(super) fn random() -> Result<Self, StoreError> {
+        Self::new(&random::<KEY_LEN>()).ok_or_else(|| StoreError::Key {
+            file: "in memory".to_owned(),
+            cause: io::Error::other("the cipher refuses it"),
+        })
+    }
+
+    pub(super) fn close(&self, text: &str) -> String {
+        let nonce = random::<NONCE_LEN>();
+        let mut bytes = text.as_bytes().to_vec();
+        // Fails only for texts of 256 GiB.
+        let _ = self.0.seal_in_place_append_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::empty(),
+            &mut bytes,
+        );
+        STANDARD.encode([&nonce[..], &bytes].concat())
+    }
+
+    pub(super) fn open(&self, sealed: &str) -> Option<String> {
+        let mut bytes = STANDARD.decode(sealed).ok()?;
+        let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let text = self.0.open_in_place(nonce, Aad::empty(), text).ok()?;
+        String::from_utf8(text.to_vec()).ok()
+    }
+
+    fn new(key: &[u8]) -> Option<Self> {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, key).ok()?;
+        Some(Self(Arc::new(LessSafeKey::new(key))))
+    }
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+/// Random bytes of the system.
+fn random<const N: usize>() -> [u8; N] {
+    rand::random()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_key_opens() {
+        let [seal, other] = [Seal::random().unwrap(), Seal::random().unwrap()];
+        let sealed = seal.close("secret é");
+        assert_ne!(sealed, seal.close("secret é"));
+        assert_eq!(seal.open(&sealed).as_deref(), Some("secret é"));
+        assert_eq!(other.open(&sealed), None);
+        assert_eq!(seal.open("AAAA"), None);
+        assert_eq!(seal.open("not base64!"), None);
+    }
+}
