@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::Entry;
 use crate::name::{ServerName, ToolId};
 use crate::pattern::{Glob, ToolPattern};
 
@@ -75,6 +74,10 @@ pub enum RuleError {
     )]
     NoServer { tool: String },
     #[error(
+        "no configured server matches `{server}` (names are case-sensitive), so this rule never matches"
+    )]
+    NoSuchServer { server: String },
+    #[error(
         "`{tool}` fits tools of {servers}; write the server's name followed by a dot, as in `SERVER.TOOL`"
     )]
     Ambiguous { tool: String, servers: String },
@@ -138,7 +141,18 @@ impl RuleSpec {
     }
 
     pub fn check(&self, servers: &[ServerName]) -> Result<(), RuleError> {
-        self.patterns(servers).map(drop)
+        let patterns = self.patterns(servers)?;
+        let matched = |pattern: &ToolPattern| {
+            servers
+                .iter()
+                .any(|server| pattern.server.matches(server.as_str()))
+        };
+        match (&self.server, patterns.iter().any(matched)) {
+            (Some(server), false) => Err(RuleError::NoSuchServer {
+                server: server.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -158,15 +172,14 @@ impl Policy {
     }
 
     /// The verdict on a tool; none if it is not in scope at all.
-    pub fn decide(&self, entry: &Entry, lists: &ToolLists) -> Option<Decision> {
-        let id = &entry.tool.id;
+    pub fn decide(&self, id: &ToolId, alias: &str, lists: &ToolLists) -> Option<Decision> {
         if !lists.execute.contains(id.tool.as_str()) {
             return None;
         }
         let strictest = self
             .rules
             .iter()
-            .filter(|rule| rule.matches(id, &entry.alias))
+            .filter(|rule| rule.matches(id, alias))
             .max_by_key(|rule| rule.verdict);
         Some(match strictest {
             Some(rule) => Decision {

@@ -144,23 +144,53 @@ impl fmt::Debug for Masker {
     }
 }
 
-/// Hides the password and the query values of a text that is a URL; other texts stay.
+/// Hides what is secret in a URL: user, password and query. Other texts stay.
 pub fn mask_url(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else {
         return text.to_owned();
     };
-    if url.password().is_none() && url.query().is_none() {
+    let has_user = !url.username().is_empty() || url.password().is_some();
+    if !has_user && url.query().is_none() {
         return text.to_owned();
     }
-    if url.password().is_some() && url.set_password(Some(MASK)).is_err() {
+    if has_user && (url.set_username(MASK).is_err() || url.set_password(None).is_err()) {
         return MASK.to_owned();
     }
     if url.query().is_some() {
-        let names: Vec<String> = url.query_pairs().map(|(name, _)| name.into()).collect();
-        let masked: Vec<String> = names.iter().map(|name| format!("{name}={MASK}")).collect();
-        url.set_query(Some(&masked.join("&")));
+        url.set_query(Some(MASK));
     }
     url.into()
+}
+
+/// The arguments of a command as they may be shown: values of what is called a key, token, secret
+/// or password are hidden, and so are variables that are passed on and the secrets of URLs.
+pub fn mask_arguments(arguments: &[String]) -> Vec<String> {
+    let mut hidden = false;
+    let mut shown = Vec::new();
+    for argument in arguments {
+        let tells = argument.starts_with('-') && sounds_secret(argument);
+        let masked = match argument.split_once('=') {
+            _ if hidden && !argument.starts_with('-') => match argument.split_once('=') {
+                Some((name, _)) => format!("{name}={MASK}"),
+                None => MASK.to_owned(),
+            },
+            Some((name, _)) if sounds_secret(name) => format!("{name}={MASK}"),
+            Some((name, value)) if !argument.contains("://") || value.contains("://") => {
+                format!("{name}={}", mask_url(value))
+            }
+            _ => mask_url(argument),
+        };
+        shown.push(masked);
+        hidden = matches!(argument.as_str(), "-e" | "--env") || (tells && !argument.contains('='));
+    }
+    shown
+}
+
+fn sounds_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["key", "token", "secret", "passw", "credential", "auth"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -205,12 +235,36 @@ mod tests {
     #[test]
     fn urls_keep_their_shape_without_credentials() {
         assert_eq!(mask_url("https://h/mcp"), "https://h/mcp");
-        assert_eq!(mask_url("postgres://u:pw@h/db"), "postgres://u:***@h/db");
+        assert_eq!(mask_url("postgres://u:pw@h/db"), "postgres://***@h/db");
+        assert_eq!(mask_url("http://ghp_token@h/"), "http://***@h/");
         assert_eq!(
             mask_url("https://h/mcp?api_key=s3cr3t&x=1"),
-            "https://h/mcp?api_key=***&x=***"
+            "https://h/mcp?***"
         );
+        assert_eq!(mask_url("https://h/mcp?s3cr3t"), "https://h/mcp?***");
         assert_eq!(mask_url("--flag"), "--flag");
+    }
+
+    #[test]
+    fn arguments_are_shown_without_secrets() {
+        for (given, expected) in [
+            (
+                &["-y", "pkg", "--dir=/x"][..],
+                &["-y", "pkg", "--dir=/x"][..],
+            ),
+            (&["--api-key=sk-1"], &["--api-key=***"]),
+            (&["--token", "t0k", "rest"], &["--token", "***", "rest"]),
+            (
+                &["-e", "HOME_TOKEN=x", "-e", "A=b"],
+                &["-e", "HOME_TOKEN=***", "-e", "A=***"],
+            ),
+            (&["--url=https://u:p@h/?k=v"], &["--url=https://***@h/?***"]),
+            (&["postgres://u:p@h/db"], &["postgres://***@h/db"]),
+            (&["--auth", "--verbose"], &["--auth", "--verbose"]),
+        ] {
+            let given: Vec<String> = given.iter().map(ToString::to_string).collect();
+            assert_eq!(mask_arguments(&given), expected);
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::param_header;
 use crate::transport::RequestError;
 
 const MAX_PAGES: usize = 1_000;
+/// All pages of a list together.
+const MAX_LIST_BYTES: usize = 2 * crate::MAX_MESSAGE_BYTES;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,7 +35,8 @@ struct Page<'a> {
     next_cursor: Option<&'a RawValue>,
 }
 
-pub(crate) async fn discover(lane: &Lane) -> Result<Offer, RequestError> {
+/// Asks for all lists; one that fails keeps what it had `before`.
+pub(crate) async fn discover(lane: &Lane, before: Option<&Offer>) -> Result<Offer, RequestError> {
     let mut offer = Offer::default();
     for kind in Kind::ALL {
         if !offered(lane, kind) {
@@ -50,6 +53,9 @@ pub(crate) async fn discover(lane: &Lane) -> Result<Offer, RequestError> {
                 offer
                     .failed
                     .push(format!("`{}` failed: {error}", list_method(kind)));
+                if let Some(before) = before {
+                    offer.keep(kind, before);
+                }
             }
             Err(error) => return Err(error),
         }
@@ -87,6 +93,7 @@ fn offered(lane: &Lane, kind: Kind) -> bool {
 async fn list(lane: &Lane, kind: Kind, offer: &mut Offer) -> Result<(), RequestError> {
     let mut cursor: Option<String> = None;
     let mut seen = HashSet::new();
+    let mut bytes = 0;
     for _ in 0..MAX_PAGES {
         let params = match &cursor {
             Some(cursor) => Object::new().raw("cursor", cursor),
@@ -95,6 +102,11 @@ async fn list(lane: &Lane, kind: Kind, offer: &mut Offer) -> Result<(), RequestE
         let result = lane
             .request(list_method(kind), params, HeaderMap::new())
             .await?;
+        bytes += result.get().len();
+        if bytes > MAX_LIST_BYTES {
+            offer.reject(kind, "further pages", "the list is too large");
+            return Ok(());
+        }
         let page: Page<'_> = serde_json::from_str(result.get())
             .map_err(|error| RequestError::Malformed(error.to_string()))?;
         for item in page.items {

@@ -9,9 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::config::Protocol;
 
-use crate::jsonrpc::{
-    Answer, INVALID_PARAMS, METHOD_NOT_FOUND, Object, RpcError, UNSUPPORTED_VERSION,
-};
+use crate::jsonrpc::{Answer, Object, RpcError, UNSUPPORTED_VERSION};
 use crate::transport::{Outgoing, RequestError, Transport};
 
 pub const MODERN: &str = "2026-07-28";
@@ -113,12 +111,11 @@ pub async fn shake(
         (Protocol::Legacy, _) => initialize(transport).await,
         (Protocol::Modern, _) => discover(transport).await,
         (Protocol::Auto, Era::Legacy) => match initialize(transport).await {
-            Err(HandshakeError::Request(RequestError::Rpc(error))) if asks_for_modern(&error) => {
-                discover(transport).await
-            }
-            Err(HandshakeError::Request(RequestError::Status {
-                rpc: Some(error), ..
-            })) if asks_for_modern(&error) => discover(transport).await,
+            Err(refusal) if asks_for_modern(&refusal) => match discover(transport).await {
+                // A server that knows neither is best described by its first answer.
+                Err(HandshakeError::Request(RequestError::Rpc(_))) => Err(refusal),
+                session => session,
+            },
             session => session,
         },
         (Protocol::Auto, Era::Modern) => match discover(transport).await {
@@ -206,10 +203,11 @@ async fn discover(transport: &Transport) -> Result<Session, HandshakeError> {
     })
 }
 
-fn asks_for_modern(error: &RpcError) -> bool {
+/// Whether a server answered `initialize` with an error, whichever it chose.
+fn asks_for_modern(refusal: &HandshakeError) -> bool {
     matches!(
-        error.code,
-        UNSUPPORTED_VERSION | METHOD_NOT_FOUND | INVALID_PARAMS
+        refusal,
+        HandshakeError::Request(RequestError::Rpc(_) | RequestError::Status { rpc: Some(_), .. })
     )
 }
 

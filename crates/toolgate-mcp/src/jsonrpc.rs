@@ -1,6 +1,7 @@
 //! JSON-RPC 2.0 messages on raw values.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -8,6 +9,7 @@ use serde_json::value::RawValue;
 
 pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
+pub const INTERNAL_ERROR: i64 = -32603;
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// An error that the other side answered with.
@@ -52,8 +54,8 @@ struct Envelope<'a> {
     /// `null` is a result too.
     #[serde(borrow, default, deserialize_with = "present")]
     result: Option<&'a RawValue>,
-    #[serde(default)]
-    error: Option<RpcError>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
 }
 
 fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
@@ -63,8 +65,11 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValu
 /// Takes a text apart. A batch, which one old revision allows, is several messages.
 pub fn parse(text: &str) -> Result<Vec<Incoming<'_>>, serde_json::Error> {
     if text.trim_start().starts_with('[') {
-        let batch: Vec<Envelope<'_>> = serde_json::from_str(text)?;
-        return Ok(batch.into_iter().filter_map(incoming).collect());
+        let batch: Vec<&RawValue> = serde_json::from_str(text)?;
+        let messages = batch
+            .into_iter()
+            .filter_map(|one| serde_json::from_str(one.get()).ok());
+        return Ok(messages.filter_map(incoming).collect());
     }
     let envelope: Envelope<'_> = serde_json::from_str(text)?;
     Ok(incoming(envelope).into_iter().collect())
@@ -83,13 +88,38 @@ fn incoming(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
         (Some(method), None) => Some(Incoming::Notification { method, params }),
         (None, id) => {
             let answer = match (error, result) {
-                (Some(error), _) => Err(error),
+                (Some(error), _) => Err(RpcError::read(error)),
                 (None, Some(result)) => Ok(result.to_owned()),
-                (None, None) => return None,
+                (None, None) if id.is_none() => return None,
+                (None, None) => Err(RpcError::new(
+                    "the answer has neither a result nor an error",
+                )),
             };
             let id = id.and_then(|id| id.get().trim_matches('"').parse().ok());
             Some(Incoming::Response { id, answer })
         }
+    }
+}
+
+impl RpcError {
+    fn new(message: &str) -> Self {
+        Self {
+            code: INTERNAL_ERROR,
+            message: message.to_owned(),
+            data: None,
+        }
+    }
+
+    /// Reads an error whatever its shape: a call that failed must not wait for its timeout.
+    fn read(raw: &RawValue) -> Self {
+        serde_json::from_str(raw.get()).unwrap_or_else(|_| {
+            let fields: HashMap<String, &RawValue> =
+                serde_json::from_str(raw.get()).unwrap_or_default();
+            let message = fields.get("message").unwrap_or(&raw).get();
+            Self::new(
+                &serde_json::from_str::<String>(message).unwrap_or_else(|_| message.to_owned()),
+            )
+        })
     }
 }
 
@@ -217,6 +247,30 @@ mod tests {
         ));
         assert_eq!(
             parse(r#"[{"method":"a"},{"method":"b"},{}]"#)
+                .unwrap()
+                .len(),
+            2
+        );
+        for odd in [
+            r#""boom""#,
+            r#"{"code":-1}"#,
+            r#"{"code":"E1","message":"m"}"#,
+            "null,\"x\":1",
+        ] {
+            let text = format!(r#"{{"id":4,"error":{odd}}}"#);
+            assert!(
+                matches!(
+                    only(&text),
+                    Incoming::Response {
+                        id: Some(4),
+                        answer: Err(_)
+                    }
+                ),
+                "{text}"
+            );
+        }
+        assert_eq!(
+            parse(r#"[{"id":1,"result":1},7,{"id":2,"error":5}]"#)
                 .unwrap()
                 .len(),
             2

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_core::catalog::{Offer, Tool};
 use toolgate_core::config::{Flavour, Link, Server};
 use toolgate_core::name::ServerName;
-use toolgate_core::secret::Unset;
+use toolgate_core::secret::{Masker, Unset};
 
 use crate::environment::{Environment, MINIMAL};
 use crate::handshake::{self, Era, HandshakeError, Session, flat};
@@ -60,6 +60,8 @@ struct Inner {
     session: Session,
     /// Whether the server answers pings.
     ping: bool,
+    /// Keeps the server's secrets out of what it is quoted with.
+    masker: Masker,
 }
 
 /// What a lane needs of its surroundings.
@@ -120,7 +122,14 @@ impl Lane {
         match &server.link {
             Link::Stdio(stdio) => {
                 let (stdio, events) = Stdio::start(&command(stdio, environment)?, tail, tasks)?;
-                Self::greet(key, server, (Transport::Stdio(stdio), events), first).await
+                Self::greet(
+                    key,
+                    server,
+                    surroundings,
+                    (Transport::Stdio(stdio), events),
+                    first,
+                )
+                .await
             }
             Link::Http(http) => {
                 let endpoint = Endpoint::resolve(http, environment)?;
@@ -134,6 +143,7 @@ impl Lane {
                 Self::greet(
                     key,
                     server,
+                    surroundings,
                     (Transport::Local(local), LocalServer::events()),
                     first,
                 )
@@ -154,7 +164,7 @@ impl Lane {
         if flavour != Flavour::Sse {
             let (http, events) = Http::new(endpoint, tasks)?;
             let streamable = (Transport::Http(Box::new(http)), events);
-            match Self::greet(key.clone(), server, streamable, first).await {
+            match Self::greet(key.clone(), server, surroundings, streamable, first).await {
                 Err(error) if flavour == Flavour::Auto && asks_for_sse(&error) => {
                     refusal = Some(error)
                 }
@@ -163,7 +173,14 @@ impl Lane {
         }
         match Sse::start(endpoint, tasks).await {
             Ok((sse, events)) => {
-                Self::greet(key, server, (Transport::Sse(Box::new(sse)), events), first).await
+                Self::greet(
+                    key,
+                    server,
+                    surroundings,
+                    (Transport::Sse(Box::new(sse)), events),
+                    first,
+                )
+                .await
             }
             // What the newer way was answered with says more about a server that knows neither.
             Err(error) => Err(refusal.unwrap_or_else(|| HandshakeError::Request(error).into())),
@@ -173,6 +190,7 @@ impl Lane {
     async fn greet(
         key: LaneKey,
         server: &Server,
+        surroundings: &Surroundings,
         (transport, events): (Transport, Events),
         first: Option<Era>,
     ) -> Result<(Self, Events), OpenError> {
@@ -183,6 +201,7 @@ impl Lane {
                     transport,
                     session,
                     ping: server.care.ping,
+                    masker: surroundings.environment.masker(server),
                 };
                 Ok((Self(Arc::new(inner)), events))
             }
@@ -203,8 +222,9 @@ impl Lane {
     }
 
     /// Everything the server offers, all pages.
-    pub(crate) async fn offer(&self) -> Result<Offer, RequestError> {
-        let mut offer = discovery::discover(self).await?;
+    /// A list that fails keeps what it had `before`.
+    pub(crate) async fn offer(&self, before: Option<&Offer>) -> Result<Offer, RequestError> {
+        let mut offer = discovery::discover(self, before).await?;
         if self.sends_param_headers() {
             discovery::drop_invalid_headers(&mut offer);
         }
@@ -327,8 +347,10 @@ impl Lane {
                 headers,
             },
             Era::Modern => {
-                let mut all = handshake::modern_headers(method);
-                all.extend(headers);
+                let mut all = headers;
+                for (name, value) in &handshake::modern_headers(method) {
+                    all.insert(name.clone(), value.clone());
+                }
                 let params = params.raw("_meta", &handshake::modern_meta().to_string());
                 Outgoing {
                     method,
@@ -337,7 +359,8 @@ impl Lane {
                 }
             }
         };
-        flat(self.0.transport.request(outgoing).await)
+        let answer = flat(self.0.transport.request(outgoing).await);
+        answer.map_err(|error| error.masked(&self.0.masker))
     }
 
     pub(crate) async fn closed(&self) -> String {
@@ -395,9 +418,10 @@ fn asks_for_sse(error: &OpenError) -> bool {
 /// A child that exits during the handshake says more by its last words than by a closed pipe.
 async fn told_by_child(error: HandshakeError, transport: &Transport) -> HandshakeError {
     match (&error, transport) {
-        (HandshakeError::Request(RequestError::NotSent(_)), Transport::Stdio(_)) => {
-            HandshakeError::Request(RequestError::Lost(transport.closed().await))
-        }
+        (
+            HandshakeError::Request(RequestError::NotSent(_) | RequestError::Lost(_)),
+            Transport::Stdio(_),
+        ) => HandshakeError::Request(RequestError::Lost(transport.closed().await)),
         _ => error,
     }
 }

@@ -16,6 +16,7 @@ pub mod status;
 pub mod transport;
 
 mod activity;
+mod agenda;
 mod backoff;
 mod publisher;
 mod supervisor;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use entry::Supervised;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
 use toolgate_core::config::{Server, ServerLists};
@@ -56,6 +56,8 @@ pub struct Registry {
     publisher: std::sync::Mutex<Option<Publisher>>,
     setup: Setup,
     stop: CancellationToken,
+    /// Ends everything if the registry is dropped without being stopped.
+    _guard: DropGuard,
     tasks: TaskTracker,
 }
 
@@ -75,9 +77,9 @@ pub enum NoAccess {
     Busy { server: ServerName, busy: Busy },
 }
 
-/// There is no lane to a server just now.
+/// There is no lane to a server just now. Why is in the status, for those who run the gateway.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("server `{server}` is {}{}", .status.state.as_str(), because(.status))]
+#[error("server `{server}` is {}", .status.state.as_str())]
 pub struct Away {
     pub server: ServerName,
     pub status: Arc<Status>,
@@ -88,13 +90,15 @@ impl Registry {
     pub fn start(setup: Setup, plan: Plan) -> Self {
         let tasks = TaskTracker::new();
         let (publisher, catalog) = Publisher::start(&tasks);
+        let stop = CancellationToken::new();
         let registry = Self {
+            _guard: stop.clone().drop_guard(),
+            stop,
             entries: ArcSwap::default(),
             lists: ArcSwap::default(),
             catalog,
             publisher: std::sync::Mutex::new(Some(publisher)),
             setup,
-            stop: CancellationToken::new(),
             tasks,
         };
         registry.apply(plan);
@@ -214,10 +218,10 @@ impl Registry {
             server: server.name.clone(),
             lane: LaneId::Shared,
         };
-        let masker = entry::masker(server, &self.setup.environment);
+        let masker = self.setup.environment.masker(server);
         let attempt = async {
             let (lane, _events) = Lane::open(key, server, &surroundings, None).await?;
-            let offer = lane.offer().await;
+            let offer = lane.offer(None).await;
             lane.close().await;
             let offer = offer.map_err(|error| OpenError::Handshake(error.into()))?;
             Ok::<_, OpenError>(TriedOut {
@@ -285,12 +289,4 @@ impl Registry {
 pub struct TriedOut {
     pub version: String,
     pub tools: Vec<String>,
-}
-
-fn because(status: &Status) -> String {
-    status
-        .reason
-        .as_ref()
-        .map(|reason| format!(": {reason}"))
-        .unwrap_or_default()
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{MissedTickBehavior, interval_at, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::catalog::Offer;
 use toolgate_core::config::{Link, Server};
 use toolgate_core::secret::Masker;
 
 use crate::activity::Activity;
+use crate::agenda::{Agenda, Due};
 use crate::backoff::Backoff;
 use crate::handshake::{Era, HandshakeError};
 use crate::lane::{Lane, LaneId, LaneKey, OpenError, Surroundings};
@@ -29,11 +30,8 @@ const PING: Duration = Duration::from_secs(5);
 const MISSES: u32 = 2;
 /// A connection that held this long was a good one.
 const LASTING: Duration = Duration::from_secs(10);
-/// Changes that are announced together are fetched together.
-const SETTLE: Duration = Duration::from_millis(50);
 /// How long calls under way may take to end before their connection is closed.
 const DRAIN: Duration = Duration::from_secs(10);
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Debug)]
 pub(crate) struct Supervisor {
@@ -136,6 +134,16 @@ impl Supervisor {
     /// Serves a lane to its end, and closes it when the calls on it are done.
     async fn hold(&self, lane: &Lane, events: Events, offer: Offer) -> End {
         let end = self.serve(lane, events, offer).await;
+        // Whoever finds no lane must find the reason for it.
+        self.change(|status| match &end {
+            End::Lost(reason) => {
+                status.state = State::Unavailable;
+                status.reason = Some(self.masker.mask(reason));
+            }
+            End::Idle => status.state = State::Asleep,
+            End::Reconnect => status.state = State::Connecting,
+            End::Stopped => {}
+        });
         self.report.lane.send_replace(None);
         if !matches!(end, End::Lost(_)) {
             self.activity.quiet(DRAIN).await;
@@ -147,7 +155,6 @@ impl Supervisor {
     /// Waits until a call wants the server, or somebody else does.
     async fn sleep(&self) {
         tracing::info!(server = %self.server.name, "put to sleep: nobody uses it");
-        self.change(|status| status.state = State::Asleep);
         tokio::select! {
             () = self.activity.wake.notified() => {}
             () = self.signals.reconnect.notified() => {}
@@ -183,7 +190,7 @@ impl Supervisor {
         };
         let open = async {
             let (lane, events) = Lane::open(key, &self.server, &self.surroundings, era).await?;
-            match lane.offer().await {
+            match lane.offer(None).await {
                 Ok(offer) => Ok((lane, events, offer)),
                 Err(error) => {
                     lane.close().await;
@@ -211,11 +218,7 @@ impl Supervisor {
             .await;
         self.report.lane.send_replace(Some(lane.clone()));
         self.connected(lane, &offer);
-        let mut sync = ticks(self.rhythm.sync.unwrap_or(NEVER));
-        let mut health = ticks(self.rhythm.health);
-        let idle_stop = self.server.care.idle_stop;
-        let mut idle =
-            ticks(idle_stop.map_or(NEVER, |after| (after / 4).max(Duration::from_millis(20))));
+        let mut agenda = Agenda::new(&self.rhythm, self.server.care.idle_stop);
         let mut misses = 0;
         let listening = async {
             lane.listen().await;
@@ -223,45 +226,72 @@ impl Supervisor {
         };
         tokio::pin!(listening);
         loop {
-            tokio::select! {
+            let due = tokio::select! {
                 reason = lane.closed() => return End::Lost(reason),
                 () = self.signals.stop.cancelled() => return End::Stopped,
                 () = self.signals.reconnect.notified() => return End::Reconnect,
-                () = &mut listening => {}
-                _ = idle.tick() => {
-                    if idle_stop.is_some_and(|after| self.activity.idle_for() >= after) {
-                        return End::Idle;
-                    }
-                    continue;
-                }
-                _ = health.tick() => {
-                    match self.check(lane, &mut misses).await {
-                        Some(reason) => return End::Lost(reason),
-                        None if misses == 0 => self.connected_again(&offer),
-                        None => {}
-                    }
-                    continue;
-                }
+                () = &mut listening => continue,
                 Some(_) = events.recv() => {
-                    tokio::time::sleep(SETTLE).await;
-                    while events.try_recv().is_ok() {}
+                    agenda.hear();
+                    continue;
                 }
-                _ = sync.tick() => {}
+                due = agenda.next() => due,
+            };
+            let ended = tokio::select! {
+                ended = self.attend(due, lane, &mut offer, &mut misses, &mut agenda) => ended,
+                reason = lane.closed() => Some(End::Lost(reason)),
+                () = self.signals.stop.cancelled() => Some(End::Stopped),
+            };
+            if let Some(end) = ended {
+                return end;
             }
-            match timeout(LIST, lane.offer()).await {
-                Ok(Ok(new)) if new != *offer => {
-                    offer = Arc::new(new);
-                    self.publisher
-                        .offer(self.server.name.clone(), Arc::clone(&offer))
-                        .await;
-                    self.connected(lane, &offer);
-                }
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => {
-                    return End::Lost(format!("its lists could not be had again: {error}"));
-                }
-                Err(_) => return End::Lost("it does not answer".to_owned()),
+        }
+    }
+
+    /// Does what is due; an end if the connection is not to be kept.
+    async fn attend(
+        &self,
+        due: Due,
+        lane: &Lane,
+        offer: &mut Arc<Offer>,
+        misses: &mut u32,
+        agenda: &mut Agenda,
+    ) -> Option<End> {
+        match due {
+            Due::Idle => {
+                let after = self.server.care.idle_stop?;
+                (self.activity.idle_for() >= after).then_some(End::Idle)
             }
+            Due::Health => match self.check(lane, misses).await {
+                Some(reason) => Some(End::Lost(reason)),
+                None if *misses == 0 => {
+                    self.well(offer);
+                    None
+                }
+                None => None,
+            },
+            Due::Lists => match timeout(LIST, lane.offer(Some(offer))).await {
+                Ok(Ok(new)) => {
+                    if new != **offer {
+                        *offer = Arc::new(new);
+                        self.publisher
+                            .offer(self.server.name.clone(), Arc::clone(offer))
+                            .await;
+                        self.tell_problems(offer);
+                    }
+                    self.well(offer);
+                    agenda.listed(offer);
+                    None
+                }
+                Ok(Err(error)) => Some(End::Lost(format!(
+                    "its lists could not be had again: {error}"
+                ))),
+                Err(_) if self.is_busy() => {
+                    self.unwell("it does not answer while it works on calls");
+                    None
+                }
+                Err(_) => Some(End::Lost("it does not answer".to_owned())),
+            },
         }
     }
 
@@ -276,33 +306,37 @@ impl Supervisor {
             Err(_) => "it does not answer pings",
         };
         *misses += 1;
-        // A child that works on a call may answer nothing else meanwhile.
-        let busy = matches!(self.server.link, Link::Stdio(_)) && self.activity.in_flight() > 0;
-        if *misses >= MISSES && !busy {
+        if *misses >= MISSES && !self.is_busy() {
             return Some(missed.to_owned());
         }
-        self.change(|status| {
-            status.state = State::Degraded;
-            status.reason = Some(missed.to_owned());
-        });
+        self.unwell(missed);
         None
+    }
+
+    /// A child that works on a call may answer nothing else meanwhile.
+    fn is_busy(&self) -> bool {
+        matches!(self.server.link, Link::Stdio(_)) && self.activity.in_flight() > 0
     }
 
     fn connected(&self, lane: &Lane, offer: &Offer) {
         let session = lane.session();
-        let server = &self.server.name;
-        for problem in &offer.problems {
-            tracing::warn!(%server, item = problem.item, "left out: {}", problem.reason);
-        }
         tracing::info!(
-            %server, version = session.version, tools = offer.tools.len(),
+            server = %self.server.name, version = session.version, tools = offer.tools.len(),
             resources = offer.resources.len(), prompts = offer.prompts.len(), "connected"
         );
+        self.tell_problems(offer);
         self.change(|status| status.session = Some(session.clone()));
-        self.connected_again(offer);
+        self.well(offer);
     }
 
-    fn connected_again(&self, offer: &Offer) {
+    fn tell_problems(&self, offer: &Offer) {
+        for problem in &offer.problems {
+            tracing::warn!(server = %self.server.name, item = problem.item, "left out: {}", problem.reason);
+        }
+    }
+
+    /// The server answers; it is healthy if all its lists could be had.
+    fn well(&self, offer: &Offer) {
         let reason = (!offer.failed.is_empty()).then(|| self.masker.mask(&offer.failed.join("; ")));
         self.change(|status| {
             status.state = match reason {
@@ -311,6 +345,14 @@ impl Supervisor {
             };
             status.reason = reason.clone();
             status.next_try_at = None;
+        });
+    }
+
+    /// The server is there, and something is wrong with it.
+    fn unwell(&self, reason: &str) {
+        self.change(|status| {
+            status.state = State::Degraded;
+            status.reason = Some(reason.to_owned());
         });
     }
 
@@ -374,11 +416,4 @@ impl From<OpenError> for Failure {
             ),
         }
     }
-}
-
-/// Ticks of which the first is one period away.
-fn ticks(period: Duration) -> tokio::time::Interval {
-    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }

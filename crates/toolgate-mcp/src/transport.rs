@@ -18,6 +18,7 @@ use http::Http;
 use sse::Sse;
 use stdio::Stdio;
 use tokio::sync::mpsc;
+use toolgate_core::secret::Masker;
 
 use crate::jsonrpc::{Answer, Object, RpcError};
 use crate::local::LocalServer;
@@ -79,6 +80,28 @@ pub enum RequestError {
     TooLarge(usize),
     #[error("the server's answer is not understood: {0}")]
     Malformed(String),
+}
+
+impl RequestError {
+    /// The same error without the secrets that the server was given.
+    pub(crate) fn masked(self, masker: &Masker) -> Self {
+        let mask = |text: String| masker.mask(&text);
+        match self {
+            Self::Rpc(error) => Self::Rpc(RpcError {
+                message: mask(error.message),
+                ..error
+            }),
+            Self::NotSent(text) => Self::NotSent(mask(text)),
+            Self::Lost(text) => Self::Lost(mask(text)),
+            Self::Malformed(text) => Self::Malformed(mask(text)),
+            Self::Status { status, text, rpc } => Self::Status {
+                status,
+                text: mask(text),
+                rpc,
+            },
+            Self::SessionGone | Self::TooLarge(_) => self,
+        }
+    }
 }
 
 impl Transport {

@@ -3,10 +3,12 @@
 mod check;
 mod import;
 mod serve;
+mod signals;
 mod target;
 mod tools;
 
-use std::io::Write as _;
+use std::borrow::Cow;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -94,12 +96,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions { shell } => {
-            clap_complete::generate(
-                shell,
-                &mut Cli::command(),
-                "toolgate",
-                &mut std::io::stdout(),
-            );
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
+            say(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -107,6 +106,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
 
 /// Writes a line to standard output.
 fn say(text: &str) -> anyhow::Result<()> {
+    let text = printable(text, std::io::stdout().is_terminal());
     match writeln!(std::io::stdout(), "{text}") {
         // Whoever read us has had enough, as `head` does.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -116,7 +116,21 @@ fn say(text: &str) -> anyhow::Result<()> {
 
 /// Writes an error and its causes to standard error.
 pub(crate) fn complain(error: &anyhow::Error) {
-    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    let text = format!("error: {error:#}");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{}",
+        printable(&text, std::io::stderr().is_terminal())
+    );
+}
+
+/// What servers and tools say must not steer the terminal; a pipe gets it as it is.
+fn printable(text: &str, terminal: bool) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    match terminal && text.contains(steers) {
+        true => Cow::Owned(text.replace(steers, "\u{fffd}")),
+        false => Cow::Borrowed(text),
+    }
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -48,7 +48,7 @@ pub(crate) fn documents(
     Ok(documents)
 }
 
-/// Makes the data directory, for its owner alone.
+/// The data directory; one that is made is for its owner alone.
 pub(crate) fn data_dir(
     named: Option<PathBuf>,
     environment: &Environment,
@@ -57,12 +57,13 @@ pub(crate) fn data_dir(
         Some(path) => path,
         None => bail!("there is no place for data: set --data-dir, or HOME"),
     };
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&path)
-        .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o700)))
-        .with_context(|| format!("cannot make the data directory `{}`", path.display()))?;
+    if !path.is_dir() {
+        let made = fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path);
+        made.with_context(|| format!("cannot make the data directory `{}`", path.display()))?;
+    }
     Ok(path)
 }
 

@@ -5,7 +5,7 @@
 mod dispatch;
 mod scope;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
 use toolgate_core::catalog::{Catalog, Entry};
 use toolgate_core::config::{Link, Server, ServerLists, ToolManager};
-use toolgate_core::name::ServerName;
+use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::{Decision, Policy, Verdict};
 use toolgate_mcp::registry::Registry;
 use toolgate_mcp::transport::RequestError;
@@ -29,22 +29,29 @@ use crate::metrics::Metrics;
 use crate::result::ToolResult;
 
 /// Never passed on, whatever a server's config says: they are between the caller and the gateway.
-const OWN_HEADERS: [&str; 14] = [
-    "authorization",
-    "cookie",
-    "host",
-    "connection",
-    "content-length",
-    "content-type",
+const OWN_HEADERS: [&str; 20] = [
     "accept",
     "accept-encoding",
-    "transfer-encoding",
+    "api-key",
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "forwarded",
+    "host",
+    "last-event-id",
+    "origin",
     "te",
+    "transfer-encoding",
     "upgrade",
     "x-api-key",
     "x-bf-vk",
-    "mcp-session-id",
+    "x-goog-api-key",
+    "x-real-ip",
 ];
+const OWN_PREFIXES: [&str; 5] = ["mcp-", "proxy-", "x-forwarded-", "x-toolgate-", "x-bf-mcp-"];
 
 /// Decides about calls and dispatches them.
 #[derive(Debug)]
@@ -59,7 +66,7 @@ pub struct Engine {
 /// What the configuration says about tools, ready for use.
 #[derive(Debug)]
 struct Rules {
-    servers: HashMap<ServerName, Server>,
+    servers: BTreeMap<ServerName, Server>,
     policy: Policy,
     lists: ServerLists,
     manager: ToolManager,
@@ -238,11 +245,16 @@ impl Rules {
 
     /// The verdict on a tool that is in scope; none for one that is not.
     fn decide(&self, entry: &Entry) -> Option<Decision> {
-        let server = self.servers.get(&entry.tool.id.server)?;
+        self.decide_named(&entry.tool.id, &entry.alias)
+    }
+
+    /// The same for a tool that is only known by name.
+    fn decide_named(&self, id: &ToolId, alias: &str) -> Option<Decision> {
+        let server = self.servers.get(&id.server)?;
         if !self.is_open(server) {
             return None;
         }
-        let decision = self.policy.decide(entry, &server.lists)?;
+        let decision = self.policy.decide(id, alias, &server.lists)?;
         (decision.verdict != Verdict::Deny).then_some(decision)
     }
 
@@ -261,9 +273,18 @@ impl Rules {
         let Some(Link::Http(http)) = self.servers.get(server).map(|server| &server.link) else {
             return HeaderMap::new();
         };
+        let own = |name: &str| {
+            let configured = http
+                .headers
+                .keys()
+                .any(|set| set.eq_ignore_ascii_case(name));
+            configured
+                || OWN_HEADERS.contains(&name)
+                || OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        };
         let wanted = |name: &HeaderName| {
             let listed = |allowed: &String| allowed == "*" || allowed == name.as_str();
-            http.forwarded_headers.iter().any(listed) && !OWN_HEADERS.contains(&name.as_str())
+            http.forwarded_headers.iter().any(listed) && !own(name.as_str())
         };
         let passed = headers.iter().filter(|(name, _)| wanted(name));
         passed

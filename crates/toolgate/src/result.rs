@@ -1,6 +1,7 @@
 //! What a tool answered, kept whole.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -22,12 +23,10 @@ pub enum Block<'a> {
     Other(&'a RawValue),
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
+/// The parts of a result that we know of, each read by itself.
+#[derive(Default)]
 struct View<'a> {
-    #[serde(borrow)]
-    content: Vec<&'a RawValue>,
-    #[serde(borrow)]
+    content: Option<&'a RawValue>,
     structured_content: Option<&'a RawValue>,
     is_error: bool,
 }
@@ -60,10 +59,21 @@ impl ToolResult {
 
     /// The content, block by block; the structured content where there is no other.
     pub fn blocks(&self) -> Vec<Block<'_>> {
+        if !self.0.get().starts_with('{') {
+            return vec![Block::Other(&self.0)];
+        }
         let view = self.view();
-        match (view.content.is_empty(), view.structured_content) {
+        let content =
+            view.content.map(
+                |raw| match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
+                    Ok(blocks) => blocks.into_iter().map(block).collect(),
+                    Err(_) => vec![Block::Other(raw)],
+                },
+            );
+        let content: Vec<Block<'_>> = content.unwrap_or_default();
+        match (content.is_empty(), view.structured_content) {
             (true, Some(structured)) => vec![Block::Text(structured.get().into())],
-            _ => view.content.into_iter().map(block).collect(),
+            _ => content,
         }
     }
 
@@ -83,9 +93,23 @@ impl ToolResult {
         texts.join("\n")
     }
 
-    /// A result that is no object has no content that we know of.
+    /// A result that is no object is no result: it is shown, as an error.
     fn view(&self) -> View<'_> {
-        serde_json::from_str(self.0.get()).unwrap_or_default()
+        let Ok(fields) = serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(self.0.get())
+        else {
+            return View {
+                is_error: true,
+                ..View::default()
+            };
+        };
+        View {
+            content: fields
+                .get("content")
+                .copied()
+                .filter(|raw| raw.get() != "null"),
+            structured_content: fields.get("structuredContent").copied(),
+            is_error: fields.get("isError").is_some_and(|raw| raw.get() == "true"),
+        }
     }
 }
 
@@ -141,7 +165,15 @@ mod tests {
             r#"{"n":1e400}"#
         );
         assert_eq!(result(r#"{"content":[]}"#).text(), "");
-        assert_eq!(result("null").text(), "");
-        assert!(!result("[]").is_error());
+        assert_eq!(
+            result(r#"{"content":[{"type":"text","text":"hi"}],"isError":null}"#).text(),
+            "hi"
+        );
+        for odd in [r#"{"content":"it broke","isError":true}"#, "null", "[]"] {
+            assert!(
+                result(odd).is_error() && !result(odd).text().is_empty(),
+                "{odd}"
+            );
+        }
     }
 }

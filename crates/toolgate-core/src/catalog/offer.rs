@@ -11,6 +11,9 @@ use serde_json::value::RawValue;
 use super::Tool;
 use crate::name::ServerName;
 
+/// Problems that are kept one by one.
+const MAX_PROBLEMS: usize = 100;
+
 /// The items of one server, and what was wrong with those that are missing.
 #[derive(Debug, Default)]
 pub struct Offer {
@@ -22,6 +25,9 @@ pub struct Offer {
     /// Lists that could not be had at all, and why.
     pub failed: Vec<String>,
     seen: HashSet<(Kind, String)>,
+    /// How many items of each kind were added, good or not.
+    added: [usize; 4],
+    unlisted: usize,
 }
 
 /// A resource, template or prompt: the key by which it is asked for, and its definition.
@@ -54,14 +60,15 @@ pub struct Problem {
 impl Offer {
     /// Adds an item as the server sent it.
     pub fn add(&mut self, server: &ServerName, kind: Kind, definition: &RawValue) {
-        let place = self.count(kind);
+        self.added[kind as usize] += 1;
+        let place = self.added[kind as usize];
         let key = text_field(definition, kind.key_field());
         if let Some(key) = &key
             && !self.seen.insert((kind, key.clone()))
         {
             return self.reject(kind, key, "the server lists it twice; the first one counts");
         }
-        let named = key.clone().unwrap_or_else(|| format!("#{}", place + 1));
+        let named = key.clone().unwrap_or_else(|| format!("#{place}"));
         if kind == Kind::Tool {
             match Tool::read(server, definition) {
                 Ok(tool) => self.tools.push(Arc::new(tool)),
@@ -85,11 +92,25 @@ impl Offer {
     }
 
     pub fn reject(&mut self, kind: Kind, item: &str, reason: &str) {
+        if self.problems.len() >= MAX_PROBLEMS {
+            self.unlisted += 1;
+            return;
+        }
         self.problems.push(Problem {
             kind,
             item: item.to_owned(),
             reason: reason.to_owned(),
         });
+    }
+
+    /// Takes over from `before` what a list that failed would have had.
+    pub fn keep(&mut self, kind: Kind, before: &Self) {
+        match kind {
+            Kind::Tool => self.tools.clone_from(&before.tools),
+            Kind::Resource => self.resources.clone_from(&before.resources),
+            Kind::Template => self.templates.clone_from(&before.templates),
+            Kind::Prompt => self.prompts.clone_from(&before.prompts),
+        }
     }
 
     /// Puts everything into its lasting order.
@@ -100,17 +121,11 @@ impl Offer {
             items.sort_by(|a, b| a.key.cmp(&b.key));
         }
         self.seen = HashSet::new();
+        if self.unlisted > 0 {
+            self.failed
+                .push(format!("{} further items could not be used", self.unlisted));
+        }
         self
-    }
-
-    fn count(&self, kind: Kind) -> usize {
-        let kept = match kind {
-            Kind::Tool => self.tools.len(),
-            Kind::Resource => self.resources.len(),
-            Kind::Template => self.templates.len(),
-            Kind::Prompt => self.prompts.len(),
-        };
-        kept + self.problems.iter().filter(|p| p.kind == kind).count()
     }
 }
 

@@ -180,12 +180,16 @@ impl Merge {
         set(&mut manager.enabled, enabled);
         set(
             &mut manager.tool_execution_timeout,
-            tool_execution_timeout.map(|span| span.0),
+            tool_execution_timeout
+                .map(|span| span.0)
+                .filter(|timeout| !timeout.is_zero()),
         );
         set(&mut manager.max_agent_depth, max_agent_depth);
         set(
             &mut manager.health_interval,
-            health_interval.map(|span| span.0),
+            health_interval
+                .map(|span| span.0)
+                .filter(|interval| !interval.is_zero()),
         );
         set(
             &mut manager.tool_sync_interval,
@@ -301,7 +305,9 @@ impl Merge {
         for (rule, place) in &self.rules {
             if let Err(error) = rule.check(&names) {
                 let severity = match error {
-                    RuleError::NoServer { .. } => Severity::Warning,
+                    RuleError::NoServer { .. } | RuleError::NoSuchServer { .. } => {
+                        Severity::Warning
+                    }
                     RuleError::Ambiguous { .. } => Severity::Error,
                 };
                 findings.push(Finding {

@@ -25,6 +25,8 @@ pub struct Document {
     /// Byte offset of the value (or its key, in an object) at each JSON pointer.
     offsets: HashMap<String, usize>,
     text: String,
+    /// Byte offset of each line's start.
+    lines: Vec<usize>,
 }
 
 /// Where something stands, for people.
@@ -39,12 +41,16 @@ pub struct Place {
 
 impl Document {
     pub fn parse(name: &str, format: Format, text: &str) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut document = Self {
             name: name.to_owned(),
             value: Value::Object(Map::new()),
             syntax_error: None,
             offsets: HashMap::new(),
             text: text.to_owned(),
+            lines: std::iter::once(0)
+                .chain(text.match_indices('\n').map(|(at, _)| at + 1))
+                .collect(),
         };
         let parsed = match format {
             Format::Json => document.parse_json(text),
@@ -55,7 +61,7 @@ impl Document {
             Err((offset, message)) => {
                 let place = Place {
                     file: name.to_owned(),
-                    position: offset.map(|offset| position(text, offset)),
+                    position: offset.map(|offset| document.position(offset)),
                     key: String::new(),
                 };
                 document.syntax_error = Some((place, message));
@@ -72,6 +78,7 @@ impl Document {
             syntax_error: None,
             offsets: HashMap::new(),
             text: String::new(),
+            lines: Vec::new(),
         }
     }
 
@@ -95,9 +102,22 @@ impl Document {
                 .offsets
                 .get(known)
                 .filter(|_| !known.is_empty())
-                .map(|&offset| position(&self.text, offset)),
+                .map(|&offset| self.position(offset)),
             key: dotted(pointer),
         }
+    }
+
+    /// Whether the text is not even well-formed.
+    pub fn is_broken(&self) -> bool {
+        self.syntax_error.is_some()
+    }
+
+    /// Line and column of a byte offset, from 1.
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let line = self.lines.partition_point(|start| *start <= offset).max(1);
+        let start = self.lines.get(line - 1).copied().unwrap_or_default();
+        let before = self.text.get(start..offset).unwrap_or_default();
+        (line, before.chars().count() + 1)
     }
 
     fn parse_json(&mut self, text: &str) -> Result<Value, (Option<usize>, String)> {
@@ -263,19 +283,6 @@ fn dotted(pointer: &str) -> String {
         }
     }
     out
-}
-
-fn position(text: &str, offset: usize) -> (usize, usize) {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before
-        .rsplit('\n')
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .count()
-        + 1;
-    (line, column)
 }
 
 impl fmt::Display for Place {

@@ -125,21 +125,6 @@ impl Server {
     }
 }
 
-impl Link {
-    /// Where the server is, with everything secret masked.
-    pub fn shown(&self) -> String {
-        match self {
-            Self::Stdio(stdio) => {
-                let words = std::iter::once(&stdio.command).chain(&stdio.args);
-                let words: Vec<String> = words.map(|word| crate::secret::mask_url(word)).collect();
-                words.join(" ")
-            }
-            Self::Http(http) => http.shown_url(),
-            Self::InProcess => "in-process".to_owned(),
-        }
-    }
-}
-
 impl Http {
     pub fn shown_url(&self) -> String {
         match &self.url {

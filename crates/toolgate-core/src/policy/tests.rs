@@ -4,7 +4,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::catalog::{Catalog, Kind, Offer};
+use crate::catalog::{Catalog, Entry, Kind, Offer};
 use crate::name::NameStyle;
 
 fn entry(server: &str, tool: &str) -> Entry {
@@ -43,6 +43,10 @@ fn lists(execute: ToolList, auto_execute: ToolList) -> ToolLists {
     }
 }
 
+fn decide(policy: &Policy, entry: &Entry, lists: &ToolLists) -> Option<Decision> {
+    policy.decide(&entry.tool.id, &entry.alias, lists)
+}
+
 #[test]
 fn lists_decide_where_no_rule_matches() {
     let only = |name: &str| ToolList::Only(BTreeSet::from([name.to_owned()]));
@@ -67,7 +71,7 @@ fn lists_decide_where_no_rule_matches() {
     ] {
         let policy = Policy::build(&[], default, &servers());
         let verdict = policy
-            .decide(&read, &lists(execute, auto))
+            .decide(&read.tool.id, &read.alias, &lists(execute, auto))
             .map(|d| d.verdict);
         assert_eq!(verdict, expected);
     }
@@ -77,7 +81,7 @@ fn lists_decide_where_no_rule_matches() {
 fn a_rule_never_brings_a_tool_into_scope() {
     let policy = Policy::build(&[rule("fs_read", Verdict::Allow)], None, &servers());
     let none = lists(ToolList::none(), ToolList::none());
-    assert_eq!(policy.decide(&entry("fs", "read"), &none), None);
+    assert_eq!(decide(&policy, &entry("fs", "read"), &none), None);
 }
 
 #[test]
@@ -87,7 +91,13 @@ fn a_rule_may_name_an_alias() {
     assert!(entry.alias.len() <= 64);
     let policy = Policy::build(&[rule(&entry.alias, Verdict::Deny)], None, &servers());
     let all = lists(ToolList::All, ToolList::All);
-    assert_eq!(policy.decide(&entry, &all).unwrap().verdict, Verdict::Deny);
+    assert_eq!(
+        policy
+            .decide(&entry.tool.id, &entry.alias, &all)
+            .unwrap()
+            .verdict,
+        Verdict::Deny
+    );
 }
 
 #[test]
@@ -137,7 +147,7 @@ proptest! {
         let all = lists(ToolList::All, ToolList::All);
         let entry = entry(tool.0, tool.1);
         let verdict = |rules: &[RuleSpec]| {
-            Policy::build(rules, None, &servers()).decide(&entry, &all).unwrap().verdict
+            Policy::build(rules, None, &servers()).decide(&entry.tool.id, &entry.alias, &all).unwrap().verdict
         };
         let before = verdict(&rules);
         let mut turned = rules.clone();

@@ -6,12 +6,11 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::{Link, Server, ServerLists};
-use toolgate_core::secret::{Masker, Secret};
+use toolgate_core::config::{Server, ServerLists};
+use toolgate_core::secret::Masker;
 
 use super::{Access, Away, NoAccess};
 use crate::activity::Activity;
-use crate::environment::Environment;
 use crate::lane::{Lane, Surroundings};
 use crate::publisher::Publisher;
 use crate::status::{State, Status};
@@ -173,7 +172,7 @@ impl Supervised {
     ) -> impl FnOnce(Arc<Server>) -> Self {
         let publisher = publisher.clone();
         move |server| {
-            let masker = masker(&server, &surroundings.environment);
+            let masker = surroundings.environment.masker(&server);
             let state = match kept_out {
                 Some(_) => State::Disabled,
                 None => State::Connecting,
@@ -226,7 +225,8 @@ impl Supervised {
         if let Some(lane) = &*self.lane.borrow() {
             return Ok(lane.clone());
         }
-        if now().state != State::Asleep {
+        let coming = matches!(now().state, State::Connecting) && now().session.is_some();
+        if now().state != State::Asleep && !coming {
             return Err(now());
         }
         let mut lanes = self.lane.clone();
@@ -259,20 +259,4 @@ pub(super) fn kept_out(server: &Server, lists: &ServerLists) -> Option<String> {
         None if !server.enabled => Some("it is switched off in the configuration".to_owned()),
         None => None,
     }
-}
-
-/// Knows the secrets that a server was given, to keep them out of what is shown of it.
-pub(super) fn masker(server: &Server, environment: &Environment) -> Masker {
-    let secrets: Vec<&Secret> = match &server.link {
-        Link::Stdio(stdio) => stdio.env.values().collect(),
-        Link::Http(http) => http.headers.values().collect(),
-        Link::InProcess => Vec::new(),
-    };
-    let resolved = secrets
-        .into_iter()
-        .filter_map(|secret| secret.resolve(&|name| environment.get(name)).ok());
-    Masker::new(resolved.flat_map(|value| {
-        let bare = value.strip_prefix("Bearer ").map(str::to_owned);
-        std::iter::once(value).chain(bare)
-    }))
 }

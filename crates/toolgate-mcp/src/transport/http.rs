@@ -143,15 +143,13 @@ impl Http {
 
     async fn post(&self, message: String, extra: &HeaderMap) -> Result<Response, RequestError> {
         let mut headers = self.own_headers();
+        for (name, value) in extra {
+            headers.insert(name.clone(), value.clone());
+        }
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(
             ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        headers.extend(
-            extra
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone())),
         );
         let request = self
             .client
@@ -216,7 +214,12 @@ impl Http {
                 }
                 Err(error @ RequestError::TooLarge(_)) => return Err(error),
                 Ok(None) | Err(_) => {
-                    let Some(last) = resume.again().await else {
+                    // The modern era knows no resumption.
+                    let last = match self.version.get() {
+                        Some(_) => resume.again().await,
+                        None => None,
+                    };
+                    let Some(last) = last else {
                         let reason = "the server ended the stream before the answer".to_owned();
                         return Err(RequestError::Lost(reason));
                     };
@@ -309,7 +312,7 @@ impl Http {
             .body(message);
         self.tasks.spawn(async move {
             if let Err(error) = request.send().await {
-                tracing::debug!(%error, "the server did not take a message");
+                tracing::debug!(error = cause(&error), "the server did not take a message");
             }
         });
     }

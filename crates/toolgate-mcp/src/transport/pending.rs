@@ -65,14 +65,6 @@ impl Pending {
         }
     }
 
-    /// Fails everything in flight.
-    pub(super) fn fail_all(&self, error: impl Fn() -> RequestError) {
-        let waiting = self.with(|slots| std::mem::take(&mut slots.waiting));
-        for sender in waiting.into_values() {
-            let _ = sender.send(Err(error()));
-        }
-    }
-
     fn with<T>(&self, f: impl FnOnce(&mut Slots) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -41,7 +41,7 @@ impl Stdio {
         tail: &Tail,
         tasks: &TaskTracker,
     ) -> Result<(Self, Events), SpawnError> {
-        let (child, pipes) = Child::spawn(command)?;
+        let (mut child, pipes) = Child::spawn(command)?;
         let (outbox, outgoing) = mpsc::channel(OUTBOX);
         let (events, heard) = mpsc::channel(16);
         let (report, closed) = watch::channel(None);
@@ -59,11 +59,13 @@ impl Stdio {
         };
         let reader = read(pipes.stdout, inbox, outbox);
         let mut stderr = tasks.spawn(drain(pipes.stderr, tail.clone()));
-        let writer = tasks.spawn(write(pipes.stdin, outgoing, stop.clone()));
+        let mut writer = tasks.spawn(write(pipes.stdin, outgoing, stop.clone()));
         let tail = tail.clone();
         tasks.spawn(async move {
             tokio::select! {
                 () = reader => {}
+                () = child.gone() => {}
+                _ = &mut writer => {}
                 () = stop.cancelled() => {}
             }
             writer.abort();
@@ -75,11 +77,13 @@ impl Stdio {
             {
                 stderr.abort();
             }
+            let ended = format!("the server's process ended ({status})");
             let reason = match tail.last_line() {
-                Some(line) => format!("the server's process ended ({status}): {line}"),
-                None => format!("the server's process ended ({status})"),
+                Some(line) => format!("{ended}: {line}"),
+                None => ended.clone(),
             };
-            pending.close(&reason);
+            // What the child said last is for those who run the gateway, not for those who call it.
+            pending.close(&ended);
             let _ = report.send(Some(reason));
         });
         Ok((stdio, heard))
@@ -116,6 +120,7 @@ impl Stdio {
     }
 
     async fn send(&self, message: String) -> Result<(), RequestError> {
+        let message = one_line(message);
         let sent = self.outbox.send(message).await;
         sent.map_err(|_| RequestError::NotSent("the server's process has ended".to_owned()))
     }
@@ -124,6 +129,15 @@ impl Stdio {
 impl Drop for Stdio {
     fn drop(&mut self) {
         self.stop.cancel();
+    }
+}
+
+/// A message ends at its line's end, so what callers wrote must not end it earlier. In JSON a line
+/// break can only stand between tokens, where a blank is as good.
+fn one_line(message: String) -> String {
+    match message.contains(['\n', '\r']) {
+        true => message.replace(['\n', '\r'], " "),
+        false => message,
     }
 }
 
@@ -181,7 +195,9 @@ async fn read(stdout: ChildStdout, inbox: Inbox, outbox: mpsc::Sender<String>) {
             Line::TooLong { id: Some(id) } => {
                 inbox.pending.settle(id, Err(too_large()));
             }
-            Line::TooLong { id: None } => inbox.pending.fail_all(too_large),
+            Line::TooLong { id: None } => {
+                tracing::warn!("a message of the server was too large and is dropped")
+            }
         }
     }
 }

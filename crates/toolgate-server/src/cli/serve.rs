@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::{Environment, Gateway, Store};
 use toolgate_core::Config;
 use toolgate_core::config::{Finding, Severity};
 
+use super::signals::Signals;
 use super::{ConfigFlag, say};
 use crate::configuration::{Files, Keeper};
 use crate::files;
@@ -23,6 +23,9 @@ use crate::http::{self, App};
 
 /// How long requests and calls under way may take to end.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long the servers' processes may take to end after that.
+const END: Duration = Duration::from_secs(8);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Serve {
@@ -62,6 +65,11 @@ impl Serve {
             .or_else(|| config.listen.data_dir.clone());
         let data_dir = files::data_dir(named, &environment)?;
         let admin_key = self.admin_key(&config, &environment, &data_dir)?;
+        if config.listen.public_url.is_some() && admin_key.is_none() {
+            bail!(
+                "with `public_url` set, others reach the gateway through a proxy, so it needs an admin key: set TOOLGATE_ADMIN_KEY (`auto` makes one)"
+            );
+        }
         let listener = self.listen(&config, admin_key.is_some()).await?;
         let address = listener.local_addr()?;
 
@@ -97,13 +105,23 @@ impl Serve {
             DRAIN.as_secs()
         );
         stop.cancel();
-        let bound = tokio::select! {
-            _ = tokio::time::timeout(DRAIN, server) => Duration::from_millis(100),
-            () = signals.next() => Duration::ZERO,
+        let drained = async {
+            let _ = tokio::time::timeout(DRAIN, server).await;
+            tasks.close();
+            tasks.wait().await;
+            gateway.stop(Duration::from_millis(100)).await;
         };
-        tasks.close();
-        tasks.wait().await;
-        gateway.stop(bound).await;
+        let hastened = tokio::select! {
+            ended = tokio::time::timeout(DRAIN + END, drained) => ended.is_err(),
+            () = signals.next() => true,
+        };
+        if hastened {
+            // Whoever signals once more wants the end at any price.
+            tokio::select! {
+                _ = tokio::time::timeout(END, gateway.stop(Duration::ZERO)) => {}
+                () = signals.next() => {}
+            }
+        }
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
@@ -114,7 +132,9 @@ impl Serve {
         environment: &Environment,
         data_dir: &std::path::Path,
     ) -> anyhow::Result<Option<AdminKey>> {
-        let configured = match (&self.admin_key, &config.listen.admin_key) {
+        // An empty variable is what `${KEY:-}` leaves behind: it says nothing.
+        let given = self.admin_key.as_ref().filter(|key| !key.is_empty());
+        let configured = match (given, &config.listen.admin_key) {
             (Some(key), _) => Some(key.clone()),
             (None, Some(secret)) => Some(
                 secret
@@ -124,7 +144,8 @@ impl Serve {
             (None, None) => None,
         };
         match configured.as_deref() {
-            None | Some("") => Ok(None),
+            None => Ok(None),
+            Some("") => bail!("`admin_key` is empty; set a key, or `auto`, or remove it"),
             Some("auto") => AdminKey::kept_in(data_dir).map(Some),
             Some(key) => Ok(Some(AdminKey::new(key))),
         }
@@ -152,28 +173,6 @@ impl Serve {
         TcpListener::bind(address).await.with_context(|| {
             format!("cannot listen on {address}; is another gateway running? `--port 0` takes a free port")
         })
-    }
-}
-
-/// SIGTERM and Ctrl-C.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
     }
 }
 

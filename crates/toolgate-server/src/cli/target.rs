@@ -5,17 +5,22 @@ use std::time::Duration;
 
 use toolgate::{Arguments, Caller, Gateway, State, ToolCall};
 use toolgate_core::Config;
+use toolgate_core::pattern::spelled;
 use url::Url;
 
+use super::complain;
 use crate::files;
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::execute::ToolMessage;
 use crate::remote::{Remote, describe};
 
+/// After which it is said what is being waited for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetFlags {
     /// Start the servers of this configuration for the command, instead of asking a running gateway
-    #[arg(long, value_name = "FILE", conflicts_with = "url", global = true)]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// The running gateway [default: http://127.0.0.1:8080]
     #[arg(long, env = "TOOLGATE_URL", global = true)]
@@ -48,12 +53,38 @@ impl TargetFlags {
             .environment(environment)
             .start()
             .await?;
-        gateway.settled().await;
         Ok(Target::Own(gateway))
     }
 }
 
 impl Target {
+    /// Waits until the servers that a command needs have come up or failed to: those that a tool's
+    /// name may mean, or all.
+    pub(super) async fn ready(&self, tool: Option<&str>) {
+        let Self::Own(gateway) = self else { return };
+        let all = gateway.servers();
+        let meant: Vec<_> = match tool {
+            Some(tool) => all
+                .iter()
+                .filter(|entry| spelled(tool, &entry.server.name).next().is_some())
+                .cloned()
+                .collect(),
+            None => Vec::new(),
+        };
+        for entry in if meant.is_empty() { all } else { meant } {
+            if tokio::time::timeout(PATIENCE, entry.settled())
+                .await
+                .is_err()
+            {
+                complain(&anyhow::anyhow!(
+                    "still waiting for server `{}`",
+                    entry.server.name
+                ));
+                entry.settled().await;
+            }
+        }
+    }
+
     pub(super) async fn tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
         match self {
             Self::Remote(remote) => remote.tools().await,

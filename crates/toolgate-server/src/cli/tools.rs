@@ -1,7 +1,6 @@
 //! `toolgate tools list|describe|call`
 
-use std::borrow::Cow;
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -10,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate::Arguments;
 
+use super::signals::Signals;
 use super::target::{Target, TargetFlags};
 use super::{complain, say};
 use crate::http::admin::tools::ToolEntry;
@@ -65,15 +65,28 @@ enum Action {
 
 impl Tools {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::new()?;
         let target = self.target.open().await?;
-        let done = self.action.run(&target).await;
+        let done = tokio::select! {
+            done = self.action.run(&target) => done,
+            () = signals.next() => Err(anyhow::anyhow!("interrupted")),
+        };
         target.close().await;
         done
     }
 }
 
 impl Action {
+    /// The tool it is about.
+    fn tool(&self) -> Option<&str> {
+        match self {
+            Self::List { .. } => None,
+            Self::Describe { name, .. } | Self::Call { name, .. } => Some(name),
+        }
+    }
+
     async fn run(self, target: &Target) -> anyhow::Result<ExitCode> {
+        target.ready(self.tool()).await;
         match self {
             Self::List {
                 server,
@@ -88,9 +101,7 @@ impl Action {
                             || first_line(tool).to_lowercase().contains(&wanted))
                 });
                 list(&tools, json)?;
-                for (name, how) in target.away().await? {
-                    complain(&anyhow::anyhow!("server `{name}` is {how}"));
-                }
+                tell_away(target).await;
             }
             Self::Describe { name, json } => describe(find(&target.tools().await?, &name)?, json)?,
             Self::Call {
@@ -111,10 +122,21 @@ impl Action {
                 };
                 let message = target.call(&name, arguments).await?;
                 show(&message, json)?;
+                if message.is_error {
+                    tell_away(target).await;
+                }
                 return Ok(ExitCode::from(u8::from(message.is_error)));
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Says which servers cannot be used, and why.
+async fn tell_away(target: &Target) {
+    // Whoever may call need not be allowed to see how servers are.
+    for (name, how) in target.away().await.unwrap_or_default() {
+        complain(&anyhow::anyhow!("server `{name}` is {how}"));
     }
 }
 
@@ -129,11 +151,7 @@ fn list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
         .unwrap_or(0)
         .min(40);
     for tool in tools {
-        say(&printable(&format!(
-            "{:width$}  {}",
-            tool.alias,
-            summary(tool)
-        )))?;
+        say(&format!("{:width$}  {}", tool.alias, summary(tool)))?;
     }
     match tools.is_empty() {
         true => say("no tools"),
@@ -152,7 +170,7 @@ fn describe(tool: &ToolEntry, json: bool) -> anyhow::Result<()> {
     ))?;
     say(&format!("  {:?} by {}", tool.verdict, tool.because).to_lowercase())?;
     if let Some(description) = &tool.description {
-        say(&printable(&format!("\n{}", description.trim())))?;
+        say(&format!("\n{}", description.trim()))?;
     }
     say(&format!("\ninput schema:\n{}", pretty(&tool.input_schema)))?;
     if let Some(schema) = &tool.output_schema {
@@ -166,9 +184,9 @@ fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
         return say(&serde_json::to_string_pretty(message)?);
     }
     match &message.content {
-        Content::Text(text) => say(&printable(text)),
+        Content::Text(text) => say(text),
         Content::Parts(parts) => parts.iter().try_for_each(|part| match part {
-            Part::Text { text } => say(&printable(text)),
+            Part::Text { text } => say(text),
             Part::ImageUrl { image_url } => {
                 let kind = image_url.url.split([':', ';']).nth(1).unwrap_or("image");
                 say(&format!(
@@ -228,15 +246,6 @@ async fn from_pairs(pairs: &[String], target: &Target, name: &str) -> anyhow::Re
         members.push(format!("{}:{json}", Value::from(key)));
     }
     Ok(Arguments::parse(&format!("{{{}}}", members.join(",")))?)
-}
-
-/// What a tool says must not steer the terminal; a pipe gets it as it is.
-fn printable(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
-    match std::io::stdout().is_terminal() && text.contains(steers) {
-        true => Cow::Owned(text.replace(steers, "\u{fffd}")),
-        false => Cow::Borrowed(text),
-    }
 }
 
 fn pretty(raw: &RawValue) -> String {

@@ -75,7 +75,7 @@ pub(crate) async fn admin(
 ) -> Result<Response, ApiError> {
     let allowed = match &app.0.admin_key {
         Some(key) => presented(request.headers()).is_some_and(|given| key.is(given)),
-        None => is_local(peer, request.headers()),
+        None => app.0.guard.is_local(peer, request.headers()),
     };
     if !allowed {
         return Err(refused(
@@ -95,19 +95,12 @@ pub(crate) async fn caller(
         (Some(key), Some(given)) => key.is(given),
         _ => false,
     };
-    if !has_key && !is_local(peer, request.headers()) {
+    if !has_key && !app.0.guard.is_local(peer, request.headers()) {
         return Err(refused(
             "calls from other machines need a key, as `Authorization: Bearer KEY`",
         ));
     }
     Ok(next.run(request).await)
-}
-
-/// From this machine, and not through a proxy that speaks for others.
-fn is_local(peer: SocketAddr, headers: &HeaderMap) -> bool {
-    let proxied = ["forwarded", "x-forwarded-for", "x-real-ip"];
-    peer.ip().to_canonical().is_loopback()
-        && !proxied.iter().any(|name| headers.contains_key(*name))
 }
 
 fn presented(headers: &HeaderMap) -> Option<&str> {

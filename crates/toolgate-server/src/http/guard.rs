@@ -25,6 +25,8 @@ pub(crate) struct Guard {
     origins: Vec<String>,
     /// Not bound to loopback: an address as Host is a name that no DNS answer can forge.
     any_address: bool,
+    /// Known outside by a URL: a proxy on this machine speaks for others.
+    proxied: bool,
 }
 
 impl Guard {
@@ -42,7 +44,16 @@ impl Guard {
             hosts,
             origins,
             any_address: !address.ip().is_loopback(),
+            proxied: public.is_some(),
         }
+    }
+
+    /// From this machine, and not through a proxy that speaks for others.
+    pub(super) fn is_local(&self, peer: SocketAddr, headers: &HeaderMap) -> bool {
+        let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip"];
+        !self.proxied
+            && peer.ip().to_canonical().is_loopback()
+            && !forwarded.iter().any(|name| headers.contains_key(*name))
     }
 
     fn allows_host(&self, host: &str) -> bool {

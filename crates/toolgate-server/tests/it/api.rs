@@ -40,7 +40,7 @@ async fn servers_with_what_was_configured_and_what_they_offer() {
     );
     assert_eq!(
         web["config"]["connection_string"],
-        "http://user:***@127.0.0.1:9/mcp?key=***"
+        "http://***@127.0.0.1:9/mcp?***"
     );
     let everything = gate.get("/api/mcp/clients").await.text().await.unwrap();
     assert!(!everything.contains("hunter2"), "{everything}");
@@ -137,9 +137,9 @@ async fn the_openapi_document_names_paths_that_answer() {
     let paths = document["paths"].as_object().unwrap();
     assert!(paths.len() >= 8, "{paths:?}");
     for (path, operations) in paths {
-        if operations.get("get").is_some() {
-            let response = gate.get(&path.replace("{id}", "x")).await;
-            let known = response.status() != 404 || path.contains("{id}");
+        if operations.get("get").is_some() && !path.contains('{') {
+            let response = gate.get(path).await;
+            let known = response.status() != 404;
             assert!(known, "{path} answers {}", response.status());
         }
     }

@@ -119,7 +119,8 @@ impl TestGate {
             &format!("{server} is {state}\n{}", self.log()),
             SOON,
             async || {
-                let entry = self.json(&format!("/api/mcp/client/{server}")).await;
+                let response = self.get(&format!("/api/mcp/client/{server}")).await;
+                let entry: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
                 (entry["state"] == state).then_some(entry)
             },
         )

@@ -1,8 +1,7 @@
 //! What one call may find: names resolved among the tools that exist for its caller.
 
 use toolgate_core::catalog::{Catalog, Entry, Resolution};
-use toolgate_core::config::Server;
-use toolgate_core::name::{ServerName, ToolId};
+use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::pattern::spelled;
 use toolgate_core::policy::Decision;
 use toolgate_mcp::registry::{Away, Registry};
@@ -13,6 +12,8 @@ use crate::call::CallError;
 /// Names that are near enough to be suggested.
 const SIMILAR: f64 = 0.82;
 const SUGGESTIONS: usize = 3;
+/// No tool is called so; comparing would only cost time.
+const LONGEST_COMPARED: usize = 128;
 
 /// The catalog as one caller sees it.
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ pub(super) struct Found<'a> {
 impl<'a> Scope<'a> {
     pub(super) fn resolve(&self, name: &str) -> Result<Found<'a>, CallError> {
         let unknown = || CallError::Unknown {
-            name: name.to_owned(),
+            name: name.chars().take(LONGEST_COMPARED).collect(),
             nearest: self.nearest(name),
         };
         match self
@@ -53,13 +54,13 @@ impl<'a> Scope<'a> {
     /// The tool that takes over while the server of `id` is away.
     pub(super) fn stand_in(&self, id: &ToolId) -> Option<Found<'a>> {
         let server = self.rules.servers.get(&id.server)?;
-        self.same_tool(server.fallback.as_ref()?, id.tool.as_str())
+        self.same_tool(server.fallback.as_ref()?, &id.tool)
     }
 
-    fn same_tool(&self, server: &ServerName, tool: &str) -> Option<Found<'a>> {
+    fn same_tool(&self, server: &ServerName, tool: &ToolName) -> Option<Found<'a>> {
         let id = ToolId {
             server: server.clone(),
-            tool: toolgate_core::ToolName::new(tool),
+            tool: tool.clone(),
         };
         self.found(self.catalog.tool(&id)?)
     }
@@ -72,24 +73,23 @@ impl<'a> Scope<'a> {
     /// A name that may well be a tool of a server that has not been up yet: its fallback's tool, or
     /// how that server is.
     fn awaited(&self, name: &str) -> Option<Result<Found<'a>, CallError>> {
-        let servers = self
-            .rules
-            .servers
-            .values()
-            .filter(|server| self.rules.is_open(server));
-        let tool_of = |server: &Server| {
-            let executable = |tool: &&str| server.lists.execute.contains(tool);
-            spelled(name, &server.name)
-                .find(executable)
-                .map(str::to_owned)
-        };
-        let (server, tool) = servers
-            .filter_map(|server| Some((server, tool_of(server)?)))
+        let candidates = self.rules.servers.values().flat_map(|server| {
+            spelled(name, &server.name).map(move |tool| (server, ToolName::new(tool)))
+        });
+        let (server, tool, status) = candidates
+            .filter_map(|(server, tool)| {
+                let id = ToolId {
+                    server: server.name.clone(),
+                    tool,
+                };
+                self.rules.decide_named(&id, name)?;
+                let status = self.registry.entry(&server.name)?.status();
+                status
+                    .session
+                    .is_none()
+                    .then_some((server, id.tool, status))
+            })
             .next()?;
-        let status = self.registry.entry(&server.name)?.status();
-        if status.session.is_some() {
-            return None;
-        }
         let stand_in = server
             .fallback
             .as_ref()
@@ -102,6 +102,9 @@ impl<'a> Scope<'a> {
     }
 
     fn nearest(&self, name: &str) -> Vec<String> {
+        if name.len() > LONGEST_COMPARED {
+            return Vec::new();
+        }
         let tools = self.catalog.tools().iter();
         let visible = tools.filter(|entry| self.rules.decide(entry).is_some());
         let mut scored: Vec<(f64, &Entry)> = visible

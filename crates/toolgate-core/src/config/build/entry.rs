@@ -249,7 +249,34 @@ fn client_link(client: &ClientConfig, pointer: &str, reader: &mut Reader<'_>) ->
     }
 }
 
+/// Keys that have no effect for the kind of server that the table describes.
+fn check_idle_keys(table: &ServerTable, pointer: &str, reader: &mut Reader<'_>) {
+    let stdio = [
+        ("args", table.args.is_empty()),
+        ("env", table.env.is_empty()),
+        ("cwd", table.cwd.is_none()),
+    ];
+    let http = [
+        ("headers", table.headers.is_empty()),
+        (
+            "allowed_extra_headers",
+            table.allowed_extra_headers.is_empty(),
+        ),
+    ];
+    let (kind, keys) = match table.url.is_some() {
+        true => ("an HTTP", &stdio[..]),
+        false => ("a stdio", &http[..]),
+    };
+    for (key, _) in keys.iter().filter(|(_, absent)| !absent) {
+        reader.warn(
+            &format!("{pointer}/{key}"),
+            format!("`{key}` has no effect on {kind} server"),
+        );
+    }
+}
+
 fn table_link(table: &ServerTable, pointer: &str, reader: &mut Reader<'_>) -> Option<Link> {
+    check_idle_keys(table, pointer, reader);
     let link = match (table.transport, &table.command, &table.url) {
         (_, Some(_), Some(_)) => {
             return missing(

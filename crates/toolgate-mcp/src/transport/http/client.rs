@@ -62,6 +62,9 @@ impl Endpoint {
             .tcp_nodelay(true)
             .redirect(same_origin())
             .tls_danger_accept_invalid_certs(self.insecure_skip_verify);
+        if is_loopback(&self.url) {
+            builder = builder.no_proxy();
+        }
         if let Some(pem) = &self.ca_cert_pem {
             let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
             if certificates.is_empty() {
@@ -70,6 +73,15 @@ impl Endpoint {
             builder = builder.tls_certs_merge(certificates);
         }
         builder.build().map_err(ClientError::Client)
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+        Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+        None => false,
     }
 }
 

@@ -12,6 +12,8 @@ use tokio::time::timeout;
 /// How long a child may take to end after its input closed, and again after SIGTERM.
 pub(super) const GRACE: Duration = Duration::from_millis(1500);
 
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
 /// What to start; nothing is inherited but what is named here.
 #[derive(Clone, Debug)]
 pub struct Command {
@@ -89,6 +91,13 @@ impl Child {
             stderr,
         };
         Ok((Self { process, group }, pipes))
+    }
+
+    /// Waits until the process has ended and what it wrote last has had time to be read. Its pipes
+    /// may stay open beyond that, in the hands of a process that it started.
+    pub(super) async fn gone(&mut self) {
+        let _ = self.process.wait().await;
+        tokio::time::sleep(LAST_WORDS).await;
     }
 
     /// Waits for the end, and hastens it step by step; then ends what the child left behind.

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -88,9 +88,10 @@ pub(crate) async fn add(
     responses((status = 200, body = ClientEntry), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn patch(
     State(app): State<App>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ClientEntry>, ApiError> {
+    let Path(id) = id?;
     let name = app.configuration().patch(id, object(&body?)?).await?;
     Ok(Json(find(&app, &name)?))
 }
@@ -101,8 +102,9 @@ pub(crate) async fn patch(
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
+    let Path(id) = id?;
     let deleted = app.configuration().remove(id).await?;
     Ok(Json(Deleted { deleted }))
 }
@@ -113,8 +115,9 @@ pub(crate) async fn remove(
     responses((status = 202, body = ClientEntry), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn reconnect(
     State(app): State<App>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<(StatusCode, Json<ClientEntry>), ApiError> {
+    let Path(id) = id?;
     let entry = super::clients::entry(&app, &id)?;
     if entry.status().state == toolgate::State::Disabled {
         let message = format!(

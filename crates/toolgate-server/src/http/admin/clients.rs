@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use toolgate::{Caller, State as ServerState};
 use toolgate_core::catalog::{Kind, Offer};
 use toolgate_core::config::{Flavour, Link, Protocol, Server};
 use toolgate_core::policy::{ToolList, Verdict};
-use toolgate_core::secret::{Secret, mask_url};
+use toolgate_core::secret::{Secret, mask_arguments};
 use utoipa::ToSchema;
 
 use super::page::Page;
@@ -149,8 +149,9 @@ pub(crate) async fn list(
     responses((status = 200, body = ClientEntry), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ClientEntry>, ApiError> {
+    let Path(id) = id?;
     find(&app, &id).map(Json)
 }
 
@@ -273,7 +274,7 @@ impl ClientView {
                     .map(|(name, value)| format!("{name}={}", value.shown()));
                 let view = StdioView {
                     command: stdio.command.clone(),
-                    args: stdio.args.iter().map(|word| mask_url(word)).collect(),
+                    args: mask_arguments(&stdio.args),
                     envs: envs.collect(),
                     cwd: stdio.cwd.as_ref().map(|cwd| cwd.display().to_string()),
                 };

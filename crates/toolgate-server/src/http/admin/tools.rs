@@ -1,7 +1,7 @@
 //! `/api/mcp/tools`: the tools in scope, as their servers defined them.
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
+use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -112,8 +112,9 @@ pub(crate) async fn list(
     responses((status = 200, body = VersionList), (status = 404, body = ErrorBody)))]
 pub(crate) async fn versions(
     State(app): State<App>,
-    Path(alias): Path<String>,
+    alias: Result<Path<String>, PathRejection>,
 ) -> Result<Json<VersionList>, ApiError> {
+    let Path(alias) = alias?;
     let catalog = app.gateway().catalog();
     let Resolution::Found(entry) = catalog.resolve(&alias, |_| true) else {
         return Err(ApiError::not_found(format!(
