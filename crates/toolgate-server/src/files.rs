@@ -38,14 +38,15 @@ pub(crate) fn documents(
         Some(project) => documents.push(project),
         None => {
             let json = optional(Path::new("config.json"))?;
-            documents.extend(
-                json.filter(|document| {
-                    OUR_KEYS.iter().any(|key| document.value.get(key).is_some())
-                }),
-            );
+            documents.extend(json.filter(is_ours));
         }
     }
     Ok(documents)
+}
+
+/// One that cannot be read may well be ours, and its mistake must be told.
+fn is_ours(document: &Document) -> bool {
+    document.is_broken() || OUR_KEYS.iter().any(|key| document.value.get(key).is_some())
 }
 
 /// The data directory; one that is made is for its owner alone.

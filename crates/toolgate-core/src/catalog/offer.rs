@@ -204,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn a_flood_of_bad_items_is_counted_not_kept() {
+        let server = ServerName::parse("s").unwrap();
+        let mut offer = Offer::default();
+        for _ in 0..5000 {
+            offer.add(&server, Kind::Tool, &raw("{}"));
+        }
+        let offer = offer.sorted();
+        assert_eq!(offer.problems.len(), MAX_PROBLEMS);
+        assert_eq!(offer.problems[99].item, "#100");
+        assert_eq!(offer.failed, ["4900 further items could not be used"]);
+    }
+
+    #[test]
     fn other_kinds_are_keyed() {
         let server = ServerName::parse("s").unwrap();
         let mut offer = Offer::default();

@@ -46,6 +46,15 @@ fn check_is_content_with_a_good_file_and_with_none() {
 }
 
 #[test]
+fn a_broken_config_json_is_not_taken_for_somebody_elses() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("config.json"), "{\"mcp\": ").unwrap();
+    let (output, stdout, _) = run(folder.path(), &["check"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout.contains("config.json:1:"), "{stdout}");
+}
+
+#[test]
 fn files_are_found_and_merged() {
     let folder = tempfile::tempdir().unwrap();
     let user = folder.path().join(".config/toolgate");

@@ -114,3 +114,44 @@ async fn with_an_admin_key_the_api_needs_it() {
     );
     assert!(!gate.log().contains(&key), "the key is not in the log");
 }
+
+#[tokio::test]
+async fn an_empty_variable_does_not_take_the_key_away() {
+    let gate = TestGate::start_with(
+        "admin_key = \"open-sesame\"\n",
+        &[],
+        &[("TOOLGATE_ADMIN_KEY", "")],
+    );
+    assert_eq!(status(&gate, "/api/mcp/clients", &[]).await, 401);
+    assert_eq!(
+        status(&gate, "/api/mcp/clients", &[("x-api-key", "open-sesame")]).await,
+        200
+    );
+}
+
+#[tokio::test]
+async fn behind_a_public_url_nobody_counts_as_local() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("toolgate.toml"),
+        "public_url = \"https://tools.example\"\n",
+    )
+    .unwrap();
+    let (output, _, stderr) = crate::gate::run(folder.path(), &["serve", "--port", "0"]);
+    assert!(
+        !output.status.success() && stderr.contains("needs an admin key"),
+        "{stderr}"
+    );
+    let gate =
+        TestGate::start("public_url = \"https://tools.example\"\nadmin_key = \"open-sesame\"\n");
+    assert_eq!(status(&gate, "/metrics", &[]).await, 401);
+    assert_eq!(
+        status(
+            &gate,
+            "/metrics",
+            &[("x-api-key", "open-sesame"), ("host", "tools.example")]
+        )
+        .await,
+        200
+    );
+}

@@ -145,3 +145,53 @@ async fn figures_count_calls_by_outcome() {
     assert_eq!(stats.tools.len(), 2);
     stop(gateway).await;
 }
+
+#[tokio::test]
+async fn arguments_cannot_smuggle_messages_to_a_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = folder.path().join("ledger");
+    let rule = "[[permissions.rules]]\ntool = \"zoo.fail\"\naction = \"deny\"\n";
+    let gateway = settled(&(zoo("zoo", &["--count", ledger.to_str().unwrap()]) + rule)).await;
+    let inner =
+        r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fail","arguments":{}}}"#;
+    for line_break in ["\n", "\r", "\r\n"] {
+        let arguments = format!("{{\"x\":[{line_break}{inner}{line_break}]}}");
+        let echoed = text(&gateway, "zoo_echo", &arguments).await;
+        assert_eq!(
+            echoed,
+            arguments.replace(['\n', '\r'], " "),
+            "pretty-printed arguments arrive"
+        );
+    }
+    assert!(
+        !std::fs::read_to_string(ledger).unwrap().contains("fail"),
+        "the denied tool did not run"
+    );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn a_denied_server_does_not_show_itself_by_being_down() {
+    let toml = "[mcp_servers.hidden]\ncommand = \"no-such-program\"\n[[permissions.rules]]\nserver = \"hidden\"\naction = \"deny\"\n";
+    let gateway = settled(toml).await;
+    let error = call(&gateway, "hidden_anything", "{}").await.unwrap_err();
+    assert_eq!(error, "unknown tool `hidden_anything`");
+    let long = call(&gateway, &"x".repeat(1_000_000), "{}")
+        .await
+        .unwrap_err();
+    assert!(long.len() < 200, "{} characters", long.len());
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn secrets_of_a_server_stay_out_of_call_errors() {
+    let toml = zoo("zoo", &["--stderr", "token s3cr3t-value is bad"])
+        + "env = { TOKEN = \"env.ZOO_SECRET\" }\n";
+    let gateway = settled(&toml).await;
+    let error = call(&gateway, "zoo_die", "{}").await.unwrap_err();
+    assert!(
+        error.contains("process ended") && !error.contains("s3cr3t") && !error.contains("token"),
+        "{error}"
+    );
+    stop(gateway).await;
+}

@@ -105,18 +105,83 @@ async fn a_server_that_went_away_says_so_when_its_tools_are_called() {
     call(&gateway, "once_die", "{}").await.unwrap_err();
     let reason = reaches(&gateway, "once", State::Unavailable).await;
     assert!(reason.contains("ended"), "{reason}");
-    let told = toolgate_testkit::eventually(
-        "the call tells the reason",
-        crate::support::SOON,
-        async || {
-            let error = call(&gateway, "once_add", "{}").await.unwrap_err();
-            error.contains("worn out").then_some(error)
-        },
-    )
-    .await;
+    let told =
+        toolgate_testkit::eventually("it was tried again", crate::support::SOON, async || {
+            let reason = server(&gateway, "once")
+                .status()
+                .reason
+                .clone()
+                .unwrap_or_default();
+            reason.contains("worn out").then_some(())
+        });
+    told.await;
+    let error = call(&gateway, "once_add", "{}").await.unwrap_err();
+    assert!(error.starts_with("server `once` is unavailable"), "{error}");
     assert!(
-        told.contains("server `once` is unavailable") && told.contains("tried again in"),
-        "{told}"
+        !error.contains("worn out"),
+        "its last words are not for callers: {error}"
+    );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn a_child_that_leaves_its_pipes_to_others_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pid = folder.path().join("pid");
+    let zoo = toolgate_testkit::zoo_path();
+    let script = format!(
+        "sleep 300 & exec {} stdio --pid {}",
+        zoo.display(),
+        pid.display()
+    );
+    let gateway = settled(&format!(
+        "[mcp_servers.zoo]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"
+    ))
+    .await;
+    let first = std::fs::read_to_string(&pid).unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", first.trim()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    toolgate_testkit::eventually("another one is started", crate::support::SOON, async || {
+        let now = std::fs::read_to_string(&pid).unwrap();
+        (now != first && !now.is_empty()).then_some(())
+    })
+    .await;
+    assert_eq!(heals(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn a_list_that_fails_for_once_takes_no_tools_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("server.sh");
+    let program = r#"n=0
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *'"initialize"'*) echo "{\"id\":$id,\"result\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{\"tools\":{}}}}";;
+    *'"tools/list"'*) n=$((n+1))
+      if [ $n -gt 1 ]; then echo "{\"id\":$id,\"error\":{\"code\":-32603,\"message\":\"try later\"}}"
+      else echo "{\"id\":$id,\"result\":{\"tools\":[{\"name\":\"t\",\"inputSchema\":{}}]}}"; fi;;
+    *'"tools/call"'*) echo "{\"id\":$id,\"result\":{\"content\":[]}}";;
+    *'"id"'*) echo "{\"id\":$id,\"result\":{}}";;
+  esac
+done"#;
+    std::fs::write(&script, program).unwrap();
+    let toml = format!(
+        "mcp.tool_sync_interval = \"100ms\"\n[mcp_servers.s]\ncommand = \"sh\"\nargs = [{script:?}]\n"
+    );
+    let gateway = settled(&toml).await;
+    let reason = reaches(&gateway, "s", State::Degraded).await;
+    assert!(
+        reason.contains("`tools/list` failed: try later"),
+        "{reason}"
+    );
+    assert!(
+        call(&gateway, "s_t", "{}").await.is_ok(),
+        "what it had before can still be called"
     );
     stop(gateway).await;
 }

@@ -63,12 +63,15 @@ async fn a_modern_server_gets_arguments_as_headers() {
 async fn own_headers_are_sent_and_the_callers_only_where_allowed() {
     let zoo = HttpZoo::start(&["--require-header", "Authorization:Bearer s3cr3t-value"]);
     let toml = at("web", &zoo.url())
-        + "headers = { Authorization = \"Bearer s3cr3t-value\" }\nallowed_extra_headers = [\"X-Tenant\", \"Authorization\"]\n";
+        + "headers = { Authorization = \"Bearer s3cr3t-value\", X-Fixed = \"set\" }\nallowed_extra_headers = [\"X-Tenant\", \"Authorization\", \"X-Fixed\", \"Mcp-Method\", \"X-Forwarded-For\"]\n";
     let gateway = settled(&toml).await;
     let mut headers = HeaderMap::new();
     for (name, value) in [
         ("x-tenant", "blue"),
         ("x-other", "no"),
+        ("x-fixed", "changed"),
+        ("mcp-method", "forged"),
+        ("x-forwarded-for", "1.2.3.4"),
         ("authorization", "Bearer caller"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
@@ -82,7 +85,10 @@ async fn own_headers_are_sent_and_the_callers_only_where_allowed() {
     let sent: serde_json::Value = serde_json::from_str(&outcome.result.text()).unwrap();
     assert_eq!(sent["x-tenant"], "blue");
     assert_eq!(sent["authorization"], "Bearer s3cr3t-value");
-    assert!(sent.get("x-other").is_none());
+    assert_eq!(sent["x-fixed"], "set");
+    for name in ["x-other", "mcp-method", "x-forwarded-for"] {
+        assert!(sent.get(name).is_none(), "{name}");
+    }
     stop(gateway).await;
 }
 

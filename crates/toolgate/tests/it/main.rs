@@ -8,6 +8,7 @@
 )]
 
 mod catalog;
+mod chaos;
 mod door;
 mod faults;
 mod fidelity;
