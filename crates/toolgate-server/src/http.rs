@@ -10,15 +10,29 @@ pub(crate) mod router;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use auth::AdminKey;
-use axum::serve::ListenerExt as _;
+use axum::extract::{ConnectInfo, Request};
 use guard::Guard;
-use tokio::net::TcpListener;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolgate::Gateway;
+use tower::ServiceExt as _;
 
 use crate::configuration::Configuration;
+
+/// Connections that may be open at once.
+const MAX_CONNECTIONS: usize = 8192;
+/// How long a client may take to send a request's headers, and a connection may be idle.
+const HEADERS: Duration = Duration::from_secs(30);
 
 /// What every handler can reach; clones share it.
 #[derive(Clone, Debug)]
@@ -64,22 +78,62 @@ impl App {
 }
 
 /// Serves until `stop`, then lets requests under way end.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    app: App,
-    stop: CancellationToken,
-) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
     let stopping = app.0.stopping.clone();
-    let service = router::router(app).into_make_service_with_connect_info::<SocketAddr>();
-    let listener = listener.tap_io(|stream| {
-        // Without it a small answer may wait for the other side's acknowledgement.
-        let _ = stream.set_nodelay(true);
-    });
-    let shutdown = async move {
-        stop.cancelled().await;
-        stopping.cancel();
-    };
-    axum::serve(listener, service)
-        .with_graceful_shutdown(shutdown)
-        .await
+    let router = router::router(app);
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let graceful = GracefulShutdown::new();
+    let tasks = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept(&listener, &places) => accepted,
+            () = stop.cancelled() => break,
+        };
+        let Some((stream, peer, place)) = accepted else {
+            continue;
+        };
+        let router = router.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            router.clone().oneshot(request)
+        });
+        let mut builder = http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADERS);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = graceful.watch(connection);
+        tasks.spawn(async move {
+            let _place = place;
+            if let Err(error) = connection.await {
+                tracing::debug!(%peer, %error, "a connection broke");
+            }
+        });
+    }
+    stopping.cancel();
+    drop(listener);
+    tasks.close();
+    graceful.shutdown().await;
+    tasks.wait().await;
+}
+
+/// The next connection, once there is a place for it; none if it failed.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, peer)) => {
+            // Without it a small answer may wait for the other side's acknowledgement.
+            let _ = stream.set_nodelay(true);
+            Some((stream, peer, place))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a connection could not be accepted");
+            // Too many open files, perhaps: others end meanwhile.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            None
+        }
+    }
 }

@@ -135,6 +135,9 @@ impl Engine {
         found: Found<'_>,
         call: &ToolCall,
     ) -> Result<Outcome, CallError> {
+        if found.instead_of.is_some() {
+            return self.permitted(scope, &found, call).await;
+        }
         let answer = self.permitted(scope, &found, call).await;
         let away = matches!(
             answer,
@@ -144,17 +147,10 @@ impl Engine {
                     ..
                 })
         );
-        let stand_in = scope.stand_in(&found.entry.tool.id).filter(|_| away);
-        let Some(stand_in) = stand_in else {
-            return answer;
-        };
-        let from = &found.entry.tool.id;
-        tracing::info!(tool = %from, instead = %stand_in.entry.tool.id, "the fallback takes the call");
-        let outcome = self.permitted(scope, &stand_in, call).await?;
-        Ok(Outcome {
-            instead_of: Some(from.clone()),
-            ..outcome
-        })
+        match scope.stand_in(&found.entry.tool.id).filter(|_| away) {
+            Some(stand_in) => self.permitted(scope, &stand_in, call).await,
+            None => answer,
+        }
     }
 
     async fn permitted(
@@ -163,11 +159,25 @@ impl Engine {
         found: &Found<'_>,
         call: &ToolCall,
     ) -> Result<Outcome, CallError> {
-        match found.decision.verdict {
-            Verdict::Allow | Verdict::Manual => self.dispatch(scope.rules, found.entry, call).await,
+        let Found {
+            entry,
+            decision,
+            instead_of,
+        } = found;
+        if let Some(asked) = instead_of {
+            tracing::info!(tool = %asked, instead = %entry.tool.id, "the fallback takes the call");
+        }
+        match decision.verdict {
+            Verdict::Allow | Verdict::Manual => {
+                let outcome = self.dispatch(scope.rules, entry, call).await?;
+                Ok(Outcome {
+                    instead_of: instead_of.clone(),
+                    ..outcome
+                })
+            }
             Verdict::Ask | Verdict::Deny => Err(CallError::NobodyToAsk {
-                alias: found.entry.alias.to_string(),
-                because: found.decision.because.clone(),
+                alias: entry.alias.to_string(),
+                because: decision.because.clone(),
             }),
         }
     }

@@ -97,7 +97,7 @@ impl Serve {
         let server = http::serve(listener, app, stop.clone());
         tokio::pin!(server);
         tokio::select! {
-            served = &mut server => served.context("the server ended")?,
+            () = &mut server => {}
             () = signals.next() => {}
         }
         tracing::info!(

@@ -476,6 +476,11 @@ async fn figures_and_fallbacks_are_told() {
     gate.reaches("spare", "healthy").await;
     let message = gate.call("main_add", r#"{"a":1,"b":1}"#).await;
     assert_eq!(message["content"], "2");
+    assert_eq!(
+        message["fallback"],
+        json!({"server": "spare", "instead_of": "main"})
+    );
+    assert!(gate.log().contains("the fallback takes the call"));
     gate.call("spare_fail", "{}").await;
     let stats = gate.json("/api/stats").await;
     let spare = stats["servers"]

@@ -76,6 +76,11 @@ async fn without_a_key_only_this_machine_is_let_in() {
         status(&gate, "/health", &[("x-forwarded-for", "203.0.113.9")]).await,
         200
     );
+    let mut proxied = HeaderMap::new();
+    proxied.insert("x-forwarded-for", HeaderValue::from_static("203.0.113.9"));
+    let evil = r#"{"name":"evil","connection_type":"stdio","stdio_config":{"command":"sh"}}"#;
+    let added = gate.post("/api/mcp/client", evil, proxied).await;
+    assert_eq!(added.status(), 401, "no process is started for a stranger");
 }
 
 #[tokio::test]

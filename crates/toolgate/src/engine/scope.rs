@@ -1,7 +1,7 @@
 //! What one call may find: names resolved among the tools that exist for its caller.
 
 use toolgate_core::catalog::{Catalog, Entry, Resolution};
-use toolgate_core::name::{ServerName, ToolId, ToolName};
+use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::pattern::spelled;
 use toolgate_core::policy::Decision;
 use toolgate_mcp::registry::{Away, Registry};
@@ -27,6 +27,8 @@ pub(super) struct Scope<'a> {
 pub(super) struct Found<'a> {
     pub(super) entry: &'a Entry,
     pub(super) decision: Decision,
+    /// The tool that was asked for, where this one stands in for it.
+    pub(super) instead_of: Option<ToolId>,
 }
 
 impl<'a> Scope<'a> {
@@ -54,20 +56,24 @@ impl<'a> Scope<'a> {
     /// The tool that takes over while the server of `id` is away.
     pub(super) fn stand_in(&self, id: &ToolId) -> Option<Found<'a>> {
         let server = self.rules.servers.get(&id.server)?;
-        self.same_tool(server.fallback.as_ref()?, &id.tool)
-    }
-
-    fn same_tool(&self, server: &ServerName, tool: &ToolName) -> Option<Found<'a>> {
-        let id = ToolId {
-            server: server.clone(),
-            tool: tool.clone(),
+        let same = ToolId {
+            server: server.fallback.clone()?,
+            tool: id.tool.clone(),
         };
-        self.found(self.catalog.tool(&id)?)
+        let found = self.found(self.catalog.tool(&same)?)?;
+        Some(Found {
+            instead_of: Some(id.clone()),
+            ..found
+        })
     }
 
     fn found(&self, entry: &'a Entry) -> Option<Found<'a>> {
         let decision = self.rules.decide(entry)?;
-        Some(Found { entry, decision })
+        Some(Found {
+            entry,
+            decision,
+            instead_of: None,
+        })
     }
 
     /// A name that may well be a tool of a server that has not been up yet: its fallback's tool, or
@@ -76,7 +82,7 @@ impl<'a> Scope<'a> {
         let candidates = self.rules.servers.values().flat_map(|server| {
             spelled(name, &server.name).map(move |tool| (server, ToolName::new(tool)))
         });
-        let (server, tool, status) = candidates
+        let (id, status) = candidates
             .filter_map(|(server, tool)| {
                 let id = ToolId {
                     server: server.name.clone(),
@@ -84,21 +90,14 @@ impl<'a> Scope<'a> {
                 };
                 self.rules.decide_named(&id, name)?;
                 let status = self.registry.entry(&server.name)?.status();
-                status
-                    .session
-                    .is_none()
-                    .then_some((server, id.tool, status))
+                status.session.is_none().then_some((id, status))
             })
             .next()?;
-        let stand_in = server
-            .fallback
-            .as_ref()
-            .and_then(|fallback| self.same_tool(fallback, &tool));
         let away = Away {
-            server: server.name.clone(),
+            server: id.server.clone(),
             status,
         };
-        Some(stand_in.ok_or(CallError::Away(away)))
+        Some(self.stand_in(&id).ok_or(CallError::Away(away)))
     }
 
     fn nearest(&self, name: &str) -> Vec<String> {
