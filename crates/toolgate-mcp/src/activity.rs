@@ -48,18 +48,29 @@ impl Activity {
 
     /// Takes a place, or waits for one as long as the queue is not full.
     pub(crate) async fn enter(self: &Arc<Self>) -> Result<Turn, Busy> {
-        let turn = |permit| Turn {
-            _permit: permit,
-            activity: Arc::clone(self),
-        };
-        if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
-            return Ok(turn(permit));
+        if let Some(turn) = self.try_enter() {
+            return Ok(turn);
         }
         let queued = Queued::enter(self)?;
         let permit = Arc::clone(&self.places).acquire_owned().await;
         drop(queued);
         // The semaphore is never closed.
-        permit.map(turn).map_err(|_| self.busy())
+        permit
+            .map(|permit| self.turn(permit))
+            .map_err(|_| self.busy())
+    }
+
+    /// Takes a place if one is free.
+    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Turn> {
+        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        Some(self.turn(permit))
+    }
+
+    fn turn(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Turn {
+        Turn {
+            _permit: permit,
+            activity: Arc::clone(self),
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -134,6 +135,8 @@ impl Supervisor {
     /// Serves a lane to its end, and closes it when the calls on it are done.
     async fn hold(&self, lane: &Lane, events: Events, offer: Offer) -> End {
         let end = self.serve(lane, events, offer).await;
+        // Who wanted it before it sleeps has had it.
+        let _ = self.activity.wake.notified().now_or_never();
         // Whoever finds no lane must find the reason for it.
         self.change(|status| match &end {
             End::Lost(reason) => {

@@ -8,6 +8,7 @@ pub mod http;
 pub mod sse;
 pub mod stdio;
 
+mod closing;
 mod inbox;
 mod pending;
 mod tail;

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{Server, ServerLists};
+use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
 use super::{Access, Away, NoAccess};
@@ -74,33 +75,20 @@ impl Entry {
     }
 
     pub(super) async fn access(&self) -> Result<Access, NoAccess> {
-        let current = &self.supervised;
-        let before = self.before.load_full();
-        let supervised = match before {
-            Some(before) if current.lane.borrow().is_none() && before.lane.borrow().is_some() => {
-                before
-            }
-            _ => Arc::clone(current),
-        };
-        let turn = supervised
-            .activity
-            .enter()
-            .await
-            .map_err(|busy| NoAccess::Busy {
-                server: self.server.name.clone(),
-                busy,
-            })?;
-        match supervised.lane().await {
-            Ok(lane) => Ok(Access { lane, turn }),
-            Err(status) => Err(NoAccess::Away(Away {
-                server: self.server.name.clone(),
-                status,
-            })),
+        if let Some(before) = self.before.load_full()
+            && self.supervised.lane.borrow().is_none()
+            && let Some(access) = before.access_now()
+        {
+            return Ok(access);
         }
+        self.supervised.access(&self.server.name).await
     }
 
     pub(super) async fn lane_after(&self, old: &Lane) -> Option<Lane> {
         let mut lane = self.supervised.lane.clone();
+        if self.status().state == State::Asleep {
+            self.supervised.activity.wake.notify_one();
+        }
         let newer = lane
             .wait_for(|lane| lane.as_ref().is_some_and(|lane| !lane.is(old)))
             .await;
@@ -173,12 +161,11 @@ impl Supervised {
         let publisher = publisher.clone();
         move |server| {
             let masker = surroundings.environment.masker(&server);
-            let state = match kept_out {
-                Some(_) => State::Disabled,
-                None => State::Connecting,
+            let (state, reason) = match &kept_out {
+                Some(reason) => (State::Disabled, reason.clone()),
+                None => (State::Connecting, "waiting for its first answer".to_owned()),
             };
-            let (status, status_seen) =
-                watch::channel(Arc::new(Status::new(state, kept_out.clone())));
+            let (status, status_seen) = watch::channel(Arc::new(Status::new(state, Some(reason))));
             let (lane, lane_seen) = watch::channel(None);
             let supervised = Self {
                 status: status_seen,
@@ -217,6 +204,36 @@ impl Supervised {
             Ok(status) => Arc::clone(&status),
             Err(_) => Arc::clone(&self.status.borrow()),
         }
+    }
+
+    /// A lane and a place on it. The lane is taken after the place: one that is being closed waits
+    /// for the calls on it, and must not wait for those that have yet to find a lane.
+    async fn access(&self, server: &ServerName) -> Result<Access, NoAccess> {
+        loop {
+            let up = self.lane().await;
+            up.map_err(|status| Away {
+                server: server.clone(),
+                status,
+            })?;
+            let entered = self.activity.enter().await;
+            let turn = entered.map_err(|busy| NoAccess::Busy {
+                server: server.clone(),
+                busy,
+            })?;
+            if let Some(lane) = &*self.lane.borrow() {
+                return Ok(Access {
+                    lane: lane.clone(),
+                    turn,
+                });
+            }
+        }
+    }
+
+    /// A lane and a place on it, if both are to be had without waiting.
+    fn access_now(&self) -> Option<Access> {
+        let turn = self.activity.try_enter()?;
+        let lane = self.lane.borrow().clone()?;
+        Some(Access { lane, turn })
     }
 
     /// The lane, after waking a server that sleeps.

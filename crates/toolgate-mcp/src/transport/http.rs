@@ -15,10 +15,11 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, Response};
 use stream::{Resume, Stream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use super::closing::{self, Closing, Ending};
 use super::{Event, Events, Outgoing, RequestError};
 use crate::MAX_MESSAGE_BYTES;
 use crate::jsonrpc::{self, Answer, Incoming, Object, RpcError};
@@ -47,7 +48,8 @@ pub struct Http {
     version: OnceLock<HeaderValue>,
     next: AtomicU64,
     events: mpsc::Sender<Event>,
-    gone: watch::Sender<Option<String>>,
+    ending: Ending,
+    closing: Closing,
     tasks: TaskTracker,
 }
 
@@ -55,6 +57,7 @@ impl Http {
     pub fn new(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<(Self, Events), ClientError> {
         let client = endpoint.client()?;
         let (events, heard) = mpsc::channel(16);
+        let (ending, closing) = closing::channel();
         let http = Self {
             client,
             url: endpoint.url.clone(),
@@ -63,7 +66,8 @@ impl Http {
             version: OnceLock::new(),
             next: AtomicU64::new(1),
             events,
-            gone: watch::Sender::new(None),
+            ending,
+            closing,
             tasks: tasks.clone(),
         };
         Ok((http, heard))
@@ -112,11 +116,7 @@ impl Http {
     }
 
     pub(super) async fn closed(&self) -> String {
-        let mut gone = self.gone.subscribe();
-        match gone.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => "the connection was closed".to_owned(),
-        }
+        self.closing.wait().await
     }
 
     pub(super) async fn close(&self) {
@@ -167,7 +167,7 @@ impl Http {
             return Ok(response);
         }
         if status == StatusCode::NOT_FOUND && self.session.get().is_some() {
-            self.lose("the server has forgotten the session");
+            self.ending.tell("the server has forgotten the session");
             return Err(RequestError::SessionGone);
         }
         let body = body(response).await.unwrap_or_default();
@@ -314,14 +314,6 @@ impl Http {
             if let Err(error) = request.send().await {
                 tracing::debug!(error = cause(&error), "the server did not take a message");
             }
-        });
-    }
-
-    fn lose(&self, reason: &str) {
-        self.gone.send_if_modified(|gone| {
-            let first = gone.is_none();
-            gone.get_or_insert_with(|| reason.to_owned());
-            first
         });
     }
 }

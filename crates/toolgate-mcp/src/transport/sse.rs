@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Response};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use super::closing::{self, Closing};
 use super::http::stream::{Resume, Stream};
 use super::http::{self, Endpoint};
 use super::inbox::Inbox;
@@ -25,7 +26,7 @@ const NAMING: Duration = Duration::from_secs(10);
 pub struct Sse {
     poster: Poster,
     pending: Pending,
-    closed: watch::Receiver<Option<String>>,
+    closing: Closing,
     stop: CancellationToken,
 }
 
@@ -63,7 +64,7 @@ impl Sse {
             tasks: tasks.clone(),
         };
         let (events, heard) = mpsc::channel(16);
-        let (report, closed) = watch::channel(None);
+        let (ending, closing) = closing::channel();
         let pending = Pending::default();
         let stop = CancellationToken::new();
         let inbox = Inbox {
@@ -79,12 +80,12 @@ impl Sse {
                 () = stopped.cancelled() => "the connection was closed".to_owned(),
             };
             ended.close(&reason);
-            let _ = report.send(Some(reason));
+            ending.tell(&reason);
         });
         let sse = Self {
             poster,
             pending,
-            closed,
+            closing,
             stop,
         };
         Ok((sse, heard))
@@ -109,11 +110,7 @@ impl Sse {
     }
 
     pub(super) async fn closed(&self) -> String {
-        let mut closed = self.closed.clone();
-        match closed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => "the connection was closed".to_owned(),
-        }
+        self.closing.wait().await
     }
 
     pub(super) async fn close(&self) {

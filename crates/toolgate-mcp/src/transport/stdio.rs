@@ -10,10 +10,11 @@ use child::Child;
 use line::{Line, Lines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::closing::{self, Closing};
 use super::inbox::Inbox;
 use super::pending::Pending;
 use super::{Events, Outgoing, RequestError, Tail};
@@ -30,7 +31,7 @@ const OUTBOX: usize = 1024;
 pub struct Stdio {
     outbox: mpsc::Sender<String>,
     pending: Pending,
-    closed: watch::Receiver<Option<String>>,
+    closing: Closing,
     stop: CancellationToken,
 }
 
@@ -44,11 +45,11 @@ impl Stdio {
         let (mut child, pipes) = Child::spawn(command)?;
         let (outbox, outgoing) = mpsc::channel(OUTBOX);
         let (events, heard) = mpsc::channel(16);
-        let (report, closed) = watch::channel(None);
+        let (ending, closing) = closing::channel();
         let stdio = Self {
             outbox: outbox.clone(),
             pending: Pending::default(),
-            closed,
+            closing,
             stop: CancellationToken::new(),
         };
         let pending = stdio.pending.clone();
@@ -84,7 +85,7 @@ impl Stdio {
             };
             // What the child said last is for those who run the gateway, not for those who call it.
             pending.close(&ended);
-            let _ = report.send(Some(reason));
+            ending.tell(&reason);
         });
         Ok((stdio, heard))
     }
@@ -107,11 +108,7 @@ impl Stdio {
     }
 
     pub(super) async fn closed(&self) -> String {
-        let mut closed = self.closed.clone();
-        match closed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => "the connection was closed".to_owned(),
-        }
+        self.closing.wait().await
     }
 
     pub(super) async fn close(&self) {
