@@ -115,6 +115,9 @@ impl Config {
             .map(|document| check::read(document, &mut findings))
             .collect();
         let config = build::config(documents, files, &mut findings);
+        findings.sort_by(|a, b| {
+            (&a.place.file, a.place.position).cmp(&(&b.place.file, b.place.position))
+        });
         if findings.iter().any(|f| f.severity == Severity::Error) {
             return Err(Invalid(findings));
         }

@@ -255,6 +255,8 @@ pub struct RuleTable {
     pub tool: Option<String>,
     /// Servers, with `*` and `?`.
     pub server: Option<String>,
+    /// A condition on arguments, as agent-code has it; not supported yet for tools of servers.
+    pub pattern: Option<String>,
     /// What to do with a call.
     pub action: Verdict,
 }

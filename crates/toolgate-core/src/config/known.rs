@@ -141,10 +141,6 @@ const KNOWN: &[Known] = &[
         "/permissions/disallowed_tools",
         "use `[[permissions.rules]]` with `action = \"deny\"`",
     ),
-    refused(
-        "/permissions/rules/*/pattern",
-        "conditions on arguments are not supported yet, and without it the rule would say more than you meant",
-    ),
 ];
 
 /// Takes every known but unused key out of `value`.

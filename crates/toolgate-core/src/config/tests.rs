@@ -234,6 +234,12 @@ fn what_would_be_unsafe_to_ignore_is_refused_by_name() {
     }
     let rule = "[[permissions.rules]]\ntool = \"*\"\npattern = \"rm *\"\naction = \"allow\"";
     assert!(errors(Format::Toml, rule)[0].contains("`pattern` is not supported"));
+    let builtin = rule.replace("\"*\"", "\"Bash\"");
+    let (_, findings) = load(Format::Toml, &builtin).unwrap();
+    assert!(
+        findings[0].message.contains("never matches"),
+        "a rule for a tool that is no server's does no harm"
+    );
 }
 
 #[test]
