@@ -103,7 +103,7 @@ impl Activity {
             .unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    fn busy(&self) -> Busy {
+    pub(crate) fn busy(&self) -> Busy {
         Busy {
             in_flight: self.in_flight(),
             waiting: self.waiting.load(Ordering::Relaxed),

@@ -107,6 +107,7 @@ mod tests {
         let rhythm = Rhythm {
             sync: None,
             health: NEVER,
+            drain: NEVER,
         };
         let mut agenda = Agenda::new(&rhythm, None);
         let mut waits = Vec::new();

@@ -237,6 +237,14 @@ impl Lane {
         self.0.transport.closed().await
     }
 
+    /// Lets go of a connection that was lost. Calls may still be under way on an HTTP session, so
+    /// it is left to the server to forget it.
+    pub(crate) async fn abandon(&self) {
+        if !matches!(self.0.transport, Transport::Http(_)) {
+            self.close().await;
+        }
+    }
+
     pub(crate) async fn close(&self) {
         self.0.transport.close().await;
     }

@@ -3,7 +3,7 @@
 //! Offers that arrive while a catalog is being built go into the next one together, so that a
 //! thousand servers coming up do not build a thousand catalogs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,8 +21,14 @@ enum Change {
     Configured(Configured),
     Offer {
         server: ServerName,
+        by: u64,
         offer: Arc<Offer>,
         done: oneshot::Sender<()>,
+    },
+    /// What supervisors before this one offered no longer counts.
+    Outdate {
+        server: ServerName,
+        since: u64,
     },
 }
 
@@ -32,8 +38,8 @@ pub(crate) struct Configured {
     pub(crate) style: NameStyle,
     /// All names, from which aliases are made.
     pub(crate) names: Vec<ServerName>,
-    /// The servers that may be connected; what others offered is taken out.
-    pub(crate) active: BTreeSet<ServerName>,
+    /// The servers that may be connected, each with its earliest supervisor whose offer counts.
+    pub(crate) active: BTreeMap<ServerName, u64>,
 }
 
 impl Publisher {
@@ -49,40 +55,61 @@ impl Publisher {
     }
 
     /// Waits until a catalog with this offer is out.
-    pub(crate) async fn offer(&self, server: ServerName, offer: Arc<Offer>) {
+    pub(crate) async fn offer(&self, server: ServerName, by: u64, offer: Arc<Offer>) {
         let (done, published) = oneshot::channel();
         let _ = self.0.send(Change::Offer {
             server,
+            by,
             offer,
             done,
         });
         let _ = published.await;
+    }
+
+    /// Takes out what supervisors before `since` offered.
+    pub(crate) fn outdate(&self, server: ServerName, since: u64) {
+        let _ = self.0.send(Change::Outdate { server, since });
     }
 }
 
 /// Ends when the last publisher is gone.
 async fn publish(mut inbox: mpsc::UnboundedReceiver<Change>, catalog: watch::Sender<Arc<Catalog>>) {
     let mut now = Configured::default();
-    let mut offers: BTreeMap<ServerName, Arc<Offer>> = BTreeMap::new();
+    let mut offers: BTreeMap<ServerName, (u64, Arc<Offer>)> = BTreeMap::new();
     let mut batch = Vec::new();
     while inbox.recv_many(&mut batch, 1024).await > 0 {
         let mut waiting = Vec::new();
         for change in batch.drain(..) {
             match change {
                 Change::Configured(configured) => now = configured,
+                Change::Outdate { server, since } => {
+                    if offers.get(&server).is_some_and(|(by, _)| *by < since) {
+                        offers.remove(&server);
+                    }
+                }
                 Change::Offer {
                     server,
+                    by,
                     offer,
                     done,
                 } => {
-                    offers.insert(server, offer);
+                    if offers
+                        .get(&server)
+                        .is_none_or(|(earlier, _)| *earlier <= by)
+                    {
+                        offers.insert(server, (by, offer));
+                    }
                     waiting.push(done);
                 }
             }
         }
-        offers.retain(|server, _| now.active.contains(server));
+        offers.retain(|server, (by, _)| now.active.get(server).is_some_and(|since| *by >= *since));
+        let current = offers
+            .iter()
+            .map(|(server, (_, offer))| (server.clone(), Arc::clone(offer)))
+            .collect();
         let generation = catalog.borrow().generation() + 1;
-        let next = Catalog::build(generation, now.style, &now.names, offers.clone());
+        let next = Catalog::build(generation, now.style, &now.names, current);
         warn_of_new_names(&catalog.borrow(), &next);
         catalog.send_replace(Arc::new(next));
         for done in waiting {

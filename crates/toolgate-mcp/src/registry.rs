@@ -8,10 +8,11 @@ mod entry;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use entry::Supervised;
+use entry::{Start, Supervised};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -30,6 +31,9 @@ use crate::transport::Tail;
 
 pub use entry::Entry;
 
+/// What a call may take beyond its timeout.
+const SLACK: Duration = Duration::from_secs(5);
+
 /// What there is besides the servers.
 #[derive(Debug)]
 pub struct Setup {
@@ -45,6 +49,8 @@ pub struct Plan {
     pub style: NameStyle,
     pub sync_interval: Option<Duration>,
     pub health_interval: Duration,
+    /// Bound on a call where a server has none of its own.
+    pub tool_timeout: Duration,
 }
 
 /// The servers of a gateway.
@@ -55,6 +61,8 @@ pub struct Registry {
     catalog: watch::Receiver<Arc<Catalog>>,
     publisher: std::sync::Mutex<Option<Publisher>>,
     setup: Setup,
+    /// Counts supervisors, so that the offer of an earlier one never replaces a later one's.
+    generation: AtomicU64,
     stop: CancellationToken,
     /// Ends everything if the registry is dropped without being stopped.
     _guard: DropGuard,
@@ -99,6 +107,7 @@ impl Registry {
             catalog,
             publisher: std::sync::Mutex::new(Some(publisher)),
             setup,
+            generation: AtomicU64::new(0),
             tasks,
         };
         registry.apply(plan);
@@ -120,17 +129,9 @@ impl Registry {
             style,
             sync_interval,
             health_interval,
+            tool_timeout,
         } = plan;
         let kept_out = |server: &Server| entry::kept_out(server, &lists);
-        publisher.configured(Configured {
-            style,
-            names: servers.iter().map(|server| server.name.clone()).collect(),
-            active: servers
-                .iter()
-                .filter(|s| kept_out(s).is_none())
-                .map(|s| s.name.clone())
-                .collect(),
-        });
         let before = self.entries.load_full();
         let mut entries = BTreeMap::new();
         for server in servers {
@@ -139,19 +140,35 @@ impl Registry {
             let rhythm = Rhythm {
                 sync: server.care.sync_interval.or(sync_interval),
                 health: health_interval,
+                drain: server.timeout.unwrap_or(tool_timeout) + SLACK,
             };
             let entry = match before.get(&name) {
                 Some(old) if old.goes_on_as(&server, kept_out.as_ref(), rhythm) => old.with(server),
                 old => {
-                    let new = self.supervise(server, kept_out, rhythm, publisher);
+                    let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+                    let start = Start {
+                        kept_out,
+                        rhythm,
+                        generation,
+                        session: old.and_then(|old| old.status().session.clone()),
+                    };
+                    let new = self.supervise(server, start, publisher);
                     if let Some(old) = old {
-                        new.succeed(old, &self.tasks);
+                        new.succeed(old, publisher, &self.tasks);
                     }
                     new
                 }
             };
             entries.insert(name, Arc::new(entry));
         }
+        publisher.configured(Configured {
+            style,
+            names: entries.keys().cloned().collect(),
+            active: entries
+                .iter()
+                .filter_map(|(name, entry)| Some((name.clone(), entry.since()?)))
+                .collect(),
+        });
         for (name, old) in before.iter() {
             if !entries.contains_key(name) {
                 tracing::info!(server = %name, "removed");
@@ -180,26 +197,37 @@ impl Registry {
         self.entries.load().get(name).map(Arc::clone)
     }
 
-    /// An open lane, waking the server if it sleeps, or why there is none.
-    pub async fn access(&self, key: &LaneKey) -> Result<Access, NoAccess> {
+    /// An open lane, waking the server if it sleeps, or why there is none. Waits at most `within`
+    /// for its turn.
+    pub async fn access(&self, key: &LaneKey, within: Duration) -> Result<Access, NoAccess> {
         let away = |state, reason: &str| Away {
             server: key.server.clone(),
             status: Arc::new(Status::new(state, Some(reason.to_owned()))),
         };
-        if let Some(list) = self.lists.load().refuses(&key.server) {
-            return Err(away(State::Disabled, list).into());
+        loop {
+            if let Some(list) = self.lists.load().refuses(&key.server) {
+                return Err(away(State::Disabled, list).into());
+            }
+            if key.lane != LaneId::Shared {
+                return Err(away(
+                    State::Unavailable,
+                    &format!("it has no lane for {}", key.lane),
+                )
+                .into());
+            }
+            let Some(entry) = self.entry(&key.server) else {
+                return Err(away(State::Disabled, "it is not configured").into());
+            };
+            let access = entry.access(within).await;
+            // While it waited, its settings may have changed; then the next one is asked.
+            let replaced = self
+                .entry(&key.server)
+                .is_none_or(|now| !now.continues(&entry));
+            match access {
+                Err(NoAccess::Away(_)) if replaced => {}
+                access => return access,
+            }
         }
-        if key.lane != LaneId::Shared {
-            return Err(away(
-                State::Unavailable,
-                &format!("it has no lane for {}", key.lane),
-            )
-            .into());
-        }
-        let Some(entry) = self.entry(&key.server) else {
-            return Err(away(State::Disabled, "it is not configured").into());
-        };
-        entry.access().await
     }
 
     /// The lane that comes after `old`, if one is up in time.
@@ -254,18 +282,12 @@ impl Registry {
         self.tasks.wait().await;
     }
 
-    fn supervise(
-        &self,
-        server: Server,
-        kept_out: Option<String>,
-        rhythm: Rhythm,
-        publisher: &Publisher,
-    ) -> Entry {
+    fn supervise(&self, server: Server, start: Start, publisher: &Publisher) -> Entry {
         let surroundings = self.surroundings(&server, Tail::default());
         let stop = self.stop.child_token();
         Entry::new(
             server,
-            Supervised::start(kept_out, rhythm, surroundings, publisher, stop),
+            Supervised::start(start, surroundings, publisher, stop),
         )
     }
 

@@ -27,12 +27,11 @@ pub(crate) const START_STDIO: Duration = Duration::from_secs(120);
 const START_HTTP: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(30);
 const PING: Duration = Duration::from_secs(5);
+const PING_SHORTEST: Duration = Duration::from_millis(200);
 /// Pings that may go unanswered before a server counts as gone.
 const MISSES: u32 = 2;
 /// A connection that held this long was a good one.
 const LASTING: Duration = Duration::from_secs(10);
-/// How long calls under way may take to end before their connection is closed.
-const DRAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Supervisor {
@@ -40,17 +39,20 @@ pub(crate) struct Supervisor {
     pub(crate) surroundings: Surroundings,
     pub(crate) masker: Masker,
     pub(crate) publisher: Publisher,
+    pub(crate) generation: u64,
     pub(crate) rhythm: Rhythm,
     pub(crate) activity: Arc<Activity>,
     pub(crate) signals: Signals,
     pub(crate) report: Report,
 }
 
-/// How often to look after a server.
-#[derive(Clone, Copy, Debug)]
+/// How often to look after a server, and how long to wait for its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rhythm {
     pub(crate) sync: Option<Duration>,
     pub(crate) health: Duration,
+    /// The longest that a call may still take when its connection is to be closed.
+    pub(crate) drain: Duration,
 }
 
 /// What a supervisor is told from outside.
@@ -91,7 +93,6 @@ impl Supervisor {
         let mut backoff = Backoff::default();
         let mut era: Option<Era> = None;
         loop {
-            let began = Instant::now();
             let opened = tokio::select! {
                 opened = self.open(era) => opened,
                 () = self.signals.stop.cancelled() => return,
@@ -99,6 +100,7 @@ impl Supervisor {
             let failure = match opened {
                 Ok((lane, events, offer)) => {
                     era = Some(lane.session().era);
+                    let began = Instant::now();
                     match self.hold(&lane, events, offer).await {
                         End::Stopped => return,
                         End::Idle => {
@@ -148,10 +150,13 @@ impl Supervisor {
             End::Stopped => {}
         });
         self.report.lane.send_replace(None);
-        if !matches!(end, End::Lost(_)) {
-            self.activity.quiet(DRAIN).await;
+        match end {
+            End::Lost(_) => lane.abandon().await,
+            _ => {
+                self.activity.quiet(self.rhythm.drain).await;
+                lane.close().await;
+            }
         }
-        lane.close().await;
         end
     }
 
@@ -217,7 +222,11 @@ impl Supervisor {
     async fn serve(&self, lane: &Lane, mut events: Events, offer: Offer) -> End {
         let mut offer = Arc::new(offer);
         self.publisher
-            .offer(self.server.name.clone(), Arc::clone(&offer))
+            .offer(
+                self.server.name.clone(),
+                self.generation,
+                Arc::clone(&offer),
+            )
             .await;
         self.report.lane.send_replace(Some(lane.clone()));
         self.connected(lane, &offer);
@@ -278,12 +287,16 @@ impl Supervisor {
                     if new != **offer {
                         *offer = Arc::new(new);
                         self.publisher
-                            .offer(self.server.name.clone(), Arc::clone(offer))
+                            .offer(self.server.name.clone(), self.generation, Arc::clone(offer))
                             .await;
                         self.tell_problems(offer);
                     }
                     self.well(offer);
                     agenda.listed(offer);
+                    None
+                }
+                Ok(Err(error)) if is_passing(&error) => {
+                    self.unwell(&format!("its lists could not be had again: {error}"));
                     None
                 }
                 Ok(Err(error)) => Some(End::Lost(format!(
@@ -300,19 +313,21 @@ impl Supervisor {
 
     /// Asks for a sign of life; the reason if there is none and the connection must go.
     async fn check(&self, lane: &Lane, misses: &mut u32) -> Option<String> {
-        let missed = match timeout(PING.min(self.rhythm.health), lane.ping()).await {
+        let missed = match timeout(self.rhythm.health.clamp(PING_SHORTEST, PING), lane.ping()).await
+        {
             Ok(Ok(())) => {
                 *misses = 0;
                 return None;
             }
+            Ok(Err(error)) if is_passing(&error) => error.to_string(),
             Ok(Err(error)) => return Some(error.to_string()),
-            Err(_) => "it does not answer pings",
+            Err(_) => "it does not answer pings".to_owned(),
         };
         *misses += 1;
         if *misses >= MISSES && !self.is_busy() {
-            return Some(missed.to_owned());
+            return Some(missed);
         }
-        self.unwell(missed);
+        self.unwell(&missed);
         None
     }
 
@@ -419,4 +434,15 @@ impl From<OpenError> for Failure {
             ),
         }
     }
+}
+
+/// An answer that says "not now" rather than "not any more".
+fn is_passing(error: &RequestError) -> bool {
+    matches!(
+        error,
+        RequestError::Status {
+            status: 429 | 500..=599,
+            ..
+        }
+    )
 }

@@ -6,9 +6,11 @@
 
 mod keeper;
 mod layers;
+mod watch;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
@@ -16,14 +18,18 @@ use tokio::sync::{mpsc, oneshot};
 use toolgate::Gateway;
 use toolgate::registry::TriedOut;
 use toolgate::store::StoreError;
-use toolgate_core::config::{Finding, ToolManager};
+use toolgate_core::config::{Finding, Server, ToolManager};
 
 pub(crate) use keeper::{Files, Keeper};
 pub(crate) use layers::Source;
 
+/// How long a server may take to be tried out.
+const VERIFY: Duration = Duration::from_secs(60);
+
 /// A handle on the configuration; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
+    gateway: Gateway,
     requests: mpsc::Sender<Request>,
     published: Arc<ArcSwap<Published>>,
 }
@@ -40,9 +46,9 @@ pub(crate) struct Published {
 enum Ask {
     Add {
         entry: Value,
-        verify: Verify,
     },
-    Test {
+    /// Only says what server the entry would make.
+    Check {
         entry: Value,
     },
     Patch {
@@ -69,7 +75,7 @@ pub(crate) enum Verify {
 enum Done {
     /// The name of the server that was changed.
     Server(String),
-    Tested(Result<TriedOut, String>),
+    Checked(Box<Server>),
     Settings,
 }
 
@@ -99,7 +105,11 @@ impl Configuration {
 
     /// Adds a server and gives its name.
     pub(crate) async fn add(&self, entry: Value, verify: Verify) -> Result<String, ChangeError> {
-        self.server(Ask::Add { entry, verify }).await
+        if verify == Verify::Yes {
+            let tried = self.test(entry.clone()).await?;
+            tried.map_err(ChangeError::Unverified)?;
+        }
+        self.server(Ask::Add { entry }).await
     }
 
     pub(crate) async fn patch(
@@ -121,10 +131,11 @@ impl Configuration {
         self.ask(Ask::ToolManager { patch }).await.map(drop)
     }
 
-    /// Connects to a server that is not configured, to see what it would offer.
+    /// Connects to a server that is not configured, to see what it would offer. Only the check of
+    /// the entry waits for other changes.
     pub(crate) async fn test(&self, entry: Value) -> Result<Result<TriedOut, String>, ChangeError> {
-        match self.ask(Ask::Test { entry }).await? {
-            Done::Tested(tested) => Ok(tested),
+        match self.ask(Ask::Check { entry }).await? {
+            Done::Checked(server) => Ok(self.gateway.try_out(&server, VERIFY).await),
             Done::Server(_) | Done::Settings => Err(ChangeError::Stopping),
         }
     }
@@ -132,7 +143,7 @@ impl Configuration {
     async fn server(&self, ask: Ask) -> Result<String, ChangeError> {
         match self.ask(ask).await? {
             Done::Server(name) => Ok(name),
-            Done::Tested(_) | Done::Settings => Err(ChangeError::Stopping),
+            Done::Checked(_) | Done::Settings => Err(ChangeError::Stopping),
         }
     }
 

@@ -230,5 +230,6 @@ fn plan(config: &Config) -> Plan {
         style: config.tool_name_style,
         sync_interval: config.tool_manager.tool_sync_interval,
         health_interval: config.tool_manager.health_interval,
+        tool_timeout: config.tool_manager.tool_execution_timeout,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -9,6 +10,10 @@ use tokio_util::task::TaskTracker;
 use toolgate_core::{Catalog, ToolId};
 
 use crate::store::{Seen, Store};
+
+/// Before what could not be written is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The task that writes.
 #[derive(Debug)]
@@ -36,25 +41,38 @@ async fn keep(store: Store, mut catalogs: watch::Receiver<Arc<Catalog>>, stop: C
     let mut known: HashMap<ToolId, String> = HashMap::new();
     loop {
         let catalog = Arc::clone(&catalogs.borrow_and_update());
-        let seen = news(&catalog, &mut known);
-        if !seen.is_empty()
-            && let Err(error) = store.note(&seen).await
-        {
-            tracing::error!(%error, "definitions of tools could not be noted");
-        }
+        let seen = news(&catalog, &known);
+        let noted = match seen.is_empty() {
+            true => Ok(()),
+            false => store.note(&seen).await,
+        };
+        let again = match noted {
+            Ok(()) => {
+                let tools = catalog.tools().iter();
+                known = tools
+                    .map(|entry| (entry.tool.id.clone(), entry.tool.hash.clone()))
+                    .collect();
+                NEVER
+            }
+            Err(error) => {
+                tracing::error!(%error, "definitions of tools could not be noted; trying again");
+                AGAIN
+            }
+        };
         tokio::select! {
             changed = catalogs.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(again) => {}
             () = stop.cancelled() => return,
         }
     }
 }
 
-fn news(catalog: &Catalog, known: &mut HashMap<ToolId, String>) -> Vec<Seen> {
+fn news(catalog: &Catalog, known: &HashMap<ToolId, String>) -> Vec<Seen> {
     let mut seen = Vec::new();
     for entry in catalog.tools() {
         let tool = &entry.tool;
-        let before = known.insert(tool.id.clone(), tool.hash.clone());
-        if before.as_ref() == Some(&tool.hash) {
+        let before = known.get(&tool.id);
+        if before == Some(&tool.hash) {
             continue;
         }
         if before.is_some() {

@@ -22,6 +22,8 @@ pub struct Metrics {
     prometheus: Prometheus,
     families: Families,
     tools: Mutex<BTreeMap<ToolId, Tally>>,
+    /// One scrape at a time: states are set anew for each.
+    scrape: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -135,6 +137,7 @@ impl Metrics {
             prometheus,
             families,
             tools: Mutex::default(),
+            scrape: Mutex::default(),
         }
     }
 
@@ -214,6 +217,7 @@ impl Metrics {
 
     /// The figures in the OpenMetrics text format.
     pub(crate) fn text(&self, registry: &Registry) -> String {
+        let _scrape = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         self.families.states.clear();
         for entry in registry.entries() {
             let now = entry.status().state;

@@ -7,20 +7,27 @@
 mod schema;
 mod seal;
 
+use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use seal::Seal;
 use serde_json::Value;
 use sqlx::any::{AnyPoolOptions, AnyRow};
-use sqlx::{AnyPool, Executor as _, Row as _};
+use sqlx::{AnyPool, Connection as _, Executor as _, Row as _};
 use toolgate_core::ToolId;
+
+/// Definitions that are kept of one tool.
+const MAX_VERSIONS: i64 = 50;
 
 /// The database of a gateway; clones share it.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: AnyPool,
     seal: Seal,
+    /// Held as long as the store is used, so that no other gateway uses the same directory.
+    _lock: Option<Arc<File>>,
 }
 
 /// A server entry that was changed through the API.
@@ -60,19 +67,31 @@ pub enum StoreError {
     Migration(#[from] sqlx::migrate::MigrateError),
     #[error("the key file `{file}` cannot be used: {cause}")]
     Key { file: String, cause: std::io::Error },
-    #[error("entry `{0}` was sealed with another key; restore `store.key`, or set the entry again")]
-    Sealed(String),
+    #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
+    InUse(String),
+    #[error("the data directory `{folder}` cannot be used: {cause}")]
+    Folder {
+        folder: String,
+        cause: std::io::Error,
+    },
 }
 
 impl Store {
     /// Opens the database in a directory, making it if there is none.
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
+        let lock = lock(data_dir)?;
         let seal = Seal::kept_in(&data_dir.join("store.key"))?;
-        let url = format!(
-            "sqlite://{}?mode=rwc",
-            data_dir.join("toolgate.db").display()
-        );
-        Self::connect(&url, seal).await
+        let file = data_dir.join("toolgate.db").display().to_string();
+        // The path is part of a URL.
+        let file = file
+            .replace('%', "%25")
+            .replace('?', "%3f")
+            .replace('#', "%23");
+        let store = Self::connect(&format!("sqlite://{file}?mode=rwc"), seal).await?;
+        Ok(Self {
+            _lock: Some(Arc::new(lock)),
+            ..store
+        })
     }
 
     /// A database that ends with the process.
@@ -82,6 +101,10 @@ impl Store {
 
     async fn connect(url: &str, seal: Seal) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
+        // A pool would try for half a minute before it says what is wrong.
+        let mut probe = sqlx::AnyConnection::connect(url).await?;
+        probe.execute("PRAGMA schema_version").await?;
+        probe.close().await?;
         let pool = AnyPoolOptions::new()
             .max_connections(1) // one writer; a database in memory is its connection
             .idle_timeout(None)
@@ -97,15 +120,24 @@ impl Store {
             .connect(url)
             .await?;
         schema::migrator().run(&pool).await?;
-        Ok(Self { pool, seal })
+        Ok(Self {
+            pool,
+            seal,
+            _lock: None,
+        })
     }
 
+    /// What was changed through the API. An entry that cannot be unsealed is left out, and told.
     pub async fn overrides(&self) -> Result<Vec<Override>, StoreError> {
         let rows =
             sqlx::query("SELECT server, entry, file_hash FROM server_overrides ORDER BY server")
                 .fetch_all(&self.pool)
                 .await?;
-        rows.iter().map(|row| self.read_override(row)).collect()
+        let mut overrides = Vec::new();
+        for row in &rows {
+            overrides.extend(self.read_override(row)?);
+        }
+        Ok(overrides)
     }
 
     pub async fn put_override(&self, change: &Override) -> Result<(), StoreError> {
@@ -194,6 +226,15 @@ impl Store {
             .bind(now())
             .execute(&mut *transaction)
             .await?;
+            sqlx::query(
+                "DELETE FROM tool_versions WHERE server = $1 AND tool = $2 AND hash NOT IN
+                 (SELECT hash FROM tool_versions WHERE server = $1 AND tool = $2 ORDER BY last_seen DESC, first_seen DESC LIMIT $3)",
+            )
+            .bind(tool.server.as_str())
+            .bind(tool.tool.as_str())
+            .bind(MAX_VERSIONS)
+            .execute(&mut *transaction)
+            .await?;
         }
         transaction.commit().await?;
         Ok(())
@@ -225,24 +266,51 @@ impl Store {
         self.pool.close().await;
     }
 
-    fn read_override(&self, row: &AnyRow) -> Result<Override, StoreError> {
+    fn read_override(&self, row: &AnyRow) -> Result<Option<Override>, StoreError> {
         let server: String = row.try_get(0)?;
         let sealed: Option<String> = row.try_get(1)?;
-        let entry = match sealed {
-            None => None,
-            Some(sealed) => {
-                let text = self
-                    .seal
-                    .open(&sealed)
-                    .ok_or_else(|| StoreError::Sealed(server.clone()))?;
-                Some(serde_json::from_str(&text).unwrap_or_default())
-            }
+        let file_hash = row.try_get(2)?;
+        let Some(sealed) = sealed else {
+            return Ok(Some(Override {
+                server,
+                entry: None,
+                file_hash,
+            }));
         };
-        Ok(Override {
+        let entry = self
+            .seal
+            .open(&sealed)
+            .and_then(|text| serde_json::from_str(&text).ok());
+        if entry.is_none() {
+            tracing::error!(
+                server,
+                "what the API set was sealed with another key and is left out; restore `store.key`, or set it again"
+            );
+        }
+        Ok(entry.map(|entry| Override {
             server,
-            entry,
-            file_hash: row.try_get(2)?,
-        })
+            entry: Some(entry),
+            file_hash,
+        }))
+    }
+}
+
+/// Makes sure that nobody else uses the directory.
+fn lock(data_dir: &Path) -> Result<File, StoreError> {
+    let folder = data_dir.display().to_string();
+    let opened = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(data_dir.join("lock"));
+    let file = opened.map_err(|cause| StoreError::Folder {
+        folder: folder.clone(),
+        cause,
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder)),
+        Err(TryLockError::Error(cause)) => Err(StoreError::Folder { folder, cause }),
     }
 }
 
@@ -283,7 +351,10 @@ mod tests {
             .unwrap();
         store.put_override(&change).await.unwrap();
         store.put_setting("k", &json!({"n": 1}), "f").await.unwrap();
+        let second = Store::open(folder.path()).await.unwrap_err();
+        assert!(matches!(second, StoreError::InUse(_)), "{second}");
         store.close().await;
+        drop(store);
 
         let store = Store::open(folder.path()).await.unwrap();
         assert_eq!(store.overrides().await.unwrap(), [change, gone]);
@@ -296,26 +367,55 @@ mod tests {
         assert_eq!(store.overrides().await.unwrap().len(), 1);
         assert_eq!(store.setting("k").await.unwrap(), None);
         store.close().await;
+        drop(store);
         for file in std::fs::read_dir(folder.path()).unwrap() {
             let bytes = std::fs::read(file.unwrap().path()).unwrap();
             assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
         }
 
-        std::fs::remove_file(folder.path().join("store.key")).unwrap();
-        let store = Store::open(folder.path()).await.unwrap();
-        store
-            .put_override(&Override {
-                server: "c".to_owned(),
-                entry: None,
-                file_hash: None,
-            })
+        store_again(folder.path()).await;
+    }
+
+    /// With another key, what was sealed is left out and the rest can be read.
+    async fn store_again(folder: &Path) {
+        let store = Store::open(folder).await.unwrap();
+        let sealed = Override {
+            server: "c".to_owned(),
+            entry: Some(json!({})),
+            file_hash: None,
+        };
+        store.put_override(&sealed).await.unwrap();
+        store.close().await;
+        drop(store);
+        std::fs::remove_file(folder.join("store.key")).unwrap();
+        let store = Store::open(folder).await.unwrap();
+        let names: Vec<String> = store
+            .overrides()
             .await
-            .unwrap();
-        assert_eq!(
-            store.overrides().await.unwrap().len(),
-            2,
-            "what is not sealed can be read"
-        );
+            .unwrap()
+            .into_iter()
+            .map(|o| o.server)
+            .collect();
+        assert_eq!(names, ["b"]);
+    }
+
+    #[tokio::test]
+    async fn odd_folders_and_broken_databases() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("a?b%20c#d");
+        std::fs::create_dir(&odd).unwrap();
+        Store::open(&odd).await.unwrap().close().await;
+        let broken = folder.path().join("broken");
+        std::fs::create_dir(&broken).unwrap();
+        std::fs::write(
+            broken.join("toolgate.db"),
+            "this is no database, but long enough to be looked at",
+        )
+        .unwrap();
+        assert!(matches!(
+            Store::open(&broken).await,
+            Err(StoreError::Database(_))
+        ));
     }
 
     #[tokio::test]

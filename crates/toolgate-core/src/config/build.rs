@@ -305,9 +305,16 @@ impl Merge {
             }
         }
         for (server, place) in servers.iter().zip(places) {
-            if let Some(other) = ids.insert(&server.id, &server.name) {
-                let message =
-                    format!("`client_id` is the same as that of server `{other}`; choose another");
+            let other = servers
+                .iter()
+                .find(|other| other.name.as_str() == server.id && other.name != server.name);
+            if let Some(other) = other
+                .map(|other| &other.name)
+                .or(ids.insert(&server.id, &server.name))
+            {
+                let message = format!(
+                    "`client_id` is the same as the id or name of server `{other}`; choose another"
+                );
                 findings.push(Finding {
                     severity: Severity::Error,
                     place,

@@ -10,6 +10,9 @@ use serde_json::Value;
 /// Nothing that is configured takes longer; larger numbers are nanoseconds by mistake.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Anything shorter, but nothing at all, is a mistake of the unit.
+const SHORTEST: Duration = Duration::from_millis(10);
+
 /// A duration in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
@@ -54,6 +57,9 @@ impl Span {
                 "{seconds} seconds is not between 0 and 7 days; write the unit, as in \"10m\""
             ));
         }
+        if seconds > 0.0 && seconds < SHORTEST.as_secs_f64() {
+            return Err("shorter than 10 ms; write the unit, as in \"10s\"".to_owned());
+        }
         Ok(Self(Duration::from_secs_f64(seconds)))
     }
 }
@@ -80,7 +86,7 @@ impl JsonSchema for Span {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "x-expected": "a duration such as \"30s\", or a number of seconds up to 7 days",
+            "x-expected": "a duration such as \"30s\", or a number of seconds, from 10 ms to 7 days",
             "anyOf": [
                 { "type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+\s*$" },
                 { "type": "number", "minimum": 0, "maximum": LONGEST.as_secs() }
@@ -109,6 +115,7 @@ mod tests {
         for json in [
             "-1",
             "600000000000",
+            "1e-9",
             r#""""#,
             r#""30""#,
             r#""s""#,

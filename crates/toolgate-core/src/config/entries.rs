@@ -6,6 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Document;
+use crate::secret::{mask_arguments, mask_url};
 
 /// What stands for a secret that is not shown.
 const MASK: &str = "***";
@@ -56,8 +57,9 @@ pub fn from_table(name: &str, table: &Value) -> Value {
     entry.into()
 }
 
-/// Changes an entry: `null` removes a key, a masked secret stays what it was.
-pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Value {
+/// Changes an entry: `null` removes a key, and what is sent back as it was shown stays what it was.
+/// A mask that stands for nothing known is an error: it would be taken for the secret.
+pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, StillMasked> {
     let mut patched = entry.as_object().cloned().unwrap_or_default();
     for (key, value) in patch {
         if value.is_null() {
@@ -65,40 +67,70 @@ pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Value {
             continue;
         }
         let old = patched.get(key).cloned().unwrap_or_default();
-        patched.insert(key.clone(), unmask(&old, value));
+        let new = unmask(key, &old, value);
+        if new.to_string().contains(MASK) && !old.to_string().contains(MASK) {
+            return Err(StillMasked(key.clone()));
+        }
+        patched.insert(key.clone(), new);
     }
-    patched.into()
+    Ok(patched.into())
 }
 
-/// `new`, with masked parts taken from `old`.
-fn unmask(old: &Value, new: &Value) -> Value {
-    match new {
-        Value::String(text) if text.contains(MASK) && !old.is_null() => old.clone(),
-        Value::Object(fields) => {
+/// A masked secret was sent that is not the one that was shown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` holds a masked secret (`{MASK}`) beside other changes; write the secret out, or leave the key away"
+)]
+pub struct StillMasked(pub String);
+
+/// `new`, with what is shown of `old` taken for `old` itself.
+fn unmask(key: &str, old: &Value, new: &Value) -> Value {
+    match (key, new) {
+        ("args", Value::Array(items)) => unmask_arguments(old, items),
+        ("envs", Value::Array(items)) => items
+            .iter()
+            .map(|item| unmask_variable(old, item))
+            .collect(),
+        (_, Value::Object(fields)) => {
             let fields = fields
                 .iter()
-                .map(|(key, value)| (key.clone(), unmask(&old[key], value)));
+                .map(|(key, value)| (key.clone(), unmask(key, &old[key], value)));
             Value::Object(fields.collect())
         }
-        Value::Array(items) => Value::Array(
-            items
-                .iter()
-                .map(|item| unmask_variable(old, item))
-                .collect(),
-        ),
-        other => other.clone(),
+        (_, Value::String(text)) => match old.as_str() {
+            Some(old_text) if *text == MASK || *text == mask_url(old_text) => old.clone(),
+            _ => new.clone(),
+        },
+        _ => new.clone(),
     }
+}
+
+/// Each argument that equals what is shown of an old one, first the one at its place.
+fn unmask_arguments(old: &Value, items: &[Value]) -> Value {
+    let old: Vec<String> = serde_json::from_value(old.clone()).unwrap_or_default();
+    let shown = mask_arguments(&old);
+    let unmasked = items.iter().enumerate().map(|(index, item)| {
+        let is_shown = |at: usize| shown.get(at).map(String::as_str) == item.as_str();
+        let masked = item.as_str().is_some_and(|text| text.contains(MASK));
+        match masked && is_shown(index) {
+            true => Value::from(old[index].as_str()),
+            false => item.clone(),
+        }
+    });
+    unmasked.collect()
 }
 
 /// `NAME=***` stays what it was in the old list.
 fn unmask_variable(old: &Value, item: &Value) -> Value {
     let named = item.as_str().and_then(|text| text.strip_suffix(MASK));
-    let before = named.and_then(|prefix| {
-        let items = old.as_array().into_iter().flatten();
-        items
-            .filter_map(Value::as_str)
-            .find(|text| text.starts_with(prefix))
-    });
+    let before = named
+        .filter(|prefix| prefix.ends_with('='))
+        .and_then(|prefix| {
+            let items = old.as_array().into_iter().flatten();
+            items
+                .filter_map(Value::as_str)
+                .find(|text| text.starts_with(prefix))
+        });
     before.map_or_else(|| item.clone(), Value::from)
 }
 
@@ -157,11 +189,38 @@ mod tests {
             "disabled": null, "tools_to_execute": ["r"], "headers": {"A": "***", "C": "new"},
             "stdio_config": {"command": "z", "envs": ["T=***", "N=1"]},
         });
-        let patched = patch(&entry, change.as_object().unwrap());
+        let patched = patch(&entry, change.as_object().unwrap()).unwrap();
         let expected = json!({
             "name": "a", "headers": {"A": "s1", "C": "new"},
             "stdio_config": {"command": "z", "envs": ["T=s3", "N=1"]}, "tools_to_execute": ["r"],
         });
         assert_eq!(patched, expected);
+    }
+
+    #[test]
+    fn what_was_shown_may_be_sent_back_and_other_masks_are_refused() {
+        let entry = json!({
+            "connection_string": "http://u:p@h/mcp?k=v",
+            "stdio_config": {"command": "x", "args": ["stdio", "--api-key", "S1", "--token=S2", "a"]},
+        });
+        let shown = json!({
+            "connection_string": "http://***@h/mcp?***",
+            "stdio_config": {"command": "x", "args": ["stdio", "--api-key", "***", "--token=***", "b"]},
+        });
+        let patched = patch(&entry, shown.as_object().unwrap()).unwrap();
+        assert_eq!(patched["connection_string"], entry["connection_string"]);
+        assert_eq!(
+            patched["stdio_config"]["args"],
+            json!(["stdio", "--api-key", "S1", "--token=S2", "b"])
+        );
+        for wrong in [
+            json!({"connection_string": "http://other/mcp?***"}),
+            json!({"stdio_config": {"command": "x", "args": ["new", "stdio", "--api-key", "***"]}}),
+        ] {
+            assert!(
+                patch(&entry, wrong.as_object().unwrap()).is_err(),
+                "{wrong}"
+            );
+        }
     }
 }

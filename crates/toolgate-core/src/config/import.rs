@@ -65,45 +65,25 @@ fn import(raw_name: &str, server: &Value) -> Imported {
     let empty = Map::new();
     let fields = server.as_object().unwrap_or(&empty);
     let mut entry = json!({"name": name, "tools_to_execute": ["*"]});
-    if let Some(command) = fields.get("command") {
-        let mut stdio = json!({"command": value(command, &mut notes)});
-        if let Some(args) = fields.get("args").and_then(Value::as_array) {
-            stdio["args"] = args.iter().map(|arg| value(arg, &mut notes)).collect();
+    let mut open = Vec::new();
+    match fields.get("command") {
+        Some(command) => {
+            entry["connection_type"] = "stdio".into();
+            entry["stdio_config"] = stdio(command, fields, &mut notes, &mut open);
         }
-        if let Some(cwd) = fields.get("cwd") {
-            stdio["cwd"] = value(cwd, &mut notes);
+        None => {
+            let old = fields.get("type").and_then(Value::as_str) == Some("sse");
+            entry["connection_type"] = if old { "sse" } else { "http" }.into();
+            if let Some(url) = fields.get("url").or_else(|| fields.get("serverUrl")) {
+                entry["connection_string"] = secret(url, &mut notes, &mut open);
+            }
+            if let Some(headers) = fields.get("headers").and_then(Value::as_object) {
+                let headers = headers
+                    .iter()
+                    .map(|(name, text)| (name.clone(), secret(text, &mut notes, &mut open)));
+                entry["headers"] = Value::Object(headers.collect());
+            }
         }
-        let env = fields
-            .get("env")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten();
-        let envs: Vec<String> = env
-            .map(|(variable, text)| format!("{variable}={}", text_of(&value(text, &mut notes))))
-            .collect();
-        if !envs.is_empty() {
-            stdio["envs"] = envs.into();
-        }
-        entry["connection_type"] = "stdio".into();
-        entry["stdio_config"] = stdio;
-    } else {
-        let url = fields
-            .get("url")
-            .or_else(|| fields.get("serverUrl"))
-            .cloned()
-            .unwrap_or_default();
-        let old = fields.get("type").and_then(Value::as_str) == Some("sse");
-        entry["connection_type"] = if old { "sse" } else { "http" }.into();
-        entry["connection_string"] = value(&url, &mut notes);
-        if let Some(headers) = fields.get("headers").and_then(Value::as_object) {
-            let headers = headers
-                .iter()
-                .map(|(name, text)| (name.clone(), value(text, &mut notes)));
-            entry["headers"] = Value::Object(headers.collect());
-        }
-    }
-    if fields.get("disabled") == Some(&Value::Bool(true)) {
-        entry["disabled"] = true.into();
     }
     if let Some(allowed) = fields
         .get("alwaysAllow")
@@ -114,43 +94,76 @@ fn import(raw_name: &str, server: &Value) -> Imported {
     if fields.contains_key("envFile") {
         notes.push("`envFile` is not read; name its variables in `envs`".to_owned());
     }
+    if !open.is_empty() {
+        notes.push(format!("disabled until {} is written out", open.join(", ")));
+    }
+    if !open.is_empty() || fields.get("disabled") == Some(&Value::Bool(true)) {
+        entry["disabled"] = true.into();
+    }
     Imported { name, entry, notes }
 }
 
-/// A value with references to variables in our spelling.
-fn value(raw: &Value, notes: &mut Vec<String>) -> Value {
+fn stdio(
+    command: &Value,
+    fields: &Map<String, Value>,
+    notes: &mut Vec<String>,
+    open: &mut Vec<String>,
+) -> Value {
+    let mut stdio = json!({"command": plain(command, open)});
+    if let Some(args) = fields.get("args").and_then(Value::as_array) {
+        stdio["args"] = args.iter().map(|arg| plain(arg, open)).collect();
+    }
+    if let Some(cwd) = fields.get("cwd") {
+        stdio["cwd"] = plain(cwd, open);
+    }
+    let env = fields
+        .get("env")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
+    let envs: Vec<String> = env
+        .map(|(variable, text)| format!("{variable}={}", text_of(&secret(text, notes, open))))
+        .collect();
+    if !envs.is_empty() {
+        stdio["envs"] = envs.into();
+    }
+    stdio
+}
+
+/// A value in which no variable can stand; one that has some is noted as open.
+fn plain(raw: &Value, open: &mut Vec<String>) -> Value {
+    if let Some(text) = raw.as_str().filter(|text| text.contains("${")) {
+        open.push(format!("`{text}`"));
+    }
+    raw.clone()
+}
+
+/// A secret, with a reference to a variable in our spelling.
+fn secret(raw: &Value, notes: &mut Vec<String>, open: &mut Vec<String>) -> Value {
     let Some(text) = raw.as_str() else {
         return raw.clone();
     };
     let inner = text
         .strip_prefix("${")
         .and_then(|rest| rest.strip_suffix('}'));
-    match inner {
-        None if text.contains("${") => {
+    let variable = match inner.map(|inner| inner.split_once(':').unwrap_or(("env", inner))) {
+        Some(("env", name)) if is_variable(name) => name.to_owned(),
+        Some(("input", name)) => {
+            let variable = name
+                .to_ascii_uppercase()
+                .replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             notes.push(format!(
-                "`{text}` holds a variable inside a longer text; write it out"
+                "`{text}` is asked for by VS Code; set the variable {variable}"
             ));
-            raw.clone()
+            variable
         }
-        None => raw.clone(),
-        Some(inner) => {
-            let variable = match inner.split_once(':') {
-                Some(("env", name)) => name.to_owned(),
-                Some(("input", name)) => {
-                    let variable = name
-                        .to_ascii_uppercase()
-                        .replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-                    notes.push(format!(
-                        "`{text}` is asked for by VS Code; set the variable {variable}"
-                    ));
-                    variable
-                }
-                Some((name, _)) => name.to_owned(),
-                None => inner.to_owned(),
-            };
-            format!("env.{variable}").into()
-        }
-    }
+        _ => return plain(raw, open),
+    };
+    format!("env.{variable}").into()
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 fn text_of(value: &Value) -> String {
@@ -205,6 +218,29 @@ mod tests {
         let document = Document::from_value("import", json!({"mcp": {"client_configs": entries}}));
         let (config, findings) = Config::load(&[document]).unwrap();
         assert_eq!((config.servers.len(), findings.len()), (4, 0));
+    }
+
+    #[test]
+    fn variables_that_cannot_be_taken_over_leave_the_server_disabled() {
+        for server in [
+            r#"{"command": "x", "args": ["${workspaceFolder}"]}"#,
+            r#"{"command": "x", "env": {"A": "${NOPE:-default}"}}"#,
+            r#"{"url": "http://h", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#,
+        ] {
+            let found = imported(&format!(r#"{{"mcpServers": {{"a": {server}}}}}"#));
+            assert_eq!(found[0].entry["disabled"], true, "{server}");
+            assert!(
+                found[0].notes[0].contains("disabled until `"),
+                "{:?}",
+                found[0].notes
+            );
+        }
+        assert!(
+            imported(r#"{"mcpServers": {"a": {}}}"#)[0]
+                .entry
+                .get("connection_string")
+                .is_none()
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One server of the registry: its settings, and the supervisor that keeps it connected.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
@@ -12,6 +13,7 @@ use toolgate_core::secret::Masker;
 
 use super::{Access, Away, NoAccess};
 use crate::activity::Activity;
+use crate::handshake::Session;
 use crate::lane::{Lane, Surroundings};
 use crate::publisher::Publisher;
 use crate::status::{State, Status};
@@ -27,6 +29,16 @@ pub struct Entry {
     before: Arc<ArcSwapOption<Supervised>>,
 }
 
+/// What a supervisor is started with.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) kept_out: Option<String>,
+    pub(super) rhythm: Rhythm,
+    pub(super) generation: u64,
+    /// What the server said of itself under earlier settings.
+    pub(super) session: Option<Session>,
+}
+
 /// What a supervisor is and tells.
 #[derive(Debug)]
 pub(super) struct Supervised {
@@ -38,6 +50,7 @@ pub(super) struct Supervised {
     masker: Masker,
     kept_out: Option<String>,
     rhythm: Rhythm,
+    generation: u64,
 }
 
 impl Entry {
@@ -74,14 +87,14 @@ impl Entry {
         self.supervised.signals.reconnect.notify_one();
     }
 
-    pub(super) async fn access(&self) -> Result<Access, NoAccess> {
+    pub(super) async fn access(&self, within: Duration) -> Result<Access, NoAccess> {
         if let Some(before) = self.before.load_full()
             && self.supervised.lane.borrow().is_none()
             && let Some(access) = before.access_now()
         {
             return Ok(access);
         }
-        self.supervised.access(&self.server.name).await
+        self.supervised.access(&self.server.name, within).await
     }
 
     pub(super) async fn lane_after(&self, old: &Lane) -> Option<Lane> {
@@ -95,6 +108,20 @@ impl Entry {
         newer.ok().and_then(|lane| lane.clone())
     }
 
+    /// Whether this is the same supervisor, perhaps under newer settings.
+    pub(super) fn continues(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.supervised, &other.supervised)
+    }
+
+    /// The earliest supervisor whose offer counts; none if the server is kept out.
+    pub(super) fn since(&self) -> Option<u64> {
+        let before = self.before.load();
+        let earliest = before
+            .as_ref()
+            .map_or(self.supervised.generation, |before| before.generation);
+        self.supervised.kept_out.is_none().then_some(earliest)
+    }
+
     /// Whether these settings need no new supervisor.
     pub(super) fn goes_on_as(
         &self,
@@ -102,8 +129,8 @@ impl Entry {
         kept_out: Option<&String>,
         rhythm: Rhythm,
     ) -> bool {
-        let same_rhythm = (rhythm.sync, rhythm.health)
-            == (self.supervised.rhythm.sync, self.supervised.rhythm.health);
+        let own = self.supervised.rhythm;
+        let same_rhythm = (rhythm.sync, rhythm.health) == (own.sync, own.health);
         !server.reconnects_after(&self.server)
             && self.supervised.kept_out.as_ref() == kept_out
             && same_rhythm
@@ -118,25 +145,41 @@ impl Entry {
         }
     }
 
-    /// Lets `old` serve until this one has settled.
-    pub(super) fn succeed(&self, old: &Self, tasks: &TaskTracker) {
+    /// Lets `old` serve until this one has settled; or the one before it, if `old` never came up.
+    pub(super) fn succeed(&self, old: &Self, publisher: &Publisher, tasks: &TaskTracker) {
         if self.supervised.kept_out.is_some() {
             old.retire();
             return;
         }
-        if let Some(older) = old.before.swap(None) {
-            older.retire();
-        }
-        let (new, old) = (Arc::clone(&self.supervised), Arc::clone(&old.supervised));
-        self.before.store(Some(Arc::clone(&old)));
-        let before = Arc::clone(&self.before);
-        tasks.spawn(async move {
-            tokio::select! {
-                _ = new.settled() => {}
-                () = new.signals.stop.cancelled() => {}
+        let older = old.before.swap(None);
+        let old_is_up = old.supervised.lane.borrow().is_some();
+        let predecessor = match older {
+            Some(older) if !old_is_up => {
+                old.supervised.retire();
+                older
             }
-            before.store(None);
-            old.retire();
+            older => {
+                older.iter().for_each(|older| older.retire());
+                Arc::clone(&old.supervised)
+            }
+        };
+        self.before.store(Some(predecessor));
+        let (new, before) = (Arc::clone(&self.supervised), Arc::clone(&self.before));
+        let elsewhere = self.server.link != old.server.link;
+        let (publisher, name) = (publisher.clone(), self.server.name.clone());
+        tasks.spawn(async move {
+            let settled = tokio::select! {
+                biased;
+                () = new.signals.stop.cancelled() => false,
+                _ = new.settled() => !new.signals.stop.is_cancelled(),
+            };
+            // A later change may have taken it over.
+            if let Some(before) = before.swap(None) {
+                before.retire();
+            }
+            if elsewhere && settled {
+                publisher.outdate(name, new.generation);
+            }
         });
     }
 
@@ -152,20 +195,29 @@ impl Entry {
 impl Supervised {
     /// Starts the supervisor, unless the server is kept out.
     pub(super) fn start(
-        kept_out: Option<String>,
-        rhythm: Rhythm,
+        start: Start,
         surroundings: Surroundings,
         publisher: &Publisher,
         stop: CancellationToken,
     ) -> impl FnOnce(Arc<Server>) -> Self {
         let publisher = publisher.clone();
+        let Start {
+            kept_out,
+            rhythm,
+            generation,
+            session,
+        } = start;
         move |server| {
             let masker = surroundings.environment.masker(&server);
             let (state, reason) = match &kept_out {
                 Some(reason) => (State::Disabled, reason.clone()),
                 None => (State::Connecting, "waiting for its first answer".to_owned()),
             };
-            let (status, status_seen) = watch::channel(Arc::new(Status::new(state, Some(reason))));
+            let status = Status {
+                session,
+                ..Status::new(state, Some(reason))
+            };
+            let (status, status_seen) = watch::channel(Arc::new(status));
             let (lane, lane_seen) = watch::channel(None);
             let supervised = Self {
                 status: status_seen,
@@ -179,6 +231,7 @@ impl Supervised {
                 masker,
                 kept_out,
                 rhythm,
+                generation,
             };
             if supervised.kept_out.is_none() {
                 let tasks = surroundings.tasks.clone();
@@ -187,6 +240,7 @@ impl Supervised {
                     surroundings,
                     masker: supervised.masker.clone(),
                     publisher,
+                    generation,
                     rhythm,
                     activity: Arc::clone(&supervised.activity),
                     signals: supervised.signals.clone(),
@@ -208,18 +262,21 @@ impl Supervised {
 
     /// A lane and a place on it. The lane is taken after the place: one that is being closed waits
     /// for the calls on it, and must not wait for those that have yet to find a lane.
-    async fn access(&self, server: &ServerName) -> Result<Access, NoAccess> {
+    async fn access(&self, server: &ServerName, within: Duration) -> Result<Access, NoAccess> {
+        let busy = |busy| NoAccess::Busy {
+            server: server.clone(),
+            busy,
+        };
         loop {
             let up = self.lane().await;
             up.map_err(|status| Away {
                 server: server.clone(),
                 status,
             })?;
-            let entered = self.activity.enter().await;
-            let turn = entered.map_err(|busy| NoAccess::Busy {
-                server: server.clone(),
-                busy,
-            })?;
+            let entered = tokio::time::timeout(within, self.activity.enter()).await;
+            let turn = entered
+                .map_err(|_| busy(self.activity.busy()))?
+                .map_err(busy)?;
             if let Some(lane) = &*self.lane.borrow() {
                 return Ok(Access {
                     lane: lane.clone(),
@@ -251,13 +308,14 @@ impl Supervised {
         self.activity.wake.notify_one();
         let up = lanes.wait_for(Option::is_some);
         let failed = statuses.wait_for(|status| {
-            !matches!(
+            matches!(
                 status.state,
-                State::Asleep | State::Connecting | State::Healthy
+                State::Unavailable | State::NeedsAuth | State::Disabled | State::Error
             )
         });
         let woken = tokio::time::timeout(START_STDIO, async {
             tokio::select! {
+                biased;
                 lane = up => lane.ok().and_then(|lane| lane.clone()),
                 _ = failed => None,
             }

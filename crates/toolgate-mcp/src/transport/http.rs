@@ -82,7 +82,13 @@ impl Http {
 
     pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
         let answer = self.ask(outgoing).await;
-        if let Err(RequestError::NotSent(_) | RequestError::Lost(_)) = &answer {
+        let in_session = self.session.get().is_some();
+        let doubtful = match &answer {
+            Err(RequestError::NotSent(_) | RequestError::Lost(_)) => true,
+            Err(RequestError::Status { .. }) => in_session,
+            _ => false,
+        };
+        if doubtful {
             // A full queue holds the same news already.
             let _ = self.events.try_send(Event::Doubt);
         }

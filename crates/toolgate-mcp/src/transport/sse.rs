@@ -100,7 +100,14 @@ impl Sse {
             poster: &self.poster,
             cancellable,
         };
-        self.poster.post(message, outgoing.headers).await?;
+        let posted = self.poster.post(message, outgoing.headers);
+        tokio::pin!(posted);
+        // The answer may come before the address for requests has said that it took the request.
+        tokio::select! {
+            biased;
+            answer = call.place.answer() => return answer,
+            posted = &mut posted => posted?,
+        }
         call.place.answer().await
     }
 

@@ -13,14 +13,13 @@ use toolgate::{Config, Environment, Gateway};
 use toolgate_core::ServerName;
 use toolgate_core::config::{Document, Finding, Listen, Server, entries};
 
-use super::layers::Layers;
-use super::{Ask, ChangeError, Configuration, Done, Published, Request, Verify, apply};
+use super::layers::{Layers, Outdated};
+use super::watch::Watch;
+use super::{Ask, ChangeError, Configuration, Done, Published, Request, apply};
 use crate::files;
 
 /// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a server may take to be verified.
-const VERIFY: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(500);
 const TOOL_MANAGER: &str = "tool_manager_config";
 
 /// Where the files are.
@@ -61,18 +60,16 @@ impl Keeper {
             layers,
             listen,
         };
-        keeper.forget_outdated().await;
-        let all = std::mem::take(&mut keeper.layers.overrides);
-        for change in all {
-            keeper.layers.overrides.push(change);
-            if let Err(invalid) = keeper.layers.config() {
-                let change = keeper.layers.overrides.pop();
-                let server = change.map(|change| change.server).unwrap_or_default();
-                tracing::error!(
-                    server,
-                    "what the API set no longer fits the files: {invalid}"
-                );
-            }
+        let outdated = keeper.layers.drop_outdated();
+        keeper.forget(&outdated).await;
+        while let Err(invalid) = keeper.layers.config() {
+            let Some(change) = keeper.layers.take_misfit(&invalid) else {
+                break;
+            };
+            tracing::error!(
+                server = change.server,
+                "what the API set no longer fits the files and is left out: {invalid}"
+            );
         }
         let (config, _) = keeper.layers.config()?;
         Ok((keeper, config))
@@ -87,6 +84,7 @@ impl Keeper {
         let (requests, inbox) = mpsc::channel(16);
         let published = Arc::new(ArcSwap::default());
         let handle = Configuration {
+            gateway: gateway.clone(),
             requests,
             published: Arc::clone(&published),
         };
@@ -99,28 +97,21 @@ impl Keeper {
         (handle, running.run(inbox, stop))
     }
 
-    /// Drops changes that the files have overtaken.
-    async fn forget_outdated(&mut self) {
-        for server in self.layers.drop_outdated() {
+    /// Drops changes from the store that the files have overtaken.
+    async fn forget(&self, outdated: &Outdated) {
+        for server in &outdated.servers {
             tracing::warn!(
                 server,
                 "the file's entry has changed, so what the API set is dropped"
             );
-            if let Err(error) = self.store.drop_override(&server).await {
+            if let Err(error) = self.store.drop_override(server).await {
                 tracing::error!(%error, "it could not be dropped from the store");
             }
         }
-        let now = self.layers.settings_hash();
-        if self
-            .layers
-            .tool_manager
-            .as_ref()
-            .is_some_and(|(_, then)| *then != now)
-        {
+        if outdated.tool_manager {
             tracing::warn!(
                 "the file's `tool_manager_config` has changed, so what the API set is dropped"
             );
-            self.layers.tool_manager = None;
             if let Err(error) = self.store.drop_setting(TOOL_MANAGER).await {
                 tracing::error!(%error, "it could not be dropped from the store");
             }
@@ -139,7 +130,7 @@ impl Running {
     async fn run(mut self, mut inbox: mpsc::Receiver<Request>, stop: CancellationToken) {
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut seen = texts(&self.keeper.layers.documents);
+        let mut watch = Watch::new(&self.keeper.layers.documents);
         loop {
             tokio::select! {
                 request = inbox.recv() => {
@@ -150,14 +141,14 @@ impl Running {
                     };
                     let _ = answer.send(done);
                 }
-                _ = looks.tick() => self.look(&mut seen).await,
+                _ = looks.tick() => self.look(&mut watch).await,
                 () = stop.cancelled() => return,
             }
         }
     }
 
     /// Takes up files that have changed since they were last seen.
-    async fn look(&mut self, seen: &mut Vec<String>) {
+    async fn look(&mut self, watch: &mut Watch) {
         let files = &self.keeper.files;
         let documents = match files::documents(files.named.as_deref(), &files.environment) {
             Ok(documents) => documents,
@@ -167,25 +158,19 @@ impl Running {
                 return;
             }
         };
-        let now = texts(&documents);
-        if now == *seen {
+        if !watch.is_new(&documents) {
             return;
         }
-        *seen = now;
         let before = self.keeper.layers.clone();
         self.keeper.layers.documents = documents;
-        if let Err(invalid) = self.keeper.layers.config() {
-            tracing::error!("the changed configuration is not taken up: {invalid}");
-            self.keeper.layers = before;
-            return;
-        }
-        self.keeper.forget_outdated().await;
+        let outdated = self.keeper.layers.drop_outdated();
         match self.take_up() {
             Ok(findings) => {
                 findings
                     .iter()
                     .for_each(|finding| tracing::warn!("{finding}"));
                 tracing::info!("the changed configuration is taken up");
+                self.keeper.forget(&outdated).await;
             }
             Err(error) => {
                 tracing::error!("the changed configuration is not taken up: {error}");
@@ -196,10 +181,10 @@ impl Running {
 
     async fn change(&mut self, ask: Ask) -> Result<Done, ChangeError> {
         match ask {
-            Ask::Add { entry, verify } => self.add(entry, verify).await,
-            Ask::Test { entry } => {
+            Ask::Add { entry } => self.add(entry).await,
+            Ask::Check { entry } => {
                 let (server, _) = self.with_entry(entry)?;
-                Ok(Done::Tested(self.gateway.try_out(&server, VERIFY).await))
+                Ok(Done::Checked(Box::new(server)))
             }
             Ask::Patch { id, patch } => self.patch(&id, &patch).await,
             Ask::Remove { id } => self.remove(&id).await,
@@ -207,7 +192,7 @@ impl Running {
         }
     }
 
-    async fn add(&mut self, mut entry: Value, verify: Verify) -> Result<Done, ChangeError> {
+    async fn add(&mut self, mut entry: Value) -> Result<Done, ChangeError> {
         let name = entry["name"].as_str().unwrap_or_default().to_owned();
         let folded = ServerName::parse(&name).map(|name| name.folded());
         let taken = self
@@ -221,13 +206,7 @@ impl Running {
         if entry.is_object() && entry["client_id"].is_null() {
             entry["client_id"] = uuid::Uuid::new_v4().to_string().into();
         }
-        let (server, layers) = self.with_entry(entry)?;
-        if verify == Verify::Yes {
-            self.gateway
-                .try_out(&server, VERIFY)
-                .await
-                .map_err(ChangeError::Unverified)?;
-        }
+        let (_, layers) = self.with_entry(entry)?;
         self.keep(layers, &name).await
     }
 
@@ -248,7 +227,7 @@ impl Running {
             .layers
             .entry(&name)
             .ok_or_else(|| of_the_program(&name))?;
-        let (_, layers) = self.with_entry(entries::patch(&entry, patch))?;
+        let (_, layers) = self.with_entry(patched(&entry, patch)?)?;
         self.keep(layers, &name).await
     }
 
@@ -278,7 +257,7 @@ impl Running {
             .tool_manager
             .as_ref()
             .map(|(settings, _)| settings.clone());
-        let settings = entries::patch(&before.unwrap_or_default(), patch);
+        let settings = patched(&before.unwrap_or_default(), patch)?;
         let file_hash = layers.settings_hash();
         layers.tool_manager = Some((settings.clone(), file_hash.clone()));
         layers
@@ -366,15 +345,12 @@ impl Running {
     }
 }
 
+fn patched(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {
+    entries::patch(entry, patch).map_err(|masked| ChangeError::Invalid(vec![masked.to_string()]))
+}
+
 fn of_the_program(name: &str) -> ChangeError {
     ChangeError::Invalid(vec![format!(
         "server `{name}` belongs to the program and cannot be changed"
     )])
-}
-
-fn texts(documents: &[Document]) -> Vec<String> {
-    documents
-        .iter()
-        .map(|document| format!("{}\0{}", document.name, document.text()))
-        .collect()
 }

@@ -31,6 +31,13 @@ pub(super) struct Layers {
     pub(super) tool_manager: Option<(Value, String)>,
 }
 
+/// What was set through the API and no longer holds.
+#[derive(Debug, Default)]
+pub(super) struct Outdated {
+    pub(super) servers: Vec<String>,
+    pub(super) tool_manager: bool,
+}
+
 impl Layers {
     /// The configuration, checked as a whole.
     pub(super) fn config(&self) -> Result<(Config, Vec<Finding>), Invalid> {
@@ -85,22 +92,59 @@ impl Layers {
         self.overrides.push(change);
     }
 
-    /// Takes out the changes of entries that the files have changed since, and names them.
-    pub(super) fn drop_outdated(&mut self) -> Vec<String> {
+    /// Takes out what the files have overtaken since it was set, and names it.
+    pub(super) fn drop_outdated(&mut self) -> Outdated {
         let current: HashMap<String, Option<String>> = self
             .overrides
             .iter()
             .map(|o| (o.server.clone(), self.file_hash(&o.server)))
             .collect();
-        let outdated = |change: &Override| current[&change.server] != change.file_hash;
-        let dropped = self
+        let is_outdated = |change: &Override| current[&change.server] != change.file_hash;
+        let servers = self
             .overrides
             .iter()
-            .filter(|change| outdated(change))
+            .filter(|change| is_outdated(change))
             .map(|c| c.server.clone())
             .collect();
-        self.overrides.retain(|change| !outdated(change));
-        dropped
+        self.overrides.retain(|change| !is_outdated(change));
+        let now = self.settings_hash();
+        let tool_manager = self
+            .tool_manager
+            .take_if(|(_, then)| *then != now)
+            .is_some();
+        Outdated {
+            servers,
+            tool_manager,
+        }
+    }
+
+    /// Takes out a change that keeps the whole from being valid: one that a finding is about, else
+    /// the last one.
+    pub(super) fn take_misfit(&mut self, invalid: &Invalid) -> Option<Override> {
+        let about = invalid
+            .0
+            .iter()
+            .filter(|finding| finding.place.file == API)
+            .find_map(|finding| {
+                let index = finding
+                    .place
+                    .key
+                    .strip_prefix("mcp.client_configs[")?
+                    .split(']')
+                    .next()?;
+                index.parse::<usize>().ok()
+            });
+        let with_entry =
+            |(index, change): (usize, &Override)| change.entry.is_some().then_some(index);
+        let places: Vec<usize> = self
+            .overrides
+            .iter()
+            .enumerate()
+            .filter_map(with_entry)
+            .collect();
+        let place = about.and_then(|index| places.get(index).copied());
+        let place = place.or_else(|| self.overrides.len().checked_sub(1))?;
+        Some(self.overrides.remove(place))
     }
 
     pub(super) fn sources(&self, config: &Config) -> HashMap<String, Source> {

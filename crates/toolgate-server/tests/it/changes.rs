@@ -512,3 +512,100 @@ async fn figures_and_fallbacks_are_told() {
         2
     );
 }
+
+#[tokio::test]
+async fn servers_that_name_each_other_survive_a_restart() {
+    let mut gate = TestGate::start("");
+    for (name, fallback) in [("z", None), ("a", Some("z"))] {
+        let mut new = entry(name, &[]);
+        if let Some(fallback) = fallback {
+            new["fallback"] = fallback.into();
+        }
+        assert_eq!(
+            send(&gate, Method::POST, "/api/mcp/client", &new).await.0,
+            StatusCode::CREATED
+        );
+    }
+    send(
+        &gate,
+        Method::PUT,
+        "/api/mcp/client/z",
+        &json!({"fallback": "a"}),
+    )
+    .await;
+    gate.restart().await;
+    for name in ["a", "z"] {
+        adds(&gate, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_being_replaced_takes_nothing_away() {
+    let toml = zoo("a", &[]);
+    let gate = TestGate::start(&toml);
+    adds(&gate, "a").await;
+    send(
+        &gate,
+        Method::PUT,
+        "/api/mcp/client/a",
+        &json!({"tool_execution_timeout": 9}),
+    )
+    .await;
+    edit(&gate, "");
+    eventually("it is noticed", SOON, async || {
+        gate.log()
+            .contains("what it said stays in force")
+            .then_some(())
+    })
+    .await;
+    assert_eq!(gate.json("/api/mcp/client/a").await["source"], "file+api");
+    edit(&gate, &(toml + "\n# a comment changes no entry\n"));
+    eventually("it is taken up", SOON, async || {
+        gate.log().contains("is taken up").then_some(())
+    })
+    .await;
+    let kept = gate.json("/api/mcp/client/a").await;
+    assert_eq!(
+        (
+            kept["source"].as_str(),
+            kept["config"]["tool_execution_timeout"].as_f64()
+        ),
+        (Some("file+api"), Some(9.0))
+    );
+}
+
+#[tokio::test]
+async fn a_slow_test_keeps_no_other_change_waiting() {
+    let gate = TestGate::start(&zoo("a", &[]));
+    adds(&gate, "a").await;
+    let silent = entry("x", &["--silent"]);
+    let slow = send(&gate, Method::POST, "/api/mcp/client/test", &silent);
+    let other = async {
+        let (status, _) = send(
+            &gate,
+            Method::PUT,
+            "/api/mcp/client/a",
+            &json!({"tool_execution_timeout": 9}),
+        )
+        .await;
+        assert_eq!(status, StatusCode::OK);
+    };
+    tokio::select! {
+        _ = slow => panic!("a silent server cannot be tested"),
+        () = other => {}
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_serves_one_gateway() {
+    let gate = TestGate::start("");
+    let (output, _, stderr) = run(
+        gate.folder.path(),
+        &["serve", "--port", "0", "--data-dir", "data"],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.contains("another gateway uses the data directory"),
+        "{stderr}"
+    );
+}

@@ -35,7 +35,7 @@ impl Dispatch {
         };
         let access = self
             .registry
-            .access(&key)
+            .access(&key, self.after)
             .await
             .map_err(|error| match error {
                 NoAccess::Away(away) => CallError::Away(away),

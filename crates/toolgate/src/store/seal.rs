@@ -29,13 +29,17 @@ impl Seal {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = random::<KEY_LEN>();
+                // Whole or not at all: half a key would lock everything out.
+                let draft = file.with_extension("new");
                 let created = fs::OpenOptions::new()
                     .write(true)
-                    .create_new(true)
+                    .create(true)
+                    .truncate(true)
                     .mode(0o600)
-                    .open(file);
+                    .open(&draft);
                 created
-                    .and_then(|mut file| file.write_all(&key))
+                    .and_then(|mut draft| draft.write_all(&key).and_then(|()| draft.sync_all()))
+                    .and_then(|()| fs::rename(&draft, file))
                     .map_err(failed)?;
                 key.to_vec()
             }

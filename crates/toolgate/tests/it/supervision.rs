@@ -360,3 +360,106 @@ async fn news_of_changed_lists_is_fetched_in_every_way_it_comes() {
         }
     }
 }
+
+#[tokio::test]
+async fn calls_that_wait_survive_an_edit_and_a_reconnect() {
+    let narrow = zoo("zoo", &[]) + "max_in_flight = 1\n";
+    let gateway = settled(&narrow).await;
+    let calls = |count: usize| {
+        join_all((0..count).map(|_| {
+            let gateway = gateway.clone();
+            async move { call(&gateway, "zoo_sleep", r#"{"ms":100}"#).await.map(drop) }
+        }))
+    };
+    let waiting = async || {
+        eventually("a call is under way", SOON, async || {
+            (server(&gateway, "zoo").in_flight() == 1).then_some(())
+        })
+        .await;
+    };
+    let edit = async {
+        waiting().await;
+        gateway
+            .apply(config(&(narrow.clone() + "max_queue = 100\n")))
+            .unwrap();
+    };
+    let (done, ()) = tokio::join!(calls(8), edit);
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    let reconnect = async {
+        waiting().await;
+        server(&gateway, "zoo").reconnect();
+    };
+    let (done, ()) = tokio::join!(calls(8), reconnect);
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn edits_faster_than_a_start_keep_the_connection_that_is_up() {
+    let edited = |n: usize| zoo("zoo", &["--slow-start", "700", "--tools", &n.to_string()]);
+    let gateway = settled(&edited(1)).await;
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let work = async {
+        let mut calls = 0;
+        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            assert_eq!(text(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
+            calls += 1;
+        }
+        calls
+    };
+    let edits = async {
+        for n in 2..8 {
+            gateway.apply(config(&edited(n))).unwrap();
+            text(&gateway, "zoo_sleep", r#"{"ms":50}"#).await;
+        }
+        eventually("the last edit is in force", SOON, async || {
+            let catalog = gateway.catalog();
+            catalog
+                .tools()
+                .iter()
+                .any(|entry| entry.tool.id.tool.as_str() == "tool_0007")
+                .then_some(())
+        })
+        .await;
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    let (calls, ()) = tokio::join!(work, edits);
+    assert!(calls > 10, "{calls}");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn a_sleeping_server_is_woken_under_new_settings_and_a_replaced_one_leaves_no_tools() {
+    let asleep = zoo("zoo", &[]) + "idle_stop = \"100ms\"\n";
+    let gateway = settled(&asleep).await;
+    reaches(&gateway, "zoo", State::Asleep).await;
+    gateway
+        .apply(config(&(asleep + "max_queue = 9\n")))
+        .unwrap();
+    assert_eq!(text(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
+
+    gateway
+        .apply(config("[mcp_servers.zoo]\ncommand = \"no-such-program\"\n"))
+        .unwrap();
+    reaches(&gateway, "zoo", State::Unavailable).await;
+    eventually("the old program's tools are gone", SOON, async || {
+        gateway.catalog().tools().is_empty().then_some(())
+    })
+    .await;
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn waiting_for_a_turn_is_bounded_by_the_timeout() {
+    let gateway = settled(&(zoo("zoo", &[]) + "max_in_flight = 1\ntimeout = \"400ms\"\n")).await;
+    let calls = join_all((0..6).map(|_| {
+        let gateway = gateway.clone();
+        async move { call(&gateway, "zoo_sleep", r#"{"ms":300}"#).await }
+    }));
+    let failed: Vec<String> = calls.await.into_iter().filter_map(Result::err).collect();
+    assert!(
+        !failed.is_empty() && failed.iter().all(|error| error.contains("is busy")),
+        "{failed:?}"
+    );
+    stop(gateway).await;
+}
