@@ -30,6 +30,8 @@ const PING: Duration = Duration::from_secs(5);
 const PING_SHORTEST: Duration = Duration::from_millis(200);
 /// Pings that may go unanswered before a server counts as gone.
 const MISSES: u32 = 2;
+/// How long calls under way may take to end when a new connection is asked for.
+const RECONNECT: Duration = Duration::from_secs(2);
 /// A connection that held this long was a good one.
 const LASTING: Duration = Duration::from_secs(10);
 
@@ -94,8 +96,9 @@ impl Supervisor {
         let mut era: Option<Era> = None;
         loop {
             let opened = tokio::select! {
-                opened = self.open(era) => opened,
+                biased;
                 () = self.signals.stop.cancelled() => return,
+                opened = self.open(era) => opened,
             };
             let failure = match opened {
                 Ok((lane, events, offer)) => {
@@ -127,8 +130,9 @@ impl Supervisor {
                     failure
                 }
             };
-            self.fail(&failure, backoff.delay());
-            if self.pause(&failure, backoff.delay()).await {
+            let delay = backoff.delay();
+            self.fail(&failure, delay);
+            if self.pause(&failure, delay).await {
                 return;
             }
         }
@@ -152,7 +156,12 @@ impl Supervisor {
         self.report.lane.send_replace(None);
         match end {
             End::Lost(_) => lane.abandon().await,
-            _ => {
+            // Whoever asks for a new connection may do so because calls hang on this one.
+            End::Reconnect => {
+                self.activity.quiet(RECONNECT).await;
+                lane.close().await;
+            }
+            End::Stopped | End::Idle => {
                 self.activity.quiet(self.rhythm.drain).await;
                 lane.close().await;
             }

@@ -109,7 +109,7 @@ pub(crate) async fn remove(
     Ok(Json(Deleted { deleted }))
 }
 
-/// Open a new connection to a server, at once.
+/// Open a new connection to a server; calls under way get 2 s to end.
 #[utoipa::path(post, path = "/api/mcp/client/{id}/reconnect", tag = "api",
     params(("id" = String, Path, description = "`client_id` or name")),
     responses((status = 202, body = ClientEntry), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
