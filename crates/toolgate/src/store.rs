@@ -67,6 +67,8 @@ pub enum StoreError {
     Migration(#[from] sqlx::migrate::MigrateError),
     #[error("the key file `{file}` cannot be used: {cause}")]
     Key { file: String, cause: std::io::Error },
+    #[error("the entry could not be encrypted, so it is not stored")]
+    NotSealed,
     #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
     InUse(String),
     #[error("the data directory `{folder}` cannot be used: {cause}")]
@@ -141,10 +143,10 @@ impl Store {
     }
 
     pub async fn put_override(&self, change: &Override) -> Result<(), StoreError> {
-        let entry = change
-            .entry
-            .as_ref()
-            .map(|entry| self.seal.close(&entry.to_string()));
+        let entry = change.entry.as_ref();
+        let entry = entry
+            .map(|entry| self.seal.close(&entry.to_string()))
+            .transpose()?;
         sqlx::query(
             "INSERT INTO server_overrides (server, entry, file_hash, changed_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (server) DO UPDATE SET entry = excluded.entry, file_hash = excluded.file_hash, changed_at = excluded.changed_at",

@@ -127,6 +127,17 @@ impl TestGate {
         .await
     }
 
+    /// Waits until the server `zoo` works on one call.
+    pub(crate) async fn works_on_a_call(&self) {
+        eventually("the call is under way", SOON, async || {
+            let figures = self.get("/metrics").await.text().await.unwrap();
+            figures
+                .contains("in_flight{server=\"zoo\"} 1")
+                .then_some(())
+        })
+        .await;
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }

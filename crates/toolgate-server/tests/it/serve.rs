@@ -97,13 +97,7 @@ async fn sigterm_drains_and_leaves_nothing_behind() {
         assert!(message.get("is_error").is_none(), "{message}");
     };
     let stop = async {
-        eventually("the call is under way", SOON, async || {
-            let figures = gate.get("/metrics").await.text().await.unwrap();
-            figures
-                .contains("in_flight{server=\"zoo\"} 1")
-                .then_some(())
-        })
-        .await;
+        gate.works_on_a_call().await;
         gate.signal("-TERM");
     };
     tokio::join!(call, stop);
@@ -120,13 +114,7 @@ async fn the_drain_is_bounded_and_a_second_signal_hastens_it() {
     let body = r#"{"id":"c","function":{"name":"zoo_sleep","arguments":"{\"ms\":200000}"}}"#;
     let long = gate.client.post(url).body(body).send();
     let stop = async {
-        eventually("the call is under way", SOON, async || {
-            let figures = gate.get("/metrics").await.text().await.unwrap();
-            figures
-                .contains("in_flight{server=\"zoo\"} 1")
-                .then_some(())
-        })
-        .await;
+        gate.works_on_a_call().await;
         gate.signal("-TERM");
         eventually("it is stopping", SOON, async || {
             gate.log().contains("stopping").then_some(())

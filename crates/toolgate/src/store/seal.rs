@@ -57,16 +57,16 @@ impl Seal {
         })
     }
 
-    pub(super) fn close(&self, text: &str) -> String {
+    /// Seals a text; what could not be sealed must not be stored.
+    pub(super) fn close(&self, text: &str) -> Result<String, StoreError> {
         let nonce = random::<NONCE_LEN>();
         let mut bytes = text.as_bytes().to_vec();
-        // Fails only for texts of 256 GiB.
-        let _ = self.0.seal_in_place_append_tag(
-            Nonce::assume_unique_for_key(nonce),
-            Aad::empty(),
-            &mut bytes,
-        );
-        STANDARD.encode([&nonce[..], &bytes].concat())
+        let unique = Nonce::assume_unique_for_key(nonce);
+        let sealed = self
+            .0
+            .seal_in_place_append_tag(unique, Aad::empty(), &mut bytes);
+        sealed.map_err(|_| StoreError::NotSealed)?;
+        Ok(STANDARD.encode([&nonce[..], &bytes].concat()))
     }
 
     pub(super) fn open(&self, sealed: &str) -> Option<String> {
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn only_the_same_key_opens() {
         let [seal, other] = [Seal::random().unwrap(), Seal::random().unwrap()];
-        let sealed = seal.close("secret é");
-        assert_ne!(sealed, seal.close("secret é"));
+        let sealed = seal.close("secret é").unwrap();
+        assert_ne!(sealed, seal.close("secret é").unwrap());
         assert_eq!(seal.open(&sealed).as_deref(), Some("secret é"));
         assert_eq!(other.open(&sealed), None);
         assert_eq!(seal.open("AAAA"), None);
