@@ -40,6 +40,19 @@ pub(crate) struct Configured {
     pub(crate) names: Vec<ServerName>,
     /// The servers that may be connected, each with its earliest supervisor whose offer counts.
     pub(crate) active: BTreeMap<ServerName, u64>,
+    /// The latest supervisor that this is about. One that starts later may offer before its own
+    /// configuration is heard of, and that offer must not be lost.
+    pub(crate) up_to: u64,
+}
+
+impl Configured {
+    /// Whether what a supervisor offered counts.
+    fn admits(&self, server: &ServerName, by: u64) -> bool {
+        match self.active.get(server) {
+            Some(since) => by >= *since,
+            None => by > self.up_to,
+        }
+    }
 }
 
 impl Publisher {
@@ -103,7 +116,7 @@ async fn publish(mut inbox: mpsc::UnboundedReceiver<Change>, catalog: watch::Sen
                 }
             }
         }
-        offers.retain(|server, (by, _)| now.active.get(server).is_some_and(|since| *by >= *since));
+        offers.retain(|server, (by, _)| now.admits(server, *by));
         let current = offers
             .iter()
             .map(|(server, (_, offer))| (server.clone(), Arc::clone(offer)))
@@ -126,5 +139,57 @@ fn warn_of_new_names(before: &Catalog, after: &Catalog) {
                 "the name `{}` is taken or too long for models", renamed.plain
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_offer_that_comes_before_its_configuration_is_kept() {
+        let tasks = TaskTracker::new();
+        let (publisher, catalogs) = Publisher::start(&tasks);
+        let server = ServerName::parse("s").unwrap();
+        let offered =
+            |catalogs: &watch::Receiver<Arc<Catalog>>| catalogs.borrow().offer(&server).is_some();
+        publisher
+            .offer(server.clone(), 1, Arc::new(Offer::default()))
+            .await;
+        assert!(
+            offered(&catalogs),
+            "its supervisor was quicker than the news of it"
+        );
+        let configured = |active: &[u64], up_to| Configured {
+            names: vec![server.clone()],
+            active: active
+                .iter()
+                .map(|since| (server.clone(), *since))
+                .collect(),
+            up_to,
+            ..Configured::default()
+        };
+        let other = ServerName::parse("other").unwrap();
+        let settle = async || {
+            publisher
+                .offer(other.clone(), 99, Arc::new(Offer::default()))
+                .await
+        };
+        publisher.configured(configured(&[1], 1));
+        settle().await;
+        assert!(offered(&catalogs));
+        publisher.configured(configured(&[], 1));
+        settle().await;
+        assert!(
+            !offered(&catalogs),
+            "a server that was removed offers nothing"
+        );
+        publisher
+            .offer(server.clone(), 1, Arc::new(Offer::default()))
+            .await;
+        assert!(
+            !offered(&catalogs),
+            "nor does its last supervisor, however late"
+        );
     }
 }

@@ -168,6 +168,7 @@ impl Registry {
                 .iter()
                 .filter_map(|(name, entry)| Some((name.clone(), entry.since()?)))
                 .collect(),
+            up_to: self.generation.load(Ordering::Relaxed),
         });
         for (name, old) in before.iter() {
             if !entries.contains_key(name) {

@@ -122,7 +122,20 @@ async fn the_drain_is_bounded_and_a_second_signal_hastens_it() {
         .await;
         gate.signal("-TERM");
     };
-    let (_, ()) = tokio::join!(long, stop);
+    // The call lasts until it is cut off.
+    let answered = async {
+        let answer = long.await;
+        let text = match answer {
+            Ok(response) => response.text().await.unwrap_or_default(),
+            Err(error) => error.to_string(),
+        };
+        assert!(
+            gate.log().contains("stopping"),
+            "answered too early: {text}\n{}",
+            gate.log()
+        );
+    };
+    tokio::join!(answered, stop);
     assert_eq!(gate.ends().await, Some(0));
 }
 
