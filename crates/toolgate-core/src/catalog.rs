@@ -31,6 +31,8 @@ pub struct Catalog {
 /// A tool and the name under which models see it.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// Its place in [`Catalog::tools`].
+    pub index: usize,
     pub alias: Arc<str>,
     pub tool: Arc<Tool>,
 }
@@ -74,6 +76,7 @@ impl Catalog {
                     });
                 }
                 entries.push(Entry {
+                    index: entries.len(),
                     alias: alias.name,
                     tool: Arc::clone(tool),
                 });

@@ -5,7 +5,9 @@
 //! the first one. Reading files and the environment is left to the caller.
 
 mod build;
+mod caller;
 mod check;
+mod control;
 mod document;
 mod duration;
 pub mod entries;
@@ -17,9 +19,14 @@ mod server;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use caller::{APPROVER, Key, KeyLimits, Proof, Role};
 pub use check::schema;
+pub use control::{Approvals, Approver, Audit, AuditContent, OnDanger, Results, Scanner};
 pub use document::{Document, Format, Place};
-pub use server::{Care, Flavour, Http, Link, Protocol, Server, Stdio, Tls};
+pub use duration::Span;
+pub use server::{
+    Care, Flavour, Http, Limits, Link, Protocol, Server, Stdio, Tls, ToolLimits, micro_usd,
+};
 
 use crate::name::{NameStyle, ServerName};
 use crate::policy::{Policy, RuleSpec, Verdict};
@@ -33,6 +40,15 @@ pub struct Config {
     pub tool_manager: ToolManager,
     pub security: ServerLists,
     pub permissions: Permissions,
+    /// Tools that nobody may use, as users write them.
+    pub blocked_tools: Vec<String>,
+    pub keys: Vec<Key>,
+    pub roles: Vec<Role>,
+    pub scanner: Scanner,
+    pub results: Results,
+    pub audit: Audit,
+    /// Which environment is in force.
+    pub environment: Option<String>,
     pub listen: Listen,
 }
 
@@ -73,6 +89,7 @@ pub struct ServerLists {
 pub struct Permissions {
     pub rules: Vec<RuleSpec>,
     pub default: Option<Verdict>,
+    pub approvals: Approvals,
 }
 
 /// Something to tell the user about the configuration.
@@ -109,6 +126,11 @@ impl Default for ToolManager {
 impl Config {
     /// Merges the documents, later ones over earlier ones, and checks the whole.
     pub fn load(documents: &[Document]) -> Result<(Self, Vec<Finding>), Invalid> {
+        Self::load_layers(&layered(documents))
+    }
+
+    /// The same for documents that [`layered`] has made.
+    pub fn load_layers(documents: &[Document]) -> Result<(Self, Vec<Finding>), Invalid> {
         let mut findings = Vec::new();
         let files: Vec<_> = documents
             .iter()
@@ -118,6 +140,8 @@ impl Config {
         findings.sort_by(|a, b| {
             (&a.place.file, a.place.position).cmp(&(&b.place.file, b.place.position))
         });
+        // An overlay is read with its file, and once more by itself.
+        findings.dedup();
         if findings.iter().any(|f| f.severity == Severity::Error) {
             return Err(Invalid(findings));
         }
@@ -136,8 +160,22 @@ impl Config {
             &self.permissions.rules,
             self.permissions.default,
             &self.server_names(),
+            self.environment.as_deref(),
         )
     }
+}
+
+/// The documents, each followed by its overlay for the environment that the last of them chose.
+pub fn layered(documents: &[Document]) -> Vec<Document> {
+    let chosen = |document: &Document| document.value["environment"].as_str().map(str::to_owned);
+    let environment = documents.iter().rev().find_map(chosen);
+    let mut layers = Vec::new();
+    for document in documents {
+        layers.push(document.clone());
+        let environment = environment.as_deref();
+        layers.extend(environment.and_then(|name| document.overlay(name)));
+    }
+    layers
 }
 
 impl ServerLists {

@@ -78,6 +78,11 @@ impl ServerName {
         Ok(Self(text.into()))
     }
 
+    /// The name under which the gateway's own tools go, which no server can have.
+    pub fn own() -> Self {
+        Self(RESERVED.into())
+    }
+
     /// The form under which two names count as the same.
     pub fn folded(&self) -> String {
         fold(&self.0)

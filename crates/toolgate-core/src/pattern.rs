@@ -18,6 +18,36 @@ pub struct ToolPattern {
     pub tool: Glob,
 }
 
+/// A text that names tools, read against the configured servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// The text itself, which may be a tool's alias.
+    alias: Option<String>,
+    patterns: Vec<ToolPattern>,
+}
+
+/// What a text means that could mean more than one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// For what opens a door: one meaning, the longest server name for a glob, or an error.
+    Narrow,
+    /// For what closes one: every meaning.
+    Wide,
+}
+
+/// Why a text selects nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    #[error(
+        "`{tool}` names no configured server, so it never matches; write `SERVER.TOOL`, `SERVER.*` or `*.TOOL`"
+    )]
+    NoServer { tool: String },
+    #[error(
+        "`{tool}` fits tools of {servers}; write the server's name followed by a dot, as in `SERVER.TOOL`"
+    )]
+    Ambiguous { tool: String, servers: String },
+}
+
 impl Glob {
     pub fn new(text: &str) -> Self {
         Self(text.to_owned())
@@ -37,21 +67,36 @@ impl Glob {
                     retry = Some((p, t));
                     p += 1;
                 }
-                Some(&c) if c == b'?' || c == text[t] => {
+                Some(b'?') => {
+                    p += 1;
+                    t += width(text[t]);
+                }
+                Some(&c) if c == text[t] => {
                     p += 1;
                     t += 1;
                 }
                 _ => match retry {
                     Some((star, from)) => {
-                        retry = Some((star, from + 1));
+                        let next = from + width(text[from]);
+                        retry = Some((star, next));
                         p = star + 1;
-                        t = from + 1;
+                        t = next;
                     }
                     None => return false,
                 },
             }
         }
         pattern[p..].iter().all(|&c| c == b'*')
+    }
+}
+
+/// How many bytes the character has that begins with this one.
+fn width(first: u8) -> usize {
+    match first {
+        0xf0.. => 4,
+        0xe0.. => 3,
+        0xc0.. => 2,
+        _ => 1,
     }
 }
 
@@ -96,6 +141,100 @@ impl ToolPattern {
         self.server.matches(id.server.as_str())
             && (self.tool.matches(id.tool.as_str())
                 || self.tool.matches(&sanitize(id.tool.as_str())))
+    }
+}
+
+impl Selector {
+    pub fn read(
+        text: &str,
+        servers: &[ServerName],
+        reading: Reading,
+    ) -> Result<Self, SelectorError> {
+        let mut patterns = ToolPattern::readings(text, servers);
+        if patterns.is_empty() {
+            return Err(SelectorError::NoServer {
+                tool: text.to_owned(),
+            });
+        }
+        if reading == Reading::Narrow {
+            patterns = narrow(text, patterns)?;
+        }
+        Ok(Self {
+            alias: Some(text.to_owned()),
+            patterns,
+        })
+    }
+
+    /// What a text selects, whatever is to be said of it; none if that is not clear. A text that
+    /// names no server may still be an alias, of which the server's name was cut away.
+    pub fn meant(text: &str, servers: &[ServerName], reading: Reading) -> Option<Self> {
+        match Self::read(text, servers, reading) {
+            Ok(selector) => Some(selector),
+            Err(SelectorError::NoServer { .. }) => Some(Self::alias(text)),
+            Err(SelectorError::Ambiguous { .. }) => None,
+        }
+    }
+
+    /// Tools of all servers that a glob fits, by raw names.
+    pub fn of_servers(server: &str, tool: &str) -> Self {
+        Self {
+            alias: None,
+            patterns: vec![ToolPattern {
+                server: Glob::new(server),
+                tool: Glob::new(tool),
+            }],
+        }
+    }
+
+    /// The one tool that has this alias, if any.
+    pub fn alias(text: &str) -> Self {
+        Self {
+            alias: Some(text.to_owned()),
+            patterns: Vec::new(),
+        }
+    }
+
+    pub fn matches(&self, id: &ToolId, alias: &str) -> bool {
+        self.alias.as_deref() == Some(alias) || self.patterns.iter().any(|p| p.matches(id))
+    }
+
+    /// Whether it may select tools of this server.
+    pub fn names(&self, server: &ServerName) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| pattern.server.matches(server.as_str()))
+    }
+}
+
+/// The one meaning of a text that opens a door: the server before a dot, else the longest name
+/// where the tool is a glob, else the only server that fits.
+fn narrow(text: &str, patterns: Vec<ToolPattern>) -> Result<Vec<ToolPattern>, SelectorError> {
+    let dotted = |pattern: &&ToolPattern| {
+        let rest = text.strip_prefix(pattern.server.0.as_str());
+        rest.is_some_and(|rest| rest.strip_prefix('.') == Some(pattern.tool.0.as_str()))
+    };
+    if let Some(dotted) = patterns.iter().find(dotted) {
+        return Ok(vec![dotted.clone()]);
+    }
+    let Some(longest) = patterns.iter().map(|p| p.server.0.len()).max() else {
+        return Ok(patterns);
+    };
+    let is_glob = text.contains(['*', '?']);
+    let meant: Vec<ToolPattern> = patterns
+        .into_iter()
+        .filter(|pattern| !is_glob || pattern.server.0.len() == longest)
+        .collect();
+    let mut servers: Vec<&str> = meant.iter().map(|p| p.server.0.as_str()).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    match servers.as_slice() {
+        [_] => Ok(meant),
+        several => {
+            let several: Vec<String> = several.iter().map(|name| format!("`{name}`")).collect();
+            Err(SelectorError::Ambiguous {
+                tool: text.to_owned(),
+                servers: several.join(" and "),
+            })
+        }
     }
 }
 

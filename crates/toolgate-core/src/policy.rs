@@ -2,14 +2,21 @@
 //!
 //! The strictest matching rule wins, so the order of rules, files and layers never matters. Rules
 //! speak only of tools in scope: what a server's `tools_to_execute` leaves out does not exist.
+//! What is known before a call's arguments is a [`Judgement`]; with them it becomes a [`Decision`].
+
+mod condition;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use condition::ArgumentCondition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::catalog::{Entry, Hints};
 use crate::name::{ServerName, ToolId};
-use crate::pattern::{Glob, ToolPattern};
+use crate::pattern::{Glob, Reading, Selector, SelectorError};
 
 /// Who decides about a call, from the freest to the strictest.
 #[derive(
@@ -48,14 +55,45 @@ pub struct RuleSpec {
     pub place: String,
     pub tool: Option<String>,
     pub server: Option<String>,
+    pub when: Conditions,
     pub verdict: Verdict,
+}
+
+/// What else must hold for a rule to match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Arguments by name, each with the patterns of which its value must fit one.
+    pub arguments: Vec<(String, Vec<String>)>,
+    /// The caller has one of these roles; none for any caller.
+    pub roles: Vec<String>,
+    /// The gateway runs in one of these environments; none for any.
+    pub environments: Vec<String>,
+    pub hint: Option<Hint>,
+}
+
+/// What the server says of a tool's effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Hint {
+    /// The tool is marked as read-only.
+    ReadOnly,
+    /// The tool is not marked as harmless.
+    Destructive,
 }
 
 /// All rules, read against the configured servers.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
-    rules: Vec<Rule>,
+    rules: Vec<Arc<Rule>>,
     default: Option<Verdict>,
+}
+
+/// A tool, as far as rules look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub id: &'a ToolId,
+    pub alias: &'a str,
+    pub hints: Hints,
 }
 
 /// A verdict and what led to it.
@@ -63,32 +101,38 @@ pub struct Policy {
 pub struct Decision {
     pub verdict: Verdict,
     /// The config key that decided, as the user wrote it.
-    pub because: String,
+    pub because: Arc<str>,
+}
+
+/// What can be said of a tool before its arguments are known.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    decision: Decision,
+    /// Whether a rule decided; if not, any rule that the arguments fit does.
+    by_rule: bool,
+    /// Rules that match if the arguments fit.
+    conditional: Option<Arc<[Arc<Rule>]>>,
 }
 
 /// Why a rule cannot be read against the configured servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error(
-        "`{tool}` names no configured server, so this rule never matches; write `SERVER.TOOL`, `SERVER.*` or `*.TOOL`"
-    )]
-    NoServer { tool: String },
+    #[error(transparent)]
+    Selector(#[from] SelectorError),
     #[error(
         "no configured server matches `{server}` (names are case-sensitive), so this rule never matches"
     )]
     NoSuchServer { server: String },
-    #[error(
-        "`{tool}` fits tools of {servers}; write the server's name followed by a dot, as in `SERVER.TOOL`"
-    )]
-    Ambiguous { tool: String, servers: String },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Rule {
-    place: String,
-    /// The text itself, which may be a tool's alias.
-    alias: Option<String>,
-    patterns: Vec<ToolPattern>,
+    place: Arc<str>,
+    /// None if it is not clear what it names.
+    selector: Option<Selector>,
+    arguments: Vec<ArgumentCondition>,
+    roles: Vec<String>,
+    hint: Option<Hint>,
     verdict: Verdict,
 }
 
@@ -107,86 +151,103 @@ impl ToolList {
 
 impl RuleSpec {
     /// The rule's meaning for these servers.
-    ///
-    /// A text with two readings is an error for `allow`, unless it has a wildcard, where the
-    /// longest server name is meant; stricter rules cover all readings.
-    fn patterns(&self, servers: &[ServerName]) -> Result<Vec<ToolPattern>, RuleError> {
-        if let Some(server) = &self.server {
-            return Ok(vec![ToolPattern {
-                server: Glob::new(server),
-                tool: Glob::new(self.tool.as_deref().unwrap_or("*")),
-            }]);
-        }
+    fn selector(&self, servers: &[ServerName]) -> Option<Selector> {
         let tool = self.tool.as_deref().unwrap_or("*");
-        let mut readings = ToolPattern::readings(tool, servers);
-        if readings.is_empty() {
-            return Err(RuleError::NoServer {
-                tool: tool.to_owned(),
-            });
+        match &self.server {
+            Some(server) => Some(Selector::of_servers(server, tool)),
+            None => Selector::meant(tool, servers, self.verdict.reading()),
         }
-        if self.verdict == Verdict::Allow && readings.len() > 1 {
-            if !tool.contains(['*', '?']) {
-                let fits = servers
-                    .iter()
-                    .filter(|server| crate::pattern::spelled(tool, server).next().is_some())
-                    .map(|server| format!("`{server}`"));
-                return Err(RuleError::Ambiguous {
-                    tool: tool.to_owned(),
-                    servers: fits.collect::<Vec<_>>().join(" and "),
-                });
-            }
-            readings.truncate(1);
-        }
-        Ok(readings)
     }
 
     pub fn check(&self, servers: &[ServerName]) -> Result<(), RuleError> {
-        let patterns = self.patterns(servers)?;
-        let matched = |pattern: &ToolPattern| {
-            servers
-                .iter()
-                .any(|server| pattern.server.matches(server.as_str()))
+        let Some(server) = &self.server else {
+            let tool = self.tool.as_deref().unwrap_or("*");
+            Selector::read(tool, servers, self.verdict.reading())?;
+            return Ok(());
         };
-        match (&self.server, patterns.iter().any(matched)) {
-            (Some(server), false) => Err(RuleError::NoSuchServer {
+        let glob = Glob::new(server);
+        match servers.iter().any(|name| glob.matches(name.as_str())) {
+            true => Ok(()),
+            false => Err(RuleError::NoSuchServer {
                 server: server.clone(),
             }),
-            _ => Ok(()),
+        }
+    }
+}
+
+impl Verdict {
+    /// How what leads to this verdict is to be read: an `allow` says as little as it may.
+    pub fn reading(self) -> Reading {
+        match self {
+            Self::Allow => Reading::Narrow,
+            Self::Manual | Self::Ask | Self::Deny => Reading::Wide,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Manual => "manual",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
         }
     }
 }
 
 impl Policy {
-    /// Reads the rules against the configured servers; rules that name none never match.
-    pub fn build(specs: &[RuleSpec], default: Option<Verdict>, servers: &[ServerName]) -> Self {
-        let rules = specs
-            .iter()
-            .map(|spec| Rule {
-                place: spec.place.clone(),
-                alias: spec.tool.clone().filter(|_| spec.server.is_none()),
-                patterns: spec.patterns(servers).unwrap_or_default(),
+    /// Reads the rules against the configured servers; rules that name none never match, nor do
+    /// rules for other environments.
+    pub fn build(
+        specs: &[RuleSpec],
+        default: Option<Verdict>,
+        servers: &[ServerName],
+        environment: Option<&str>,
+    ) -> Self {
+        let here = |spec: &&RuleSpec| {
+            let named = &spec.when.environments;
+            named.is_empty() || named.iter().any(|name| Some(name.as_str()) == environment)
+        };
+        let rules = specs.iter().filter(here).map(|spec| {
+            let conditions = spec.when.arguments.iter();
+            Arc::new(Rule {
+                place: spec.place.as_str().into(),
+                selector: spec.selector(servers),
+                arguments: conditions
+                    .map(|(name, patterns)| ArgumentCondition::new(name, patterns, spec.verdict))
+                    .collect(),
+                roles: spec.when.roles.clone(),
+                hint: spec.when.hint,
                 verdict: spec.verdict,
             })
-            .collect();
-        Self { rules, default }
+        });
+        Self {
+            rules: rules.collect(),
+            default,
+        }
     }
 
-    /// The verdict on a tool; none if it is not in scope at all.
-    pub fn decide(&self, id: &ToolId, alias: &str, lists: &ToolLists) -> Option<Decision> {
-        if !lists.execute.contains(id.tool.as_str()) {
+    /// What is said of a tool before its arguments are known; none if it is not in scope at all.
+    pub fn judge(
+        &self,
+        subject: Subject<'_>,
+        roles: &[String],
+        lists: &ToolLists,
+    ) -> Option<Judgement> {
+        if !lists.execute.contains(subject.id.tool.as_str()) {
             return None;
         }
-        let strictest = self
-            .rules
-            .iter()
-            .filter(|rule| rule.matches(id, alias))
-            .max_by_key(|rule| rule.verdict);
-        Some(match strictest {
-            Some(rule) => Decision {
-                verdict: rule.verdict,
-                because: rule.place.clone(),
+        let matching = self.rules.iter().filter(|rule| rule.covers(subject, roles));
+        let (conditional, plain): (Vec<_>, Vec<_>) =
+            matching.partition(|rule| !rule.arguments.is_empty());
+        let strictest = plain.into_iter().max_by_key(|rule| rule.verdict);
+        Some(Judgement {
+            decision: match strictest {
+                Some(rule) => rule.decision(),
+                None => self.by_lists(subject.id, lists),
             },
-            None => self.by_lists(id, lists),
+            by_rule: strictest.is_some(),
+            conditional: (!conditional.is_empty())
+                .then(|| conditional.into_iter().map(Arc::clone).collect()),
         })
     }
 
@@ -199,19 +260,81 @@ impl Policy {
         match self.default {
             Some(default) if default > verdict => Decision {
                 verdict: default,
-                because: "permissions.default".to_owned(),
+                because: "permissions.default".into(),
             },
             _ => Decision {
                 verdict,
-                because: key.to_owned(),
+                because: key.into(),
             },
         }
     }
 }
 
+impl Judgement {
+    /// The decision as far as it is known without arguments.
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Whether no call can ever run, so that the tool does not exist.
+    pub fn is_hidden(&self) -> bool {
+        let may_open = !self.by_rule && self.conditional.is_some();
+        self.decision.verdict == Verdict::Deny && !may_open
+    }
+
+    /// Whether a call's arguments can change the decision.
+    pub fn depends_on_arguments(&self) -> bool {
+        self.conditional.is_some()
+    }
+
+    /// The decision on a call with these arguments.
+    pub fn on(&self, arguments: &Value) -> Decision {
+        let rules = self.conditional.iter().flat_map(|rules| rules.iter());
+        let fitting = rules.filter(|rule| rule.arguments.iter().all(|c| c.fits(arguments)));
+        match fitting.max_by_key(|rule| rule.verdict) {
+            Some(rule) if !self.by_rule || rule.verdict > self.decision.verdict => rule.decision(),
+            _ => self.decision.clone(),
+        }
+    }
+}
+
 impl Rule {
-    fn matches(&self, id: &ToolId, alias: &str) -> bool {
-        self.alias.as_deref() == Some(alias) || self.patterns.iter().any(|p| p.matches(id))
+    fn covers(&self, subject: Subject<'_>, roles: &[String]) -> bool {
+        let selected = self
+            .selector
+            .as_ref()
+            .is_some_and(|selector| selector.matches(subject.id, subject.alias));
+        selected
+            && (self.roles.is_empty() || self.roles.iter().any(|role| roles.contains(role)))
+            && self.hint.is_none_or(|hint| hint.fits(subject.hints))
+    }
+
+    fn decision(&self) -> Decision {
+        Decision {
+            verdict: self.verdict,
+            because: Arc::clone(&self.place),
+        }
+    }
+}
+
+impl Hint {
+    /// Nothing said means the worst.
+    fn fits(self, hints: Hints) -> bool {
+        let read_only = hints.read_only == Some(true);
+        match self {
+            Self::ReadOnly => read_only,
+            Self::Destructive => !read_only && hints.destructive != Some(false),
+        }
+    }
+}
+
+impl<'a> From<&'a Entry> for Subject<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        Self {
+            id: &entry.tool.id,
+            alias: &entry.alias,
+            hints: entry.tool.hints,
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
@@ -119,7 +120,7 @@ impl JsonSchema for Secret {
 
 /// Replaces known secret values in a text that is about to be shown.
 #[derive(Clone, Default)]
-pub struct Masker(Vec<String>);
+pub struct Masker(Arc<[String]>);
 
 impl Masker {
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
@@ -128,7 +129,7 @@ impl Masker {
             .filter(|value| value.len() >= SHORTEST_MASKED)
             .collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        Self(values)
+        Self(values.into())
     }
 
     pub fn mask(&self, text: &str) -> String {

@@ -22,7 +22,7 @@ impl Environment {
     }
 
     /// Knows the secrets that a server is given, to keep them out of what is shown of it.
-    pub(crate) fn masker(&self, server: &Server) -> Masker {
+    pub fn masker(&self, server: &Server) -> Masker {
         let secrets: Vec<&Secret> = match &server.link {
             Link::Stdio(stdio) => stdio.env.values().collect(),
             Link::Http(http) => std::iter::once(&http.url)

@@ -63,6 +63,8 @@ pub struct Registry {
     setup: Setup,
     /// Counts supervisors, so that the offer of an earlier one never replaces a later one's.
     generation: AtomicU64,
+    /// Says that some server is in a new state.
+    changes: watch::Sender<()>,
     stop: CancellationToken,
     /// Ends everything if the registry is dropped without being stopped.
     _guard: DropGuard,
@@ -108,6 +110,7 @@ impl Registry {
             publisher: std::sync::Mutex::new(Some(publisher)),
             setup,
             generation: AtomicU64::new(0),
+            changes: watch::Sender::new(()),
             tasks,
         };
         registry.apply(plan);
@@ -151,6 +154,7 @@ impl Registry {
                         rhythm,
                         generation,
                         session: old.and_then(|old| old.status().session.clone()),
+                        changes: self.changes.clone(),
                     };
                     let new = self.supervise(server, start, publisher);
                     if let Some(old) = old {
@@ -178,10 +182,16 @@ impl Registry {
         }
         self.entries.store(Arc::new(entries));
         self.lists.store(Arc::new(lists));
+        self.changes.send_replace(());
     }
 
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.catalog.borrow())
+    }
+
+    /// Hears that some server is in a new state, or is no longer there.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Hears of every new catalog.

@@ -69,6 +69,8 @@ pub(crate) struct Signals {
 pub(crate) struct Report {
     pub(crate) status: watch::Sender<Arc<Status>>,
     pub(crate) lane: watch::Sender<Option<Lane>>,
+    /// Says that some server is in a new state.
+    pub(crate) changes: watch::Sender<()>,
 }
 
 /// Why a connection is no longer served.
@@ -409,6 +411,7 @@ impl Supervisor {
             }
             *status = Arc::new(next);
         });
+        self.report.changes.send_replace(());
     }
 
     /// The era to try next: what was known did not work, or the other one has not been tried.

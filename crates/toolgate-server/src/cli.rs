@@ -14,6 +14,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
+use toolgate::Environment;
+use toolgate_core::config::Document;
+
+use crate::files;
 use crate::telemetry::LogFormat;
 
 /// MCP gateway: many servers, one door.
@@ -72,6 +76,19 @@ struct ConfigFlag {
     /// Configuration file, the only one read [default: ~/.config/toolgate/toolgate.toml, then ./toolgate.toml or ./config.json]
     #[arg(long, env = "TOOLGATE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Which of the configuration's `environments` is in force, such as `production`
+    #[arg(long, env = "TOOLGATE_ENVIRONMENT", value_name = "NAME")]
+    environment: Option<String>,
+}
+
+impl ConfigFlag {
+    fn documents(&self, environment: &Environment) -> anyhow::Result<Vec<Document>> {
+        files::documents(
+            self.config.as_deref(),
+            self.environment.as_deref(),
+            environment,
+        )
+    }
 }
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {

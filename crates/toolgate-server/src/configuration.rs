@@ -8,7 +8,7 @@ mod keeper;
 mod layers;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,10 +18,11 @@ use tokio::sync::{mpsc, oneshot};
 use toolgate::Gateway;
 use toolgate::registry::TriedOut;
 use toolgate::store::StoreError;
-use toolgate_core::config::{Finding, Server, ToolManager};
+use toolgate_core::Config;
+use toolgate_core::config::{Finding, Server};
 
 pub(crate) use keeper::{Files, Keeper};
-pub(crate) use layers::Source;
+pub(crate) use layers::{Named, Source};
 
 /// How long a server may take to be tried out.
 const VERIFY: Duration = Duration::from_secs(60);
@@ -38,7 +39,10 @@ pub(crate) struct Configuration {
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     pub(crate) sources: HashMap<String, Source>,
-    pub(crate) tool_manager: ToolManager,
+    pub(crate) config: Config,
+    /// Keys and roles that the files have; the API made the others.
+    pub(crate) in_files: HashMap<Named, BTreeSet<String>>,
+    pub(crate) permissions_by: Option<Source>,
 }
 
 /// What is asked of the keeper.
@@ -61,6 +65,27 @@ enum Ask {
     ToolManager {
         patch: Map<String, Value>,
     },
+    /// None goes back to what the files say.
+    Permissions {
+        section: Option<Value>,
+    },
+    /// Sets an entry of a table.
+    Put {
+        table: Named,
+        name: String,
+        put: Put,
+    },
+}
+
+/// How an entry is set.
+#[derive(Debug)]
+pub(crate) enum Put {
+    /// Only if there is none.
+    New(Value),
+    Patch(Map<String, Value>),
+    /// Whether there is one or not.
+    Whole(Value),
+    Remove,
 }
 
 /// Whether to connect to a server before it is taken.
@@ -94,6 +119,10 @@ pub(crate) enum ChangeError {
     Unverified(String),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    Missing(String),
     #[error("the gateway is stopping")]
     Stopping,
 }
@@ -129,6 +158,17 @@ impl Configuration {
         patch: Map<String, Value>,
     ) -> Result<(), ChangeError> {
         self.ask(Ask::ToolManager { patch }).await.map(drop)
+    }
+
+    /// Sets the permissions as a whole, or goes back to those of the files.
+    pub(crate) async fn set_permissions(&self, section: Option<Value>) -> Result<(), ChangeError> {
+        self.ask(Ask::Permissions { section }).await.map(drop)
+    }
+
+    /// Sets an entry of a table.
+    pub(crate) async fn put(&self, table: Named, name: &str, put: Put) -> Result<(), ChangeError> {
+        let name = name.to_owned();
+        self.ask(Ask::Put { table, name, put }).await.map(drop)
     }
 
     /// Connects to a server that is not configured, to see what it would offer. Only the check of

@@ -22,10 +22,22 @@ pub(crate) fn environment() -> Environment {
 }
 
 /// The named file, or the user's and the project's, in the order in which they are merged.
+///
+/// `chosen` is the configuration's environment that a flag or variable chose.
 pub(crate) fn documents(
     named: Option<&Path>,
+    chosen: Option<&str>,
     environment: &Environment,
 ) -> anyhow::Result<Vec<Document>> {
+    let mut documents = in_files(named, environment)?;
+    documents.extend(chosen.map(|chosen| {
+        let value = serde_json::json!({"environment": chosen});
+        Document::from_value("--environment", value)
+    }));
+    Ok(documents)
+}
+
+fn in_files(named: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Document>> {
     if let Some(path) = named {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read `{}`", path.display()))?;

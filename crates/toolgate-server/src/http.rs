@@ -6,6 +6,8 @@ pub(crate) mod error;
 pub(crate) mod execute;
 pub(crate) mod guard;
 pub(crate) mod health;
+pub(crate) mod request;
+pub(crate) mod results;
 pub(crate) mod router;
 
 use std::net::SocketAddr;
@@ -69,6 +71,11 @@ impl App {
 
     pub(crate) fn configuration(&self) -> &Configuration {
         &self.0.configuration
+    }
+
+    /// Is cancelled when the gateway is about to end.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.0.stopping.clone()
     }
 
     /// Whether the gateway is about to end.

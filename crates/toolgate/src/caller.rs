@@ -1,9 +1,16 @@
 //! Who asks.
 
+use std::sync::Arc;
+
 /// The one on whose behalf something is listed or called.
+///
+/// A caller with a key has the roles, grants and limits that the configuration gives to that key;
+/// one without has none, and is not restricted by any.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub origin: Origin,
+    key: Option<Arc<str>>,
+    session: Option<Arc<str>>,
 }
 
 /// The door through which a caller came.
@@ -16,20 +23,47 @@ pub enum Origin {
 
 impl Caller {
     pub fn http() -> Self {
-        Self {
-            origin: Origin::Http,
-        }
+        Self::from(Origin::Http)
     }
 
     pub fn cli() -> Self {
-        Self {
-            origin: Origin::Cli,
-        }
+        Self::from(Origin::Cli)
     }
 
     pub fn library() -> Self {
+        Self::from(Origin::Library)
+    }
+
+    /// The same caller with a key, by the key's name.
+    #[must_use]
+    pub fn with_key(mut self, name: &str) -> Self {
+        self.key = Some(name.into());
+        self
+    }
+
+    /// The same caller in a session, within which approvals may hold.
+    #[must_use]
+    pub fn in_session(mut self, id: &str) -> Self {
+        self.session = Some(id.into());
+        self
+    }
+
+    /// The name of the caller's key.
+    pub fn key(&self) -> Option<&Arc<str>> {
+        self.key.as_ref()
+    }
+
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+}
+
+impl From<Origin> for Caller {
+    fn from(origin: Origin) -> Self {
         Self {
-            origin: Origin::Library,
+            origin,
+            key: None,
+            session: None,
         }
     }
 }

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use toolgate_core::catalog::Entry as CatalogEntry;
-use toolgate_core::config::{Care, Link, Protocol, Server};
+use tokio::sync::{broadcast, watch};
+use toolgate_core::config::{APPROVER, Care, Limits, Link, Protocol, Server};
 use toolgate_core::name::ServerName;
-use toolgate_core::policy::{Decision, ToolList, ToolLists};
+use toolgate_core::policy::{ToolList, ToolLists};
+use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config, ToolId};
 use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut};
 use toolgate_mcp::{Environment, LocalServer};
 
+use crate::approval::{Approval, ApprovalState, Approvals, DecideError, Decider, Ruling};
+use crate::audit::{Audit, Page, Query};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
-use crate::engine::Engine;
+use crate::engine::{Engine, Explanation, KeyError, Part, Parts};
+use crate::event::{Event, Events, ServerWatch};
 use crate::history::History;
+use crate::hook::{Hook, NoHook};
 use crate::metrics::{Metrics, Stats};
 use crate::store::{Store, StoreError, Version};
 
@@ -32,6 +36,10 @@ struct Inner {
     own_servers: Vec<Server>,
     store: Store,
     history: History,
+    audit: Audit,
+    approvals: Approvals,
+    events: Events,
+    server_watch: ServerWatch,
 }
 
 /// A gateway to be started.
@@ -41,6 +49,7 @@ pub struct Builder {
     locals: Vec<Arc<LocalServer>>,
     environment: Environment,
     store: Option<Store>,
+    hook: Arc<dyn Hook>,
 }
 
 /// Why a gateway does not start.
@@ -71,6 +80,8 @@ impl Builder {
             timeout: None,
             care: Care::default(),
             fallback: None,
+            limits: Limits::default(),
+            on_all_keys: false,
         });
         self.locals.push(Arc::new(server));
         self
@@ -90,6 +101,13 @@ impl Builder {
         self
     }
 
+    /// Your own logic, which reviews every call before it runs.
+    #[must_use]
+    pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
+        self.hook = Arc::new(hook);
+        self
+    }
+
     /// Starts everything and returns at once; servers join as they come up.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
@@ -97,6 +115,7 @@ impl Builder {
             locals,
             environment,
             store,
+            hook,
         } = self;
         let store = match store {
             Some(store) => store,
@@ -107,19 +126,33 @@ impl Builder {
         let own_servers = config.servers.iter().filter(in_process).cloned().collect();
         let setup = Setup {
             locals,
-            environment,
+            environment: environment.clone(),
         };
         let registry = Arc::new(Registry::start(setup, plan(&config)));
         let metrics = Arc::new(Metrics::new());
-        let catalogs = registry.subscribe();
-        let engine = Engine::new(&config, Arc::clone(&registry), Arc::clone(&metrics));
+        let events = Events::new();
+        let audit = Audit::start(store.clone(), config.audit, events.clone());
+        let approvals = Approvals::new(store.clone(), events.clone());
+        let parts = Parts {
+            registry: Arc::clone(&registry),
+            metrics: Arc::clone(&metrics),
+            audit: audit.clone(),
+            approvals: approvals.clone(),
+            store: store.clone(),
+            hook,
+            environment,
+        };
         Ok(Gateway(Arc::new(Inner {
+            engine: Engine::new(&config, parts),
+            history: History::start(store.clone(), registry.subscribe()),
+            server_watch: ServerWatch::start(Arc::clone(&registry), events.clone()),
             registry,
-            engine,
             metrics,
             own_servers,
-            history: History::start(store.clone(), catalogs),
             store,
+            audit,
+            approvals,
+            events,
         })))
     }
 }
@@ -131,6 +164,7 @@ impl Gateway {
             locals: Vec::new(),
             environment: Environment::new(|_| None),
             store: None,
+            hook: Arc::new(NoHook),
         }
     }
 
@@ -143,12 +177,75 @@ impl Gateway {
         self.0.registry.catalog()
     }
 
-    pub fn scope<'c>(
+    /// The tools that exist for a request of a caller with these filters.
+    pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
+        self.0.engine.scope(caller, filters)
+    }
+
+    /// Why a tool exists for a request, or does not.
+    pub fn explain(
         &self,
         caller: &Caller,
-        catalog: &'c Catalog,
-    ) -> Vec<(&'c CatalogEntry, Decision)> {
-        self.0.engine.scope(caller, catalog)
+        filters: &Filters,
+        tool: &str,
+    ) -> Result<Explanation, CallError> {
+        self.0.engine.explain(caller, filters, tool)
+    }
+
+    /// The name of the key that was presented, if it opens.
+    pub fn authenticate(&self, key: &str) -> Result<Arc<str>, KeyError> {
+        self.0.engine.authenticate(key)
+    }
+
+    /// Whether any key is defined, so that callers need one.
+    pub fn has_keys(&self) -> bool {
+        self.0.engine.has_keys()
+    }
+
+    /// Whether a key may decide about approvals.
+    pub fn is_approver(&self, key: &str) -> bool {
+        self.0.engine.has_role(key, APPROVER)
+    }
+
+    /// A part of a large result, from an offset; none if it is not kept for this caller.
+    pub fn read_result(&self, caller: &Caller, handle: &str, offset: u64) -> Option<Part> {
+        self.0.engine.read_result(caller, handle, offset)
+    }
+
+    /// Approvals, the oldest first.
+    pub async fn approvals(
+        &self,
+        state: Option<ApprovalState>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
+        self.0.approvals.list(state, after, limit).await
+    }
+
+    /// One approval.
+    pub async fn approval(&self, id: &str) -> Result<Option<Approval>, StoreError> {
+        self.0.store.approval(id).await
+    }
+
+    /// Decides about a pending approval.
+    pub async fn decide(
+        &self,
+        id: &str,
+        ruling: Ruling,
+        by: &Decider,
+    ) -> Result<Approval, DecideError> {
+        let expiry = self.0.engine.approval_expiry();
+        self.0.approvals.decide(id, ruling, by, expiry).await
+    }
+
+    /// Records of calls, the newest first.
+    pub async fn audit(&self, query: &Query) -> Result<Page, StoreError> {
+        self.0.store.records(query).await
+    }
+
+    /// Hears of servers, approvals and calls.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.0.events.subscribe()
     }
 
     /// Hears of every new catalog.
@@ -205,7 +302,9 @@ impl Gateway {
     /// Lets calls under way end within a bound, then ends all servers.
     pub async fn stop(&self, within: Duration) {
         self.0.engine.drain(within).await;
+        self.0.audit.stop().await;
         self.0.registry.stop().await;
+        self.0.server_watch.stop().await;
         self.0.history.stop().await;
         self.0.store.close().await;
     }

@@ -28,18 +28,25 @@
 //! # Ok(()) }
 //! ```
 
+pub mod approval;
+pub mod audit;
 pub mod call;
 pub mod caller;
 pub mod engine;
+pub mod event;
 pub mod gateway;
 mod history;
+pub mod hook;
+mod keep;
 pub mod metrics;
 pub mod result;
 pub mod store;
 
-pub use call::{Arguments, CallError, Outcome, ToolCall};
+pub use call::{Arguments, CallError, Outcome, Request, ToolCall};
 pub use caller::{Caller, Origin};
+pub use event::Event;
 pub use gateway::Gateway;
+pub use hook::{Hook, Proposal, Review};
 pub use result::ToolResult;
 pub use store::Store;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};

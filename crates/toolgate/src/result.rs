@@ -1,5 +1,8 @@
 //! What a tool answered, kept whole.
 
+pub(crate) mod bound;
+pub(crate) mod tidy;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -47,6 +50,11 @@ struct BlockView<'a> {
 impl ToolResult {
     pub fn new(raw: Box<RawValue>) -> Self {
         Self(raw)
+    }
+
+    pub(crate) fn from_value(value: &serde_json::Value) -> Self {
+        let raw = serde_json::value::to_raw_value(value);
+        Self(raw.unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 
     pub fn raw(&self) -> &RawValue {

@@ -1,9 +1,11 @@
-//! What must survive a restart: servers and settings changed through the API, and the history of
-//! tool definitions.
+//! What must survive a restart: servers and settings changed through the API, the history of tool
+//! definitions, approvals and the audit trail.
 //!
 //! One SQLite file in the data directory. Entries may hold secrets, so they are sealed with a key
 //! that stands beside the file.
 
+mod approvals;
+mod audit;
 mod schema;
 mod seal;
 
@@ -122,11 +124,24 @@ impl Store {
             .connect(url)
             .await?;
         schema::migrator().run(&pool).await?;
-        Ok(Self {
+        let store = Self {
             pool,
             seal,
             _lock: None,
-        })
+        };
+        store.mark_interrupted().await?;
+        Ok(store)
+    }
+
+    /// What was under way when the last gateway ended without closing it.
+    async fn mark_interrupted(&self) -> Result<(), StoreError> {
+        for sql in [
+            "UPDATE audit SET outcome = 'interrupted', error = 'the gateway ended while the call was under way; it may have run' WHERE outcome = 'open'",
+            "UPDATE approvals SET state = 'unknown' WHERE state = 'executing'",
+        ] {
+            sqlx::query(sql).execute(&self.pool).await?;
+        }
+        Ok(())
     }
 
     /// What was changed through the API. An entry that cannot be unsealed is left out, and told.
@@ -317,10 +332,18 @@ fn lock(data_dir: &Path) -> Result<File, StoreError> {
 }
 
 fn now() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    millis(SystemTime::now())
+}
+
+/// Milliseconds since 1970.
+pub fn millis(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The time that so many milliseconds since 1970 stand for.
+pub fn from_millis(millis: i64) -> SystemTime {
+    UNIX_EPOCH + std::time::Duration::from_millis(millis.unsigned_abs())
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::name::{ServerName, ToolId, ToolName};
+use crate::schema::{Schema, Unusable};
 
 /// A tool: its id, its definition byte for byte, and what was read from it.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub struct Tool {
     /// SHA-256 of the definition's bytes, in hex.
     pub hash: String,
     pub hints: Hints,
+    /// Compiled when the first call comes.
+    schema: OnceLock<Result<Schema, Unusable>>,
 }
 
 /// What a server says of a tool's effects; nothing said means the worst.
@@ -76,6 +80,7 @@ impl Tool {
             },
             hash: hash(definition),
             definition: definition.to_owned(),
+            schema: OnceLock::new(),
             hints: Hints {
                 read_only: hints.read_only_hint,
                 destructive: hints.destructive_hint,
@@ -85,9 +90,22 @@ impl Tool {
         })
     }
 
+    /// What the tool's arguments must be; a tool without a schema takes any.
+    pub fn schema(&self) -> Result<&Schema, &Unusable> {
+        let compiled = self.schema.get_or_init(|| match self.view().input_schema {
+            Some(schema) => Schema::compile(schema),
+            None => Schema::compile(any()),
+        });
+        compiled.as_ref()
+    }
+
     pub fn view(&self) -> ToolView<'_> {
         serde_json::from_str(self.definition.get()).unwrap_or_default()
     }
+}
+
+fn any() -> &'static RawValue {
+    RawValue::TRUE
 }
 
 /// Says what is wrong with a definition, before it is read as one.

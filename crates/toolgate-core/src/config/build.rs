@@ -1,24 +1,28 @@
 //! From what users wrote to what the program uses: merges the files and checks what a schema
 //! cannot say.
 
+mod caller;
 mod entry;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
-use entry::{Entry, read_url};
+use entry::{Entry, duration, read_url};
 use indexmap::IndexMap;
 
 use super::check::{Read, nearest};
 use super::document::{Document, escape};
 use super::file::{
-    File, Mcp, PermissionsTable, RuleTable, Security, ServerTable, ToolManagerConfig,
+    AuditTable, File, Mcp, OneOrMany, PermissionsTable, ResultsTable, RuleTable, ScannerTable,
+    Security, ServerTable, ToolManagerConfig,
 };
 use super::{
-    Config, Finding, Listen, Permissions, Place, Server, ServerLists, Severity, ToolManager,
+    Audit, Config, Finding, Listen, Permissions, Place, Results, Scanner, Server, ServerLists,
+    Severity, ToolManager,
 };
 use crate::name::ServerName;
-use crate::policy::{RuleError, RuleSpec};
+use crate::pattern::{Reading, Selector, SelectorError};
+use crate::policy::{Conditions, RuleError, RuleSpec};
 
 pub(super) fn config(
     documents: &[Document],
@@ -44,14 +48,18 @@ struct Merge {
     servers: IndexMap<ServerName, (Server, Place)>,
     rules: Vec<WrittenRule>,
     security: Vec<(String, Place)>,
+    /// Texts that must name tools of configured servers, and how they are read.
+    selections: Vec<(String, Reading, Place)>,
+    /// Roles that are named somewhere.
+    roles_used: Vec<(String, Severity, Place)>,
 }
 
 /// A rule and what is to be said of it once all servers are known.
 struct WrittenRule {
     spec: RuleSpec,
     place: Place,
-    /// It has a condition that is not understood.
-    conditional: bool,
+    /// It has a condition of another program's kind.
+    foreign: bool,
 }
 
 /// One file while it is being read.
@@ -64,12 +72,10 @@ struct Reader<'a> {
 impl WrittenRule {
     fn finding(&self, servers: &[ServerName]) -> Option<Finding> {
         let (severity, message) = match self.spec.check(servers) {
-            Err(error @ (RuleError::NoServer { .. } | RuleError::NoSuchServer { .. })) => {
-                (Severity::Warning, error.to_string())
-            }
-            Err(error @ RuleError::Ambiguous { .. }) => (Severity::Error, error.to_string()),
-            Ok(()) if self.conditional => {
-                let message = "`pattern` is not supported: conditions on arguments do not exist yet, and without it the rule would say more than you meant";
+            Err(RuleError::Selector(error)) => (severity(&error), error.to_string()),
+            Err(error @ RuleError::NoSuchServer { .. }) => (Severity::Warning, error.to_string()),
+            Ok(()) if self.foreign => {
+                let message = "`pattern` says nothing of tools of servers; name the argument, as in `arguments = { path = \"/tmp/*\" }`";
                 (Severity::Error, message.to_owned())
             }
             Ok(()) => return None,
@@ -79,6 +85,13 @@ impl WrittenRule {
             place: self.place.clone(),
             message,
         })
+    }
+}
+
+fn severity(error: &SelectorError) -> Severity {
+    match error {
+        SelectorError::NoServer { .. } => Severity::Warning,
+        SelectorError::Ambiguous { .. } => Severity::Error,
     }
 }
 
@@ -115,6 +128,13 @@ impl Merge {
             mcp_servers,
             security,
             permissions,
+            roles,
+            keys,
+            scanner,
+            results,
+            audit,
+            environment,
+            environments: _,
             tool_name_style,
             host,
             port,
@@ -125,9 +145,13 @@ impl Merge {
             public_url,
         } = file;
         self.add_servers(&mcp_servers, &mcp, reader);
-        self.add_tool_manager(mcp);
+        self.add_tool_manager(mcp, reader);
         self.add_security(security, reader);
         self.add_permissions(permissions, reader);
+        self.add_roles(roles, reader);
+        self.add_keys(keys, reader);
+        self.add_control(&scanner, &results, &audit);
+        self.config.environment = environment.or(self.config.environment.take());
         set(&mut self.config.tool_name_style, tool_name_style);
         let listen = &mut self.config.listen;
         *listen = Listen {
@@ -193,9 +217,10 @@ impl Merge {
         }
     }
 
-    fn add_tool_manager(&mut self, mcp: Mcp) {
+    fn add_tool_manager(&mut self, mcp: Mcp, reader: &Reader<'_>) {
         let Mcp {
             enabled,
+            blocked_tools,
             client_configs: _,
             tool_manager_config,
             tool_sync_interval,
@@ -205,6 +230,8 @@ impl Merge {
             tool_execution_timeout,
             max_agent_depth,
         } = tool_manager_config;
+        self.select("/mcp/blocked_tools", &blocked_tools, Reading::Wide, reader);
+        self.config.blocked_tools.extend(blocked_tools);
         let manager: &mut ToolManager = &mut self.config.tool_manager;
         set(&mut manager.enabled, enabled);
         set(
@@ -251,15 +278,65 @@ impl Merge {
         lists.deny.extend(mcp_server_denylist.unwrap_or_default());
     }
 
+    /// Notes texts that must name tools, to be looked at once all servers are known.
+    fn select(&mut self, pointer: &str, texts: &[String], reading: Reading, reader: &Reader<'_>) {
+        for (index, text) in texts.iter().enumerate() {
+            let place = reader.document.place(&format!("{pointer}/{index}"));
+            self.selections.push((text.clone(), reading, place));
+        }
+    }
+
+    fn add_control(&mut self, scanner: &ScannerTable, results: &ResultsTable, audit: &AuditTable) {
+        let Scanner {
+            path_traversal,
+            shell,
+            private_address,
+            secret,
+        } = &mut self.config.scanner;
+        set(path_traversal, scanner.path_traversal);
+        set(shell, scanner.shell);
+        set(private_address, scanner.private_address);
+        set(secret, scanner.secret);
+        let Results {
+            max_bytes,
+            keep,
+            redact_secrets,
+        } = &mut self.config.results;
+        set(max_bytes, results.max_bytes.map(|most| most as usize));
+        set(keep, duration(results.keep));
+        set(redact_secrets, results.redact_secrets);
+        let Audit { content, retention } = &mut self.config.audit;
+        set(content, audit.content);
+        let days = |days: u32| std::time::Duration::from_secs(u64::from(days) * 24 * 3600);
+        let kept = audit.retention_days;
+        set(retention, kept.map(|kept| (kept > 0).then(|| days(kept))));
+    }
+
     fn add_permissions(&mut self, permissions: PermissionsTable, reader: &mut Reader<'_>) {
-        let PermissionsTable { default, rules } = permissions;
+        let PermissionsTable {
+            default,
+            rules,
+            approval_by,
+            approval_expiry,
+            approval_wait,
+        } = permissions;
         let settings: &mut Permissions = &mut self.config.permissions;
         settings.default = settings.default.max(default);
+        set(&mut settings.approvals.by, approval_by);
+        set(&mut settings.approvals.expiry, duration(approval_expiry));
+        set(
+            &mut settings.approvals.wait,
+            approval_wait.map(|span| span.0),
+        );
         let pointers = reader.pointers("/permissions/rules");
         for (rule, pointer) in rules.into_iter().zip(pointers) {
             let RuleTable {
                 tool,
                 server,
+                arguments,
+                roles,
+                environment,
+                hint,
                 pattern,
                 action,
             } = rule;
@@ -274,12 +351,26 @@ impl Merge {
                 place: reader.document.place(&pointer).key,
                 tool,
                 server,
+                when: Conditions {
+                    arguments: arguments
+                        .into_iter()
+                        .map(|(name, patterns)| (name, patterns.into_vec()))
+                        .collect(),
+                    roles: roles.map(OneOrMany::into_vec).unwrap_or_default(),
+                    environments: environment.map(OneOrMany::into_vec).unwrap_or_default(),
+                    hint,
+                },
                 verdict: action,
             };
+            let place = reader.document.place(&pointer);
+            for role in &spec.when.roles {
+                let used = (role.clone(), Severity::Warning, place.clone());
+                self.roles_used.push(used);
+            }
             let rule = WrittenRule {
                 spec,
-                place: reader.document.place(&pointer),
-                conditional: pattern.is_some(),
+                place,
+                foreign: pattern.is_some(),
             };
             self.rules.push(rule);
         }
@@ -347,6 +438,16 @@ impl Merge {
         for rule in &self.rules {
             findings.extend(rule.finding(&names));
         }
+        for (text, reading, place) in self.selections {
+            if let Err(error) = Selector::read(&text, &names, reading) {
+                findings.push(Finding {
+                    severity: severity(&error),
+                    place,
+                    message: error.to_string(),
+                });
+            }
+        }
+        findings.extend(caller::unknown_roles(self.roles_used, &config));
         config.permissions.rules = self.rules.into_iter().map(|rule| rule.spec).collect();
         config
     }

@@ -2,9 +2,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{ValidationError, Validator};
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
@@ -30,6 +31,12 @@ pub fn schema() -> Value {
         .into()
 }
 
+static COMPILED: LazyLock<Result<(Value, Validator), String>> = LazyLock::new(|| {
+    let schema = schema();
+    let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
+    Ok((schema, validator))
+});
+
 pub(super) fn read(document: &Document, findings: &mut Vec<Finding>) -> Read {
     if let Some((place, message)) = &document.syntax_error {
         findings.push(Finding {
@@ -41,9 +48,8 @@ pub(super) fn read(document: &Document, findings: &mut Vec<Finding>) -> Read {
     }
     let mut value = document.value.clone();
     known::take(document, &mut value, findings);
-    let schema = schema();
-    let validator = match jsonschema::validator_for(&schema) {
-        Ok(validator) => validator,
+    let (schema, validator) = match &*COMPILED {
+        Ok(compiled) => compiled,
         Err(error) => {
             findings.push(Finding {
                 severity: Severity::Error,
@@ -55,7 +61,7 @@ pub(super) fn read(document: &Document, findings: &mut Vec<Finding>) -> Read {
     };
     let mut left_out = BTreeSet::new();
     for error in validator.iter_errors(&value) {
-        for (pointer, message) in explain(&error, &schema) {
+        for (pointer, message) in explain(&error, schema) {
             findings.push(Finding {
                 severity: Severity::Error,
                 place: document.place(&pointer),
@@ -239,7 +245,7 @@ fn entry_of(pointer: &str) -> String {
     let steps: Vec<&str> = pointer.split('/').skip(1).collect();
     let depth = match steps.as_slice() {
         ["mcp", "client_configs", ..] | ["permissions", "rules", ..] => 3,
-        ["mcp_servers", ..] => 2,
+        ["mcp_servers" | "keys" | "roles" | "environments", ..] => 2,
         _ => steps.len(),
     };
     steps

@@ -27,6 +27,8 @@ pub struct Document {
     text: String,
     /// Byte offset of each line's start.
     lines: Vec<usize>,
+    /// The JSON pointer of `value` in the text.
+    root: String,
 }
 
 /// Where something stands, for people.
@@ -51,6 +53,7 @@ impl Document {
             lines: std::iter::once(0)
                 .chain(text.match_indices('\n').map(|(at, _)| at + 1))
                 .collect(),
+            root: String::new(),
         };
         let parsed = match format {
             Format::Json => document.parse_json(text),
@@ -79,7 +82,25 @@ impl Document {
             offsets: HashMap::new(),
             text: String::new(),
             lines: Vec::new(),
+            root: String::new(),
         }
+    }
+
+    /// Leaves away what stands under a key.
+    pub fn without(&mut self, key: &str) {
+        if let Some(fields) = self.value.as_object_mut() {
+            fields.shift_remove(key);
+        }
+    }
+
+    /// What the document says for one environment, as a document of its own.
+    pub(super) fn overlay(&self, environment: &str) -> Option<Self> {
+        let value = self.value["environments"].get(environment)?.clone();
+        Some(Self {
+            value,
+            root: format!("/environments/{}", escape(environment)),
+            ..self.clone()
+        })
     }
 
     /// The text it was parsed from.
@@ -89,7 +110,8 @@ impl Document {
 
     /// The place of a JSON pointer; of its nearest parent where it has none of its own.
     pub fn place(&self, pointer: &str) -> Place {
-        let mut known = pointer;
+        let pointer = &format!("{}{pointer}", self.root);
+        let mut known = pointer.as_str();
         while !self.offsets.contains_key(known) {
             match known.rfind('/') {
                 Some(cut) => known = &known[..cut],

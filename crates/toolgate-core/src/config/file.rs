@@ -3,14 +3,21 @@
 //! They exist to be read and turned into [`super::Config`]; nothing else looks at them. The JSON
 //! Schema and the reference of the configuration are generated from them.
 
+mod caller;
+mod control;
+
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::Protocol;
+pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable};
+pub use control::{AuditTable, OneOrMany, ResultsTable, ScannerTable, ToolTable};
+
 use super::duration::Span;
+use super::{Approver, Protocol};
 use crate::name::NameStyle;
-use crate::policy::Verdict;
+use crate::policy::{Hint, Verdict};
+use crate::rate::Rate;
 use crate::secret::Secret;
 
 /// A Toolgate configuration: `toolgate.toml` or `config.json`.
@@ -25,6 +32,20 @@ pub struct File {
     pub security: Security,
     /// Who decides about tool calls.
     pub permissions: PermissionsTable,
+    /// Sets of tools by the name of a role.
+    pub roles: IndexMap<String, RoleTable>,
+    /// Keys of callers by name. Once there is one, calls without a key are refused.
+    pub keys: IndexMap<String, KeyTable>,
+    /// What to do with arguments that look dangerous.
+    pub scanner: ScannerTable,
+    /// What happens to results on their way to a model.
+    pub results: ResultsTable,
+    /// What is kept of each call.
+    pub audit: AuditTable,
+    /// Which of `environments` is in force, such as `production`.
+    pub environment: Option<String>,
+    /// Settings that hold only in an environment, over those of this file.
+    pub environments: IndexMap<String, Overlay>,
     /// How models see tools: `underscore` (`server_tool`), `hyphen` (`server-tool`) or `mcp` (`mcp__server__tool`).
     pub tool_name_style: Option<NameStyle>,
     /// Address to listen on; other than loopback needs an admin key. Default `127.0.0.1`.
@@ -43,12 +64,38 @@ pub struct File {
     pub public_url: Option<String>,
 }
 
+/// Settings that hold only in one environment; they are read like those of a later file.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Overlay {
+    /// MCP servers and tool execution, in the spelling of Bifrost.
+    pub mcp: Mcp,
+    /// MCP servers by name, in the spelling of agent-code.
+    pub mcp_servers: IndexMap<String, ServerTable>,
+    /// Which servers may be connected.
+    pub security: Security,
+    /// Who decides about tool calls.
+    pub permissions: PermissionsTable,
+    /// Sets of tools by the name of a role.
+    pub roles: IndexMap<String, RoleTable>,
+    /// Keys of callers by name.
+    pub keys: IndexMap<String, KeyTable>,
+    /// What to do with arguments that look dangerous.
+    pub scanner: ScannerTable,
+    /// What happens to results on their way to a model.
+    pub results: ResultsTable,
+    /// What is kept of each call.
+    pub audit: AuditTable,
+}
+
 /// MCP servers and tool execution.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mcp {
     /// Global switch: `false` means no tools for anyone. Default `true`.
     pub enabled: Option<bool>,
+    /// Tools that nobody may use, as in a rule's `tool`: `github.delete_*`, `*.drop_table`.
+    pub blocked_tools: Vec<String>,
     /// One entry for each server.
     pub client_configs: Vec<ClientConfig>,
     /// Settings of tool execution.
@@ -117,6 +164,19 @@ pub struct ClientConfig {
     pub idle_stop: Option<Span>,
     /// A server that takes over tools of the same name while this one is away.
     pub fallback: Option<String>,
+    /// Calls in a period, over all callers; more are refused until it has passed.
+    pub rate_limit: Option<Rate>,
+    /// How long results of tools marked as read-only are reused for the same arguments. Default not at all.
+    pub cache_ttl: Option<Span>,
+    /// Settings of single tools, by raw name.
+    #[serde(default)]
+    pub tools: IndexMap<String, ToolTable>,
+    /// What a call costs in US dollars, by raw tool name.
+    #[serde(default)]
+    pub tool_pricing: IndexMap<String, f64>,
+    /// Opens the server to keys whose grants do not speak of it. Default `false`.
+    #[serde(default)]
+    pub allow_on_all_virtual_keys: bool,
     /// Keeps the entry without connecting. Default `false`.
     #[serde(default)]
     pub disabled: bool,
@@ -206,6 +266,16 @@ pub struct ServerTable {
     pub idle_stop: Option<Span>,
     /// A server that takes over tools of the same name while this one is away.
     pub fallback: Option<String>,
+    /// Calls in a period, over all callers; more are refused until it has passed.
+    pub rate_limit: Option<Rate>,
+    /// How long results of tools marked as read-only are reused for the same arguments. Default not at all.
+    pub cache_ttl: Option<Span>,
+    /// Settings of single tools, by raw name.
+    pub tools: IndexMap<String, ToolTable>,
+    /// What a call costs in US dollars, by raw tool name.
+    pub tool_pricing: IndexMap<String, f64>,
+    /// Opens the server to keys whose grants do not speak of it. Default `false`.
+    pub allow_on_all_virtual_keys: bool,
     /// How the server is reached: `stdio`, `http` (streamable), `sse` (the old way), or `auto` by `command` or `url`.
     pub transport: TransportName,
     /// Protocol era: `auto`, `legacy` or `modern`.
@@ -244,6 +314,13 @@ pub struct PermissionsTable {
     pub default: Option<Verdict>,
     /// The strictest matching rule wins.
     pub rules: Vec<RuleTable>,
+    /// Who may answer `ask`: `admin` (and keys with the role `approver`), `client` (the person at an MCP client).
+    /// Default both; with `[]` every `ask` is refused.
+    pub approval_by: Option<Vec<Approver>>,
+    /// How long an approval can be given and used. Default `15m`.
+    pub approval_expiry: Option<Span>,
+    /// How long a call on `/mcp` waits for an approval. Default not at all.
+    pub approval_wait: Option<Span>,
 }
 
 /// A permission rule.
@@ -255,7 +332,17 @@ pub struct RuleTable {
     pub tool: Option<String>,
     /// Servers, with `*` and `?`.
     pub server: Option<String>,
-    /// A condition on arguments, as agent-code has it; not supported yet for tools of servers.
+    /// Arguments by name (`options.path` for inner ones) and the pattern that the value must fit, or several of which
+    /// it must fit one.
+    #[serde(default)]
+    pub arguments: IndexMap<String, OneOrMany>,
+    /// Only for callers with one of these roles.
+    pub roles: Option<OneOrMany>,
+    /// Only in one of these environments.
+    pub environment: Option<OneOrMany>,
+    /// Only for tools that their server marks so; one that is marked with nothing counts as `destructive`.
+    pub hint: Option<Hint>,
+    /// A condition on arguments, as agent-code has it; write `arguments` instead.
     pub pattern: Option<String>,
     /// What to do with a call.
     pub action: Verdict,

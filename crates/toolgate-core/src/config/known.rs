@@ -32,8 +32,7 @@ const fn refused(pointer: &'static str, instead: &'static str) -> Known {
 }
 
 const NOT_YET: &str = "this version does not serve models yet, so it has no effect";
-const KEYS: &str =
-    "this version has no caller keys yet; it listens on loopback unless `admin_key` is set";
+const KEYS: &str = "define callers' keys as `[keys.NAME]` or with POST /api/keys";
 const STORE: &str = "data is kept in `data_dir`";
 const OBSERVE: &str = "see `/metrics` and the logs";
 const FRONTEND: &str = "it concerns a terminal agent, not a gateway";
@@ -63,7 +62,7 @@ const KNOWN: &[Known] = &[
     ignored("/scim_config", KEYS),
     ignored("/alerting", OBSERVE),
     ignored("/webhooks", OBSERVE),
-    ignored("/audit_logs", OBSERVE),
+    ignored("/audit_logs", "use `audit`"),
     ignored("/vector_store", STORE),
     ignored("/config_store", STORE),
     ignored("/logs_store", STORE),
@@ -80,11 +79,11 @@ const KNOWN: &[Known] = &[
     ignored("/circuit_breaker_config", NOT_YET),
     refused(
         "/guardrails_config",
-        "use `permissions.rules` to keep tools from running",
+        "use `permissions.rules` and `scanner` to keep tools from running",
     ),
     refused(
         "/mcp/tool_groups",
-        "use `permissions.rules` and `tools_to_execute`",
+        "use `roles` with `tools`, and `tools_to_execute`",
     ),
     ignored("/mcp/tool_manager_config/code_mode_binding_level", NOT_YET),
     ignored("/mcp/tool_manager_config/disable_auto_tool_inject", NOT_YET),
@@ -93,11 +92,6 @@ const KNOWN: &[Known] = &[
         "/mcp/client_configs/*/needs_session_stickiness",
         "connections are always kept open",
     ),
-    ignored(
-        "/mcp/client_configs/*/tool_pricing",
-        "costs are not counted yet",
-    ),
-    ignored("/mcp/client_configs/*/allow_on_all_virtual_keys", KEYS),
     refused("/mcp/client_configs/*/oauth_config", OAUTH),
     refused("/mcp/client_configs/*/oauth_config_id", OAUTH),
     refused("/mcp/client_configs/*/token_exchange", OAUTH),
@@ -137,10 +131,7 @@ const KNOWN: &[Known] = &[
         "/permissions/allowed_tools",
         "use `tools_to_execute` of each server",
     ),
-    refused(
-        "/permissions/disallowed_tools",
-        "use `[[permissions.rules]]` with `action = \"deny\"`",
-    ),
+    refused("/permissions/disallowed_tools", "use `mcp.blocked_tools`"),
 ];
 
 /// Takes every known but unused key out of `value`.

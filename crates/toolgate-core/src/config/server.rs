@@ -1,14 +1,17 @@
 //! One upstream server, as the program uses it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::name::ServerName;
 use crate::policy::ToolLists;
+use crate::rate::Rate;
 use crate::secret::Secret;
 
 /// A configured server.
@@ -26,6 +29,30 @@ pub struct Server {
     pub care: Care,
     /// Takes over tools of the same name while this server is away.
     pub fallback: Option<ServerName>,
+    pub limits: Limits,
+    /// Whether keys whose grants do not speak of it may use it.
+    pub on_all_keys: bool,
+}
+
+/// What bounds the calls of a server's tools, and what they cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub rate: Option<Rate>,
+    /// How long results of read-only tools are reused.
+    pub cache_ttl: Option<Duration>,
+    /// By raw tool name.
+    pub tools: BTreeMap<String, ToolLimits>,
+}
+
+/// The same for one tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ToolLimits {
+    pub timeout: Option<Duration>,
+    pub rate: Option<Rate>,
+    pub max_in_flight: Option<usize>,
+    pub cache_ttl: Option<Duration>,
+    /// In millionths of a dollar.
+    pub price: Option<u64>,
 }
 
 /// How a server is looked after.
@@ -115,13 +142,57 @@ impl Default for Care {
     }
 }
 
+/// Dollars as users write them, in millionths.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "rounded, and bounded on both sides"
+)]
+pub fn micro_usd(usd: f64) -> u64 {
+    (usd * 1e6).round().clamp(0.0, 1e15) as u64
+}
+
 impl Server {
+    /// The settings of one of its tools.
+    pub fn tool(&self, raw: &str) -> ToolLimits {
+        self.limits.tools.get(raw).copied().unwrap_or_default()
+    }
+
     /// Whether a change from `other` to this one asks for a new connection.
     pub fn reconnects_after(&self, other: &Self) -> bool {
         self.enabled != other.enabled
             || self.link != other.link
             || self.protocol != other.protocol
             || self.care != other.care
+    }
+}
+
+impl Link {
+    /// A text that is the same as long as the same program is reached; credentials do not count.
+    pub fn fingerprint(&self, env: &dyn Fn(&str) -> Option<String>) -> String {
+        let names = |map: &IndexMap<String, Secret>| {
+            let mut names: Vec<&str> = map.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            names.join("\0")
+        };
+        let said = match self {
+            Self::InProcess => "in-process".to_owned(),
+            Self::Stdio(stdio) => {
+                let Stdio {
+                    command,
+                    args,
+                    env,
+                    cwd,
+                } = stdio;
+                format!("stdio {command:?} {args:?} {cwd:?} {:?}", names(env))
+            }
+            Self::Http(http) => {
+                let url = http.url.resolve(env).unwrap_or_default();
+                format!("http {url:?} {:?}", names(&http.headers))
+            }
+        };
+        let digest = Sha256::digest(said);
+        digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

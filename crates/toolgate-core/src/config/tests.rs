@@ -233,7 +233,7 @@ fn what_would_be_unsafe_to_ignore_is_refused_by_name() {
         assert!(errors[0].contains(expected), "{errors:?}");
     }
     let rule = "[[permissions.rules]]\ntool = \"*\"\npattern = \"rm *\"\naction = \"allow\"";
-    assert!(errors(Format::Toml, rule)[0].contains("`pattern` is not supported"));
+    assert!(errors(Format::Toml, rule)[0].contains("`pattern` says nothing of tools of servers"));
     let builtin = rule.replace("\"*\"", "\"Bash\"");
     let (_, findings) = load(Format::Toml, &builtin).unwrap();
     assert!(

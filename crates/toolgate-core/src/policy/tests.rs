@@ -32,8 +32,13 @@ fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
         place: format!("{tool}:{verdict:?}"),
         tool: Some(tool.to_owned()),
         server: None,
+        when: Conditions::default(),
         verdict,
     }
+}
+
+fn build(rules: &[RuleSpec], default: Option<Verdict>) -> Policy {
+    Policy::build(rules, default, &servers(), Some("production"))
 }
 
 fn lists(execute: ToolList, auto_execute: ToolList) -> ToolLists {
@@ -44,7 +49,8 @@ fn lists(execute: ToolList, auto_execute: ToolList) -> ToolLists {
 }
 
 fn decide(policy: &Policy, entry: &Entry, lists: &ToolLists) -> Option<Decision> {
-    policy.decide(&entry.tool.id, &entry.alias, lists)
+    let judged = policy.judge(entry.into(), &["dev".to_owned()], lists);
+    judged.map(|judgement| judgement.decision().clone())
 }
 
 #[test]
@@ -69,17 +75,15 @@ fn lists_decide_where_no_rule_matches() {
             Some(Verdict::Manual),
         ),
     ] {
-        let policy = Policy::build(&[], default, &servers());
-        let verdict = policy
-            .decide(&read.tool.id, &read.alias, &lists(execute, auto))
-            .map(|d| d.verdict);
-        assert_eq!(verdict, expected);
+        let policy = build(&[], default);
+        let decision = decide(&policy, &read, &lists(execute, auto));
+        assert_eq!(decision.map(|d| d.verdict), expected);
     }
 }
 
 #[test]
 fn a_rule_never_brings_a_tool_into_scope() {
-    let policy = Policy::build(&[rule("fs_read", Verdict::Allow)], None, &servers());
+    let policy = build(&[rule("fs_read", Verdict::Allow)], None);
     let none = lists(ToolList::none(), ToolList::none());
     assert_eq!(decide(&policy, &entry("fs", "read"), &none), None);
 }
@@ -89,14 +93,107 @@ fn a_rule_may_name_an_alias() {
     let long = "x".repeat(80);
     let entry = entry("fs", &long);
     assert!(entry.alias.len() <= 64);
-    let policy = Policy::build(&[rule(&entry.alias, Verdict::Deny)], None, &servers());
+    let policy = build(&[rule(&entry.alias, Verdict::Deny)], None);
     let all = lists(ToolList::All, ToolList::All);
+    let decision = decide(&policy, &entry, &all).unwrap();
+    assert_eq!(decision.verdict, Verdict::Deny);
+}
+
+#[test]
+fn conditions_narrow_a_rule() {
+    let all = lists(ToolList::All, ToolList::All);
+    let read = entry("fs", "read");
+    let deny = |when| RuleSpec {
+        when,
+        ..rule("fs_*", Verdict::Deny)
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    for (when, expected) in [
+        (
+            Conditions {
+                roles: names(&["ops", "dev"]),
+                ..Conditions::default()
+            },
+            Verdict::Deny,
+        ),
+        (
+            Conditions {
+                roles: names(&["ops"]),
+                ..Conditions::default()
+            },
+            Verdict::Allow,
+        ),
+        (
+            Conditions {
+                environments: names(&["production"]),
+                ..Conditions::default()
+            },
+            Verdict::Deny,
+        ),
+        (
+            Conditions {
+                environments: names(&["staging"]),
+                ..Conditions::default()
+            },
+            Verdict::Allow,
+        ),
+        (
+            Conditions {
+                hint: Some(Hint::Destructive),
+                ..Conditions::default()
+            },
+            Verdict::Deny,
+        ),
+        (
+            Conditions {
+                hint: Some(Hint::ReadOnly),
+                ..Conditions::default()
+            },
+            Verdict::Allow,
+        ),
+    ] {
+        let policy = build(&[deny(when.clone())], None);
+        assert_eq!(
+            decide(&policy, &read, &all).unwrap().verdict,
+            expected,
+            "{when:?}"
+        );
+    }
+}
+
+#[test]
+fn arguments_decide_when_they_are_known() {
+    let when = |pattern: &str| Conditions {
+        arguments: vec![("path".to_owned(), vec![pattern.to_owned()])],
+        ..Conditions::default()
+    };
+    let rules = [
+        RuleSpec {
+            when: when("/etc/*"),
+            ..rule("fs_*", Verdict::Deny)
+        },
+        RuleSpec {
+            when: when("/tmp/*"),
+            ..rule("fs.read", Verdict::Allow)
+        },
+    ];
+    let manual = lists(ToolList::All, ToolList::none());
+    let read = entry("fs", "read");
+    let on = |rules: &[RuleSpec], path: &str| {
+        let judgement = build(rules, None)
+            .judge((&read).into(), &[], &manual)
+            .unwrap();
+        assert_eq!(judgement.decision().verdict, Verdict::Manual);
+        judgement.on(&serde_json::json!({"path": path})).verdict
+    };
+    assert_eq!(on(&rules, "/home/x"), Verdict::Manual);
+    assert_eq!(on(&rules, "/etc/x"), Verdict::Deny);
+    assert_eq!(on(&rules, "/tmp/x"), Verdict::Allow);
+    let with = [&rules[..], &[rule("fs_*", Verdict::Manual)]].concat();
     assert_eq!(
-        policy
-            .decide(&entry.tool.id, &entry.alias, &all)
-            .unwrap()
-            .verdict,
-        Verdict::Deny
+        on(&with, "/tmp/x"),
+        Verdict::Manual,
+        "the stricter rule wins"
     );
 }
 
@@ -105,13 +202,13 @@ fn ambiguous_and_unmatched_rules_are_told() {
     let check = |text, verdict| rule(text, verdict).check(&servers());
     assert!(matches!(
         check("git_hub_x", Verdict::Allow),
-        Err(RuleError::Ambiguous { .. })
+        Err(RuleError::Selector(SelectorError::Ambiguous { .. }))
     ));
     assert_eq!(check("git_hub_x", Verdict::Deny), Ok(()));
     assert_eq!(check("git_hub_*", Verdict::Allow), Ok(()));
     assert!(matches!(
         check("Bash", Verdict::Deny),
-        Err(RuleError::NoServer { .. })
+        Err(RuleError::Selector(SelectorError::NoServer { .. }))
     ));
 }
 
@@ -147,7 +244,7 @@ proptest! {
         let all = lists(ToolList::All, ToolList::All);
         let entry = entry(tool.0, tool.1);
         let verdict = |rules: &[RuleSpec]| {
-            Policy::build(rules, None, &servers()).decide(&entry.tool.id, &entry.alias, &all).unwrap().verdict
+            decide(&build(rules, None), &entry, &all).unwrap().verdict
         };
         let before = verdict(&rules);
         let mut turned = rules.clone();

@@ -37,6 +37,8 @@ pub(super) struct Start {
     pub(super) generation: u64,
     /// What the server said of itself under earlier settings.
     pub(super) session: Option<Session>,
+    /// Says that some server is in a new state.
+    pub(super) changes: watch::Sender<()>,
 }
 
 /// What a supervisor is and tells.
@@ -206,6 +208,7 @@ impl Supervised {
             rhythm,
             generation,
             session,
+            changes,
         } = start;
         move |server| {
             let masker = surroundings.environment.masker(&server);
@@ -244,7 +247,11 @@ impl Supervised {
                     rhythm,
                     activity: Arc::clone(&supervised.activity),
                     signals: supervised.signals.clone(),
-                    report: Report { status, lane },
+                    report: Report {
+                        status,
+                        lane,
+                        changes,
+                    },
                 };
                 tasks.spawn(supervisor.run());
             }

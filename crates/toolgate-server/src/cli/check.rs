@@ -18,7 +18,7 @@ pub(super) struct Check {
 impl Check {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
-        let documents = files::documents(self.config.config.as_deref(), &environment)?;
+        let documents = self.config.documents(&environment)?;
         let names: Vec<&str> = documents
             .iter()
             .map(|document| document.name.as_str())

@@ -53,7 +53,7 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
-        let documents = files::documents(self.config.config.as_deref(), &environment)?;
+        let documents = self.config.documents(&environment)?;
         let (config, findings) = Config::load(&documents)?;
         findings.iter().for_each(log);
         for document in &documents {
@@ -77,6 +77,7 @@ impl Serve {
         let store = Store::open(&data_dir).await?;
         let files = Files {
             named: self.config.config.clone(),
+            chosen: self.config.environment.clone(),
             environment: environment.clone(),
         };
         let (keeper, config) = Keeper::load(files, documents, store.clone()).await?;

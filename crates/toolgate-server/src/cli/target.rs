@@ -22,6 +22,9 @@ pub(super) struct TargetFlags {
     /// Start the servers of this configuration for the command, instead of asking a running gateway
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
+    /// With --config: which of the configuration's environments is in force
+    #[arg(long, env = "TOOLGATE_ENVIRONMENT", value_name = "NAME", global = true)]
+    environment: Option<String>,
     /// The running gateway [default: http://127.0.0.1:8080]
     #[arg(long, env = "TOOLGATE_URL", global = true)]
     url: Option<Url>,
@@ -44,7 +47,7 @@ impl TargetFlags {
             return Ok(Target::Remote(Remote::new(url, self.key)?));
         };
         let environment = files::environment();
-        let documents = files::documents(Some(&path), &environment)?;
+        let documents = files::documents(Some(&path), self.environment.as_deref(), &environment)?;
         let (config, findings) = Config::load(&documents)?;
         for finding in findings {
             tracing::warn!("{finding}");
@@ -88,7 +91,7 @@ impl Target {
     pub(super) async fn tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
         match self {
             Self::Remote(remote) => remote.tools().await,
-            Self::Own(gateway) => Ok(tools::all(gateway, &Caller::cli())),
+            Self::Own(gateway) => Ok(tools::all(gateway, &Caller::cli())?),
         }
     }
 

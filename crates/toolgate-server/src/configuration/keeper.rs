@@ -13,19 +13,20 @@ use toolgate::{Config, Environment, Gateway};
 use toolgate_core::ServerName;
 use toolgate_core::config::{Document, Finding, Listen, Server, entries};
 
-use super::layers::{Layers, Outdated};
+use super::layers::{Layers, Named, Outdated, Section, Source};
 use super::watch::Watch;
-use super::{Ask, ChangeError, Configuration, Done, Published, Request, apply};
+use super::{Ask, ChangeError, Configuration, Done, Published, Put, Request, apply};
 use crate::files;
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_millis(500);
-const TOOL_MANAGER: &str = "tool_manager_config";
 
 /// Where the files are.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) named: Option<PathBuf>,
+    /// Which of the configuration's environments was chosen when the gateway was started.
+    pub(crate) chosen: Option<String>,
     pub(crate) environment: Environment,
 }
 
@@ -53,7 +54,17 @@ impl Keeper {
             .config()
             .map(|(config, findings)| (config.listen, findings))?;
         layers.overrides = store.overrides().await?;
-        layers.tool_manager = store.setting(TOOL_MANAGER).await?;
+        for section in Section::ALL {
+            let stored = store.setting(section.as_str()).await?;
+            layers
+                .sections
+                .extend(stored.map(|stored| (section, stored)));
+        }
+        for table in Named::ALL {
+            if let Some((Value::Object(entries), _)) = store.setting(table.as_str()).await? {
+                layers.named.insert(table, entries);
+            }
+        }
         let mut keeper = Self {
             files,
             store,
@@ -67,7 +78,7 @@ impl Keeper {
                 break;
             };
             tracing::error!(
-                server = change.server,
+                change,
                 "what the API set no longer fits the files and is left out: {invalid}"
             );
         }
@@ -93,7 +104,10 @@ impl Keeper {
             gateway,
             published,
         };
-        running.publish();
+        if let Ok((config, _)) = running.keeper.layers.config() {
+            let published = running.published(&config);
+            running.published.store(Arc::new(published));
+        }
         (handle, running.run(inbox, stop))
     }
 
@@ -108,11 +122,10 @@ impl Keeper {
                 tracing::error!(%error, "it could not be dropped from the store");
             }
         }
-        if outdated.tool_manager {
-            tracing::warn!(
-                "the file's `tool_manager_config` has changed, so what the API set is dropped"
-            );
-            if let Err(error) = self.store.drop_setting(TOOL_MANAGER).await {
+        for section in &outdated.sections {
+            let section = section.as_str();
+            tracing::warn!("the file's `{section}` has changed, so what the API set is dropped");
+            if let Err(error) = self.store.drop_setting(section).await {
                 tracing::error!(%error, "it could not be dropped from the store");
             }
         }
@@ -150,7 +163,11 @@ impl Running {
     /// Takes up files that have changed since they were last seen.
     async fn look(&mut self, watch: &mut Watch) {
         let files = &self.keeper.files;
-        let documents = match files::documents(files.named.as_deref(), &files.environment) {
+        let documents = match files::documents(
+            files.named.as_deref(),
+            files.chosen.as_deref(),
+            &files.environment,
+        ) {
             Ok(documents) => documents,
             // An editor may be replacing the file just now; the next look finds it.
             Err(error) => {
@@ -189,6 +206,8 @@ impl Running {
             Ask::Patch { id, patch } => self.patch(&id, &patch).await,
             Ask::Remove { id } => self.remove(&id).await,
             Ask::ToolManager { patch } => self.set_tool_manager(&patch).await,
+            Ask::Permissions { section } => self.set_section(Section::Permissions, section).await,
+            Ask::Put { table, name, put } => self.put(table, name, put).await,
         }
     }
 
@@ -252,21 +271,72 @@ impl Running {
     }
 
     async fn set_tool_manager(&mut self, patch: &Map<String, Value>) -> Result<Done, ChangeError> {
-        let mut layers = self.keeper.layers.clone();
-        let before = layers
-            .tool_manager
-            .as_ref()
-            .map(|(settings, _)| settings.clone());
+        let sections = &self.keeper.layers.sections;
+        let before = sections.get(&Section::ToolManager);
+        let before = before.map(|(settings, _)| settings.clone());
         let settings = patched(&before.unwrap_or_default(), patch)?;
-        let file_hash = layers.settings_hash();
-        layers.tool_manager = Some((settings.clone(), file_hash.clone()));
+        self.set_section(Section::ToolManager, Some(settings)).await
+    }
+
+    async fn set_section(
+        &mut self,
+        section: Section,
+        value: Option<Value>,
+    ) -> Result<Done, ChangeError> {
+        let mut layers = self.keeper.layers.clone();
+        let file_hash = layers.section_hash(section);
+        match &value {
+            Some(value) => {
+                let set = (value.clone(), file_hash.clone());
+                layers.sections.insert(section, set);
+            }
+            None => drop(layers.sections.remove(&section)),
+        }
         layers
             .config()
             .map_err(|invalid| ChangeError::invalid(&invalid.0))?;
-        self.keeper
-            .store
-            .put_setting(TOOL_MANAGER, &settings, &file_hash)
-            .await?;
+        let (store, key) = (&self.keeper.store, section.as_str());
+        match &value {
+            Some(value) => store.put_setting(key, value, &file_hash).await?,
+            None => store.drop_setting(key).await?,
+        }
+        self.keeper.layers = layers;
+        self.take_up()?;
+        Ok(Done::Settings)
+    }
+
+    async fn put(&mut self, table: Named, name: String, put: Put) -> Result<Done, ChangeError> {
+        let kind = table.as_str().trim_end_matches('s');
+        let mut layers = self.keeper.layers.clone();
+        if layers.in_files(table).contains(&name) {
+            return Err(ChangeError::Conflict(format!(
+                "{kind} `{name}` is defined in a configuration file; change it there"
+            )));
+        }
+        let known = layers.named_entry(table, &name).cloned();
+        let missing = || ChangeError::Missing(format!("no {kind} is called `{name}`"));
+        let entry = match (put, known) {
+            (Put::New(_), Some(_)) => {
+                return Err(ChangeError::Conflict(format!(
+                    "a {kind} called `{name}` exists already"
+                )));
+            }
+            (Put::New(entry), None) | (Put::Whole(entry), _) => Some(entry),
+            (Put::Patch(patch), Some(known)) => Some(patched(&known, &patch)?),
+            (Put::Remove, Some(_)) => None,
+            (Put::Patch(_) | Put::Remove, None) => return Err(missing()),
+        };
+        let entries = layers.named.entry(table).or_default();
+        match entry {
+            Some(entry) => drop(entries.insert(name.clone(), entry)),
+            None => drop(entries.shift_remove(&name)),
+        }
+        let stored = Value::Object(entries.clone());
+        layers
+            .config()
+            .map_err(|invalid| ChangeError::invalid(&invalid.0))?;
+        let store = &self.keeper.store;
+        store.put_setting(table.as_str(), &stored, "").await?;
         self.keeper.layers = layers;
         self.take_up()?;
         Ok(Done::Settings)
@@ -330,17 +400,22 @@ impl Running {
                 "how the gateway is reached (host, port, keys, hosts, origins) changes at its next start"
             );
         }
+        let published = self.published(&config);
         apply(&self.gateway, config)?;
-        self.publish();
+        self.published.store(Arc::new(published));
         Ok(findings)
     }
 
-    fn publish(&self) {
-        if let Ok((config, _)) = self.keeper.layers.config() {
-            self.published.store(Arc::new(Published {
-                sources: self.keeper.layers.sources(&config),
-                tool_manager: config.tool_manager,
-            }));
+    /// What anyone may read of a configuration.
+    fn published(&self, config: &Config) -> Published {
+        let layers = &self.keeper.layers;
+        let in_files = Named::ALL.map(|table| (table, layers.in_files(table)));
+        let by_api = layers.sections.contains_key(&Section::Permissions);
+        Published {
+            sources: layers.sources(config),
+            in_files: in_files.into(),
+            permissions_by: by_api.then_some(Source::Api),
+            config: config.clone(),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Files below, the API's changes above, and what they make together.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use toolgate::store::Override;
 use toolgate_core::Config;
-use toolgate_core::config::{Document, Finding, Invalid, entries};
+use toolgate_core::config::{Document, Finding, Invalid, entries, layered};
 
 /// The name under which findings speak of the API's changes.
 const API: &str = "the API";
 
-/// Where a server's configuration comes from.
+/// Where a part of the configuration comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) enum Source {
     #[serde(rename = "file")]
@@ -22,20 +22,76 @@ pub(crate) enum Source {
     FileAndApi,
 }
 
+impl Source {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Api => "api",
+            Self::FileAndApi => "file+api",
+        }
+    }
+}
+
 /// All that the configuration in force is made of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layers {
     pub(super) documents: Vec<Document>,
     pub(super) overrides: Vec<Override>,
-    /// The tool manager's settings, and the hash of what the files said when they were set.
-    pub(super) tool_manager: Option<(Value, String)>,
+    /// Whole sections, each with the hash of what the files said when it was set.
+    pub(super) sections: BTreeMap<Section, (Value, String)>,
+    /// Keys and roles by name.
+    pub(super) named: BTreeMap<Named, Map<String, Value>>,
+}
+
+/// A section that the API sets as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Section {
+    ToolManager,
+    Permissions,
+}
+
+/// A table of which the API sets single entries; names that a file has stay the file's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Named {
+    Keys,
+    Roles,
 }
 
 /// What was set through the API and no longer holds.
 #[derive(Debug, Default)]
 pub(super) struct Outdated {
     pub(super) servers: Vec<String>,
-    pub(super) tool_manager: bool,
+    pub(super) sections: Vec<Section>,
+}
+
+impl Section {
+    pub(super) const ALL: [Self; 2] = [Self::ToolManager, Self::Permissions];
+
+    /// Under which it is stored, and told of.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolManager => "tool_manager_config",
+            Self::Permissions => "permissions",
+        }
+    }
+
+    fn of(self, value: &Value) -> &Value {
+        match self {
+            Self::ToolManager => &value["mcp"]["tool_manager_config"],
+            Self::Permissions => &value["permissions"],
+        }
+    }
+}
+
+impl Named {
+    pub(super) const ALL: [Self; 2] = [Self::Keys, Self::Roles];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Keys => "keys",
+            Self::Roles => "roles",
+        }
+    }
 }
 
 impl Layers {
@@ -47,12 +103,24 @@ impl Layers {
             .filter_map(|change| change.entry.as_ref())
             .collect();
         let mut overlay = json!({"mcp": {"client_configs": entries}});
-        if let Some((settings, _)) = &self.tool_manager {
+        if let Some((settings, _)) = self.sections.get(&Section::ToolManager) {
             overlay["mcp"]["tool_manager_config"] = settings.clone();
         }
-        let mut documents = self.documents.clone();
+        let mut documents = layered(&self.documents);
+        if let Some((permissions, _)) = self.sections.get(&Section::Permissions) {
+            for document in &mut documents {
+                document.without("permissions");
+            }
+            overlay["permissions"] = permissions.clone();
+        }
+        for (table, entries) in &self.named {
+            let in_files = self.in_files(*table);
+            let own = entries.iter().filter(|(name, _)| !in_files.contains(*name));
+            let own = own.map(|(name, entry)| (name.clone(), entry.clone()));
+            overlay[table.as_str()] = Value::Object(own.collect());
+        }
         documents.push(Document::from_value(API, overlay));
-        let (mut config, findings) = Config::load(&documents)?;
+        let (mut config, findings) = Config::load_layers(&documents)?;
         let removed = |name: &str| {
             self.overrides
                 .iter()
@@ -77,13 +145,27 @@ impl Layers {
         self.file_entry(name).map(|entry| hash(&entry))
     }
 
-    /// The hash of what the files say of the tool manager.
-    pub(super) fn settings_hash(&self) -> String {
-        let said = self
-            .documents
+    /// The hash of what the files say in a section.
+    pub(super) fn section_hash(&self, section: Section) -> String {
+        let documents = layered(&self.documents);
+        let said = documents
             .iter()
-            .map(|document| document.value["mcp"]["tool_manager_config"].clone());
+            .map(|document| section.of(&document.value).clone());
         hash(&Value::Array(said.collect()))
+    }
+
+    /// The names that the files have in a table.
+    pub(super) fn in_files(&self, table: Named) -> BTreeSet<String> {
+        let documents = layered(&self.documents);
+        let tables = documents
+            .iter()
+            .filter_map(|document| document.value[table.as_str()].as_object());
+        tables.flat_map(|table| table.keys().cloned()).collect()
+    }
+
+    /// An entry of a table that the API set.
+    pub(super) fn named_entry(&self, table: Named, name: &str) -> Option<&Value> {
+        self.named.get(&table)?.get(name)
     }
 
     /// Puts a change in the place of an earlier one of the same server.
@@ -107,44 +189,54 @@ impl Layers {
             .map(|c| c.server.clone())
             .collect();
         self.overrides.retain(|change| !is_outdated(change));
-        let now = self.settings_hash();
-        let tool_manager = self
-            .tool_manager
-            .take_if(|(_, then)| *then != now)
-            .is_some();
-        Outdated {
-            servers,
-            tool_manager,
-        }
+        let is_outdated = |section: &Section| {
+            let then = self.sections.get(section).map(|(_, then)| then.clone());
+            then.is_some_and(|then| then != self.section_hash(*section))
+        };
+        let sections: Vec<Section> = Section::ALL.into_iter().filter(is_outdated).collect();
+        self.sections
+            .retain(|section, _| !sections.contains(section));
+        Outdated { servers, sections }
     }
 
-    /// Takes out a change that keeps the whole from being valid: one that a finding is about, else
-    /// the last one.
-    pub(super) fn take_misfit(&mut self, invalid: &Invalid) -> Option<Override> {
-        let about = invalid
-            .0
-            .iter()
-            .filter(|finding| finding.place.file == API)
-            .find_map(|finding| {
-                let index = finding
-                    .place
-                    .key
-                    .strip_prefix("mcp.client_configs[")?
-                    .split(']')
-                    .next()?;
-                index.parse::<usize>().ok()
-            });
-        let with_entry =
-            |(index, change): (usize, &Override)| change.entry.is_some().then_some(index);
-        let places: Vec<usize> = self
-            .overrides
-            .iter()
-            .enumerate()
-            .filter_map(with_entry)
-            .collect();
-        let place = about.and_then(|index| places.get(index).copied());
-        let place = place.or_else(|| self.overrides.len().checked_sub(1))?;
-        Some(self.overrides.remove(place))
+    /// Takes out a change that keeps the whole from being valid, and says what it was. Nothing is
+    /// taken out that would open a door: a key is disabled, and permissions stay as they are.
+    pub(super) fn take_misfit(&mut self, invalid: &Invalid) -> Option<String> {
+        let ours = invalid.0.iter().filter(|f| f.place.file == API);
+        for key in ours.map(|finding| finding.place.key.as_str()) {
+            let misfit = self.take_server(key).or_else(|| self.disable_key(key));
+            if misfit.is_some() {
+                return misfit;
+            }
+        }
+        if let Some(change) = self.overrides.pop() {
+            return Some(format!("server {}", change.server));
+        }
+        let section = Section::ToolManager;
+        self.sections.remove(&section)?;
+        Some(section.as_str().to_owned())
+    }
+
+    /// Takes out the server that a key of the API's document stands in.
+    fn take_server(&mut self, key: &str) -> Option<String> {
+        let rest = key.strip_prefix("mcp.client_configs[")?;
+        let index: usize = rest.split(']').next()?.parse().ok()?;
+        let with_entry = self.overrides.iter().enumerate();
+        let mut with_entry = with_entry.filter(|(_, change)| change.entry.is_some());
+        let (place, _) = with_entry.nth(index)?;
+        let change = self.overrides.remove(place);
+        Some(format!("server {}", change.server))
+    }
+
+    /// Disables the caller's key that a key of the API's document stands in.
+    fn disable_key(&mut self, key: &str) -> Option<String> {
+        let rest = key.strip_prefix("keys.")?;
+        let keys = self.named.get_mut(&Named::Keys)?;
+        let named = |name: &&String| rest == *name || rest.starts_with(&format!("{name}."));
+        let name = keys.keys().find(named)?.clone();
+        let disabled = json!({"sha256": keys[&name]["sha256"], "enabled": false});
+        let before = keys.insert(name.clone(), disabled.clone());
+        (before != Some(disabled)).then(|| format!("key {name}"))
     }
 
     pub(super) fn sources(&self, config: &Config) -> HashMap<String, Source> {
@@ -164,7 +256,8 @@ impl Layers {
     }
 
     fn file_entry(&self, name: &str) -> Option<Value> {
-        let documents = self.documents.iter().rev();
+        let documents = layered(&self.documents);
+        let documents = documents.iter().rev();
         documents
             .flat_map(entries::of)
             .find(|(known, _)| known == name)

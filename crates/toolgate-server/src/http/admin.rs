@@ -1,8 +1,15 @@
 //! `/api`: what an administrator reads and changes.
 
+pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod changes;
 pub(crate) mod clients;
+pub(crate) mod events;
+pub(crate) mod explain;
+pub(crate) mod keys;
 pub(crate) mod page;
+pub(crate) mod permissions;
+pub(crate) mod roles;
 pub(crate) mod stats;
 pub(crate) mod tools;
 
@@ -12,4 +19,9 @@ use axum::Json;
 #[utoipa::path(get, path = "/api/openapi.json", tag = "api", responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(super::router::openapi())
+}
+
+/// Milliseconds since 1970 as people write times.
+fn time(millis: i64) -> String {
+    humantime::format_rfc3339_millis(toolgate::store::from_millis(millis)).to_string()
 }

@@ -1,11 +1,12 @@
 //! Who may come in: `/api` needs the admin key, or loopback if there is none; the doors for
-//! callers are open to loopback, and to others with a key.
+//! callers need a caller's key, or loopback as long as no key is defined.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use axum::extract::{ConnectInfo, Request, State};
@@ -15,12 +16,16 @@ use axum::middleware::Next;
 use axum::response::Response;
 use rand::distr::{Alphanumeric, SampleString as _};
 use sha2::{Digest as _, Sha256};
+use toolgate::Caller;
+use toolgate::approval::Decider;
+use toolgate::engine::KeyError;
 
 use super::App;
 use super::error::ApiError;
 
 const KEY_FILE: &str = "admin.key";
-const KEY_LENGTH: usize = 43;
+/// Characters of a key after its prefix.
+pub(crate) const KEY_LENGTH: usize = 43;
 
 /// The admin key, as a digest: it is compared, never shown.
 #[derive(Debug)]
@@ -67,17 +72,14 @@ impl AdminKey {
     }
 }
 
+/// `/api`: the administrator alone.
 pub(crate) async fn admin(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let allowed = match &app.0.admin_key {
-        Some(key) => presented(request.headers()).is_some_and(|given| key.is(given)),
-        None => app.0.guard.is_local(peer, request.headers()),
-    };
-    if !allowed {
+    if !is_admin(&app, peer, request.headers()) {
         return Err(refused(
             "this needs the admin key, as `Authorization: Bearer KEY`",
         ));
@@ -85,33 +87,106 @@ pub(crate) async fn admin(
     Ok(next.run(request).await)
 }
 
-pub(crate) async fn caller(
+/// `/api/approvals`: the administrator, or a key with the role `approver`.
+pub(crate) async fn approver(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let has_key = match (&app.0.admin_key, presented(request.headers())) {
-        (Some(key), Some(given)) => key.is(given),
-        _ => false,
+    // Whoever shows a caller's key speaks as that caller, from loopback too.
+    let decider = match key_of(&app, request.headers()) {
+        Some(Ok(key)) if app.gateway().is_approver(&key) => Decider::Key(key.to_string()),
+        Some(Ok(_)) => {
+            let message = "this needs the admin key, or a key with the role `approver`";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
+        }
+        _ if is_admin(&app, peer, request.headers()) => Decider::Admin,
+        _ => {
+            return Err(refused(
+                "this needs the admin key, or a key with the role `approver`, as `Authorization: Bearer KEY`",
+            ));
+        }
     };
-    if !has_key && !app.0.guard.is_local(peer, request.headers()) {
-        return Err(refused(
-            "calls from other machines need a key, as `Authorization: Bearer KEY`",
-        ));
-    }
+    request.extensions_mut().insert(decider);
     Ok(next.run(request).await)
 }
 
-fn presented(headers: &HeaderMap) -> Option<&str> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = text(AUTHORIZATION.as_str()).and_then(|value| {
-        let (scheme, key) = value.split_once(' ')?;
+/// The doors for callers: with a key, or from loopback as long as there are no keys.
+pub(crate) async fn caller(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let headers = request.headers();
+    let open = !app.gateway().has_keys() && app.0.guard.is_local(peer, headers);
+    let caller = match key_of(&app, headers) {
+        Some(Ok(key)) => Caller::http().with_key(&key),
+        _ if has_admin_key(&app, headers) || open => Caller::http(),
+        Some(Err(error)) => return Err(refused(&format!("{error}; {HOW}"))),
+        None => return Err(refused(&format!("a key is needed; {HOW}"))),
+    };
+    let caller = match session(headers)? {
+        Some(session) => caller.in_session(session),
+        None => caller,
+    };
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+const HOW: &str = "send one as `Authorization: Bearer KEY`, `x-api-key` or `x-bf-vk`";
+const SESSION: &str = "x-bf-mcp-session-id";
+const LONGEST_SESSION: usize = 255;
+
+fn is_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> bool {
+    match app.0.admin_key {
+        Some(_) => has_admin_key(app, headers),
+        None => app.0.guard.is_local(peer, headers),
+    }
+}
+
+fn has_admin_key(app: &App, headers: &HeaderMap) -> bool {
+    let admin = app.0.admin_key.as_ref();
+    admin.is_some_and(|admin| presented(headers).any(|given| admin.is(given)))
+}
+
+/// The name of the first caller's key that is presented and opens; else why the first does not.
+fn key_of(app: &App, headers: &HeaderMap) -> Option<Result<Arc<str>, KeyError>> {
+    let tried = presented(headers).map(|given| app.gateway().authenticate(given));
+    let mut first = None;
+    for result in tried {
+        match result {
+            Ok(key) => return Some(Ok(key)),
+            Err(error) => drop(first.get_or_insert(error)),
+        }
+    }
+    first.map(Err)
+}
+
+/// Every key that a request shows, in all the places where clients put them.
+fn presented(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let bearer = headers.get_all(AUTHORIZATION).iter().filter_map(|value| {
+        let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
     });
-    bearer
-        .or_else(|| text("x-api-key"))
-        .or_else(|| text("x-bf-vk"))
+    let plain = ["x-api-key", "x-bf-vk"]
+        .into_iter()
+        .flat_map(|name| headers.get_all(name))
+        .filter_map(|value| value.to_str().ok());
+    bearer.chain(plain)
+}
+
+fn session(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let Some(value) = headers.get(SESSION) else {
+        return Ok(None);
+    };
+    let session = value.to_str().ok().filter(|id| id.len() <= LONGEST_SESSION);
+    session.map(Some).ok_or_else(|| {
+        ApiError::bad_request(format!(
+            "`{SESSION}` must be plain text of at most {LONGEST_SESSION} characters"
+        ))
+    })
 }
 
 fn refused(message: &str) -> ApiError {

@@ -5,6 +5,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use toolgate::CallError;
 use utoipa::ToSchema;
 
 /// What went wrong with a request.
@@ -77,6 +78,17 @@ impl From<BytesRejection> for ApiError {
 impl From<PathRejection> for ApiError {
     fn from(rejection: PathRejection) -> Self {
         Self::new(rejection.status(), "invalid_request", rejection.body_text())
+    }
+}
+
+impl From<CallError> for ApiError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::KeyGone(_) => {
+                Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
+            }
+            error => Self::bad_request(error.to_string()),
+        }
     }
 }
 

@@ -1,24 +1,33 @@
-//! `POST /v1/mcp/tool/execute`: runs one tool call that a model asked for.
+//! `POST /v1/mcp/tool/execute`: runs tool calls that a model asked for, one or several.
 //!
 //! Everything that concerns the tool is answered with 200 and a tool message, so that it can go
 //! back to the model; only a body that is no tool call is an error of the request.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Query, State};
-use axum::http::HeaderMap;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
+use toolgate::call::BadArguments;
 use toolgate::result::Block;
-use toolgate::{Arguments, CallError, Caller, Outcome, ToolCall};
+use toolgate::{Arguments, CallError, Caller, Outcome, Request, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
-use super::App;
 use super::error::{ApiError, ErrorBody};
+use super::request::RequestId;
+use super::{App, request};
+
+/// Calls of one array that run at once, and that it may have.
+const AT_ONCE: usize = 8;
+const MOST_CALLS: usize = 128;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -36,6 +45,10 @@ struct ChatCall<'a> {
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     function: Option<ChatFunction<'a>>,
+    /// The conversation so far, shown to whoever is asked to approve the call.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<Vec<Object>>)]
+    messages: Option<&'a RawValue>,
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -59,6 +72,8 @@ struct ResponsesCall<'a> {
     name: Cow<'a, str>,
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    messages: Option<&'a RawValue>,
 }
 
 /// The tool's answer as Chat Completions takes it.
@@ -76,6 +91,24 @@ pub(crate) struct ToolMessage {
     /// Where a fallback ran instead of the server that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fallback: Option<Fallback>,
+    /// The approval that the call needs, or ran with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) approval: Option<ApprovalNote>,
+    /// Under which the whole of a large result can be read for a while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result_handle: Option<String>,
+}
+
+/// An approval that a call needs, or ran with.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct ApprovalNote {
+    pub(crate) id: String,
+    /// Until when it can be given and used; absent once it was used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_at: Option<String>,
+    /// Whether the approver put other arguments in the place of the call's.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) edited: bool,
 }
 
 /// The server that ran a call, and the one that was asked for.
@@ -96,6 +129,10 @@ struct FunctionCallOutput {
     is_error: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     fallback: Option<Fallback>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<ApprovalNote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_handle: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -118,77 +155,195 @@ pub(crate) struct ImageUrl {
     pub(crate) url: String,
 }
 
-/// Run one tool call.
+/// Run a tool call, or an array of them: in parallel, answered in order.
 #[utoipa::path(post, path = "/v1/mcp/tool/execute", tag = "tools", params(Params), request_body = ChatCall,
-    responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody), (status = 401, body = ErrorBody)))]
+    responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody), (status = 401, body = ErrorBody),
+        (status = 429, body = ErrorBody, description = "a limit of the caller's key")))]
 pub(crate) async fn execute(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    Extension(RequestId(id)): Extension<RequestId>,
     params: Result<Query<Params>, QueryRejection>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let Query(params) = params?;
     let body = body?;
-    match params.format.as_deref() {
-        None | Some("chat") => {
-            let call: ChatCall<'_> = read(&body)?;
-            let function = call.function.unwrap_or_default();
-            let id = call.id.unwrap_or_default().into_owned();
-            let answer = run(&app, &function.name, function.arguments, headers).await?;
-            Ok(Json(ToolMessage::new(&id, &answer)).into_response())
+    let format = Format::named(params.format.as_deref())?;
+    let (calls, many) = read(&body)?;
+    let door = Door {
+        app,
+        caller,
+        format,
+        request: Request {
+            id: Some(id),
+            parent: request::parent(&headers),
+            filters: request::filters(&headers)?,
+            headers,
+            conversation: None,
+        },
+    };
+    // All are read before the first one runs.
+    let mut calls = calls
+        .into_iter()
+        .map(|raw| door.call(raw))
+        .collect::<Result<Vec<_>, ApiError>>()?;
+    if let Some((id, call)) = calls.pop_if(|_| !many) {
+        let answer = door.run(id, call).await;
+        let refused = answer.outcome.as_ref().err().and_then(own_limit);
+        return Ok(refused.unwrap_or_else(|| answer.into_response()));
+    }
+    let running = futures_util::stream::iter(calls).map(|(id, call)| door.run(id, call));
+    let answers: Vec<Answer> = running.buffered(AT_ONCE).collect().await;
+    let answers: Result<Vec<Box<RawValue>>, ApiError> = answers.iter().map(Answer::json).collect();
+    Ok(Json(answers?).into_response())
+}
+
+/// How calls are written.
+#[derive(Clone, Copy, Debug)]
+enum Format {
+    Chat,
+    Responses,
+}
+
+/// Where calls come in, and for whom.
+struct Door {
+    app: App,
+    caller: Caller,
+    format: Format,
+    request: Request,
+}
+
+/// What came of a call, and how to write it.
+struct Answer {
+    id: String,
+    format: Format,
+    outcome: Result<Outcome, CallError>,
+}
+
+impl Format {
+    fn named(name: Option<&str>) -> Result<Self, ApiError> {
+        match name {
+            None | Some("chat") => Ok(Self::Chat),
+            Some("responses") => Ok(Self::Responses),
+            Some(_) => Err(ApiError::bad_request(
+                "Invalid format value, must be 'chat' or 'responses'",
+            )),
         }
-        Some("responses") => {
-            let call: ResponsesCall<'_> = read(&body)?;
-            let id = call.call_id.unwrap_or_default().into_owned();
-            let answer = run(&app, &call.name, call.arguments, headers).await?;
-            Ok(Json(FunctionCallOutput::new(id, &answer)).into_response())
+    }
+}
+
+impl Door {
+    async fn run(&self, id: String, call: ToolCall) -> Answer {
+        Answer {
+            id,
+            format: self.format,
+            outcome: self.app.gateway().call(&self.caller, call).await,
         }
-        Some(_) => Err(ApiError::bad_request(
-            "Invalid format value, must be 'chat' or 'responses'",
+    }
+
+    /// The call, and the id that the model gave it.
+    fn call(&self, raw: &RawValue) -> Result<(String, ToolCall), ApiError> {
+        if !raw.get().starts_with('{') {
+            return Err(invalid("a tool call is a JSON object"));
+        }
+        let read = |error: serde_json::Error| invalid(&error.to_string());
+        let (id, name, arguments, conversation) = match self.format {
+            Format::Chat => {
+                let call: ChatCall<'_> = serde_json::from_str(raw.get()).map_err(read)?;
+                let function = call.function.unwrap_or_default();
+                (call.id, function.name, function.arguments, call.messages)
+            }
+            Format::Responses => {
+                let call: ResponsesCall<'_> = serde_json::from_str(raw.get()).map_err(read)?;
+                (call.call_id, call.name, call.arguments, call.messages)
+            }
+        };
+        if name.is_empty() {
+            return Err(ApiError::bad_request("Tool function name is required"));
+        }
+        let request = Request {
+            conversation: conversation.map(ToOwned::to_owned),
+            ..self.request.clone()
+        };
+        let call = ToolCall {
+            name: name.into_owned(),
+            arguments: parse(arguments),
+            request: Arc::new(request),
+        };
+        Ok((id.unwrap_or_default().into_owned(), call))
+    }
+}
+
+impl Answer {
+    fn into_response(self) -> Response {
+        match self.format {
+            Format::Chat => Json(ToolMessage::new(&self.id, &self.outcome)).into_response(),
+            Format::Responses => {
+                Json(FunctionCallOutput::new(self.id, &self.outcome)).into_response()
+            }
+        }
+    }
+
+    fn json(&self) -> Result<Box<RawValue>, ApiError> {
+        let written = match self.format {
+            Format::Chat => to_raw_value(&ToolMessage::new(&self.id, &self.outcome)),
+            Format::Responses => {
+                to_raw_value(&FunctionCallOutput::new(self.id.clone(), &self.outcome))
+            }
+        };
+        written.map_err(|error| {
+            let message = format!("the answer could not be written: {error}");
+            ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "answer", message)
+        })
+    }
+}
+
+/// A limit of the caller's own key is the caller's business, not the model's.
+fn own_limit(error: &CallError) -> Option<Response> {
+    let (_, retry_after) = error.key_limit()?;
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let mut response = ApiError::new(status, "rate_limited", error.to_string()).into_response();
+    if let Some(after) = retry_after {
+        let seconds = after.as_secs_f64().ceil().to_string();
+        if let Ok(value) = seconds.parse() {
+            response.headers_mut().insert(RETRY_AFTER, value);
+        }
+    }
+    Some(response)
+}
+
+/// Arguments are a JSON object, or one in a string.
+fn parse(raw: Option<&RawValue>) -> Result<Arguments, BadArguments> {
+    let text = raw.map(RawValue::get).unwrap_or_default();
+    if text.starts_with('"') {
+        let inner: String = serde_json::from_str(text).unwrap_or_default();
+        return Arguments::parse(&inner);
+    }
+    Arguments::parse(text)
+}
+
+/// The calls in a body, and whether they came as an array.
+fn read(body: &[u8]) -> Result<(Vec<&RawValue>, bool), ApiError> {
+    let read = |error: serde_json::Error| invalid(&error.to_string());
+    match body.trim_ascii_start().first() {
+        Some(b'{') => Ok((vec![serde_json::from_slice(body).map_err(read)?], false)),
+        Some(b'[') => {
+            let calls: Vec<&RawValue> = serde_json::from_slice(body).map_err(read)?;
+            match calls.len() {
+                0 => Err(invalid("the array has no tool calls")),
+                1..=MOST_CALLS => Ok((calls, true)),
+                _ => Err(invalid(&format!("at most {MOST_CALLS} calls at once"))),
+            }
+        }
+        _ => Err(invalid(
+            "send a tool call as a JSON object, or an array of them",
         )),
     }
 }
 
-/// Calls the tool; a failed call is an answer too.
-async fn run(
-    app: &App,
-    name: &str,
-    arguments: Option<&RawValue>,
-    headers: HeaderMap,
-) -> Result<Result<Outcome, CallError>, ApiError> {
-    if name.is_empty() {
-        return Err(ApiError::bad_request("Tool function name is required"));
-    }
-    let arguments = match parse(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => return Ok(Err(error)),
-    };
-    let call = ToolCall {
-        name: name.to_owned(),
-        arguments,
-        headers,
-    };
-    Ok(app.gateway().call(&Caller::http(), call).await)
-}
-
-/// Arguments are a JSON object, or one in a string.
-fn parse(raw: Option<&RawValue>) -> Result<Arguments, CallError> {
-    let text = raw.map(RawValue::get).unwrap_or_default();
-    if text.starts_with('"') {
-        let inner: String = serde_json::from_str(text).unwrap_or_default();
-        return Ok(Arguments::parse(&inner)?);
-    }
-    Ok(Arguments::parse(text)?)
-}
-
-/// Reads an object; serde alone would take an array for one too.
-fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, ApiError> {
-    let invalid =
-        |reason: &str| ApiError::bad_request(format!("Invalid request payload: {reason}"));
-    if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(invalid("send one tool call as a JSON object"));
-    }
-    serde_json::from_slice(body).map_err(|error| invalid(&error.to_string()))
+fn invalid(reason: &str) -> ApiError {
+    ApiError::bad_request(format!("Invalid request payload: {reason}"))
 }
 
 impl ToolMessage {
@@ -206,6 +361,8 @@ impl ToolMessage {
             tool_call_id: tool_call_id.to_owned(),
             is_error,
             fallback: fallback(answer),
+            approval: approval(answer),
+            result_handle: handle(answer),
         }
     }
 }
@@ -222,6 +379,8 @@ impl FunctionCallOutput {
             output,
             is_error,
             fallback: fallback(answer),
+            approval: approval(answer),
+            result_handle: handle(answer),
         }
     }
 }
@@ -257,6 +416,26 @@ impl Part {
             },
         }
     }
+}
+
+fn approval(answer: &Result<Outcome, CallError>) -> Option<ApprovalNote> {
+    match answer {
+        Ok(outcome) => outcome.approval.as_ref().map(|approved| ApprovalNote {
+            id: approved.id.clone(),
+            expires_at: None,
+            edited: approved.edited,
+        }),
+        Err(CallError::NeedsApproval { id, expires_at, .. }) => Some(ApprovalNote {
+            id: id.clone(),
+            expires_at: Some(humantime::format_rfc3339_millis(*expires_at).to_string()),
+            edited: false,
+        }),
+        Err(_) => None,
+    }
+}
+
+fn handle(answer: &Result<Outcome, CallError>) -> Option<String> {
+    answer.as_ref().ok()?.handle.clone()
 }
 
 fn fallback(answer: &Result<Outcome, CallError>) -> Option<Fallback> {

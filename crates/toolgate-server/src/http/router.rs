@@ -2,12 +2,12 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, admin, auth, error, execute, guard, health};
+use super::{App, admin, auth, error, execute, guard, health, request, results};
 
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
@@ -21,9 +21,11 @@ struct Document;
 
 pub(crate) fn router(app: App) -> Router {
     let admin = admin_routes().layer(from_fn_with_state(app.clone(), auth::admin));
+    let approvers = approver_routes().layer(from_fn_with_state(app.clone(), auth::approver));
     let callers = caller_routes().layer(from_fn_with_state(app.clone(), auth::caller));
     let (router, _) = OpenApiRouter::with_openapi(Document::openapi())
         .merge(admin)
+        .merge(approvers)
         .merge(callers)
         .merge(probe_routes())
         .split_for_parts();
@@ -32,6 +34,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn_with_state(app.clone(), guard::check))
+        .layer(from_fn(request::identify))
         .with_state(app)
 }
 
@@ -53,15 +56,45 @@ fn admin_routes() -> OpenApiRouter<App> {
             admin::changes::set_tool_manager
         ))
         .routes(routes!(admin::tools::list))
+        .routes(routes!(admin::explain::explain))
         .routes(routes!(admin::tools::versions))
+        .routes(routes!(
+            admin::permissions::get,
+            admin::permissions::put,
+            admin::permissions::reset
+        ))
+        .routes(routes!(admin::permissions::take_back))
+        .routes(routes!(admin::keys::list, admin::keys::add))
+        .routes(routes!(
+            admin::keys::get,
+            admin::keys::patch,
+            admin::keys::remove
+        ))
+        .routes(routes!(admin::keys::rotate))
+        .routes(routes!(admin::roles::list))
+        .routes(routes!(
+            admin::roles::get,
+            admin::roles::put,
+            admin::roles::remove
+        ))
+        .routes(routes!(admin::audit::list))
+        .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))
         .routes(routes!(admin::openapi))
 }
 
-/// Open to callers: loopback, or anyone with a key.
+/// Needs the admin key, or a key with the role `approver`.
+fn approver_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(admin::approvals::list))
+        .routes(routes!(admin::approvals::get, admin::approvals::decide))
+}
+
+/// Open to callers: anyone with a key, or loopback as long as there are no keys.
 fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))
+        .routes(routes!(results::read))
         .routes(routes!(health::metrics))
 }
 
@@ -76,6 +109,7 @@ fn probe_routes() -> OpenApiRouter<App> {
 pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
     OpenApiRouter::<App>::with_openapi(Document::openapi())
         .merge(admin_routes())
+        .merge(approver_routes())
         .merge(caller_routes())
         .merge(probe_routes())
         .into_openapi()

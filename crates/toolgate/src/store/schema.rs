@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AssertSqlSafe, SqlSafeStr as _};
 
-const MIGRATIONS: &[(i64, &str, &str)] = &[(
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (
     1,
     "servers, settings and tool versions",
     "CREATE TABLE server_overrides (
@@ -28,7 +29,76 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[(
         last_seen BIGINT NOT NULL,
         PRIMARY KEY (server, tool, hash)
     );",
-)];
+    ),
+    (
+        2,
+        "audit, approvals and grants",
+        "CREATE TABLE audit (
+        id TEXT PRIMARY KEY,
+        request_id TEXT NOT NULL,
+        parent_id TEXT,
+        run_id TEXT,
+        caller TEXT,
+        origin TEXT NOT NULL,
+        name TEXT NOT NULL,
+        server TEXT,
+        tool TEXT,
+        instead_of TEXT,
+        arguments TEXT,
+        verdict TEXT,
+        rule TEXT,
+        approval TEXT,
+        warnings TEXT,
+        outcome TEXT NOT NULL,
+        error TEXT,
+        result TEXT,
+        bytes_in BIGINT NOT NULL,
+        bytes_out BIGINT NOT NULL,
+        started_at BIGINT NOT NULL,
+        duration_us BIGINT,
+        cost_micro_usd BIGINT NOT NULL,
+        cached BIGINT NOT NULL
+    );
+    CREATE INDEX audit_open ON audit (id) WHERE outcome = 'open';
+    CREATE TABLE approvals (
+        id TEXT PRIMARY KEY,
+        state TEXT NOT NULL,
+        caller TEXT NOT NULL,
+        session TEXT,
+        origin TEXT NOT NULL,
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        alias TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        binding TEXT NOT NULL,
+        rule TEXT NOT NULL,
+        request_id TEXT NOT NULL,
+        run_id TEXT,
+        arguments TEXT NOT NULL,
+        edited TEXT,
+        conversation TEXT,
+        created_at BIGINT NOT NULL,
+        expires_at BIGINT NOT NULL,
+        decided_at BIGINT,
+        decided_by TEXT,
+        scope TEXT,
+        reason TEXT
+    );
+    CREATE UNIQUE INDEX approvals_pending ON approvals (caller, server, tool, digest) WHERE state = 'pending';
+    CREATE INDEX approvals_by_call ON approvals (caller, server, tool, digest);
+    CREATE TABLE grants (
+        id TEXT PRIMARY KEY,
+        caller TEXT NOT NULL,
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        binding TEXT NOT NULL,
+        approval TEXT NOT NULL,
+        granted_by TEXT NOT NULL,
+        created_at BIGINT NOT NULL,
+        UNIQUE (caller, server, tool, binding)
+    );",
+    ),
+];
 
 pub(super) fn migrator() -> Migrator {
     let migrations = MIGRATIONS.iter().map(|(version, description, sql)| {

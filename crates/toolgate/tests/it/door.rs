@@ -1,16 +1,15 @@
 //! The engine: what may be called, and what callers are told otherwise.
 
 use toolgate::{Caller, Gateway, State};
+use toolgate_core::scope::Filters;
 
 use crate::support::{call, reaches, settled, stop, text, zoo};
 
 fn listed(gateway: &Gateway) -> Vec<String> {
-    let catalog = gateway.catalog();
-    let scope = gateway.scope(&Caller::library(), &catalog);
-    scope
-        .iter()
-        .map(|(entry, _)| entry.alias.to_string())
-        .collect()
+    let scope = gateway.scope(&Caller::library(), &Filters::default());
+    let scope = scope.unwrap();
+    let tools = scope.tools();
+    tools.map(|(entry, _)| entry.alias.to_string()).collect()
 }
 
 #[tokio::test]

@@ -115,7 +115,7 @@ async fn a_server_that_went_away_says_so_when_its_tools_are_called() {
             reason.contains("worn out").then_some(())
         });
     told.await;
-    let error = call(&gateway, "once_add", "{}").await.unwrap_err();
+    let error = call(&gateway, "once_echo", "{}").await.unwrap_err();
     assert!(error.starts_with("server `once` is unavailable"), "{error}");
     assert!(
         !error.contains("worn out"),

@@ -6,7 +6,7 @@ use toolgate_testkit::HttpZoo;
 
 use crate::support::{at, call, settled, stop, zoo};
 
-const ODD: &str = r#"{"z": 18446744073709551617, "a":[1e400 ,0.1,-0.0, 1E+2, 100000000000000000000000.0],"é":"\u00e9","a":1, "":{"nested":{"b":1,"a":2}}}"#;
+const ODD: &str = r#"{"z": 18446744073709551617, "a":[1e400 ,0.1,-0.0, 1E+2, 100000000000000000000000.0],"é":"\u00e9","b":1, "":{"nested":{"b":1,"a":2}}}"#;
 
 #[tokio::test]
 async fn arguments_results_and_definitions_are_unchanged() {

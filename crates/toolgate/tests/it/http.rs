@@ -1,7 +1,9 @@
 //! Servers behind streamable HTTP.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderValue};
-use toolgate::{Arguments, Caller, State, ToolCall};
+use toolgate::{Caller, Request, State, ToolCall};
 use toolgate_testkit::{HttpZoo, eventually};
 
 use crate::support::{SOON, at, call, heals, reaches, server, settled, stop, text};
@@ -76,11 +78,11 @@ async fn own_headers_are_sent_and_the_callers_only_where_allowed() {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    let arguments = Arguments::parse("{}").unwrap();
-    let call = ToolCall {
+    let request = Arc::new(Request {
         headers,
-        ..ToolCall::new("web_headers", arguments)
-    };
+        ..Request::default()
+    });
+    let call = ToolCall::parse("web_headers", "{}").of(&request);
     let outcome = gateway.call(&Caller::library(), call).await.unwrap();
     let sent: serde_json::Value = serde_json::from_str(&outcome.result.text()).unwrap();
     assert_eq!(sent["x-tenant"], "blue");

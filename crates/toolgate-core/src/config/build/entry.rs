@@ -2,16 +2,18 @@
 
 mod link;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use indexmap::IndexMap;
 
 pub(super) use link::read_url;
 use link::{client_link, table_link};
 
 use super::Reader;
 use crate::config::duration::Span;
-use crate::config::file::{AuthType, ClientConfig, ServerTable};
-use crate::config::{Care, Link, Server};
+use crate::config::file::{AuthType, ClientConfig, ServerTable, ToolTable};
+use crate::config::{Care, Limits, Link, Server, ToolLimits, micro_usd};
 use crate::name::ServerName;
 use crate::policy::{ToolList, ToolLists};
 
@@ -60,6 +62,11 @@ fn from_client(
         max_queue,
         idle_stop,
         fallback,
+        rate_limit,
+        cache_ttl,
+        tools,
+        tool_pricing,
+        allow_on_all_virtual_keys,
         disabled,
         protocol,
     } = client;
@@ -104,6 +111,12 @@ fn from_client(
         protocol: *protocol,
         lists,
         timeout: duration(*tool_execution_timeout),
+        limits: Limits {
+            rate: *rate_limit,
+            cache_ttl: duration(*cache_ttl),
+            tools: tool_limits(tools, tool_pricing),
+        },
+        on_all_keys: *allow_on_all_virtual_keys,
     })
 }
 
@@ -128,6 +141,11 @@ fn from_table(
         max_queue,
         idle_stop,
         fallback,
+        rate_limit,
+        cache_ttl,
+        tools,
+        tool_pricing,
+        allow_on_all_virtual_keys,
         transport: _,
         protocol,
         tools_to_execute,
@@ -164,6 +182,12 @@ fn from_table(
         protocol: *protocol,
         lists,
         timeout: duration(*timeout),
+        limits: Limits {
+            rate: *rate_limit,
+            cache_ttl: duration(*cache_ttl),
+            tools: tool_limits(tools, tool_pricing),
+        },
+        on_all_keys: *allow_on_all_virtual_keys,
     })
 }
 
@@ -191,8 +215,36 @@ fn care(
     }
 }
 
+fn tool_limits(
+    tables: &IndexMap<String, ToolTable>,
+    pricing: &IndexMap<String, f64>,
+) -> BTreeMap<String, ToolLimits> {
+    let mut limits: BTreeMap<String, ToolLimits> = BTreeMap::new();
+    for (tool, usd) in pricing {
+        limits.entry(tool.clone()).or_default().price = Some(micro_usd(*usd));
+    }
+    for (tool, table) in tables {
+        let ToolTable {
+            timeout,
+            rate_limit,
+            max_in_flight,
+            cache_ttl,
+            price,
+        } = table;
+        let limit = limits.entry(tool.clone()).or_default();
+        *limit = ToolLimits {
+            timeout: duration(*timeout),
+            rate: *rate_limit,
+            max_in_flight: max_in_flight.map(|most| most as usize),
+            cache_ttl: duration(*cache_ttl),
+            price: price.map(micro_usd).or(limit.price),
+        };
+    }
+    limits
+}
+
 /// Zero means "as if it were not there".
-fn duration(span: Option<Span>) -> Option<Duration> {
+pub(super) fn duration(span: Option<Span>) -> Option<Duration> {
     span.map(|span| span.0)
         .filter(|duration| !duration.is_zero())
 }

@@ -195,8 +195,12 @@ pub(crate) async fn import(
 pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView> {
     let published = app.configuration().published();
     Json(ToolManagerView {
-        max_agent_depth: published.tool_manager.max_agent_depth,
-        tool_execution_timeout: published.tool_manager.tool_execution_timeout.as_secs_f64(),
+        max_agent_depth: published.config.tool_manager.max_agent_depth,
+        tool_execution_timeout: published
+            .config
+            .tool_manager
+            .tool_execution_timeout
+            .as_secs_f64(),
     })
 }
 
@@ -213,7 +217,7 @@ pub(crate) async fn set_tool_manager(
     Ok(tool_manager(State(app)).await)
 }
 
-fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     serde_json::from_slice(body)
         .map_err(|error| ApiError::bad_request(format!("send a JSON object: {error}")))
 }
@@ -222,7 +226,8 @@ impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         let (status, code) = match &error {
             ChangeError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-            ChangeError::Exists(_) => (StatusCode::CONFLICT, "exists"),
+            ChangeError::Missing(_) => (StatusCode::NOT_FOUND, "not_found"),
+            ChangeError::Exists(_) | ChangeError::Conflict(_) => (StatusCode::CONFLICT, "exists"),
             ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_configuration"),
             ChangeError::Unverified(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unverified"),
             ChangeError::Store(error) => {

@@ -14,6 +14,7 @@ use toolgate::{Caller, State as ServerState};
 use toolgate_core::catalog::{Kind, Offer};
 use toolgate_core::config::{Flavour, Link, Protocol, Server};
 use toolgate_core::policy::{ToolList, Verdict};
+use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::secret::{Secret, mask_arguments};
 use utoipa::ToSchema;
 
@@ -179,7 +180,7 @@ pub(super) fn find(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
 /// What is known of all servers at one moment.
 struct Moment {
     catalog: Arc<toolgate_core::Catalog>,
-    by_alias: BTreeMap<String, Verdict>,
+    scope: Option<Arc<Scope>>,
     stats: toolgate::metrics::Stats,
     configuration: Arc<Published>,
 }
@@ -187,15 +188,13 @@ struct Moment {
 impl Moment {
     fn new(app: &App) -> Self {
         let gateway = app.gateway();
-        let catalog = gateway.catalog();
-        let scope = gateway.scope(&Caller::http(), &catalog);
-        let by_alias = scope
-            .iter()
-            .map(|(entry, decision)| (entry.alias.to_string(), decision.verdict))
-            .collect();
+        let scope = gateway.scope(&Caller::http(), &Filters::default()).ok();
         Self {
-            catalog,
-            by_alias,
+            catalog: match &scope {
+                Some(scope) => Arc::clone(scope.catalog()),
+                None => gateway.catalog(),
+            },
+            scope,
             stats: gateway.stats(),
             configuration: app.configuration().published(),
         }
@@ -209,14 +208,14 @@ impl Moment {
         let line = |entry: &toolgate_core::catalog::Entry| ToolLine {
             name: entry.tool.id.tool.to_string(),
             alias: entry.alias.to_string(),
-            verdict: match self.by_alias.get(&*entry.alias) {
-                Some(Verdict::Allow) => "allow",
-                Some(Verdict::Manual) => "manual",
-                Some(Verdict::Ask) => "ask",
-                Some(Verdict::Deny) | None => "hidden",
-            },
+            verdict: self.verdict(entry).map_or("hidden", Verdict::as_str),
         };
         entries.map(line).collect()
+    }
+
+    fn verdict(&self, entry: &toolgate_core::catalog::Entry) -> Option<Verdict> {
+        let judgement = self.scope.as_ref()?.judgement(entry)?;
+        Some(judgement.decision().verdict)
     }
 }
 

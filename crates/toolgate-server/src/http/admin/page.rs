@@ -18,6 +18,17 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// How many items a page has.
+    pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ApiError> {
+        let limit = asked.unwrap_or(DEFAULT);
+        match (1..=MOST).contains(&limit) {
+            true => Ok(limit),
+            false => Err(ApiError::bad_request(format!(
+                "`limit` must be between 1 and {MOST}"
+            ))),
+        }
+    }
+
     /// The part of `items` that was asked for, and the cursor of the next one. `items` are ordered
     /// by `key`.
     pub(crate) fn cut<T>(
@@ -25,12 +36,7 @@ impl Page {
         items: impl Iterator<Item = T>,
         key: impl Fn(&T) -> String,
     ) -> Result<(Vec<T>, Option<String>), ApiError> {
-        let limit = self.limit.unwrap_or(DEFAULT);
-        if !(1..=MOST).contains(&limit) {
-            return Err(ApiError::bad_request(format!(
-                "`limit` must be between 1 and {MOST}"
-            )));
-        }
+        let limit = Self::limit(self.limit)?;
         let after = |item: &T| {
             self.cursor
                 .as_ref()

@@ -5,12 +5,14 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use toolgate::{Caller, Gateway};
+use toolgate::{CallError, Caller, Gateway};
 use toolgate_core::catalog::{Entry, Resolution};
 use toolgate_core::policy::{Decision, Verdict};
+use toolgate_core::scope::Filters;
 use utoipa::{IntoParams, ToSchema};
 
 use super::page::Page;
+use super::time;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -99,7 +101,7 @@ pub(crate) async fn list(
         limit: filter.limit,
         cursor: filter.cursor.clone(),
     };
-    let mut tools = all(app.gateway(), &Caller::http());
+    let mut tools = all(app.gateway(), &Caller::http())?;
     tools.retain(|tool| filter.admits(tool));
     tools.sort_by(|a, b| a.alias.cmp(&b.alias));
     let (tools, next_cursor) = page.cut(tools.into_iter(), |tool| tool.alias.clone())?;
@@ -139,17 +141,16 @@ pub(crate) async fn versions(
 }
 
 /// Every tool that a caller may use.
-pub(crate) fn all(gateway: &Gateway, caller: &Caller) -> Vec<ToolEntry> {
-    let catalog = gateway.catalog();
-    let scope = gateway.scope(caller, &catalog);
-    scope
-        .into_iter()
-        .map(|(entry, decision)| ToolEntry::new(entry, decision))
-        .collect()
+pub(crate) fn all(gateway: &Gateway, caller: &Caller) -> Result<Vec<ToolEntry>, CallError> {
+    let scope = gateway.scope(caller, &Filters::default())?;
+    let tools = scope.tools();
+    Ok(tools
+        .map(|(entry, judgement)| ToolEntry::new(entry, judgement.decision()))
+        .collect())
 }
 
 impl ToolEntry {
-    fn new(entry: &Entry, decision: Decision) -> Self {
+    fn new(entry: &Entry, decision: &Decision) -> Self {
         let view = entry.tool.view();
         let id = &entry.tool.id;
         let own = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
@@ -166,7 +167,7 @@ impl ToolEntry {
             meta: own(view.meta),
             hash: entry.tool.hash.clone(),
             verdict: decision.verdict,
-            because: decision.because,
+            because: decision.because.to_string(),
         }
     }
 }
@@ -190,10 +191,4 @@ impl Filter {
 fn any_object() -> Box<RawValue> {
     RawValue::from_string(r#"{"type":"object"}"#.to_owned())
         .unwrap_or_else(|_| RawValue::NULL.to_owned())
-}
-
-/// Milliseconds since 1970 as people write times.
-fn time(millis: i64) -> String {
-    let since = std::time::Duration::from_millis(millis.unsigned_abs());
-    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + since).to_string()
 }

@@ -1,13 +1,17 @@
-//! What one call may find: names resolved among the tools that exist for its caller.
+//! Finds the tool that a call means, among those that exist for its caller.
 
-use toolgate_core::catalog::{Catalog, Entry, Resolution};
+use std::sync::Arc;
+
+use toolgate_core::catalog::{Entry, Hints, Resolution};
 use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::pattern::spelled;
-use toolgate_core::policy::Decision;
+use toolgate_core::policy::{Judgement, Subject};
+use toolgate_core::scope::{Filters, Scope};
 use toolgate_mcp::registry::{Away, Registry};
 
-use super::Rules;
+use super::rules::Rules;
 use crate::call::CallError;
+use crate::caller::Caller;
 
 /// Names that are near enough to be suggested.
 const SIMILAR: f64 = 0.82;
@@ -15,33 +19,33 @@ const SUGGESTIONS: usize = 3;
 /// No tool is called so; comparing would only cost time.
 const LONGEST_COMPARED: usize = 128;
 
-/// The catalog as one caller sees it.
+/// Where to look, and for whom.
 #[derive(Clone, Copy)]
-pub(super) struct Scope<'a> {
+pub(super) struct Finder<'a> {
     pub(super) rules: &'a Rules,
-    pub(super) catalog: &'a Catalog,
+    pub(super) scope: &'a Scope,
     pub(super) registry: &'a Registry,
+    pub(super) caller: &'a Caller,
+    pub(super) filters: &'a Filters,
 }
 
-/// A tool in scope, and the verdict on it.
-pub(super) struct Found<'a> {
-    pub(super) entry: &'a Entry,
-    pub(super) decision: Decision,
+/// A tool in scope, and what is said of it.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) entry: Entry,
+    pub(super) judgement: Judgement,
     /// The tool that was asked for, where this one stands in for it.
     pub(super) instead_of: Option<ToolId>,
 }
 
-impl<'a> Scope<'a> {
-    pub(super) fn resolve(&self, name: &str) -> Result<Found<'a>, CallError> {
+impl Finder<'_> {
+    pub(super) fn find(&self, name: &str) -> Result<Target, CallError> {
         let unknown = || CallError::Unknown {
             name: name.chars().take(LONGEST_COMPARED).collect(),
             nearest: self.nearest(name),
         };
-        match self
-            .catalog
-            .resolve(name, |entry| self.rules.decide(entry).is_some())
-        {
-            Resolution::Found(entry) => self.found(entry).ok_or_else(unknown),
+        match self.scope.resolve(name) {
+            Resolution::Found(entry) => self.target(entry).ok_or_else(unknown),
             Resolution::Unknown => self.awaited(name).unwrap_or_else(|| Err(unknown())),
             Resolution::Ambiguous(entries) => Err(CallError::Ambiguous {
                 name: name.to_owned(),
@@ -54,48 +58,54 @@ impl<'a> Scope<'a> {
     }
 
     /// The tool that takes over while the server of `id` is away.
-    pub(super) fn stand_in(&self, id: &ToolId) -> Option<Found<'a>> {
-        let server = self.rules.servers.get(&id.server)?;
+    pub(super) fn stand_in(&self, id: &ToolId) -> Option<Target> {
+        let served = self.rules.servers.get(&id.server)?;
         let same = ToolId {
-            server: server.fallback.clone()?,
+            server: served.server.fallback.clone()?,
             tool: id.tool.clone(),
         };
-        let found = self.found(self.catalog.tool(&same)?)?;
-        Some(Found {
+        let target = self.target(self.scope.catalog().tool(&same)?)?;
+        Some(Target {
             instead_of: Some(id.clone()),
-            ..found
+            ..target
         })
     }
 
-    fn found(&self, entry: &'a Entry) -> Option<Found<'a>> {
-        let decision = self.rules.decide(entry)?;
-        Some(Found {
-            entry,
-            decision,
+    fn target(&self, entry: &Entry) -> Option<Target> {
+        Some(Target {
+            entry: entry.clone(),
+            judgement: self.scope.judgement(entry)?.clone(),
             instead_of: None,
         })
     }
 
     /// A name that may well be a tool of a server that has not been up yet: its fallback's tool, or
     /// how that server is.
-    fn awaited(&self, name: &str) -> Option<Result<Found<'a>, CallError>> {
-        let candidates = self.rules.servers.values().flat_map(|server| {
-            spelled(name, &server.name).map(move |tool| (server, ToolName::new(tool)))
+    fn awaited(&self, name: &str) -> Option<Result<Target, CallError>> {
+        let principal = self.rules.principal(self.caller).ok()?;
+        let lens = self.rules.access.lens(principal, self.filters);
+        let candidates = self.rules.servers.values().flat_map(|served| {
+            let server = &served.server.name;
+            spelled(name, server).map(move |tool| (server, ToolName::new(tool)))
         });
         let (id, status) = candidates
             .filter_map(|(server, tool)| {
                 let id = ToolId {
-                    server: server.name.clone(),
+                    server: server.clone(),
                     tool,
                 };
-                self.rules.decide_named(&id, name)?;
-                let status = self.registry.entry(&server.name)?.status();
+                lens.judge(Subject {
+                    id: &id,
+                    alias: name,
+                    hints: Hints::default(),
+                })?;
+                let status = self.registry.entry(server)?.status();
                 status.session.is_none().then_some((id, status))
             })
             .next()?;
         let away = Away {
             server: id.server.clone(),
-            status,
+            status: Arc::clone(&status),
         };
         Some(self.stand_in(&id).ok_or(CallError::Away(away)))
     }
@@ -104,10 +114,10 @@ impl<'a> Scope<'a> {
         if name.len() > LONGEST_COMPARED {
             return Vec::new();
         }
-        let tools = self.catalog.tools().iter();
-        let visible = tools.filter(|entry| self.rules.decide(entry).is_some());
-        let mut scored: Vec<(f64, &Entry)> = visible
-            .map(|entry| {
+        let mut scored: Vec<(f64, &Entry)> = self
+            .scope
+            .tools()
+            .map(|(entry, _)| {
                 let alias = strsim::jaro_winkler(name, &entry.alias);
                 let bare = strsim::jaro_winkler(name, entry.tool.id.tool.as_str());
                 (alias.max(bare), entry)

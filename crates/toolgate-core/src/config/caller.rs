@@ -1,0 +1,47 @@
+//! Keys and roles, as the program uses them.
+
+use std::time::SystemTime;
+
+use crate::rate::{Budget, Rate};
+use crate::secret::Secret;
+
+/// The role whose keys may decide about approvals.
+pub const APPROVER: &str = "approver";
+
+/// A caller's key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Key {
+    pub name: String,
+    pub proof: Proof,
+    pub description: Option<String>,
+    pub enabled: bool,
+    pub expires_at: Option<SystemTime>,
+    pub roles: Vec<String>,
+    /// Tools that it may use, as users write them; none for no restriction.
+    pub tools: Option<Vec<String>>,
+    pub limits: KeyLimits,
+}
+
+/// How a key is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    Key(Secret),
+    Sha256([u8; 32]),
+}
+
+/// What bounds the use of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KeyLimits {
+    pub rate: Option<Rate>,
+    pub max_in_flight: Option<usize>,
+    pub budget: Option<Budget>,
+}
+
+/// A named set of tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Role {
+    pub name: String,
+    pub description: Option<String>,
+    /// None for no restriction.
+    pub tools: Option<Vec<String>>,
+}

@@ -1,0 +1,81 @@
+//! Settings of execution: single tools, the scanner, results and the audit trail.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::duration::Span;
+use crate::config::{AuditContent, OnDanger};
+use crate::rate::Rate;
+
+/// One text or several.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// Settings of one tool.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToolTable {
+    /// Bound on one call; the server's where absent.
+    pub timeout: Option<Span>,
+    /// Calls in a period, over all callers.
+    pub rate_limit: Option<Rate>,
+    /// Calls that may be under way at once; up to four times as many wait. Default no bound of its own.
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_in_flight: Option<u32>,
+    /// How long a result is reused for the same arguments, whatever the tool is marked as.
+    pub cache_ttl: Option<Span>,
+    /// What a call costs in US dollars.
+    #[schemars(range(min = 0))]
+    pub price: Option<f64>,
+}
+
+/// What to do with arguments that look dangerous: `off`, `warn`, `ask` or `deny`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ScannerTable {
+    /// `..` in arguments that are paths. Default `warn`.
+    pub path_traversal: Option<OnDanger>,
+    /// Shell operators in arguments that are commands. Default `warn`.
+    pub shell: Option<OnDanger>,
+    /// Private and loopback addresses in arguments that are URLs or hosts. Default `warn`.
+    pub private_address: Option<OnDanger>,
+    /// Texts in the shape of keys and tokens. Default `warn`.
+    pub secret: Option<OnDanger>,
+}
+
+/// What happens to results on their way to a model.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ResultsTable {
+    /// Bytes of text that a model gets of one result; the rest is kept under a handle. Default 65536.
+    #[schemars(range(min = 1024, max = 16_777_216))]
+    pub max_bytes: Option<u32>,
+    /// How long the whole of a large result is kept. Default `15m`.
+    pub keep: Option<Span>,
+    /// Takes texts in the shape of keys and tokens out of results. Default `false`.
+    pub redact_secrets: Option<bool>,
+}
+
+/// What is kept of each call.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditTable {
+    /// Arguments and results: `redacted` (default) without texts in the shape of secrets, `full`, or `off`.
+    pub content: Option<AuditContent>,
+    /// Days that records are kept. Default 30; `0` for ever.
+    #[schemars(range(max = 36500))]
+    pub retention_days: Option<u32>,
+}
+
+impl OneOrMany {
+    pub fn into_vec(self) -> Vec<String> {
+        match self {
+            Self::One(text) => vec![text],
+            Self::Many(texts) => texts,
+        }
+    }
+}

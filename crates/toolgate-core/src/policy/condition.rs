@@ -1,0 +1,209 @@
+//! Conditions on named arguments.
+//!
+//! What closes a door reads an argument generously: ignoring case, as written or as the path that
+//! it leads to, and one fitting item of a list is enough. What opens one reads it strictly: every
+//! item must fit as written, and none may lead upwards with `..`.
+
+use serde_json::Value;
+
+use super::Verdict;
+use crate::pattern::Glob;
+
+/// An argument that must fit one of some patterns.
+#[derive(Debug)]
+pub(super) struct ArgumentCondition {
+    name: String,
+    patterns: Vec<Glob>,
+    strict: bool,
+}
+
+impl ArgumentCondition {
+    pub(super) fn new(name: &str, patterns: &[String], verdict: Verdict) -> Self {
+        let strict = verdict <= Verdict::Manual;
+        let glob = |pattern: &String| match strict {
+            true => Glob::new(pattern),
+            false => Glob::new(&pattern.to_lowercase()),
+        };
+        Self {
+            name: name.to_owned(),
+            patterns: patterns.iter().map(glob).collect(),
+            strict,
+        }
+    }
+
+    pub(super) fn fits(&self, arguments: &Value) -> bool {
+        let whole = arguments.get(&self.name);
+        let inner = self.name.split('.').try_fold(arguments, Value::get);
+        match (whole, inner) {
+            (None, None) => false,
+            (Some(value), None) | (None, Some(value)) => self.value_fits(value),
+            (Some(whole), Some(inner)) if self.strict => {
+                self.value_fits(whole) && self.value_fits(inner)
+            }
+            (Some(whole), Some(inner)) => self.value_fits(whole) || self.value_fits(inner),
+        }
+    }
+
+    fn value_fits(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.text_fits(text),
+            Value::Array(items) => self.all_or_any(items.iter()),
+            Value::Object(fields) => self.all_or_any(fields.values()),
+            other => self.text_fits(&other.to_string()),
+        }
+    }
+
+    fn all_or_any<'v>(&self, mut values: impl ExactSizeIterator<Item = &'v Value>) -> bool {
+        match self.strict {
+            true => values.len() > 0 && values.all(|value| self.value_fits(value)),
+            false => values.any(|value| self.value_fits(value)),
+        }
+    }
+
+    fn text_fits(&self, text: &str) -> bool {
+        let fits = |text: &str| self.patterns.iter().any(|pattern| pattern.matches(text));
+        match self.strict {
+            true => fits(text) && !leads_upwards(text),
+            false => fits(&text.to_lowercase()) || fits(&plain_path(text).to_lowercase()),
+        }
+    }
+}
+
+/// Whether it has a `..` segment, plain or percent-encoded.
+fn leads_upwards(text: &str) -> bool {
+    let text = text.to_lowercase().replace("%2e", ".");
+    let text = text.replace("%2f", "/").replace("%5c", "/");
+    text.split(['/', '\\']).any(|segment| segment == "..")
+}
+
+/// A path without `.`, `..` and empty segments; `..` above the start stays.
+fn plain_path(text: &str) -> String {
+    let text = text.replace('\\', "/");
+    let mut kept: Vec<&str> = Vec::new();
+    let rooted = text.starts_with('/');
+    for segment in text.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." if kept.last().is_some_and(|last| *last != "..") => drop(kept.pop()),
+            ".." if rooted => {}
+            segment => kept.push(segment),
+        }
+    }
+    let end = if text.ends_with('/') && !kept.is_empty() {
+        "/"
+    } else {
+        ""
+    };
+    format!("{}{}{end}", if rooted { "/" } else { "" }, kept.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fits(verdict: Verdict, name: &str, patterns: &[&str], arguments: &Value) -> bool {
+        let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
+        ArgumentCondition::new(name, &patterns, verdict).fits(arguments)
+    }
+
+    #[test]
+    fn what_opens_is_strict_and_what_closes_is_generous() {
+        use Verdict::{Allow, Deny};
+        for (name, pattern, arguments, opens, closes) in [
+            ("path", "/tmp/*", json!({"path": "/tmp/a"}), true, true),
+            ("path", "/tmp/*", json!({"path": "/TMP/a"}), false, true),
+            (
+                "path",
+                "/tmp/*",
+                json!({"path": "/tmp/../etc/x"}),
+                false,
+                true,
+            ),
+            (
+                "path",
+                "/etc/*",
+                json!({"path": "/tmp/../etc/x"}),
+                false,
+                true,
+            ),
+            (
+                "path",
+                "/etc/*",
+                json!({"path": "/tmp//.././etc/x"}),
+                false,
+                true,
+            ),
+            ("path", "/etc/*", json!({"path": "\\etc\\x"}), false, true),
+            ("path", "/etc/*", json!({"path": "//etc/x"}), false, true),
+            (
+                "path",
+                "/tmp/*",
+                json!({"path": ["/tmp/a", "/etc/x"]}),
+                false,
+                true,
+            ),
+            ("path", "/tmp/*", json!({"path": []}), false, false),
+            ("path", "*", json!({"other": "x"}), false, false),
+            (
+                "path",
+                "*",
+                json!({"path": {"a": "x", "b": [1]}}),
+                true,
+                true,
+            ),
+            ("force", "true", json!({"force": true}), true, true),
+            ("n", "1*", json!({"n": 12}), true, true),
+            ("a.b", "x", json!({"a": {"b": "x"}}), true, true),
+            ("a.b", "x", json!({"a.b": "x"}), true, true),
+            (
+                "a.b",
+                "x",
+                json!({"a.b": "y", "a": {"b": "x"}}),
+                false,
+                true,
+            ),
+            (
+                "url",
+                "https://a.b/*",
+                json!({"url": "https://a.b/c"}),
+                true,
+                true,
+            ),
+            (
+                "url",
+                "https://a.b/*",
+                json!({"url": "https://a.b/%2E%2e/c"}),
+                false,
+                true,
+            ),
+            ("sql", "*drop*", json!({"sql": "DROP TABLE x"}), false, true),
+        ] {
+            assert_eq!(
+                fits(Allow, name, &[pattern], &arguments),
+                opens,
+                "allow {pattern} {arguments}"
+            );
+            assert_eq!(
+                fits(Deny, name, &[pattern], &arguments),
+                closes,
+                "deny {pattern} {arguments}"
+            );
+        }
+    }
+
+    #[test]
+    fn paths_are_followed() {
+        for (text, plain) in [
+            ("/a/../../b", "/b"),
+            ("../a/../../b", "../../b"),
+            ("a/./b//c/", "a/b/c/"),
+            ("", ""),
+            ("/", "/"),
+            ("https://x/y", "https:/x/y"),
+        ] {
+            assert_eq!(plain_path(text), plain, "{text}");
+        }
+    }
+}

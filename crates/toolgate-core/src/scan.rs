@@ -1,0 +1,162 @@
+//! What a tool is asked to do, searched for what it should not: a scan of a call's arguments.
+//!
+//! It reads strings and the names they stand under, and knows neither the tool nor its schema, so
+//! it finds hints, not proofs: what follows from a finding is the policy's to say. Nothing is
+//! resolved or opened; a public name that points at a private address passes.
+
+mod address;
+mod key;
+mod path;
+mod shell;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::shape;
+use key::Hints;
+
+/// More findings than this tell nobody more.
+const MOST_FINDINGS: usize = 64;
+
+/// A kind of danger.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Danger {
+    /// A path that climbs out of its folder.
+    PathTraversal,
+    /// A command that chains, redirects or substitutes others.
+    Shell,
+    /// A URL or host inside the network of the gateway.
+    PrivateAddress,
+    /// A key, token or password.
+    Secret,
+}
+
+impl Danger {
+    pub const ALL: [Self; 4] = [
+        Self::PathTraversal,
+        Self::Shell,
+        Self::PrivateAddress,
+        Self::Secret,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PathTraversal => "path_traversal",
+            Self::Shell => "shell",
+            Self::PrivateAddress => "private_address",
+            Self::Secret => "secret",
+        }
+    }
+}
+
+/// One danger in one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    pub danger: Danger,
+    /// Where: a JSON pointer such as `/options/path`.
+    pub place: String,
+    /// What, in words for people and models; never quotes a secret.
+    pub what: String,
+}
+
+/// All dangers in the arguments of a call, in their order, up to a bound.
+pub fn scan(arguments: &Value) -> Vec<Found> {
+    let mut walk = Walk::default();
+    walk.value(arguments, Hints::default());
+    walk.found
+}
+
+#[derive(Default)]
+struct Walk {
+    place: String,
+    found: Vec<Found>,
+}
+
+impl Walk {
+    fn value(&mut self, value: &Value, hints: Hints) {
+        match value {
+            Value::String(text) => self.text(text, hints),
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    if self.is_full() {
+                        break;
+                    }
+                    self.at(&index.to_string(), |walk| walk.value(item, hints));
+                }
+            }
+            Value::Object(members) => {
+                for (name, member) in members {
+                    if self.is_full() {
+                        break;
+                    }
+                    self.at(name, |walk| {
+                        walk.secret(name);
+                        walk.value(member, Hints::of(name));
+                    });
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn at(&mut self, step: &str, visit: impl FnOnce(&mut Self)) {
+        let parent = self.place.len();
+        self.place.push('/');
+        self.place
+            .push_str(&step.replace('~', "~0").replace('/', "~1"));
+        visit(self);
+        self.place.truncate(parent);
+    }
+
+    fn text(&mut self, text: &str, hints: Hints) {
+        let path = match hints.is_path(text) {
+            true => path::in_path(text),
+            false => path::in_text(text),
+        };
+        if let Some(what) = path {
+            self.add(Danger::PathTraversal, what);
+        }
+        if hints.command
+            && let Some(what) = shell::operator(text)
+        {
+            self.add(Danger::Shell, &what);
+        }
+        let address = match hints.is_host(text) {
+            true => address::in_host(text),
+            false => address::in_url(text),
+        };
+        if let Some(what) = address {
+            self.add(Danger::PrivateAddress, &what);
+        }
+        self.secret(text);
+    }
+
+    fn secret(&mut self, text: &str) {
+        if let Some(kind) = shape::find(text) {
+            self.add(Danger::Secret, &format!("what looks like {kind}"));
+        }
+    }
+
+    fn add(&mut self, danger: Danger, what: &str) {
+        if self.is_full() {
+            return;
+        }
+        // Names of members and hosts come from the caller too, and may be the secret.
+        self.found.push(Found {
+            danger,
+            place: shape::redact(&self.place).into_owned(),
+            what: shape::redact(what).into_owned(),
+        });
+    }
+
+    fn is_full(&self) -> bool {
+        self.found.len() >= MOST_FINDINGS
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! One configuration, caller and request, as plain data.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::world::World;
+use crate::config::Config;
+use crate::policy::{Conditions, RuleSpec, ToolList, Verdict};
+use crate::scope::{Access, Filters, Principal};
+
+/// Everything that a scope depends on, besides the tools. The default leaves all tools in scope.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Case {
+    pub(super) gate: Gate,
+    pub(super) permissions: Permissions,
+    pub(super) caller: Caller,
+    pub(super) filters: Filters,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate {
+    /// `mcp.enabled` is `false`.
+    pub(super) off: bool,
+    pub(super) disabled_servers: Vec<String>,
+    pub(super) allowlist: Vec<String>,
+    pub(super) denylist: Vec<String>,
+    /// `tools_to_execute` by server; all where absent.
+    pub(super) execute: BTreeMap<String, Vec<String>>,
+    /// `tools_to_auto_execute` by server; none where absent.
+    pub(super) auto: BTreeMap<String, Vec<String>>,
+    pub(super) blocked: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Permissions {
+    pub(super) rules: Vec<RuleSpec>,
+    pub(super) default: Option<Verdict>,
+    pub(super) environment: Option<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Caller {
+    /// `tools` of the key.
+    pub(super) key: Option<Vec<String>>,
+    /// Its roles, each with its `tools`.
+    pub(super) roles: Vec<(String, Option<Vec<String>>)>,
+}
+
+impl Case {
+    pub(super) fn config(&self, world: &World) -> Config {
+        let mut config = world.config.clone();
+        let gate = &self.gate;
+        config.tool_manager.enabled = !gate.off;
+        config.security.allow = Some(gate.allowlist.clone()).filter(|list| !list.is_empty());
+        config.security.deny.clone_from(&gate.denylist);
+        config.blocked_tools.clone_from(&gate.blocked);
+        config.permissions.rules.clone_from(&self.permissions.rules);
+        config.permissions.default = self.permissions.default;
+        config.environment.clone_from(&self.permissions.environment);
+        for server in &mut config.servers {
+            let name = server.name.as_str();
+            server.enabled = !gate.disabled_servers.iter().any(|other| other == name);
+            let only = |list: &Vec<String>| ToolList::Only(list.iter().cloned().collect());
+            server.lists.execute = gate.execute.get(name).map_or(ToolList::All, only);
+            server.lists.auto_execute = gate.auto.get(name).map_or_else(ToolList::none, only);
+        }
+        config
+    }
+
+    /// The same configuration as a user would write it, without the caller.
+    pub(super) fn document(&self, world: &World) -> Value {
+        let gate = &self.gate;
+        let server = |name: String| {
+            let table = json!({
+                "command": "x",
+                "enabled": !gate.disabled_servers.contains(&name),
+                "tools_to_execute": gate.execute.get(&name).cloned().unwrap_or(vec!["*".to_owned()]),
+                "tools_to_auto_execute": gate.auto.get(&name).cloned().unwrap_or_default(),
+            });
+            (name, table)
+        };
+        let servers = world.servers().into_iter().map(server);
+        let rules: Vec<Value> = self.permissions.rules.iter().map(rule_table).collect();
+        let mut document = json!({
+            "mcp": {"enabled": !gate.off, "blocked_tools": gate.blocked},
+            "mcp_servers": servers.collect::<serde_json::Map<_, _>>(),
+            "security": {
+                "mcp_server_allowlist": gate.allowlist,
+                "mcp_server_denylist": gate.denylist,
+            },
+            "permissions": {"rules": rules},
+        });
+        if let Some(default) = self.permissions.default {
+            document["permissions"]["default"] = json!(default);
+        }
+        if let Some(environment) = &self.permissions.environment {
+            document["environment"] = json!(environment);
+        }
+        document
+    }
+
+    pub(super) fn principal(&self, access: &Access) -> Principal {
+        let mut grants = Vec::new();
+        if let Some(tools) = &self.caller.key {
+            grants.push(access.grant("keys.test.tools", tools));
+        }
+        let defined = self
+            .caller
+            .roles
+            .iter()
+            .filter_map(|(_, tools)| tools.as_ref());
+        let defined: Vec<&Vec<String>> = defined.collect();
+        if !defined.is_empty() {
+            let union: Vec<String> = defined.into_iter().flatten().cloned().collect();
+            grants.push(access.grant("roles", &union));
+        }
+        Principal {
+            roles: self
+                .caller
+                .roles
+                .iter()
+                .map(|(name, _)| name.clone())
+                .collect(),
+            grants,
+        }
+    }
+}
+
+pub(super) fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
+    RuleSpec {
+        place: format!("{tool}:{verdict:?}"),
+        tool: Some(tool.to_owned()),
+        server: None,
+        when: Conditions::default(),
+        verdict,
+    }
+}
+
+fn rule_table(rule: &RuleSpec) -> Value {
+    let mut table = json!({"action": rule.verdict});
+    let when = &rule.when;
+    let mut put = |key: &str, value: Value| table[key] = value;
+    if let Some(tool) = &rule.tool {
+        put("tool", json!(tool));
+    }
+    if let Some(server) = &rule.server {
+        put("server", json!(server));
+    }
+    if let Some(hint) = when.hint {
+        put("hint", json!(hint));
+    }
+    if !when.roles.is_empty() {
+        put("roles", json!(when.roles));
+    }
+    if !when.environments.is_empty() {
+        put("environment", json!(when.environments));
+    }
+    let arguments = when.arguments.iter().cloned();
+    put("arguments", json!(arguments.collect::<BTreeMap<_, _>>()));
+    table
+}

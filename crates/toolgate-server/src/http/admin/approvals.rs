@@ -1,0 +1,259 @@
+//! `/api/approvals`: calls that someone must decide about.
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use toolgate::Arguments;
+use toolgate::approval::{
+    Approval, ApprovalScope, ApprovalState, Ask, DecideError, Decider, Ruling,
+};
+use toolgate_core::catalog::Catalog;
+use utoipa::{IntoParams, ToSchema};
+
+use super::page::Page;
+use super::time;
+use crate::configuration::ChangeError;
+use crate::http::App;
+use crate::http::error::{ApiError, ErrorBody};
+
+/// A call that someone must decide about, or has.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct ApprovalView {
+    id: String,
+    /// `pending`, `approved`, `denied`, `expired`, `executing`, `done` or `unknown`.
+    state: &'static str,
+    server: String,
+    tool: String,
+    /// The name that the model used.
+    alias: String,
+    #[schema(value_type = Object)]
+    arguments: Box<RawValue>,
+    /// What is run instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    edited_arguments: Option<Box<RawValue>>,
+    /// The config key that wants it decided.
+    rule: String,
+    /// The name of the caller's key; null for callers who need none.
+    caller: Option<String>,
+    session: Option<String>,
+    origin: String,
+    request_id: String,
+    run_id: Option<String>,
+    /// The conversation so far, where the caller sent it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    conversation: Option<Box<RawValue>>,
+    created_at: String,
+    expires_at: String,
+    decided_at: Option<String>,
+    /// `admin`, or `key:NAME`.
+    decided_by: Option<String>,
+    scope: Option<&'static str>,
+    reason: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ApprovalPage {
+    approvals: Vec<ApprovalView>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Filter {
+    /// A state, or `all`. Default `pending`.
+    state: Option<String>,
+    /// How many to answer with, at most 1000. Default 100.
+    limit: Option<usize>,
+    /// `next_cursor` of the page before.
+    cursor: Option<String>,
+}
+
+/// What is decided.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecisionBody {
+    /// `approve` or `deny`.
+    decision: String,
+    /// How far an approval reaches: `once` (default), `session` or `always`.
+    scope: Option<String>,
+    /// What to run instead of the call's own arguments.
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Box<RawValue>>,
+    /// Why it is denied; the caller is told.
+    reason: Option<String>,
+}
+
+/// Approvals, the oldest first.
+#[utoipa::path(get, path = "/api/approvals", tag = "api", params(Filter),
+    responses((status = 200, body = ApprovalPage), (status = 400, body = ErrorBody)))]
+pub(crate) async fn list(
+    State(app): State<App>,
+    filter: Result<Query<Filter>, QueryRejection>,
+) -> Result<Json<ApprovalPage>, ApiError> {
+    let Query(filter) = filter?;
+    let state = match filter.state.as_deref() {
+        None => Some(ApprovalState::Pending),
+        Some("all") => None,
+        Some(named) => Some(ApprovalState::parse(named).ok_or_else(|| {
+            let known = ApprovalState::ALL.map(ApprovalState::as_str).join(", ");
+            ApiError::bad_request(format!("no such state `{named}`; known: {known}, all"))
+        })?),
+    };
+    let limit = Page::limit(filter.limit)?;
+    let found = app
+        .gateway()
+        .approvals(state, filter.cursor.as_deref(), limit + 1);
+    let mut found = found.await.map_err(ChangeError::Store)?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found.last().filter(|_| more).map(|last| last.id.clone());
+    Ok(Json(ApprovalPage {
+        approvals: found.iter().map(ApprovalView::new).collect(),
+        next_cursor,
+    }))
+}
+
+/// One approval.
+#[utoipa::path(get, path = "/api/approvals/{id}", tag = "api", params(("id" = String, Path)),
+    responses((status = 200, body = ApprovalView), (status = 404, body = ErrorBody)))]
+pub(crate) async fn get(
+    State(app): State<App>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<ApprovalView>, ApiError> {
+    let Path(id) = id?;
+    let found = app.gateway().approval(&id).await;
+    let found = found.map_err(ChangeError::Store)?;
+    let found = found.ok_or(DecideError::NotFound(id))?;
+    Ok(Json(ApprovalView::new(&found)))
+}
+
+/// Approve or deny a pending call. Exactly one decision wins; a later one gets 409.
+#[utoipa::path(post, path = "/api/approvals/{id}", tag = "api", params(("id" = String, Path)), request_body = DecisionBody,
+    responses((status = 200, body = ApprovalView), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
+        (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+pub(crate) async fn decide(
+    State(app): State<App>,
+    Extension(decider): Extension<Decider>,
+    id: Result<Path<String>, PathRejection>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<ApprovalView>, ApiError> {
+    let (Path(id), body) = (id?, body?);
+    let body: DecisionBody = serde_json::from_slice(&body)
+        .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?;
+    let ruling = body.ruling()?;
+    if let Ruling::Approve {
+        arguments: Some(arguments),
+        ..
+    } = &ruling
+    {
+        let pending = app.gateway().approval(&id).await;
+        if let Some(pending) = pending.map_err(ChangeError::Store)? {
+            check(&app.gateway().catalog(), &pending.ask, arguments)?;
+        }
+    }
+    let decided = app.gateway().decide(&id, ruling, &decider).await?;
+    tracing::info!(
+        approval = id,
+        tool = %decided.ask.tool,
+        state = decided.state.as_str(),
+        by = %decider,
+        "decided"
+    );
+    Ok(Json(ApprovalView::new(&decided)))
+}
+
+impl DecisionBody {
+    fn ruling(self) -> Result<Ruling, ApiError> {
+        let scope = match self.scope.as_deref() {
+            None => ApprovalScope::Once,
+            Some(named) => ApprovalScope::parse(named).ok_or_else(|| {
+                ApiError::bad_request("`scope` must be `once`, `session` or `always`")
+            })?,
+        };
+        match self.decision.as_str() {
+            "approve" => {
+                let arguments = self.arguments.map(|raw| Arguments::parse(raw.get()));
+                let arguments = arguments
+                    .transpose()
+                    .map_err(|error| ApiError::bad_request(error.to_string()))?;
+                Ok(Ruling::Approve { scope, arguments })
+            }
+            "deny" if self.arguments.is_some() => Err(ApiError::bad_request(
+                "`arguments` go with `approve`, not with `deny`",
+            )),
+            "deny" => Ok(Ruling::Deny {
+                reason: self.reason,
+            }),
+            _ => Err(ApiError::bad_request(
+                "`decision` must be `approve` or `deny`",
+            )),
+        }
+    }
+}
+
+/// Edited arguments must fit the tool before anyone relies on them.
+fn check(catalog: &Catalog, ask: &Ask, arguments: &Arguments) -> Result<(), ApiError> {
+    let schema = catalog.tool(&ask.tool).map(|entry| entry.tool.schema());
+    match schema {
+        Some(Ok(schema)) => schema
+            .check(arguments.value())
+            .map_err(|misfit| ApiError::bad_request(misfit.to_string())),
+        _ => Ok(()),
+    }
+}
+
+impl ApprovalView {
+    pub(crate) fn new(approval: &Approval) -> Self {
+        let Approval {
+            id,
+            state,
+            ask,
+            edited,
+            created_at,
+            expires_at,
+            decided,
+        } = approval;
+        let decided = decided.as_ref();
+        Self {
+            id: id.clone(),
+            state: state.as_str(),
+            server: ask.tool.server.to_string(),
+            tool: ask.tool.tool.to_string(),
+            alias: ask.alias.clone(),
+            arguments: ask.arguments.clone(),
+            edited_arguments: edited.clone(),
+            rule: ask.rule.clone(),
+            caller: ask.from.caller.clone(),
+            session: ask.from.session.clone(),
+            origin: ask.from.origin.clone(),
+            request_id: ask.from.request_id.clone(),
+            run_id: ask.from.run_id.clone(),
+            conversation: ask.conversation.clone(),
+            created_at: time(*created_at),
+            expires_at: time(*expires_at),
+            decided_at: decided.map(|decided| time(decided.at)),
+            decided_by: decided.map(|decided| decided.by.clone()),
+            scope: decided.map(|decided| decided.scope.as_str()),
+            reason: decided.and_then(|decided| decided.reason.clone()),
+        }
+    }
+}
+
+impl From<DecideError> for ApiError {
+    fn from(error: DecideError) -> Self {
+        let (status, code) = match error {
+            DecideError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+            DecideError::Settled(_) => (StatusCode::CONFLICT, "settled"),
+            DecideError::OwnCall => (StatusCode::FORBIDDEN, "own_call"),
+            DecideError::NoSession => (StatusCode::BAD_REQUEST, "invalid_request"),
+            DecideError::Store(error) => return ChangeError::Store(error).into(),
+        };
+        Self::new(status, code, error.to_string())
+    }
+}

@@ -1,0 +1,99 @@
+//! One attempt, from before it is decided until it is closed.
+
+use std::time::Instant;
+
+use tokio::sync::OwnedSemaphorePermit;
+use toolgate_core::secret::Masker;
+
+use super::record::length;
+use super::writer::Note;
+use super::{Audit, Record};
+use crate::call::{CallError, Outcome};
+use crate::event::Event;
+
+/// An attempt under way; dropping it records that it was cancelled.
+#[derive(Debug)]
+pub(crate) struct Attempt {
+    /// What will be recorded.
+    pub(crate) record: Record,
+    /// Hides the secrets of the server that is called.
+    pub(crate) masker: Option<Masker>,
+    began: Instant,
+    audit: Audit,
+    /// Given to the writer with the last note.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl Attempt {
+    pub(super) fn new(record: Record, audit: Audit, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            record,
+            masker: None,
+            began: Instant::now(),
+            audit,
+            place: Some(place),
+        }
+    }
+
+    /// Records that the call is about to be sent.
+    pub(crate) fn open(&self) {
+        self.note(None);
+    }
+
+    pub(crate) fn close(mut self, answer: &Result<Outcome, CallError>) {
+        match answer {
+            Ok(outcome) => self.ran(outcome),
+            Err(error) => {
+                error.code().clone_into(&mut self.record.outcome);
+                self.record.error = Some(error.to_string());
+            }
+        }
+        self.end();
+    }
+
+    fn ran(&mut self, outcome: &Outcome) {
+        let word = match outcome.result.is_error() {
+            true => "tool_error",
+            false => "ok",
+        };
+        let record = &mut self.record;
+        word.clone_into(&mut record.outcome);
+        record.about(&outcome.tool);
+        record.instead_of = outcome.instead_of.as_ref().map(|id| id.server.to_string());
+        record.bytes_out = length(outcome.result.raw().get());
+        record.result = Some(outcome.result.raw().to_owned());
+        record.cached = outcome.cached;
+    }
+
+    fn end(&mut self) {
+        let micros = i64::try_from(self.began.elapsed().as_micros());
+        self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
+        let place = self.place.take();
+        self.note(place);
+    }
+
+    fn note(&self, place: Option<OwnedSemaphorePermit>) {
+        self.audit
+            .events
+            .tell(|| Event::Call(self.audit.shown(&self.record, self.masker.as_ref())));
+        let note = Note {
+            record: self.record.clone(),
+            masker: self.masker.clone(),
+            _place: place,
+        };
+        // The writer ends after everyone who could send.
+        let _ = self.audit.queue.send(note);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            CallError::Cancelled
+                .code()
+                .clone_into(&mut self.record.outcome);
+            self.record.error = Some(CallError::Cancelled.to_string());
+            self.end();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The task that writes records: in batches, the last note of each attempt alone.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use serde_json::value::RawValue;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use toolgate_core::config::{Audit as Settings, AuditContent};
+use toolgate_core::secret::Masker;
+use toolgate_core::shape;
+
+use super::Record;
+use crate::store::{Store, millis};
+
+/// Longest time before a note is written.
+const BATCH: Duration = Duration::from_millis(50);
+const MOST: usize = 2048;
+/// Before what could not be written is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often old records are taken out.
+const SWEEP: Duration = Duration::from_secs(3600);
+/// Bytes of arguments and of results that are kept.
+const KEPT: usize = 16 * 1024;
+
+/// What an attempt has to tell.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) record: Record,
+    pub(super) masker: Option<Masker>,
+    /// With the last note of an attempt: its place among those that are not written yet.
+    pub(super) _place: Option<OwnedSemaphorePermit>,
+}
+
+pub(super) struct Writer {
+    pub(super) store: Store,
+    pub(super) settings: Arc<ArcSwap<Settings>>,
+}
+
+impl Writer {
+    /// Writes until `stop`, and then what is left.
+    pub(super) async fn run(
+        self,
+        mut inbox: mpsc::UnboundedReceiver<Note>,
+        stop: CancellationToken,
+    ) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                first = inbox.recv() => match first {
+                    Some(first) => self.write(&collect(first, &mut inbox, &stop).await, &stop).await,
+                    None => return,
+                },
+                _ = sweep.tick() => self.forget_old().await,
+            }
+        }
+        inbox.close();
+        let mut rest = Vec::new();
+        while let Ok(note) = inbox.try_recv() {
+            rest.push(note);
+        }
+        self.write(&rest, &stop).await;
+    }
+
+    /// Writes a batch; while the gateway runs, until it is written.
+    async fn write(&self, notes: &[Note], stop: &CancellationToken) {
+        let content = self.settings.load().content;
+        let records: Vec<Record> = last_of_each(notes)
+            .into_iter()
+            .map(|note| fit(&note.record, note.masker.as_ref(), content))
+            .collect();
+        while let Err(error) = self.store.put_records(&records).await {
+            tracing::error!(%error, records = records.len(), "the audit trail could not be written");
+            if stop.is_cancelled() {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(AGAIN) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+    }
+
+    async fn forget_old(&self) {
+        let Some(retention) = self.settings.load().retention else {
+            return;
+        };
+        let before = millis(SystemTime::now() - retention);
+        match self.store.drop_records(before).await {
+            Ok(0) => {}
+            Ok(dropped) => tracing::info!(dropped, "old audit records are taken out"),
+            Err(error) => tracing::error!(%error, "old audit records could not be taken out"),
+        }
+        if let Err(error) = self.store.drop_approvals(before).await {
+            tracing::error!(%error, "old approvals could not be taken out");
+        }
+    }
+}
+
+async fn collect(
+    first: Note,
+    inbox: &mut mpsc::UnboundedReceiver<Note>,
+    stop: &CancellationToken,
+) -> Vec<Note> {
+    let until = Instant::now() + BATCH;
+    let mut notes = vec![first];
+    while notes.len() < MOST {
+        tokio::select! {
+            note = inbox.recv() => match note {
+                Some(note) => notes.push(note),
+                None => break,
+            },
+            () = tokio::time::sleep_until(until) => break,
+            () = stop.cancelled() => break,
+        }
+    }
+    notes
+}
+
+/// An attempt that was opened and closed within a batch is written once.
+fn last_of_each(notes: &[Note]) -> Vec<&Note> {
+    let mut seen = std::collections::HashSet::new();
+    let newest_first = notes.iter().rev();
+    let mut last: Vec<&Note> = newest_first
+        .filter(|note| seen.insert(&note.record.id))
+        .collect();
+    last.reverse();
+    last
+}
+
+/// A record as it may be stored and shown.
+pub(super) fn fit(record: &Record, masker: Option<&Masker>, content: AuditContent) -> Record {
+    let mut record = record.clone();
+    let masked = |text: &str| match masker {
+        Some(masker) => masker.mask(text),
+        None => text.to_owned(),
+    };
+    let shown = |text: &str| match content {
+        AuditContent::Full => masked(text),
+        AuditContent::Redacted | AuditContent::Off => shape::redact(&masked(text)).into_owned(),
+    };
+    for part in [&mut record.arguments, &mut record.result] {
+        *part = part
+            .as_deref()
+            .filter(|_| content != AuditContent::Off)
+            .map(|raw| bounded(shown(raw.get())));
+    }
+    record.error = record.error.as_deref().map(shown);
+    record.name = shown(&record.name);
+    record
+}
+
+/// What is longer, or no longer JSON, becomes a JSON string.
+fn bounded(text: String) -> Box<RawValue> {
+    if text.len() <= KEPT
+        && let Ok(raw) = RawValue::from_string(text.clone())
+    {
+        return raw;
+    }
+    let cut = text.floor_char_boundary(KEPT);
+    let shown = match cut < text.len() {
+        true => format!("{}… [{} bytes in all]", &text[..cut], text.len()),
+        false => text,
+    };
+    serde_json::value::to_raw_value(&shown).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}

@@ -1,0 +1,173 @@
+//! Why a call did not run, or has no result.
+
+use std::time::{Duration, SystemTime};
+
+use toolgate_core::arguments::BadArguments;
+use toolgate_core::name::{ServerName, ToolId};
+use toolgate_core::schema::Misfit;
+use toolgate_core::scope::FilterError;
+use toolgate_mcp::Busy;
+use toolgate_mcp::registry::Away;
+use toolgate_mcp::transport::RequestError;
+
+use crate::store::StoreError;
+
+/// Why a call did not run, or has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    #[error("unknown tool `{name}`{}", suggest(.nearest))]
+    Unknown { name: String, nearest: Vec<String> },
+    #[error("`{name}` fits several tools; use one of these names: {}", .aliases.join(", "))]
+    Ambiguous { name: String, aliases: Vec<String> },
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    #[error(transparent)]
+    BadArguments(#[from] BadArguments),
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    #[error("tool `{alias}` was not run: {reason} (`{because}`)")]
+    Denied {
+        alias: String,
+        because: String,
+        reason: String,
+    },
+    #[error(
+        "tool `{alias}` needs an approval (`{because}`); once approval `{id}` is given, repeat the same call within {}",
+        left(.expires_at)
+    )]
+    NeedsApproval {
+        alias: String,
+        because: String,
+        id: String,
+        expires_at: SystemTime,
+    },
+    #[error("tool `{alias}` needs an approval (`{because}`), and nobody can be asked")]
+    NobodyToAsk { alias: String, because: String },
+    #[error("{limit}; {}", again(.retry_after.as_ref()))]
+    Limited {
+        limit: Limit,
+        retry_after: Option<Duration>,
+    },
+    #[error("{}{}", .0, next_try(.0))]
+    Away(Away),
+    #[error("server `{server}` is busy: {busy}")]
+    Busy { server: ServerName, busy: Busy },
+    #[error(
+        "tool `{tool}` did not answer within {} and was cancelled; try less work in one call, or raise the timeout in the configuration",
+        seconds(.after)
+    )]
+    Timeout { tool: ToolId, after: Duration },
+    #[error("server `{server}`: {cause}")]
+    Server {
+        server: ServerName,
+        cause: RequestError,
+    },
+    #[error("the call was cancelled")]
+    Cancelled,
+    /// A tool of the embedding program.
+    #[error("tool `{0}` panicked")]
+    Panicked(ToolId),
+    #[error("the key `{0}` is no longer valid")]
+    KeyGone(String),
+    #[error("the call was not made, because it could not be recorded; try again in a moment")]
+    Unrecorded,
+    /// The cause is for those who run the gateway.
+    #[error("the call was not made, because the gateway's store failed; try again in a moment")]
+    Store(#[from] StoreError),
+}
+
+/// What a caller has had enough of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Limit {
+    #[error("the key `{key}` may make {rate} calls")]
+    KeyRate { key: String, rate: String },
+    #[error("the key `{key}` has too many calls under way")]
+    KeyBusy { key: String },
+    #[error("the budget of the key `{key}` is spent: {budget}")]
+    KeyBudget { key: String, budget: String },
+    #[error("tool `{tool}` may be called {rate}")]
+    ToolRate { tool: ToolId, rate: String },
+    #[error("too many calls of tool `{tool}` are under way")]
+    ToolBusy { tool: ToolId },
+    #[error("server `{server}` may be called {rate}")]
+    ServerRate { server: ServerName, rate: String },
+    #[error("too many approvals are pending")]
+    Approvals,
+}
+
+impl CallError {
+    /// A word for metrics, records and machines.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } | Self::Ambiguous { .. } | Self::Filter(_) => "unknown",
+            Self::BadArguments(_) | Self::Misfit(_) => "bad_arguments",
+            Self::Denied { .. } => "denied",
+            Self::NeedsApproval { .. } | Self::NobodyToAsk { .. } => "ask",
+            Self::Limited { .. } => "limited",
+            Self::Away(_) => "away",
+            Self::Busy { .. } => "busy",
+            Self::Timeout { .. } => "timeout",
+            Self::Server { .. } => "server",
+            Self::Cancelled => "cancelled",
+            Self::Panicked(_) => "panicked",
+            Self::KeyGone(_) => "unauthorized",
+            Self::Unrecorded | Self::Store(_) => "unrecorded",
+        }
+    }
+
+    /// The limit of the caller's own key that was reached, if that is why.
+    pub fn key_limit(&self) -> Option<(&Limit, Option<Duration>)> {
+        match self {
+            Self::Limited { limit, retry_after } if limit.is_of_key() => {
+                Some((limit, *retry_after))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Limit {
+    fn is_of_key(&self) -> bool {
+        matches!(
+            self,
+            Self::KeyRate { .. } | Self::KeyBusy { .. } | Self::KeyBudget { .. }
+        )
+    }
+}
+
+fn suggest(nearest: &[String]) -> String {
+    match nearest {
+        [] => String::new(),
+        names => format!("; did you mean {}?", names.join(" or ")),
+    }
+}
+
+fn next_try(away: &Away) -> String {
+    let until = away
+        .status
+        .next_try_at
+        .and_then(|at| at.duration_since(SystemTime::now()).ok());
+    match until {
+        Some(until) => format!("; it is tried again in {}", seconds(&until)),
+        None => String::new(),
+    }
+}
+
+fn again(after: Option<&Duration>) -> String {
+    match after {
+        Some(after) => format!("try again in {}", seconds(after)),
+        None => "try again later".to_owned(),
+    }
+}
+
+fn left(until: &SystemTime) -> String {
+    let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+    match left.as_secs() {
+        0..120 => seconds(&left),
+        long => format!("{} min", long / 60),
+    }
+}
+
+fn seconds(duration: &Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}

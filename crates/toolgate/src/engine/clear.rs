@@ -1,0 +1,222 @@
+//! Whether a call may run: its arguments, what the rules, the scanner and the embedding program
+//! say, and the approver where one is to be asked.
+
+use toolgate_core::config::{OnDanger, Scanner};
+use toolgate_core::policy::{Decision, Verdict};
+use toolgate_core::scan::{Danger, Found, scan};
+
+use super::find::Target;
+use super::{Inner, Journey, Progress};
+use crate::approval::{Ask, Asker, Clearance};
+use crate::audit::Record;
+use crate::call::{Arguments, CallError};
+use crate::hook::{Proposal, Review};
+
+/// A call that may run.
+pub(super) struct Run {
+    pub(super) target: Target,
+    pub(super) arguments: Arguments,
+}
+
+impl Inner {
+    pub(super) async fn clear(
+        &self,
+        journey: &Journey,
+        target: Target,
+        progress: &mut Progress,
+    ) -> Result<Run, CallError> {
+        let id = &target.entry.tool.id;
+        let served = journey.rules.servers.get(&id.server);
+        progress.attempt.masker = served.map(|served| served.masker.clone());
+        let record = &mut progress.attempt.record;
+        record.about(id);
+        let arguments = journey.call.arguments.clone()?;
+        check(&target, &arguments)?;
+        let decision = self.decide(journey, &target, &arguments, record)?;
+        let proposal = Proposal {
+            tool: &target.entry.tool.id,
+            alias: &target.entry.alias,
+            arguments: &arguments,
+            caller: &journey.caller,
+            request_id: &journey.request_id,
+            decision: &decision,
+        };
+        let arguments = match self.parts.hook.review(proposal).await {
+            Review::Proceed if decision.verdict == Verdict::Ask => {
+                let ask = ask(journey, &target, &arguments, &decision);
+                let edited = self.approved(journey, &target, ask, progress).await?;
+                edited.unwrap_or(arguments)
+            }
+            Review::Proceed | Review::Approve => arguments,
+            Review::Edit(edited) => {
+                self.edited(journey, &target, &edited, record)?;
+                edited
+            }
+            Review::Deny { reason } => {
+                record.verdict = Some(Verdict::Deny.as_str().to_owned());
+                return Err(denied(&target, &decision, reason));
+            }
+        };
+        Ok(Run { target, arguments })
+    }
+
+    /// What the rules and the scanner say; a `deny` is an error that names its reason.
+    fn decide(
+        &self,
+        journey: &Journey,
+        target: &Target,
+        arguments: &Arguments,
+        record: &mut Record,
+    ) -> Result<Decision, CallError> {
+        let mut decision = target.judgement.on(arguments.value());
+        let mut reason = "a rule denies it with these arguments".to_owned();
+        for found in dangers(&journey.rules.scanner, arguments) {
+            let action = found.danger.action(&journey.rules.scanner);
+            record.warnings.push(warning(&found));
+            let verdict = match action {
+                OnDanger::Off | OnDanger::Warn => continue,
+                OnDanger::Ask => Verdict::Ask,
+                OnDanger::Deny => Verdict::Deny,
+            };
+            if verdict > decision.verdict {
+                reason = warning(&found);
+                decision = Decision {
+                    verdict,
+                    because: format!("scanner.{}", found.danger.as_str()).into(),
+                };
+            }
+        }
+        if !record.warnings.is_empty() {
+            tracing::warn!(
+                tool = %target.entry.tool.id,
+                request = journey.request_id,
+                "dangerous arguments: {}", record.warnings.join("; ")
+            );
+        }
+        record.verdict = Some(decision.verdict.as_str().to_owned());
+        record.rule = Some(decision.because.to_string());
+        match decision.verdict {
+            Verdict::Deny => Err(denied(target, &decision, reason)),
+            _ => Ok(decision),
+        }
+    }
+
+    /// Asks, or finds that it was answered already; gives the arguments that the approver put in
+    /// the place of the call's own.
+    async fn approved(
+        &self,
+        journey: &Journey,
+        target: &Target,
+        ask: Ask,
+        progress: &mut Progress,
+    ) -> Result<Option<Arguments>, CallError> {
+        let settings = &journey.rules.approvals;
+        let cleared = self.parts.approvals.clear(ask, settings).await;
+        let record = &mut progress.attempt.record;
+        if let Err(CallError::NeedsApproval { id, .. }) = &cleared {
+            record.approval = Some(id.clone());
+        }
+        let Clearance::Ticket(ticket) = cleared? else {
+            return Ok(None);
+        };
+        record.approval = Some(ticket.id.clone());
+        let edited = ticket.edited.clone();
+        progress.tickets.push(*ticket);
+        let Some(edited) = edited else {
+            return Ok(None);
+        };
+        let edited = Arguments::parse(edited.get())?;
+        self.edited(journey, target, &edited, record)?;
+        Ok(Some(edited))
+    }
+
+    /// Whoever edits arguments answers an `ask`, and cannot lift a `deny`.
+    fn edited(
+        &self,
+        journey: &Journey,
+        target: &Target,
+        edited: &Arguments,
+        record: &mut Record,
+    ) -> Result<(), CallError> {
+        check(target, edited)?;
+        record.arguments = Some(edited.raw().to_owned());
+        self.decide(journey, target, edited, record).map(drop)
+    }
+}
+
+/// A tool whose schema cannot be used takes what its server takes.
+fn check(target: &Target, arguments: &Arguments) -> Result<(), CallError> {
+    match target.entry.tool.schema() {
+        Ok(schema) => Ok(schema.check(arguments.value())?),
+        Err(unusable) => {
+            tracing::debug!(tool = %target.entry.tool.id, "arguments are not checked: {unusable}");
+            Ok(())
+        }
+    }
+}
+
+fn ask(journey: &Journey, target: &Target, arguments: &Arguments, decision: &Decision) -> Ask {
+    let id = &target.entry.tool.id;
+    let served = journey.rules.servers.get(&id.server);
+    let Journey {
+        caller,
+        call,
+        request_id,
+        ..
+    } = journey;
+    Ask {
+        tool: id.clone(),
+        alias: target.entry.alias.to_string(),
+        digest: arguments.digest(),
+        arguments: arguments.raw().to_owned(),
+        binding: served
+            .map(|served| served.binding.clone())
+            .unwrap_or_default(),
+        rule: decision.because.to_string(),
+        from: Asker {
+            caller: caller.key().map(|key| key.to_string()),
+            session: caller.session().map(ToOwned::to_owned),
+            origin: caller.origin.as_str().to_owned(),
+            request_id: request_id.clone(),
+            run_id: None,
+        },
+        conversation: call.request.conversation.clone(),
+    }
+}
+
+fn denied(target: &Target, decision: &Decision, reason: String) -> CallError {
+    CallError::Denied {
+        alias: target.entry.alias.to_string(),
+        because: decision.because.to_string(),
+        reason,
+    }
+}
+
+fn dangers(scanner: &Scanner, arguments: &Arguments) -> Vec<Found> {
+    let on = |danger: &Danger| danger.action(scanner) != OnDanger::Off;
+    if !Danger::ALL.iter().any(on) {
+        return Vec::new();
+    }
+    let mut found = scan(arguments.value());
+    found.retain(|found| on(&found.danger));
+    found
+}
+
+fn warning(found: &Found) -> String {
+    format!("{} ({})", found.what, found.place)
+}
+
+trait Action {
+    fn action(self, scanner: &Scanner) -> OnDanger;
+}
+
+impl Action for Danger {
+    fn action(self, scanner: &Scanner) -> OnDanger {
+        match self {
+            Self::PathTraversal => scanner.path_traversal,
+            Self::Shell => scanner.shell,
+            Self::PrivateAddress => scanner.private_address,
+            Self::Secret => scanner.secret,
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Approvals and grants in the database. Arguments and conversations are sealed.
+
+use serde_json::value::RawValue;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row as _};
+use toolgate_core::{ServerName, ToolId, ToolName};
+
+use super::{Store, StoreError};
+use crate::approval::{Approval, ApprovalScope, ApprovalState, Ask, Asker, Decided, Grant};
+
+const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
+
+impl Store {
+    /// Stores a pending approval; false if the same call is pending already.
+    pub(crate) async fn put_approval(&self, approval: &Approval) -> Result<bool, StoreError> {
+        let ask = &approval.ask;
+        let conversation = ask.conversation.as_ref();
+        let done = sqlx::query(
+            "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, conversation, created_at, expires_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
+        )
+        .bind(&approval.id)
+        .bind(approval.state.as_str())
+        .bind(ask.from.caller.as_deref().unwrap_or_default())
+        .bind(&ask.from.session)
+        .bind(&ask.from.origin)
+        .bind(ask.tool.server.as_str())
+        .bind(ask.tool.tool.as_str())
+        .bind(&ask.alias)
+        .bind(&ask.digest)
+        .bind(&ask.binding)
+        .bind(&ask.rule)
+        .bind(&ask.from.request_id)
+        .bind(&ask.from.run_id)
+        .bind(self.seal.close(ask.arguments.get())?)
+        .bind(conversation.map(|raw| self.seal.close(raw.get())).transpose()?)
+        .bind(approval.created_at)
+        .bind(approval.expires_at)
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// The newest approval of the same call by the same caller that still says something.
+    pub(crate) async fn latest_approval(
+        &self,
+        ask: &Ask,
+        now: i64,
+    ) -> Result<Option<Approval>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM approvals WHERE caller = $1 AND server = $2 AND tool = $3 AND digest = $4 AND binding = $5
+             AND state IN ('pending', 'approved', 'denied') AND expires_at > $6 ORDER BY id DESC LIMIT 1"
+        );
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(ask.from.caller.as_deref().unwrap_or_default())
+            .bind(ask.tool.server.as_str())
+            .bind(ask.tool.tool.as_str())
+            .bind(&ask.digest)
+            .bind(&ask.binding)
+            .bind(now)
+            .fetch_optional(&self.pool)
+            .await?;
+        row.map(|row| self.read_approval(&row)).transpose()
+    }
+
+    pub(crate) async fn approval(&self, id: &str) -> Result<Option<Approval>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM approvals WHERE id = $1");
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(id)
+            .fetch_optional(&self.pool)
+            .await?;
+        row.map(|row| self.read_approval(&row)).transpose()
+    }
+
+    /// Approvals, the oldest first.
+    pub(crate) async fn approvals(
+        &self,
+        state: Option<ApprovalState>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let state = state.map_or("%", ApprovalState::as_str);
+        let sql = format!(
+            "SELECT {COLUMNS} FROM approvals WHERE state LIKE $1 AND id > $2 ORDER BY id LIMIT {limit}"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(state)
+            .bind(after.unwrap_or_default())
+            .fetch_all(&self.pool)
+            .await?;
+        rows.iter().map(|row| self.read_approval(row)).collect()
+    }
+
+    /// Moves an approval from one state to another, unless it has expired; false if it was not there.
+    pub(crate) async fn move_approval(
+        &self,
+        id: &str,
+        from: ApprovalState,
+        to: ApprovalState,
+        now: i64,
+    ) -> Result<bool, StoreError> {
+        let done = sqlx::query(
+            "UPDATE approvals SET state = $1 WHERE id = $2 AND state = $3 AND expires_at > $4",
+        )
+        .bind(to.as_str())
+        .bind(id)
+        .bind(from.as_str())
+        .bind(now)
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Stores the decision about a pending approval; false if it is no longer pending.
+    pub(crate) async fn settle_approval(&self, approval: &Approval) -> Result<bool, StoreError> {
+        let decided = approval.decided.as_ref();
+        let edited = approval.edited.as_ref();
+        let done = sqlx::query(
+            "UPDATE approvals SET state = $1, edited = $2, expires_at = $3, decided_at = $4, decided_by = $5, scope = $6, reason = $7
+             WHERE id = $8 AND state = 'pending'",
+        )
+        .bind(approval.state.as_str())
+        .bind(edited.map(|raw| self.seal.close(raw.get())).transpose()?)
+        .bind(approval.expires_at)
+        .bind(decided.map(|decided| decided.at))
+        .bind(decided.map(|decided| decided.by.clone()))
+        .bind(decided.map(|decided| decided.scope.as_str()))
+        .bind(decided.and_then(|decided| decided.reason.clone()))
+        .bind(&approval.id)
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    pub(crate) async fn expire_approvals(&self, now: i64) -> Result<(), StoreError> {
+        sqlx::query("UPDATE approvals SET state = 'expired' WHERE state IN ('pending', 'approved') AND expires_at <= $1")
+            .bind(now)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Takes out approvals that were asked for before a time and are over.
+    pub(crate) async fn drop_approvals(&self, before: i64) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM approvals WHERE created_at < $1 AND state NOT IN ('pending', 'approved', 'executing')")
+            .bind(before)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    pub(crate) async fn pending(&self) -> Result<i64, StoreError> {
+        let row = sqlx::query("SELECT COUNT(*) FROM approvals WHERE state = 'pending'")
+            .fetch_one(&self.pool)
+            .await?;
+        Ok(row.try_get(0)?)
+    }
+
+    pub(crate) async fn has_grant(&self, ask: &Ask) -> Result<bool, StoreError> {
+        let row = sqlx::query(
+            "SELECT 1 FROM grants WHERE caller = $1 AND server = $2 AND tool = $3 AND binding = $4",
+        )
+        .bind(ask.from.caller.as_deref().unwrap_or_default())
+        .bind(ask.tool.server.as_str())
+        .bind(ask.tool.tool.as_str())
+        .bind(&ask.binding)
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.is_some())
+    }
+
+    pub(crate) async fn put_grant(&self, grant: &Grant) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO grants (id, caller, server, tool, binding, approval, granted_by, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
+        )
+        .bind(&grant.id)
+        .bind(grant.caller.as_deref().unwrap_or_default())
+        .bind(&grant.server)
+        .bind(&grant.tool)
+        .bind(&grant.binding)
+        .bind(&grant.approval)
+        .bind(&grant.granted_by)
+        .bind(grant.created_at)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// All standing grants, the oldest first.
+    pub async fn grants(&self) -> Result<Vec<Grant>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, caller, server, tool, binding, approval, granted_by, created_at FROM grants ORDER BY id",
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let grant = |row: &AnyRow| {
+            let caller: String = row.try_get(1)?;
+            Ok(Grant {
+                id: row.try_get(0)?,
+                caller: Some(caller).filter(|caller| !caller.is_empty()),
+                server: row.try_get(2)?,
+                tool: row.try_get(3)?,
+                binding: row.try_get(4)?,
+                approval: row.try_get(5)?,
+                granted_by: row.try_get(6)?,
+                created_at: row.try_get(7)?,
+            })
+        };
+        rows.iter().map(grant).collect()
+    }
+
+    /// Takes a standing grant back; false if there is none.
+    pub async fn drop_grant(&self, id: &str) -> Result<bool, StoreError> {
+        let done = sqlx::query("DELETE FROM grants WHERE id = $1")
+            .bind(id)
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Takes back what was granted to a key, and what it asked for.
+    pub async fn forget_caller(&self, caller: &str) -> Result<(), StoreError> {
+        for sql in [
+            "DELETE FROM grants WHERE caller = $1",
+            "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
+        ] {
+            sqlx::query(sql).bind(caller).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
+    fn read_approval(&self, row: &AnyRow) -> Result<Approval, StoreError> {
+        let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
+        let sealed = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
+            let open = text(at)?.and_then(|sealed| self.seal.open(&sealed));
+            Ok(open.and_then(|open| RawValue::from_string(open).ok()))
+        };
+        let (state, caller): (String, String) = (row.try_get(1)?, row.try_get(2)?);
+        let (server, tool): (String, String) = (row.try_get(5)?, row.try_get(6)?);
+        let server =
+            ServerName::parse(&server).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
+        let decided_at: Option<i64> = row.try_get(18)?;
+        let decided = match decided_at {
+            None => None,
+            Some(at) => Some(Decided {
+                at,
+                by: text(19)?.unwrap_or_default(),
+                scope: text(20)?
+                    .and_then(|scope| ApprovalScope::parse(&scope))
+                    .unwrap_or_default(),
+                reason: text(21)?,
+            }),
+        };
+        Ok(Approval {
+            id: row.try_get(0)?,
+            state: ApprovalState::parse(&state).unwrap_or(ApprovalState::Unknown),
+            ask: Ask {
+                tool: ToolId {
+                    server,
+                    tool: ToolName::new(&tool),
+                },
+                alias: row.try_get(7)?,
+                digest: row.try_get(8)?,
+                binding: row.try_get(9)?,
+                rule: row.try_get(10)?,
+                arguments: sealed(13)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
+                conversation: sealed(15)?,
+                from: Asker {
+                    caller: Some(caller).filter(|caller| !caller.is_empty()),
+                    session: text(3)?,
+                    origin: row.try_get(4)?,
+                    request_id: row.try_get(11)?,
+                    run_id: text(12)?,
+                },
+            },
+            edited: sealed(14)?,
+            created_at: row.try_get(16)?,
+            expires_at: row.try_get(17)?,
+            decided,
+        })
+    }
+}

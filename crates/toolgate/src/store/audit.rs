@@ -1,0 +1,221 @@
+//! The audit trail in the database.
+
+use serde_json::value::RawValue;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row as _};
+use uuid::Uuid;
+
+use super::{Store, StoreError};
+use crate::audit::{Page, Query, Record};
+
+const COLUMNS: [&str; 24] = [
+    "id",
+    "request_id",
+    "parent_id",
+    "run_id",
+    "caller",
+    "origin",
+    "name",
+    "server",
+    "tool",
+    "instead_of",
+    "arguments",
+    "verdict",
+    "rule",
+    "approval",
+    "warnings",
+    "outcome",
+    "error",
+    "result",
+    "bytes_in",
+    "bytes_out",
+    "started_at",
+    "duration_us",
+    "cost_micro_usd",
+    "cached",
+];
+/// Rows that one statement writes; a few sizes, so that statements are prepared once.
+const ROWS: [usize; 3] = [32, 8, 1];
+
+impl Store {
+    /// Writes records, each over an earlier one of the same id.
+    pub(crate) async fn put_records(&self, records: &[Record]) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let mut rest = records;
+        while !rest.is_empty() {
+            let rows = ROWS.into_iter().find(|rows| *rows <= rest.len());
+            let (batch, after) = rest.split_at(rows.unwrap_or(1));
+            let mut query = sqlx::query(AssertSqlSafe(insert(batch.len())));
+            for record in batch {
+                query = bind(query, record);
+            }
+            query.execute(&mut *transaction).await?;
+            rest = after;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+
+    /// Takes out records of calls that began before a time.
+    pub(crate) async fn drop_records(&self, before: i64) -> Result<u64, StoreError> {
+        let done = sqlx::query("DELETE FROM audit WHERE id < $1")
+            .bind(first_id(before))
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Records, the newest first.
+    pub(crate) async fn records(&self, query: &Query) -> Result<Page, StoreError> {
+        let since = query.since.map(first_id);
+        let until = query.until.map(first_id);
+        let conditions: [(&str, &Option<String>); 9] = [
+            ("server =", &query.server),
+            ("tool =", &query.tool),
+            ("caller =", &query.caller),
+            ("outcome =", &query.outcome),
+            ("request_id =", &query.request_id),
+            ("run_id =", &query.run_id),
+            ("id >=", &since),
+            ("id <", &until),
+            ("id <", &query.before),
+        ];
+        let asked: Vec<(&str, &String)> = conditions
+            .iter()
+            .filter_map(|(left, right)| Some((*left, right.as_ref()?)))
+            .collect();
+        let mut sql = format!("SELECT {} FROM audit", COLUMNS.join(", "));
+        for (at, (left, _)) in asked.iter().enumerate() {
+            let word = if at == 0 { "WHERE" } else { "AND" };
+            sql.push_str(&format!(" {word} {left} ${}", at + 1));
+        }
+        sql.push_str(&format!(
+            " ORDER BY id DESC LIMIT {}",
+            query.limit.saturating_add(1)
+        ));
+        let mut select = sqlx::query(AssertSqlSafe(sql));
+        for (_, right) in asked {
+            select = select.bind(right);
+        }
+        let rows = select.fetch_all(&self.pool).await?;
+        let more = rows.len() > query.limit;
+        let records: Result<Vec<Record>, sqlx::Error> =
+            rows.iter().take(query.limit).map(read).collect();
+        Ok(Page {
+            records: records?,
+            more,
+        })
+    }
+
+    /// How many calls a key has had dispatched since a time, and what they cost.
+    pub(crate) async fn spent(&self, caller: &str, since: i64) -> Result<(u64, u64), StoreError> {
+        let row = sqlx::query(
+            "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM audit
+             WHERE caller = $1 AND id >= $2 AND outcome NOT IN ('unknown', 'bad_arguments', 'denied', 'ask', 'limited')",
+        )
+        .bind(caller)
+        .bind(first_id(since))
+        .fetch_one(&self.pool)
+        .await?;
+        let number = |at| -> Result<u64, sqlx::Error> {
+            let value: i64 = row.try_get(at)?;
+            Ok(value.unsigned_abs())
+        };
+        Ok((number(0)?, number(1)?))
+    }
+}
+
+/// The lowest id that a record of this time can have.
+fn first_id(millis: i64) -> String {
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    Uuid::from_bytes(bytes).to_string()
+}
+
+fn insert(rows: usize) -> String {
+    let width = COLUMNS.len();
+    let row = |at: usize| {
+        let places: Vec<String> = (1..=width)
+            .map(|n| format!("${}", at * width + n))
+            .collect();
+        format!("({})", places.join(", "))
+    };
+    let values: Vec<String> = (0..rows).map(row).collect();
+    let updates: Vec<String> = COLUMNS[1..]
+        .iter()
+        .map(|column| format!("{column} = excluded.{column}"))
+        .collect();
+    format!(
+        "INSERT INTO audit ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
+        COLUMNS.join(", "),
+        values.join(", "),
+        updates.join(", ")
+    )
+}
+
+type Statement<'q> = sqlx::query::Query<'q, sqlx::Any, sqlx::any::AnyArguments>;
+
+fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
+    let raw = |part: &Option<Box<RawValue>>| part.as_ref().map(|raw| raw.get().to_owned());
+    let warnings = (!record.warnings.is_empty()).then(|| record.warnings.join("\n"));
+    query
+        .bind(&record.id)
+        .bind(&record.request_id)
+        .bind(&record.parent_id)
+        .bind(&record.run_id)
+        .bind(&record.caller)
+        .bind(&record.origin)
+        .bind(&record.name)
+        .bind(&record.server)
+        .bind(&record.tool)
+        .bind(&record.instead_of)
+        .bind(raw(&record.arguments))
+        .bind(record.verdict.clone())
+        .bind(&record.rule)
+        .bind(&record.approval)
+        .bind(warnings)
+        .bind(&record.outcome)
+        .bind(&record.error)
+        .bind(raw(&record.result))
+        .bind(record.bytes_in)
+        .bind(record.bytes_out)
+        .bind(record.started_at)
+        .bind(record.duration_us)
+        .bind(record.cost_micro_usd)
+        .bind(i64::from(record.cached))
+}
+
+fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
+    let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
+    let raw = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
+        Ok(text(at)?.and_then(|text| RawValue::from_string(text).ok()))
+    };
+    let cached: i64 = row.try_get(23)?;
+    let warnings = text(14)?.unwrap_or_default();
+    Ok(Record {
+        id: row.try_get(0)?,
+        request_id: row.try_get(1)?,
+        parent_id: text(2)?,
+        run_id: text(3)?,
+        caller: text(4)?,
+        origin: row.try_get(5)?,
+        name: row.try_get(6)?,
+        server: text(7)?,
+        tool: text(8)?,
+        instead_of: text(9)?,
+        arguments: raw(10)?,
+        verdict: text(11)?,
+        rule: text(12)?,
+        approval: text(13)?,
+        warnings: warnings.lines().map(ToOwned::to_owned).collect(),
+        outcome: row.try_get(15)?,
+        error: text(16)?,
+        result: raw(17)?,
+        bytes_in: row.try_get(18)?,
+        bytes_out: row.try_get(19)?,
+        started_at: row.try_get(20)?,
+        duration_us: row.try_get(21)?,
+        cost_micro_usd: row.try_get(22)?,
+        cached: cached != 0,
+    })
+}
