@@ -4,7 +4,7 @@ SHELL := /bin/bash
 NODE_ENV_STAMP := tests/env/node/node_modules/.installed
 PYTHON_ENV_STAMP := tests/env/python/.venv/.installed
 
-.PHONY: help run build test check docs test-env clean
+.PHONY: help run build test check docs bench test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ docs: ## Generate what is generated: the config schema and the OpenAPI document
 	cargo build --locked --package toolgate-server
 	target/debug/toolgate schema config > docs/config.schema.json
 	target/debug/toolgate schema openapi > docs/openapi.json
+
+bench: ## Measure what the engine costs a call
+	cargo bench --locked --package toolgate --bench engine
 
 test-env: $(NODE_ENV_STAMP) $(PYTHON_ENV_STAMP) ## Install the real MCP servers that tests use
 

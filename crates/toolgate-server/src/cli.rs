@@ -1,7 +1,10 @@
 //! The command line. Every flag of a running gateway has a `TOOLGATE_*` variable.
 
+mod approvals;
+mod audit;
 mod check;
 mod import;
+mod keys;
 mod serve;
 mod signals;
 mod target;
@@ -46,8 +49,14 @@ enum Command {
     Serve(serve::Serve),
     /// Check the configuration and print every mistake with its place
     Check(check::Check),
-    /// List, describe and call tools, of a running gateway or straight from a configuration
+    /// List, describe, explain and call tools, of a running gateway or straight from a configuration
     Tools(tools::Tools),
+    /// Make and manage callers' keys of a running gateway
+    Keys(keys::Keys),
+    /// List and decide what waits for an approval in a running gateway
+    Approvals(approvals::Approvals),
+    /// Show what was called, by whom, and what came of it
+    Audit(audit::Audit),
     Import(import::Import),
     /// Print the JSON Schema of the configuration, or the OpenAPI document of the API
     Schema {
@@ -93,7 +102,7 @@ impl ConfigFlag {
 
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let cli = Cli::parse();
-    let quiet = matches!(cli.command, Command::Tools(_) | Command::Import(_));
+    let quiet = !matches!(cli.command, Command::Serve(_) | Command::Check(_));
     let filter = cli
         .log
         .as_deref()
@@ -103,6 +112,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => block_on(serve.run()),
         Command::Check(check) => check.run(),
         Command::Tools(tools) => block_on(tools.run()),
+        Command::Keys(keys) => block_on(keys.run()),
+        Command::Approvals(approvals) => block_on(approvals.run()),
+        Command::Audit(audit) => block_on(audit.run()),
         Command::Import(import) => block_on(import.run()),
         Command::Schema { of } => {
             let schema = match of {

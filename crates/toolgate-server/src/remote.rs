@@ -1,14 +1,16 @@
 //! A running gateway, as the command line sees it.
 
 use anyhow::{Context as _, bail};
-use reqwest::{Client, RequestBuilder, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use url::Url;
 
 use crate::http::admin::changes::ImportResult;
 use crate::http::admin::tools::{ToolEntry, ToolPage};
-use crate::http::execute::ToolMessage;
+use crate::http::execute::{Content, ToolMessage};
+use crate::http::results::ResultPart;
 
 #[derive(Debug)]
 pub(crate) struct Remote {
@@ -39,9 +41,7 @@ impl Remote {
             if let Some(cursor) = &cursor {
                 url.query_pairs_mut().append_pair("cursor", cursor);
             }
-            let text = self.send(self.client.get(url)).await?;
-            let page: ToolPage =
-                serde_json::from_str(&text).context("the gateway's answer is not understood")?;
+            let page: ToolPage = understood(&self.send(self.client.get(url)).await?)?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -70,6 +70,33 @@ impl Remote {
         Ok(away)
     }
 
+    /// What a path of the API answers with.
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, &str)],
+    ) -> anyhow::Result<T> {
+        let mut url = self.url(path)?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        understood(&self.send(self.client.get(url)).await?)
+    }
+
+    /// Sends a body to a path of the API.
+    pub(crate) async fn write<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> anyhow::Result<T> {
+        let request = self.client.request(method, self.url(path)?);
+        let request = request
+            .header("content-type", "application/json")
+            .body(body.to_string());
+        understood(&self.send(request).await?)
+    }
+
     pub(crate) async fn call(
         &self,
         name: &str,
@@ -84,8 +111,24 @@ impl Remote {
         let request = request
             .header("content-type", "application/json")
             .body(call.to_string());
-        let text = self.send(request).await?;
-        serde_json::from_str(&text).context("the gateway's answer is not understood")
+        let mut message: ToolMessage = understood(&self.send(request).await?)?;
+        if let Some(handle) = message.result_handle.take() {
+            message.content = Content::Text(self.whole(&handle).await?);
+        }
+        Ok(message)
+    }
+
+    /// All of a result that was too large for one answer.
+    async fn whole(&self, handle: &str) -> anyhow::Result<String> {
+        let path = format!("v1/mcp/results/{handle}");
+        let mut whole = String::new();
+        let mut offset = Some(0);
+        while let Some(at) = offset {
+            let part: ResultPart = self.get(&path, &[("offset", &at.to_string())]).await?;
+            whole.push_str(&part.text);
+            offset = part.next_offset;
+        }
+        Ok(whole)
     }
 
     /// Adds the servers of a settings file.
@@ -94,8 +137,7 @@ impl Remote {
             .client
             .post(self.url("api/mcp/import")?)
             .body(text.to_owned());
-        serde_json::from_str(&self.send(request).await?)
-            .context("the gateway's answer is not understood")
+        understood(&self.send(request).await?)
     }
 
     async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<String> {
@@ -128,6 +170,10 @@ impl Remote {
         }
         Ok(base.join(path)?)
     }
+}
+
+fn understood<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text).context("the gateway's answer is not understood")
 }
 
 /// A state and the reason for it, in words.

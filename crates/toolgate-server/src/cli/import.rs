@@ -6,10 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 use toolgate_core::config::{Document, Format, import};
-use url::Url;
 
 use super::say;
-use crate::remote::Remote;
+use super::target::RemoteFlags;
 
 /// Take over the servers of Claude Desktop, Claude Code, Cursor or VS Code
 #[derive(Debug, clap::Args)]
@@ -19,12 +18,8 @@ pub(super) struct Import {
     /// Print a `toolgate.toml` instead of adding the servers to the running gateway
     #[arg(long)]
     print: bool,
-    /// The running gateway
-    #[arg(long, env = "TOOLGATE_URL", default_value = super::DEFAULT_URL)]
-    url: Url,
-    /// Its admin key
-    #[arg(long, env = "TOOLGATE_KEY", hide_env_values = true)]
-    key: Option<String>,
+    #[command(flatten)]
+    remote: RemoteFlags,
 }
 
 impl Import {
@@ -44,7 +39,7 @@ impl Import {
             say(toml::to_string(&json!({"mcp": {"client_configs": entries}}))?.trim_end())?;
             return Ok(ExitCode::SUCCESS);
         }
-        let result = Remote::new(self.url, self.key)?.import(&text).await?;
+        let result = self.remote.open()?.import(&text).await?;
         let mut failed = false;
         for line in result.servers {
             failed |= line.outcome == "invalid";

@@ -6,10 +6,12 @@ use std::time::Duration;
 use toolgate::{Arguments, Caller, Gateway, State, ToolCall};
 use toolgate_core::Config;
 use toolgate_core::pattern::spelled;
+use toolgate_core::scope::Filters;
 use url::Url;
 
 use super::complain;
 use crate::files;
+use crate::http::admin::explain::{self, ExplanationView};
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::execute::ToolMessage;
 use crate::remote::{Remote, describe};
@@ -25,12 +27,27 @@ pub(super) struct TargetFlags {
     /// With --config: which of the configuration's environments is in force
     #[arg(long, env = "TOOLGATE_ENVIRONMENT", value_name = "NAME", global = true)]
     environment: Option<String>,
+    #[command(flatten)]
+    remote: RemoteFlags,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct RemoteFlags {
     /// The running gateway [default: http://127.0.0.1:8080]
     #[arg(long, env = "TOOLGATE_URL", global = true)]
     url: Option<Url>,
     /// Its key
     #[arg(long, env = "TOOLGATE_KEY", hide_env_values = true, global = true)]
     key: Option<String>,
+}
+
+impl RemoteFlags {
+    pub(super) fn open(self) -> anyhow::Result<Remote> {
+        let url = self
+            .url
+            .map_or_else(|| Url::parse(super::DEFAULT_URL), Ok)?;
+        Remote::new(url, self.key)
+    }
 }
 
 pub(super) enum Target {
@@ -41,10 +58,7 @@ pub(super) enum Target {
 impl TargetFlags {
     pub(super) async fn open(self) -> anyhow::Result<Target> {
         let Some(path) = self.config else {
-            let url = self
-                .url
-                .map_or_else(|| Url::parse(super::DEFAULT_URL), Ok)?;
-            return Ok(Target::Remote(Remote::new(url, self.key)?));
+            return Ok(Target::Remote(self.remote.open()?));
         };
         let environment = files::environment();
         let documents = files::documents(Some(&path), self.environment.as_deref(), &environment)?;
@@ -92,6 +106,33 @@ impl Target {
         match self {
             Self::Remote(remote) => remote.tools().await,
             Self::Own(gateway) => Ok(tools::all(gateway, &Caller::cli())?),
+        }
+    }
+
+    /// Why a tool exists for a caller, or does not.
+    pub(super) async fn explain(
+        &self,
+        tool: &str,
+        key: Option<&str>,
+    ) -> anyhow::Result<ExplanationView> {
+        match self {
+            Self::Remote(remote) => {
+                let key = key.map(|key| ("key", key));
+                let query: Vec<_> = [("tool", tool)].into_iter().chain(key).collect();
+                remote.get("api/mcp/tools/explain", &query).await
+            }
+            Self::Own(gateway) => {
+                let caller = match key {
+                    Some(key) => Caller::cli().with_key(key),
+                    None => Caller::cli(),
+                };
+                Ok(explain::of_tool(
+                    gateway,
+                    &caller,
+                    &Filters::default(),
+                    tool,
+                )?)
+            }
         }
     }
 

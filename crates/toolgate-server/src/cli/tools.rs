@@ -1,4 +1,4 @@
-//! `toolgate tools list|describe|call`
+//! `toolgate tools list|describe|explain|call`
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use toolgate::Arguments;
 use super::signals::Signals;
 use super::target::{Target, TargetFlags};
 use super::{complain, say};
+use crate::http::admin::explain::ExplanationView;
 use crate::http::admin::tools::ToolEntry;
 use crate::http::execute::{Content, Part, ToolMessage};
 
@@ -43,6 +44,17 @@ enum Action {
     Describe {
         /// The tool's name, in any style: `fs_read_file`, `fs-read_file`, `mcp__fs__read_file`, `fs.read_file`
         name: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say why a caller sees a tool or misses it, step by step
+    Explain {
+        /// The tool's name, in any style
+        name: String,
+        /// The name of a caller's key; without it, a caller who needs none
+        #[arg(long = "as", value_name = "KEY_NAME")]
+        caller: Option<String>,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -81,7 +93,9 @@ impl Action {
     fn tool(&self) -> Option<&str> {
         match self {
             Self::List { .. } => None,
-            Self::Describe { name, .. } | Self::Call { name, .. } => Some(name),
+            Self::Describe { name, .. } | Self::Explain { name, .. } | Self::Call { name, .. } => {
+                Some(name)
+            }
         }
     }
 
@@ -104,6 +118,9 @@ impl Action {
                 tell_away(target).await;
             }
             Self::Describe { name, json } => describe(find(&target.tools().await?, &name)?, json)?,
+            Self::Explain { name, caller, json } => {
+                explain(&target.explain(&name, caller.as_deref()).await?, json)?;
+            }
             Self::Call {
                 name,
                 pairs,
@@ -179,6 +196,22 @@ fn describe(tool: &ToolEntry, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn explain(explanation: &ExplanationView, json: bool) -> anyhow::Result<()> {
+    if json {
+        return say(&serde_json::to_string_pretty(explanation)?);
+    }
+    let width = explanation.steps.iter().map(|step| step.key.len());
+    let width = width.max().unwrap_or(0).min(40);
+    for step in &explanation.steps {
+        let mark = if step.passes { "✓" } else { "✗" };
+        say(&format!("{mark} {:width$}  {}", step.key, step.says))?;
+    }
+    match (&explanation.alias, &explanation.verdict) {
+        (Some(alias), Some(verdict)) => say(&format!("visible as `{alias}`: {verdict}")),
+        _ => say("not visible"),
+    }
+}
+
 fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
     if json {
         return say(&serde_json::to_string_pretty(message)?);
@@ -227,7 +260,8 @@ fn find<'t>(tools: &'t [ToolEntry], name: &str) -> anyhow::Result<&'t ToolEntry>
 
 /// Text stays text where the schema says so; everything else is JSON if it reads as JSON.
 async fn from_pairs(pairs: &[String], target: &Target, name: &str) -> anyhow::Result<Arguments> {
-    let tools = target.tools().await?;
+    // Whoever may call need not be allowed to see the list.
+    let tools = target.tools().await.unwrap_or_default();
     let schema: Value = match find(&tools, name) {
         Ok(tool) => serde_json::from_str(tool.input_schema.get()).unwrap_or_default(),
         Err(_) => Value::Null, // the engine says what is wrong with the name

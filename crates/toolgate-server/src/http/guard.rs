@@ -1,22 +1,18 @@
-//! The first look at every request: whether it was meant for us (Host), whether a foreign web page
-//! sent it (Origin), and an id to find it again in the logs.
+//! The first look at every request: whether it was meant for us (Host), and whether a foreign web
+//! page sent it (Origin).
 
 use std::net::{IpAddr, SocketAddr};
 
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use toolgate_core::config::Listen;
-use tracing::Instrument as _;
 use url::Url;
 
 use super::App;
 use super::error::ApiError;
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const MAX_REQUEST_ID: usize = 128;
 
 /// Which hosts and origins are ours.
 #[derive(Debug)]
@@ -117,30 +113,18 @@ impl Guard {
     }
 }
 
-pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    let id = request_id(request.headers());
-    let span = tracing::info_span!("request", id = id.to_str().unwrap_or_default());
+pub(crate) async fn check(
+    State(app): State<App>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
     let authority = request
         .uri()
         .authority()
         .map(|authority| authority.as_str().to_owned());
-    let mut response = match app.0.guard.check(request.headers(), authority.as_deref()) {
-        Ok(()) => next.run(request).instrument(span).await,
-        Err(error) => error.into_response(),
-    };
-    response.headers_mut().insert(REQUEST_ID, id);
-    response
-}
-
-/// The caller's own id if it is fit for logs, else a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let fit =
-        |id: &&HeaderValue| id.len() <= MAX_REQUEST_ID && !id.is_empty() && id.to_str().is_ok();
-    match headers.get(REQUEST_ID).filter(fit) {
-        Some(id) => id.clone(),
-        None => HeaderValue::try_from(uuid::Uuid::new_v4().to_string())
-            .unwrap_or(HeaderValue::from_static("-")),
-    }
+    let guard = &app.0.guard;
+    guard.check(request.headers(), authority.as_deref())?;
+    Ok(next.run(request).await)
 }
 
 fn without_port(host: &str) -> &str {

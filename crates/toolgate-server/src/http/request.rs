@@ -5,6 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 use toolgate_core::scope::Filters;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::error::ApiError;
@@ -24,7 +25,8 @@ pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
     let id = given_id(request.headers(), REQUEST_ID.as_str())
         .unwrap_or_else(|| Uuid::now_v7().to_string());
     request.extensions_mut().insert(RequestId(id.clone()));
-    let mut response = next.run(request).await;
+    let span = tracing::info_span!("request", id);
+    let mut response = next.run(request).instrument(span).await;
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

@@ -18,13 +18,13 @@ pub(crate) struct Params {
 }
 
 /// A part of a result's text.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ResultPart {
-    text: String,
-    offset: usize,
+    pub(crate) text: String,
+    pub(crate) offset: usize,
     /// Where to go on; null at the end.
-    next_offset: Option<usize>,
-    total_bytes: usize,
+    pub(crate) next_offset: Option<usize>,
+    pub(crate) total_bytes: usize,
 }
 
 /// Read on in a large result. Only who made the call can.

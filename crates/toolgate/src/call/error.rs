@@ -164,7 +164,7 @@ fn left(until: &SystemTime) -> String {
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
     match left.as_secs() {
         0..120 => seconds(&left),
-        long => format!("{} min", long / 60),
+        long => format!("{} min", long.div_ceil(60)),
     }
 }
 

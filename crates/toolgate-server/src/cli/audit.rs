@@ -1,0 +1,83 @@
+//! `toolgate audit`
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::say;
+use super::target::RemoteFlags;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Audit {
+    #[command(flatten)]
+    remote: RemoteFlags,
+    /// Only calls of this server
+    #[arg(long)]
+    server: Option<String>,
+    /// Only calls of this tool, by its raw name
+    #[arg(long)]
+    tool: Option<String>,
+    /// Only calls with the key of this name
+    #[arg(long)]
+    caller: Option<String>,
+    /// Only calls that ended so: ok, tool_error, denied, ask, unknown, timeout, interrupted, …
+    #[arg(long)]
+    outcome: Option<String>,
+    /// Only calls since, such as `2026-01-31T12:00:00Z`
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// How many, the newest first
+    #[arg(long, default_value_t = 20)]
+    limit: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Audit {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let limit = self.limit.to_string();
+        let asked = [
+            ("server", self.server.as_deref()),
+            ("tool", self.tool.as_deref()),
+            ("caller", self.caller.as_deref()),
+            ("outcome", self.outcome.as_deref()),
+            ("since", self.since.as_deref()),
+            ("limit", Some(limit.as_str())),
+        ];
+        let asked = asked
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)));
+        let query: Vec<(&str, &str)> = asked.collect();
+        let page: Value = self.remote.open()?.get("api/audit", &query).await?;
+        if self.json {
+            say(&format!("{:#}", page["records"]))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        for record in page["records"].as_array().into_iter().flatten() {
+            say(&line(record))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn line(record: &Value) -> String {
+    let text = |key: &str| record[key].as_str().unwrap_or("-");
+    let took = match record["duration_ms"].as_f64() {
+        Some(ms) => format!("{ms:.1} ms"),
+        None => "-".to_owned(),
+    };
+    let error = match record["error"].as_str() {
+        Some(error) => format!("  {}", error.lines().next().unwrap_or_default()),
+        None => String::new(),
+    };
+    format!(
+        "{}  {:12}  {:30}  {:>10}  {}  {}{error}",
+        text("started_at"),
+        text("outcome"),
+        text("name"),
+        took,
+        text("caller"),
+        text("rule"),
+    )
+}
