@@ -1,4 +1,45 @@
 //! Where an embedding program puts its own logic: it may review every call before it runs.
+//!
+//! ```
+//! use futures_util::future::BoxFuture;
+//! use serde_json::json;
+//! use toolgate::local::{LocalServer, Output};
+//! use toolgate::{Caller, Config, Gateway, Hook, Proposal, Review, ServerName, ToolCall};
+//!
+//! #[derive(Debug)]
+//! struct NoSecrets;
+//!
+//! impl Hook for NoSecrets {
+//!     fn review<'a>(&'a self, proposal: Proposal<'a>) -> BoxFuture<'a, Review> {
+//!         Box::pin(async move {
+//!             match proposal.arguments.value()["path"].as_str() {
+//!                 Some(path) if path.ends_with(".env") => Review::Deny {
+//!                     reason: "secrets stay where they are".to_owned(),
+//!                 },
+//!                 _ => Review::Proceed,
+//!             }
+//!         })
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let reader = LocalServer::new(ServerName::parse("files")?).tool(
+//!     "read",
+//!     "Reads a file",
+//!     &json!({"type": "object"}),
+//!     |_| async { Ok(Output::Text("text".to_owned())) },
+//! );
+//! let builder = Gateway::builder(Config::default()).local(reader);
+//! let gateway = builder.hook(NoSecrets).start().await?;
+//! gateway.settled().await;
+//! let read = |path| ToolCall::parse("files_read", path);
+//! let caller = Caller::library();
+//! assert!(gateway.call(&caller, read(r#"{"path": "a.txt"}"#)).await.is_ok());
+//! let refused = gateway.call(&caller, read(r#"{"path": "x/.env"}"#)).await.unwrap_err();
+//! assert_eq!(refused.code(), "denied");
+//! # gateway.stop(std::time::Duration::ZERO).await;
+//! # Ok(()) }
+//! ```
 
 use futures_util::future::BoxFuture;
 use toolgate_core::name::ToolId;
