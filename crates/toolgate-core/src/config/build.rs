@@ -52,6 +52,10 @@ struct Merge {
     selections: Vec<(String, Reading, Place)>,
     /// Roles that are named somewhere.
     roles_used: Vec<(String, Severity, Place)>,
+    /// Environments that have an overlay.
+    environments: BTreeSet<String>,
+    /// Where the environment in force was chosen.
+    chosen: Option<Place>,
 }
 
 /// A rule and what is to be said of it once all servers are known.
@@ -134,7 +138,7 @@ impl Merge {
             results,
             audit,
             environment,
-            environments: _,
+            environments,
             tool_name_style,
             host,
             port,
@@ -151,7 +155,11 @@ impl Merge {
         self.add_roles(roles, reader);
         self.add_keys(keys, reader);
         self.add_control(&scanner, &results, &audit);
-        self.config.environment = environment.or(self.config.environment.take());
+        self.environments.extend(environments.into_keys());
+        if environment.is_some() {
+            self.chosen = Some(reader.document.place("/environment"));
+            self.config.environment = environment;
+        }
         set(&mut self.config.tool_name_style, tool_name_style);
         let listen = &mut self.config.listen;
         *listen = Listen {
@@ -448,9 +456,35 @@ impl Merge {
             }
         }
         findings.extend(caller::unknown_roles(self.roles_used, &config));
+        findings.extend(no_overlay(&config, self.chosen, &self.environments));
         config.permissions.rules = self.rules.into_iter().map(|rule| rule.spec).collect();
         config
     }
+}
+
+/// An environment that no overlay is for, where there are others: probably a slip of the pen.
+fn no_overlay(
+    config: &Config,
+    chosen: Option<Place>,
+    overlays: &BTreeSet<String>,
+) -> Option<Finding> {
+    let (name, place) = (config.environment.as_ref()?, chosen?);
+    if overlays.is_empty() || overlays.contains(name) {
+        return None;
+    }
+    let near = nearest(name, overlays.iter().map(String::as_str));
+    let hint = match near {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let known: Vec<&str> = overlays.iter().map(String::as_str).collect();
+            format!("there are overlays for {}", known.join(", "))
+        }
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        place,
+        message: format!("nothing is set for the environment `{name}`; {hint}"),
+    })
 }
 
 fn read_origins(origins: &[String], reader: &mut Reader<'_>) -> Vec<String> {

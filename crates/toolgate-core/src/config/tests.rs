@@ -313,3 +313,126 @@ fn secrets_do_not_show() {
     let wrong = "[mcp_servers.a]\ncommand = \"x\"\ntimeout = \"hunter2\"";
     assert!(!errors(Format::Toml, wrong)[0].contains("hunter2"));
 }
+
+const CONTROL: &str = r#"
+environment = "production"
+
+[mcp]
+blocked_tools = ["fs.drop"]
+
+[mcp_servers.fs]
+command = "x"
+rate_limit = "10/s"
+tool_pricing = { read = 0.25 }
+[mcp_servers.fs.tools.read]
+timeout = "5s"
+max_in_flight = 2
+
+[[permissions.rules]]
+tool = "fs.*"
+arguments = { path = ["/etc/*", "*.env"], force = "true" }
+roles = "dev"
+environment = ["production", "staging"]
+hint = "destructive"
+action = "deny"
+
+[roles.dev]
+tools = ["fs.*"]
+
+[keys.ci]
+sha256 = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+roles = ["dev", "approver"]
+mcp_configs = [{ mcp_client_name = "fs", tools_to_execute = ["read", "write"] }]
+rate_limit = "60/min"
+budget = { usd = 1.5, per = "day" }
+expires_at = "2027-01-31T00:00:00Z"
+
+[scanner]
+shell = "deny"
+
+[environments.production]
+permissions.default = "ask"
+[environments.production.mcp_servers.fs]
+command = "y"
+[environments.development.mcp_servers.other]
+command = "z"
+"#;
+
+#[test]
+fn control_is_read_and_the_overlay_wins() {
+    let (config, findings) = load(Format::Toml, CONTROL).unwrap();
+    assert_eq!(findings, []);
+    assert_eq!(config.environment.as_deref(), Some("production"));
+    assert_eq!(config.blocked_tools, ["fs.drop"]);
+    assert_eq!(config.permissions.default, Some(Verdict::Ask));
+    let [server] = &config.servers[..] else {
+        panic!("one server")
+    };
+    assert!(
+        matches!(&server.link, Link::Stdio(stdio) if stdio.command == "y"),
+        "the overlay's entry replaces the file's whole"
+    );
+    assert_eq!(server.limits, Limits::default());
+    let when = &config.permissions.rules[0].when;
+    assert_eq!(when.arguments.len(), 2);
+    assert_eq!(when.environments, ["production", "staging"]);
+    assert_eq!(when.roles, ["dev"]);
+    let key = &config.keys[0];
+    assert_eq!(
+        key.tools.as_deref(),
+        Some(&["fs.read".to_owned(), "fs.write".to_owned()][..])
+    );
+    let budget = key.limits.budget.unwrap();
+    assert_eq!(budget.micro_usd, Some(1_500_000));
+    assert_eq!(config.scanner.shell, OnDanger::Deny);
+    assert_eq!(config.scanner.secret, OnDanger::Warn);
+
+    let elsewhere = CONTROL.replacen("\"production\"", "\"staging\"", 1);
+    let (config, findings) = load(Format::Toml, &elsewhere).unwrap();
+    assert!(findings[0].message.contains("nothing is set for"));
+    let server = &config.servers[0];
+    let read = server.tool("read");
+    assert_eq!(read.price, Some(250_000));
+    assert_eq!(read.timeout, Some(Duration::from_secs(5)));
+    assert_eq!(config.permissions.default, None);
+}
+
+#[test]
+fn mistakes_in_keys_roles_and_overlays_are_told() {
+    let base = "[mcp_servers.fs]\ncommand = \"x\"\n";
+    for (text, expected) in [
+        ("[keys.ci]\n", "either `key`"),
+        (
+            "[keys.ci]\nkey = \"a\"\nsha256 = \"00\"\n",
+            "keys.ci.sha256",
+        ),
+        (
+            "[keys.ci]\nkey = \"a\"\nroles = [\"nope\"]\n",
+            "no role is called `nope`",
+        ),
+        ("[keys.\"a b\"]\nkey = \"a\"\n", "1 to 64 letters"),
+        (
+            "[keys.ci]\nkey = \"a\"\nexpires_at = \"soon\"\n",
+            "is no time",
+        ),
+        ("[keys.ci]\nkey = \"a\"\nrate_limit = \"fast\"\n", "a rate"),
+        (
+            "[environments.x.mcp_servers.fs]\ncomand = \"y\"\n",
+            "did you mean `command`?",
+        ),
+        (
+            "[scanner]\nshell = \"maybe\"\n",
+            "expected one of off",
+        ),
+        (
+            "[environments.x]\nhost = \"0.0.0.0\"\n",
+            "unknown key `host`",
+        ),
+    ] {
+        let told = errors(Format::Toml, &format!("{base}{text}"));
+        assert!(
+            told.iter().any(|error| error.contains(expected)),
+            "{text}: {told:?}"
+        );
+    }
+}

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use toolgate_core::Config;
-use toolgate_core::config::{Link, Server, Severity};
+use toolgate_core::config::{Link, Proof, Server, Severity};
 use toolgate_core::secret::Secret;
 
 use super::{ConfigFlag, say};
@@ -41,6 +41,13 @@ impl Check {
             ))?;
             return Ok(ExitCode::FAILURE);
         };
+        for key in &config.keys {
+            if let Proof::Key(secret) = &key.proof
+                && let Err(unset) = secret.resolve(&|name| environment.get(name))
+            {
+                say(&format!("key `{}`: warning: {unset}", key.name))?;
+            }
+        }
         for server in &config.servers {
             for secret in secrets(server) {
                 if let Err(unset) = secret.resolve(&|name| environment.get(name)) {

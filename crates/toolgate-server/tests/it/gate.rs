@@ -77,6 +77,11 @@ impl TestGate {
     pub(crate) async fn restart(&mut self) {
         self.signal("-TERM");
         assert_eq!(self.ends().await, Some(0), "{}", self.log());
+        self.start_again();
+    }
+
+    /// Starts it again on the same folder, once it has ended.
+    pub(crate) fn start_again(&mut self) {
         (self.child, self.url) = spawn(self.folder.path(), &[], &[]);
     }
 

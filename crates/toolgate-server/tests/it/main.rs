@@ -14,5 +14,6 @@ mod documents;
 mod doors;
 mod execute;
 mod gate;
+mod load;
 mod real;
 mod serve;
