@@ -198,10 +198,10 @@ impl Selector {
         self.alias.as_deref() == Some(alias) || self.patterns.iter().any(|p| p.matches(id))
     }
 
-    /// Whether it may select tools of this server.
+    /// Whether it may select tools of this server; an alias alone may be of any.
     pub fn names(&self, server: &ServerName) -> bool {
         let mut patterns = self.patterns.iter();
-        patterns.any(|pattern| pattern.server.matches(server.as_str()))
+        self.patterns.is_empty() || patterns.any(|pattern| pattern.server.matches(server.as_str()))
     }
 }
 

@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::shape;
 use key::Hints;
 
-/// More findings than this tell nobody more.
-const MOST_FINDINGS: usize = 64;
+/// More findings of one kind than this tell nobody more.
+const MOST_OF_A_KIND: usize = 16;
 
 /// A kind of danger.
 #[derive(
@@ -63,17 +63,26 @@ pub struct Found {
     pub what: String,
 }
 
-/// All dangers in the arguments of a call, in their order, up to a bound.
-pub fn scan(arguments: &Value) -> Vec<Found> {
-    let mut walk = Walk::default();
+/// The dangers of these kinds in the arguments of a call, in their order, up to a bound for each
+/// kind: no number of one hides another.
+pub fn scan(arguments: &Value, kinds: &[Danger]) -> Vec<Found> {
+    let mut walk = Walk {
+        place: String::new(),
+        found: Vec::new(),
+        left: Danger::ALL.map(|danger| match kinds.contains(&danger) {
+            true => MOST_OF_A_KIND,
+            false => 0,
+        }),
+    };
     walk.value(arguments, Hints::default());
     walk.found
 }
 
-#[derive(Default)]
 struct Walk {
     place: String,
     found: Vec<Found>,
+    /// How many of each kind may still be found, in the order of [`Danger::ALL`].
+    left: [usize; 4],
 }
 
 impl Walk {
@@ -113,38 +122,43 @@ impl Walk {
     }
 
     fn text(&mut self, text: &str, hints: Hints) {
-        let path = match hints.is_path(text) {
-            true => path::in_path(text),
-            false => path::in_text(text),
-        };
-        if let Some(what) = path {
-            self.add(Danger::PathTraversal, what);
+        if self.looks_for(Danger::PathTraversal) {
+            let path = match hints.is_path(text) {
+                true => path::in_path(text),
+                false => path::in_text(text),
+            };
+            if let Some(what) = path {
+                self.add(Danger::PathTraversal, what);
+            }
         }
         if hints.command
+            && self.looks_for(Danger::Shell)
             && let Some(what) = shell::operator(text)
         {
             self.add(Danger::Shell, &what);
         }
-        let address = match hints.is_host(text) {
-            true => address::in_host(text),
-            false => address::in_url(text),
-        };
-        if let Some(what) = address {
-            self.add(Danger::PrivateAddress, &what);
+        if self.looks_for(Danger::PrivateAddress) {
+            let address = match hints.is_host(text) {
+                true => address::in_host(text),
+                false => address::in_url(text),
+            };
+            if let Some(what) = address {
+                self.add(Danger::PrivateAddress, &what);
+            }
         }
         self.secret(text);
     }
 
     fn secret(&mut self, text: &str) {
-        if let Some(kind) = shape::find(text) {
+        if self.looks_for(Danger::Secret)
+            && let Some(kind) = shape::find(text)
+        {
             self.add(Danger::Secret, &format!("what looks like {kind}"));
         }
     }
 
     fn add(&mut self, danger: Danger, what: &str) {
-        if self.is_full() {
-            return;
-        }
+        self.left[danger as usize] -= 1;
         // Names of members and hosts come from the caller too, and may be the secret.
         self.found.push(Found {
             danger,
@@ -153,8 +167,12 @@ impl Walk {
         });
     }
 
+    fn looks_for(&self, danger: Danger) -> bool {
+        self.left[danger as usize] > 0
+    }
+
     fn is_full(&self) -> bool {
-        self.found.len() >= MOST_FINDINGS
+        self.left == [0; 4]
     }
 }
 

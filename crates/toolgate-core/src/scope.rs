@@ -123,10 +123,17 @@ impl Access {
 
     /// What a request of `principal` with these filters sees.
     pub fn lens<'a>(&'a self, principal: &'a Principal, filters: &Filters) -> Lens<'a> {
+        // Servers that the principal has nothing of do not exist for its filters either.
+        let known = |name: &&ServerName| {
+            let opening = self.servers.get(*name);
+            let mut grants = principal.grants.iter();
+            opening.is_some_and(|opening| grants.all(|g| g.names(name) || opening.on_all_keys))
+        };
+        let names: Vec<ServerName> = self.names.iter().filter(known).cloned().collect();
         Lens {
             access: self,
             principal,
-            sieve: Sieve::new(filters, &self.names),
+            sieve: Sieve::new(filters, &names),
         }
     }
 
@@ -141,14 +148,14 @@ impl Access {
 }
 
 impl Grant {
+    fn names(&self, server: &ServerName) -> bool {
+        self.selectors.iter().any(|selector| selector.names(server))
+    }
+
     fn admits(&self, subject: Subject<'_>, opening: &Opening) -> bool {
         let mut selectors = self.selectors.iter();
-        let silent = || {
-            let named = |selector: &Selector| selector.names(&subject.id.server);
-            !self.selectors.iter().any(named)
-        };
         selectors.any(|selector| selector.matches(subject.id, subject.alias))
-            || (opening.on_all_keys && silent())
+            || (opening.on_all_keys && !self.names(&subject.id.server))
     }
 }
 

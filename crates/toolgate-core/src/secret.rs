@@ -127,8 +127,14 @@ impl Masker {
         let mut values: Vec<String> = values
             .into_iter()
             .filter(|value| value.len() >= SHORTEST_MASKED)
+            .flat_map(|value| {
+                // As JSON writes it, and as JSON in a text of JSON does.
+                let once = escaped(&value);
+                [escaped(&once), once, value]
+            })
             .collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
         Self(values.into())
     }
 
@@ -143,6 +149,12 @@ impl fmt::Debug for Masker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Masker({} values)", self.0.len())
     }
+}
+
+/// A text as it stands between the quotes of a JSON string.
+fn escaped(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 /// Hides what is secret in a URL: user, password and query. Other texts stay.

@@ -76,6 +76,8 @@ pub struct Registry {
 pub struct Access {
     pub lane: Lane,
     pub turn: Turn,
+    /// The lane still leads to the program that was configured before.
+    pub outdated: bool,
 }
 
 /// Why a server cannot be called just now.

@@ -4,6 +4,11 @@
 //! `make bench` runs it. The figures of one run are comparable with one another, not with those of
 //! another machine.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a bench that cannot start has nothing to say"
+)]
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

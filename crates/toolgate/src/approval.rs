@@ -132,6 +132,10 @@ pub enum DecideError {
     OwnCall,
     #[error("this call belongs to no session; approve it `once` or `always`")]
     NoSession,
+    #[error("`permissions.approval_by` does not let administrators and approvers decide")]
+    NotAsked,
+    #[error("the gateway is stopping")]
+    Stopping,
     #[error(transparent)]
     Store(#[from] StoreError),
 }

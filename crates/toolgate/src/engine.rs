@@ -16,12 +16,12 @@ mod rules;
 mod scopes;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use clear::Run;
-use dispatch::Dispatch;
+use dispatch::{Answer, Dispatch};
 pub use explain::Explanation;
 use find::{Finder, Target};
 use futures_util::FutureExt as _;
@@ -36,12 +36,12 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_core::Config;
 use toolgate_core::name::ToolId;
+use toolgate_core::policy::Verdict;
 use toolgate_core::scope::{Filters, Scope};
+use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
 use toolgate_mcp::registry::Registry;
-use toolgate_mcp::transport::RequestError;
 
 use crate::approval::{Approval, Approvals};
 use crate::audit::{Attempt, Audit, Record};
@@ -74,6 +74,8 @@ pub(crate) struct Parts {
 struct Inner {
     parts: Parts,
     rules: ArcSwap<Rules>,
+    /// One new configuration at a time.
+    applying: Mutex<()>,
     scopes: Scopes,
     budgets: Budgets,
     kept: Kept,
@@ -95,9 +97,14 @@ struct Journey {
 struct Progress {
     attempt: Attempt,
     /// Approvals that were taken for it.
-    tickets: Vec<Approval>,
-    /// Whether it may have reached a server.
-    sent: bool,
+    tickets: Vec<Ticket>,
+}
+
+/// An approval that was taken for a call.
+struct Ticket {
+    approval: Approval,
+    /// Whether the call may have reached its tool.
+    used: bool,
 }
 
 impl Engine {
@@ -106,6 +113,7 @@ impl Engine {
         Self(Arc::new(Inner {
             parts,
             rules: ArcSwap::from_pointee(rules),
+            applying: Mutex::new(()),
             scopes: Scopes::new(),
             budgets: Budgets::default(),
             kept: Kept::new(),
@@ -117,6 +125,8 @@ impl Engine {
 
     /// Takes up a new configuration; calls under way are not touched.
     pub(crate) fn apply(&self, config: &Config) {
+        let applying = &self.0.applying;
+        let _one = applying.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.0.rules.load();
         let rules = Rules::new(config, &self.0.parts.environment, Some(&before));
         self.0.rules.store(Arc::new(rules));
@@ -137,8 +147,14 @@ impl Engine {
         self.0.rules.load().has_role(key, role)
     }
 
-    pub(crate) fn approval_expiry(&self) -> Duration {
-        self.0.rules.load().approvals.expiry
+    /// How approvals are had.
+    pub(crate) fn approval_settings(&self) -> config::Approvals {
+        self.0.rules.load().approvals.clone()
+    }
+
+    /// Forgets what a key has spent.
+    pub(crate) fn forget(&self, key: &str) {
+        self.0.budgets.forget(key);
     }
 
     /// The tools that exist for a request.
@@ -172,6 +188,9 @@ impl Engine {
     /// Runs a call. Dropping the future cancels it.
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         let inner = &self.0;
+        if inner.tasks.is_closed() {
+            return Err(CallError::Stopping);
+        }
         let id = call.request.id.clone();
         let request_id = id.unwrap_or_else(|| inner.parts.hook.request_id());
         let record = Record::new(caller, &call, &request_id);
@@ -195,6 +214,28 @@ impl Engine {
             stop.cancel();
             tasks.wait().await;
         }
+        // Whoever was about to begin finds the door closed.
+        stop.cancel();
+    }
+}
+
+impl Progress {
+    /// Notes whether the tickets for a tool are used.
+    fn uses(&mut self, tool: &ToolId, used: bool) {
+        let tickets = self.tickets.iter_mut();
+        for ticket in tickets.filter(|ticket| ticket.approval.ask.tool == *tool) {
+            ticket.used = used;
+        }
+    }
+
+    /// The approval with which a tool ran.
+    fn approved(&self, tool: &ToolId) -> Option<Approved> {
+        let mut tickets = self.tickets.iter();
+        let ticket = tickets.find(|ticket| ticket.approval.ask.tool == *tool)?;
+        Some(Approved {
+            id: ticket.approval.id.clone(),
+            edited: ticket.approval.edited.is_some(),
+        })
     }
 }
 
@@ -210,22 +251,18 @@ impl Inner {
         let mut progress = Progress {
             attempt,
             tickets: Vec::new(),
-            sent: false,
         };
         let work = AssertUnwindSafe(self.go(caller, call, request_id, &mut progress));
         let answer = tokio::select! {
-            answer = work.catch_unwind() => answer.ok(),
+            biased;
             () = cancel.cancelled() => Some(Err(CallError::Cancelled)),
+            answer = work.catch_unwind() => answer.ok(),
         };
-        let Progress {
-            attempt,
-            tickets,
-            sent,
-        } = progress;
-        for ticket in tickets {
-            match sent {
-                true => self.parts.approvals.done(ticket).await,
-                false => self.parts.approvals.give_back(ticket).await,
+        let Progress { attempt, tickets } = progress;
+        for Ticket { approval, used } in tickets {
+            match used {
+                true => self.parts.approvals.done(approval).await,
+                false => self.parts.approvals.give_back(approval).await,
             }
         }
         let panicked = || CallError::Panicked(attempt.record.tool_id_or_own());
@@ -247,24 +284,23 @@ impl Inner {
             return Ok(Outcome::new(own::read_result_id(), result, began));
         }
         let target = self.finder(&journey).find(&journey.call.name)?;
-        let run = self.clear(&journey, target, progress).await?;
-        let first = run.target.entry.tool.id.clone();
+        let arguments = journey.call.arguments.clone();
+        let run = self.clear(&journey, target, arguments, progress).await?;
+        let (id, arguments) = (run.target.entry.tool.id.clone(), run.arguments.clone());
         let is_stand_in = run.target.instead_of.is_some();
         let answer = self.send(&journey, run, began, progress).await;
-        let away = matches!(
-            answer,
-            Err(CallError::Away(_)
-                | CallError::Server {
-                    cause: RequestError::NotSent(_),
-                    ..
-                })
-        );
+        let away = answer
+            .as_ref()
+            .is_err_and(|error| error.is_not_sent() && !matches!(error, CallError::Busy { .. }));
         if is_stand_in || !away {
             return answer;
         }
-        match self.finder(&journey).stand_in(&first) {
+        match self.finder(&journey).stand_in(&id) {
             Some(target) => {
-                let run = self.clear(&journey, target, progress).await?;
+                // With the arguments that were cleared, which an approver may have edited.
+                let run = self
+                    .clear(&journey, target, Ok(arguments), progress)
+                    .await?;
                 self.send(&journey, run, began, progress).await
             }
             None => answer,
@@ -314,30 +350,67 @@ impl Inner {
         &self,
         journey: &Journey,
         id: &ToolId,
-        record: &mut Record,
     ) -> Result<Vec<OwnedSemaphorePermit>, CallError> {
         let Journey { rules, caller, .. } = journey;
         rules.limits.count(&Limited::Server(id.server.clone()))?;
         rules.limits.count(&Limited::Tool(id.clone()))?;
+        let within = rules.timeout(id);
         let mut places = Vec::new();
         if let Some(key) = caller.key() {
-            let place = rules.limits.enter(&Limited::Key(Arc::clone(key))).await?;
-            places.extend(place);
+            let key = Limited::Key(Arc::clone(key));
+            places.extend(rules.limits.enter(&key, within).await?);
         }
-        let place = rules.limits.enter(&Limited::Tool(id.clone())).await?;
-        places.extend(place);
+        let tool = Limited::Tool(id.clone());
+        places.extend(rules.limits.enter(&tool, within).await?);
+        Ok(places)
+    }
+
+    /// Whether a call that waited may still run, should the rules have changed meanwhile.
+    fn still_holds(&self, journey: &Journey, run: &Run) -> Result<(), CallError> {
+        let now = self.rules.load();
+        if now.generation == journey.rules.generation {
+            return Ok(());
+        }
+        let principal = now.principal(&journey.caller)?;
+        let lens = now.access.lens(principal, &journey.call.request.filters);
+        let judged = lens.judge((&run.target.entry).into());
+        match judged.map(|judged| judged.on(run.arguments.value()).verdict) {
+            Some(verdict) if verdict < Verdict::Ask => Ok(()),
+            Some(Verdict::Ask) if run.asked => Ok(()),
+            _ => Err(CallError::Overtaken(run.target.entry.alias.to_string())),
+        }
+    }
+
+    /// Takes the price of a call from the budget of the caller's key.
+    async fn charge(
+        &self,
+        journey: &Journey,
+        id: &ToolId,
+        record: &mut Record,
+    ) -> Result<(), CallError> {
+        let Journey { rules, caller, .. } = journey;
         let served = rules.servers.get(&id.server);
         let price = served.and_then(|served| served.server.tool(id.tool.as_str()).price);
+        let price = price.unwrap_or(0);
         if let (Some(key), Some(holder)) = (caller.key(), rules.holder(caller)?)
             && let Some(budget) = &holder.limits.budget
         {
             let store = &self.parts.store;
-            let price = price.unwrap_or(0);
             self.budgets.charge(store, key, budget, price).await?;
         }
-        let cost = price.and_then(|price| i64::try_from(price).ok());
-        record.cost_micro_usd = cost.unwrap_or(0);
-        Ok(places)
+        record.charged = true;
+        record.cost_micro_usd = i64::try_from(price).unwrap_or(i64::MAX);
+        Ok(())
+    }
+
+    /// Gives back what a call that was never sent would have cost.
+    fn refund(&self, journey: &Journey, record: &mut Record) {
+        if let Some(key) = journey.caller.key() {
+            self.budgets
+                .refund(key, record.cost_micro_usd.unsigned_abs());
+        }
+        record.charged = false;
+        record.cost_micro_usd = 0;
     }
 
     /// Sends a call that may run to its server, or finds its result among those to be reused.
@@ -356,8 +429,8 @@ impl Inner {
             tracing::info!(tool = %asked, instead = %id, "the fallback takes the call");
         }
         let rules = &journey.rules;
-        let record = &mut progress.attempt.record;
-        let _places = self.enter(journey, id, record).await?;
+        let _places = self.enter(journey, id).await?;
+        self.still_holds(journey, &run)?;
         let dispatch = Dispatch {
             registry: Arc::clone(&self.parts.registry),
             metrics: Arc::clone(&self.parts.metrics),
@@ -365,20 +438,29 @@ impl Inner {
             arguments: run.arguments,
             tool: Arc::clone(&entry.tool),
             after: rules.timeout(id),
+            current_only: run.asked,
         };
         let key = self.reuse.key(rules, &dispatch);
         let reused = key.as_ref().and_then(|(key, _)| self.reuse.get(key));
         let cached = reused.is_some();
-        progress.sent = true;
         let result = match reused {
             Some(result) => {
-                record.cost_micro_usd = 0;
+                progress.uses(id, true);
                 result
             }
             None => {
+                let record = &mut progress.attempt.record;
+                self.charge(journey, id, record).await?;
                 progress.attempt.open();
-                let result = self.tidied(dispatch.run().await?, rules);
-                if let Some((key, ttl)) = key {
+                progress.uses(id, true);
+                let answer = dispatch.run().await;
+                if answer.as_ref().is_err_and(CallError::is_not_sent) {
+                    progress.uses(id, false);
+                    self.refund(journey, &mut progress.attempt.record);
+                }
+                let Answer { raw, outdated } = answer?;
+                let result = self.tidied(raw, rules);
+                if let Some((key, ttl)) = key.filter(|_| !outdated) {
                     self.reuse.put(key, &result, ttl);
                 }
                 result
@@ -389,10 +471,7 @@ impl Inner {
             instead_of: instead_of.clone(),
             handle,
             cached,
-            approval: progress.tickets.last().map(|ticket| Approved {
-                id: ticket.id.clone(),
-                edited: ticket.edited.is_some(),
-            }),
+            approval: progress.approved(id),
             ..Outcome::new(id.clone(), result, began)
         })
     }

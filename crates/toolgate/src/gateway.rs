@@ -234,8 +234,15 @@ impl Gateway {
         ruling: Ruling,
         by: &Decider,
     ) -> Result<Approval, DecideError> {
-        let expiry = self.0.engine.approval_expiry();
-        self.0.approvals.decide(id, ruling, by, expiry).await
+        let settings = self.0.engine.approval_settings();
+        self.0.approvals.decide(id, ruling, by, &settings).await
+    }
+
+    /// Takes back all that was granted to a key, by name, and forgets what it has spent.
+    pub async fn forget_caller(&self, key: &str) -> Result<(), StoreError> {
+        self.0.approvals.forget(key).await?;
+        self.0.engine.forget(key);
+        Ok(())
     }
 
     /// Records of calls, the newest first.
@@ -302,6 +309,7 @@ impl Gateway {
     /// Lets calls under way end within a bound, then ends all servers.
     pub async fn stop(&self, within: Duration) {
         self.0.engine.drain(within).await;
+        self.0.approvals.stop().await;
         self.0.audit.stop().await;
         self.0.registry.stop().await;
         self.0.server_watch.stop().await;

@@ -4,6 +4,7 @@ use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 use moka::Expiry;
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 
 /// A bounded store of values that forget themselves.
@@ -47,6 +48,8 @@ where
         Self(
             Cache::builder()
                 .max_capacity(most_bytes)
+                // What is new must find a place, however often the old is asked for.
+                .eviction_policy(EvictionPolicy::lru())
                 .weigher(|_, timed: &Timed<V>| timed.bytes)
                 .expire_after(OwnTime)
                 .build(),

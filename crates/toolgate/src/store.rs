@@ -26,7 +26,10 @@ const MAX_VERSIONS: i64 = 50;
 /// The database of a gateway; clones share it.
 #[derive(Clone, Debug)]
 pub struct Store {
+    /// One writer.
     pool: AnyPool,
+    /// Readers beside it, so that a long look at the audit trail holds nobody up.
+    readers: AnyPool,
     seal: Seal,
     /// Held as long as the store is used, so that no other gateway uses the same directory.
     _lock: Option<Arc<File>>,
@@ -109,23 +112,15 @@ impl Store {
         let mut probe = sqlx::AnyConnection::connect(url).await?;
         probe.execute("PRAGMA schema_version").await?;
         probe.close().await?;
-        let pool = AnyPoolOptions::new()
-            .max_connections(1) // one writer; a database in memory is its connection
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .after_connect(|connection, _| {
-                Box::pin(async move {
-                    connection.execute("PRAGMA journal_mode = WAL").await?;
-                    connection.execute("PRAGMA synchronous = NORMAL").await?;
-                    connection.execute("PRAGMA busy_timeout = 5000").await?;
-                    Ok(())
-                })
-            })
-            .connect(url)
-            .await?;
+        let pool = pool(1).connect(url).await?;
         schema::migrator().run(&pool).await?;
+        let readers = match url.contains(":memory:") {
+            true => pool.clone(), // such a database is its connection
+            false => self::pool(2).connect_lazy(url)?,
+        };
         let store = Self {
             pool,
+            readers,
             seal,
             _lock: None,
         };
@@ -280,6 +275,7 @@ impl Store {
 
     /// Writes what is outstanding and closes the database.
     pub async fn close(&self) {
+        self.readers.close().await;
         self.pool.close().await;
     }
 
@@ -310,6 +306,21 @@ impl Store {
             file_hash,
         }))
     }
+}
+
+fn pool(connections: u32) -> AnyPoolOptions {
+    AnyPoolOptions::new()
+        .max_connections(connections)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                connection.execute("PRAGMA journal_mode = WAL").await?;
+                connection.execute("PRAGMA synchronous = NORMAL").await?;
+                connection.execute("PRAGMA busy_timeout = 5000").await?;
+                Ok(())
+            })
+        })
 }
 
 /// Makes sure that nobody else uses the directory.

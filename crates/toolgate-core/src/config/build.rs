@@ -456,34 +456,30 @@ impl Merge {
             }
         }
         findings.extend(caller::unknown_roles(self.roles_used, &config));
-        findings.extend(no_overlay(&config, self.chosen, &self.environments));
         config.permissions.rules = self.rules.into_iter().map(|rule| rule.spec).collect();
+        let environments = self.environments;
+        findings.extend(mistyped_environment(&config, self.chosen, environments));
         config
     }
 }
 
-/// An environment that no overlay is for, where there are others: probably a slip of the pen.
-fn no_overlay(
+/// An environment for which nothing is said, but something for one of nearly the same name.
+fn mistyped_environment(
     config: &Config,
     chosen: Option<Place>,
-    overlays: &BTreeSet<String>,
+    mut known: BTreeSet<String>,
 ) -> Option<Finding> {
     let (name, place) = (config.environment.as_ref()?, chosen?);
-    if overlays.is_empty() || overlays.contains(name) {
+    let rules = config.permissions.rules.iter();
+    known.extend(rules.flat_map(|rule| rule.when.environments.iter().cloned()));
+    if known.contains(name) {
         return None;
     }
-    let near = nearest(name, overlays.iter().map(String::as_str));
-    let hint = match near {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let known: Vec<&str> = overlays.iter().map(String::as_str).collect();
-            format!("there are overlays for {}", known.join(", "))
-        }
-    };
+    let near = nearest(name, known.iter().map(String::as_str))?;
     Some(Finding {
-        severity: Severity::Warning,
+        severity: Severity::Error,
         place,
-        message: format!("nothing is set for the environment `{name}`; {hint}"),
+        message: format!("nothing is said for the environment `{name}`; did you mean `{near}`?"),
     })
 }
 

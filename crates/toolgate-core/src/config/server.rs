@@ -168,12 +168,16 @@ impl Server {
 }
 
 impl Link {
-    /// A text that is the same as long as the same program is reached; credentials do not count.
+    /// A text that is the same as long as the same program is reached in the same way, with the
+    /// same variables, headers and credentials.
     pub fn fingerprint(&self, env: &dyn Fn(&str) -> Option<String>) -> String {
-        let names = |map: &IndexMap<String, Secret>| {
-            let mut names: Vec<&str> = map.keys().map(String::as_str).collect();
-            names.sort_unstable();
-            names.join("\0")
+        let values = |map: &IndexMap<String, Secret>| {
+            let resolved = map
+                .iter()
+                .map(|(name, secret)| (name, secret.resolve(env).ok()));
+            let mut values: Vec<String> = resolved.map(|pair| format!("{pair:?}")).collect();
+            values.sort_unstable();
+            values
         };
         let said = match self {
             Self::InProcess => "in-process".to_owned(),
@@ -181,14 +185,14 @@ impl Link {
                 let Stdio {
                     command,
                     args,
-                    env,
+                    env: vars,
                     cwd,
                 } = stdio;
-                format!("stdio {command:?} {args:?} {cwd:?} {:?}", names(env))
+                format!("stdio {command:?} {args:?} {cwd:?} {:?}", values(vars))
             }
             Self::Http(http) => {
                 let url = http.url.resolve(env).unwrap_or_default();
-                format!("http {url:?} {:?}", names(&http.headers))
+                format!("http {url:?} {:?}", values(&http.headers))
             }
         };
         let digest = Sha256::digest(said);

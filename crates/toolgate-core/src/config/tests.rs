@@ -387,9 +387,12 @@ fn control_is_read_and_the_overlay_wins() {
     assert_eq!(config.scanner.shell, OnDanger::Deny);
     assert_eq!(config.scanner.secret, OnDanger::Warn);
 
-    let elsewhere = CONTROL.replacen("\"production\"", "\"staging\"", 1);
+    let mistyped = CONTROL.replacen("\"production\"", "\"prodution\"", 1);
+    let told = errors(Format::Toml, &mistyped);
+    assert!(told[0].contains("did you mean `production`?"), "{told:?}");
+    let elsewhere = CONTROL.replacen("\"production\"", "\"test\"", 1);
     let (config, findings) = load(Format::Toml, &elsewhere).unwrap();
-    assert!(findings[0].message.contains("nothing is set for"));
+    assert_eq!(findings, []);
     let server = &config.servers[0];
     let read = server.tool("read");
     assert_eq!(read.price, Some(250_000));
@@ -402,28 +405,32 @@ fn mistakes_in_keys_roles_and_overlays_are_told() {
     let base = "[mcp_servers.fs]\ncommand = \"x\"\n";
     for (text, expected) in [
         ("[keys.ci]\n", "either `key`"),
+        ("[keys.ci]\nkey = \"\"\n", "can be guessed"),
         (
-            "[keys.ci]\nkey = \"a\"\nsha256 = \"00\"\n",
+            "[keys.ci]\nkey = \"a-long-enough-key\"\nsha256 = \"00\"\n",
             "keys.ci.sha256",
         ),
         (
-            "[keys.ci]\nkey = \"a\"\nroles = [\"nope\"]\n",
+            "[keys.ci]\nkey = \"a-long-enough-key\"\nroles = [\"nope\"]\n",
             "no role is called `nope`",
         ),
-        ("[keys.\"a b\"]\nkey = \"a\"\n", "1 to 64 letters"),
         (
-            "[keys.ci]\nkey = \"a\"\nexpires_at = \"soon\"\n",
+            "[keys.\"a b\"]\nkey = \"a-long-enough-key\"\n",
+            "1 to 64 letters",
+        ),
+        (
+            "[keys.ci]\nkey = \"a-long-enough-key\"\nexpires_at = \"soon\"\n",
             "is no time",
         ),
-        ("[keys.ci]\nkey = \"a\"\nrate_limit = \"fast\"\n", "a rate"),
+        (
+            "[keys.ci]\nkey = \"a-long-enough-key\"\nrate_limit = \"fast\"\n",
+            "a rate",
+        ),
         (
             "[environments.x.mcp_servers.fs]\ncomand = \"y\"\n",
             "did you mean `command`?",
         ),
-        (
-            "[scanner]\nshell = \"maybe\"\n",
-            "expected one of off",
-        ),
+        ("[scanner]\nshell = \"maybe\"\n", "expected one of off"),
         (
             "[environments.x]\nhost = \"0.0.0.0\"\n",
             "unknown key `host`",

@@ -32,16 +32,12 @@ impl ArgumentCondition {
     }
 
     pub(super) fn fits(&self, arguments: &Value) -> bool {
-        let whole = arguments.get(&self.name);
-        let inner = self.name.split('.').try_fold(arguments, Value::get);
-        match (whole, inner) {
-            (None, None) => false,
-            (Some(value), None) | (None, Some(value)) => self.value_fits(value),
-            (Some(whole), Some(inner)) if self.strict => {
-                self.value_fits(whole) && self.value_fits(inner)
-            }
-            (Some(whole), Some(inner)) => self.value_fits(whole) || self.value_fits(inner),
+        let mut named = Vec::new();
+        named.extend(arguments.get(&self.name));
+        if self.name.contains('.') {
+            find(arguments, &self.name, &mut named);
         }
+        self.all_or_any(named.into_iter())
     }
 
     fn value_fits(&self, value: &Value) -> bool {
@@ -49,6 +45,10 @@ impl ArgumentCondition {
             Value::String(text) => self.text_fits(text),
             Value::Array(items) => self.all_or_any(items.iter()),
             Value::Object(fields) => self.all_or_any(fields.values()),
+            Value::Number(number) if !self.strict => {
+                let plain = number.as_f64().map(|number| number.to_string());
+                self.text_fits(&number.to_string()) || plain.is_some_and(|n| self.text_fits(&n))
+            }
             other => self.text_fits(&other.to_string()),
         }
     }
@@ -66,6 +66,21 @@ impl ArgumentCondition {
             true => fits(text) && !leads_upwards(text),
             false => fits(&text.to_lowercase()) || fits(&plain_path(text).to_lowercase()),
         }
+    }
+}
+
+/// Everything that a path of names leads to, through the items of lists too.
+fn find<'v>(value: &'v Value, path: &str, found: &mut Vec<&'v Value>) {
+    if let Value::Array(items) = value {
+        return items.iter().for_each(|item| find(item, path, found));
+    }
+    match path.split_once('.') {
+        Some((name, rest)) => {
+            if let Some(inner) = value.get(name) {
+                find(inner, rest, found);
+            }
+        }
+        None => found.extend(value.get(path)),
     }
 }
 
@@ -175,6 +190,22 @@ mod tests {
                 "url",
                 "https://a.b/*",
                 json!({"url": "https://a.b/%2E%2e/c"}),
+                false,
+                true,
+            ),
+            (
+                "a.b",
+                "/etc/*",
+                json!({"a": [{"b": "/x"}, {"b": "/etc/y"}]}),
+                false,
+                true,
+            ),
+            ("a.b", "/x", json!({"a": [{"b": "/x"}]}), true, true),
+            ("n", "1000", json!({"n": 1e3}), false, true),
+            (
+                "n",
+                "1000",
+                serde_json::from_str(r#"{"n": 1000.0}"#).unwrap(),
                 false,
                 true,
             ),

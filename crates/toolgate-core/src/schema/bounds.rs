@@ -18,7 +18,7 @@ const HEAVIEST: usize = 4096;
 /// The most subschemas inside each other for one and the same value: each takes stack.
 const HIGHEST: usize = 24;
 /// The most steps a check may take, a step being about 10 ns.
-const MOST_STEPS: usize = 100_000_000;
+const MOST_STEPS: usize = 20_000_000;
 /// Numbers that no `f64` can hold are compared digit by digit.
 const MOST_HUGE_NUMBERS: usize = 256;
 

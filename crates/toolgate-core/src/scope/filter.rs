@@ -52,6 +52,17 @@ impl Filters {
         *self == Self::default()
     }
 
+    /// How many names there are in all.
+    pub fn size(&self) -> usize {
+        let lists = [
+            &self.include_clients,
+            &self.exclude_clients,
+            &self.include_tools,
+            &self.exclude_tools,
+        ];
+        lists.into_iter().flatten().map(Vec::len).sum()
+    }
+
     fn list_of(&self, header: &str) -> Option<&Vec<String>> {
         match header {
             Self::INCLUDE_CLIENTS => self.include_clients.as_ref(),

@@ -94,7 +94,10 @@ impl Entry {
             && self.supervised.lane.borrow().is_none()
             && let Some(access) = before.access_now()
         {
-            return Ok(access);
+            return Ok(Access {
+                outdated: true,
+                ..access
+            });
         }
         self.supervised.access(&self.server.name, within).await
     }
@@ -288,6 +291,7 @@ impl Supervised {
                 return Ok(Access {
                     lane: lane.clone(),
                     turn,
+                    outdated: false,
                 });
             }
         }
@@ -297,7 +301,11 @@ impl Supervised {
     fn access_now(&self) -> Option<Access> {
         let turn = self.activity.try_enter()?;
         let lane = self.lane.borrow().clone()?;
-        Some(Access { lane, turn })
+        Some(Access {
+            lane,
+            turn,
+            outdated: false,
+        })
     }
 
     /// The lane, after waking a server that sleeps.

@@ -141,6 +141,7 @@ struct Running {
 
 impl Running {
     async fn run(mut self, mut inbox: mpsc::Receiver<Request>, stop: CancellationToken) {
+        self.forget_keys_that_went_offline().await;
         let mut looks = tokio::time::interval(LOOK);
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watch = Watch::new(&self.keeper.layers.documents);
@@ -158,6 +159,16 @@ impl Running {
                 () = stop.cancelled() => return,
             }
         }
+    }
+
+    /// Keys may have left the files while no gateway ran.
+    async fn forget_keys_that_went_offline(&self) {
+        let published = self.published.load_full();
+        let keys = &published.config.keys;
+        let grants = self.keeper.store.grants().await.unwrap_or_default();
+        let callers = grants.iter().filter_map(|grant| grant.caller.as_deref());
+        let gone = callers.filter(|name| keys.iter().all(|key| key.name != *name));
+        forget_callers(&self.gateway, gone).await;
     }
 
     /// Takes up files that have changed since they were last seen.
@@ -181,7 +192,7 @@ impl Running {
         let before = self.keeper.layers.clone();
         self.keeper.layers.documents = documents;
         let outdated = self.keeper.layers.drop_outdated();
-        match self.take_up() {
+        match self.take_up().await {
             Ok(findings) => {
                 findings
                     .iter()
@@ -301,7 +312,7 @@ impl Running {
             None => store.drop_setting(key).await?,
         }
         self.keeper.layers = layers;
-        self.take_up()?;
+        self.take_up().await?;
         Ok(Done::Settings)
     }
 
@@ -338,7 +349,7 @@ impl Running {
         let store = &self.keeper.store;
         store.put_setting(table.as_str(), &stored, "").await?;
         self.keeper.layers = layers;
-        self.take_up()?;
+        self.take_up().await?;
         Ok(Done::Settings)
     }
 
@@ -349,7 +360,7 @@ impl Running {
             None => self.keeper.store.drop_override(name).await?,
         }
         self.keeper.layers = layers;
-        self.take_up()?;
+        self.take_up().await?;
         Ok(Done::Server(name.to_owned()))
     }
 
@@ -389,7 +400,7 @@ impl Running {
     }
 
     /// Makes the layers the configuration in force.
-    fn take_up(&self) -> Result<Vec<Finding>, ChangeError> {
+    async fn take_up(&self) -> Result<Vec<Finding>, ChangeError> {
         let (config, findings) = self
             .keeper
             .layers
@@ -401,7 +412,12 @@ impl Running {
             );
         }
         let published = self.published(&config);
+        let before = self.published.load_full();
         apply(&self.gateway, config)?;
+        let now = &published.config.keys;
+        let gone = before.config.keys.iter().map(|key| key.name.as_str());
+        let gone = gone.filter(|name| now.iter().all(|key| key.name != *name));
+        forget_callers(&self.gateway, gone).await;
         self.published.store(Arc::new(published));
         Ok(findings)
     }
@@ -416,6 +432,15 @@ impl Running {
             in_files: in_files.into(),
             permissions_by: by_api.then_some(Source::Api),
             config: config.clone(),
+        }
+    }
+}
+
+/// A key of the same name that comes later inherits nothing.
+async fn forget_callers(gateway: &Gateway, names: impl Iterator<Item = &str>) {
+    for name in names {
+        if let Err(error) = gateway.forget_caller(name).await {
+            tracing::error!(%error, key = name, "what the key was granted could not be taken back");
         }
     }
 }

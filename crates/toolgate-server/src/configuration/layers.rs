@@ -209,8 +209,9 @@ impl Layers {
                 return misfit;
             }
         }
-        if let Some(change) = self.overrides.pop() {
-            return Some(format!("server {}", change.server));
+        let with_entry = |change: &Override| change.entry.is_some();
+        if let Some(place) = self.overrides.iter().rposition(with_entry) {
+            return Some(self.close(place));
         }
         let section = Section::ToolManager;
         self.sections.remove(&section)?;
@@ -224,8 +225,19 @@ impl Layers {
         let with_entry = self.overrides.iter().enumerate();
         let mut with_entry = with_entry.filter(|(_, change)| change.entry.is_some());
         let (place, _) = with_entry.nth(index)?;
-        let change = self.overrides.remove(place);
-        Some(format!("server {}", change.server))
+        Some(self.close(place))
+    }
+
+    /// Takes a server out. What stood over a file's entry leaves nothing rather than that entry,
+    /// which may be wider.
+    fn close(&mut self, place: usize) -> String {
+        let change = &mut self.overrides[place];
+        let what = format!("server {}", change.server);
+        match change.file_hash {
+            Some(_) => change.entry = None,
+            None => drop(self.overrides.remove(place)),
+        }
+        what
     }
 
     /// Disables the caller's key that a key of the API's document stands in.
@@ -233,7 +245,8 @@ impl Layers {
         let rest = key.strip_prefix("keys.")?;
         let keys = self.named.get_mut(&Named::Keys)?;
         let named = |name: &&String| rest == *name || rest.starts_with(&format!("{name}."));
-        let name = keys.keys().find(named)?.clone();
+        let name = keys.keys().filter(named).max_by_key(|name| name.len());
+        let name = name?.clone();
         let disabled = json!({"sha256": keys[&name]["sha256"], "enabled": false});
         let before = keys.insert(name.clone(), disabled.clone());
         (before != Some(disabled)).then(|| format!("key {name}"))

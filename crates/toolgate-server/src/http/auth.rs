@@ -87,6 +87,22 @@ pub(crate) async fn admin(
     Ok(next.run(request).await)
 }
 
+/// `/metrics`: whoever may see `/api`, and no caller: it names every server and tool.
+pub(crate) async fn observer(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let is_caller = matches!(key_of(&app, request.headers()), Some(Ok(_)));
+    if is_caller || !is_admin(&app, peer, request.headers()) {
+        return Err(refused(
+            "this needs the admin key, as `Authorization: Bearer KEY`",
+        ));
+    }
+    Ok(next.run(request).await)
+}
+
 /// `/api/approvals`: the administrator, or a key with the role `approver`.
 pub(crate) async fn approver(
     State(app): State<App>,
@@ -97,6 +113,9 @@ pub(crate) async fn approver(
     // Whoever shows a caller's key speaks as that caller, from loopback too.
     let decider = match key_of(&app, request.headers()) {
         Some(Ok(key)) if app.gateway().is_approver(&key) => Decider::Key(key.to_string()),
+        Some(Err(error @ (KeyError::Disabled | KeyError::Expired))) => {
+            return Err(refused(&error.to_string()));
+        }
         Some(Ok(_)) => {
             let message = "this needs the admin key, or a key with the role `approver`";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
@@ -174,7 +193,7 @@ fn presented(headers: &HeaderMap) -> impl Iterator<Item = &str> {
         .into_iter()
         .flat_map(|name| headers.get_all(name))
         .filter_map(|value| value.to_str().ok());
-    bearer.chain(plain)
+    bearer.chain(plain).filter(|key| !key.is_empty())
 }
 
 fn session(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
@@ -182,7 +201,8 @@ fn session(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
         return Ok(None);
     };
     let session = value.to_str().ok().filter(|id| id.len() <= LONGEST_SESSION);
-    session.map(Some).ok_or_else(|| {
+    let session = session.map(|id| Some(id).filter(|id| !id.is_empty()));
+    session.ok_or_else(|| {
         ApiError::bad_request(format!(
             "`{SESSION}` must be plain text of at most {LONGEST_SESSION} characters"
         ))

@@ -87,6 +87,10 @@ impl From<CallError> for ApiError {
             CallError::KeyGone(_) => {
                 Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
             }
+            CallError::Stopping => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Self::new(status, "stopping", error.to_string())
+            }
             error => Self::bad_request(error.to_string()),
         }
     }

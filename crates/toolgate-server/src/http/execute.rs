@@ -13,7 +13,7 @@ use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
-use futures_util::StreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate::call::BadArguments;
@@ -189,12 +189,12 @@ pub(crate) async fn execute(
         .map(|raw| door.call(raw))
         .collect::<Result<Vec<_>, ApiError>>()?;
     if let Some((id, call)) = calls.pop_if(|_| !many) {
-        let answer = door.run(id, call).await;
+        let answer = door.run(id, call).await?;
         let refused = answer.outcome.as_ref().err().and_then(own_limit);
         return Ok(refused.unwrap_or_else(|| answer.into_response()));
     }
     let running = futures_util::stream::iter(calls).map(|(id, call)| door.run(id, call));
-    let answers: Vec<Answer> = running.buffered(AT_ONCE).collect().await;
+    let answers: Vec<Answer> = running.buffered(AT_ONCE).try_collect().await?;
     let answers: Result<Vec<Box<RawValue>>, ApiError> = answers.iter().map(Answer::json).collect();
     Ok(Json(answers?).into_response())
 }
@@ -234,11 +234,18 @@ impl Format {
 }
 
 impl Door {
-    async fn run(&self, id: String, call: ToolCall) -> Answer {
-        Answer {
-            id,
-            format: self.format,
-            outcome: self.app.gateway().call(&self.caller, call).await,
+    /// What concerns the request rather than the tool is an error of the request.
+    async fn run(&self, id: String, call: ToolCall) -> Result<Answer, ApiError> {
+        let outcome = self.app.gateway().call(&self.caller, call).await;
+        match outcome {
+            Err(error @ (CallError::KeyGone(_) | CallError::Filter(_) | CallError::Stopping)) => {
+                Err(error.into())
+            }
+            outcome => Ok(Answer {
+                id,
+                format: self.format,
+                outcome,
+            }),
         }
     }
 
@@ -317,7 +324,8 @@ fn own_limit(error: &CallError) -> Option<Response> {
 fn parse(raw: Option<&RawValue>) -> Result<Arguments, BadArguments> {
     let text = raw.map(RawValue::get).unwrap_or_default();
     if text.starts_with('"') {
-        let inner: String = serde_json::from_str(text).unwrap_or_default();
+        let inner: String =
+            serde_json::from_str(text).map_err(|error| BadArguments::NotJson(error.to_string()))?;
         return Arguments::parse(&inner);
     }
     Arguments::parse(text)

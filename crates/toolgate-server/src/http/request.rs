@@ -15,6 +15,7 @@ const PARENT_ID: &str = "x-bf-parent-request-id";
 const LONGEST_ID: usize = 128;
 /// Bytes that one filter may have; a longer one is a mistake, or worse.
 const LONGEST_FILTER: usize = 16 * 1024;
+const MOST_NAMES: usize = 256;
 
 /// The id under which a request is known in answers, logs and the audit trail.
 #[derive(Clone, Debug)]
@@ -65,7 +66,13 @@ fn filter(headers: &HeaderMap, name: &str) -> Result<Option<Vec<String>>, ApiErr
             "`{name}` is longer than {LONGEST_FILTER} bytes; use patterns such as `github.*`"
         )));
     }
-    Ok(Filters::list(values))
+    let names = Filters::list(values);
+    if names.as_ref().is_some_and(|names| names.len() > MOST_NAMES) {
+        return Err(ApiError::bad_request(format!(
+            "`{name}` has more than {MOST_NAMES} names; use patterns such as `github.*`"
+        )));
+    }
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(admin)
         .merge(approvers)
         .merge(callers)
+        .merge(observer_routes().layer(from_fn_with_state(app.clone(), auth::observer)))
         .merge(probe_routes())
         .split_for_parts();
     router
@@ -95,7 +96,11 @@ fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))
         .routes(routes!(results::read))
-        .routes(routes!(health::metrics))
+}
+
+/// Needs the admin key, or loopback if there is none.
+fn observer_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(health::metrics))
 }
 
 /// Open to everyone.
@@ -111,6 +116,7 @@ pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
         .merge(admin_routes())
         .merge(approver_routes())
         .merge(caller_routes())
+        .merge(observer_routes())
         .merge(probe_routes())
         .into_openapi()
 }

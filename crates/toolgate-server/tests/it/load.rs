@@ -125,7 +125,10 @@ async fn a_killed_gateway_loses_at_most_the_last_instant() {
         assert!(outcomes.is_some() || late, "call {number} was lost");
         assert!(outcomes.is_none_or(|all| all.len() == 1), "{outcomes:?}");
     }
-    let open = found.values().flatten().filter(|outcome| *outcome == "open");
+    let open = found
+        .values()
+        .flatten()
+        .filter(|outcome| *outcome == "open");
     assert_eq!(open.count(), 0, "what was under way is `interrupted`");
     assert!(found.len() >= 100, "{} records", found.len());
 }

@@ -8,12 +8,18 @@
 )]
 
 mod api;
+mod approvals;
+mod audit;
+mod caller;
 mod changes;
 mod cli;
+mod control;
 mod documents;
 mod doors;
 mod execute;
+mod filters;
 mod gate;
+mod keys;
 mod load;
 mod real;
 mod serve;

@@ -26,6 +26,13 @@ struct Big {
 }
 
 #[derive(Deserialize)]
+struct Say {
+    text: String,
+    #[serde(default)]
+    fails: bool,
+}
+
+#[derive(Deserialize)]
 struct Progress {
     steps: u64,
 }
@@ -57,6 +64,10 @@ pub(crate) async fn call(call: &Call<'_>) -> Outcome {
             text(&format!("{steps} steps"))
         }),
         "empty" => Outcome::Result(r#"{"content":[]}"#.to_owned()),
+        "say" => with_arguments(call, |Say { text, fails }| {
+            let text = quoted(&text);
+            format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":{fails}}}"#)
+        }),
         "header_tool" => Outcome::Result(text(&region(call))),
         name if catalog.tool_schema(name).is_some() => {
             Outcome::Result(echo(call.request.arguments()))

@@ -6,7 +6,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::secret::Masker;
 
 use super::record::length;
-use super::writer::Note;
+use super::writer::{self, Note};
 use super::{Audit, Record};
 use crate::call::{CallError, Outcome};
 use crate::event::Event;
@@ -26,6 +26,8 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(super) fn new(record: Record, audit: Audit, place: OwnedSemaphorePermit) -> Self {
+        let mut record = record;
+        writer::trim(&mut record.arguments);
         Self {
             record,
             masker: None,
@@ -59,9 +61,9 @@ impl Attempt {
         let record = &mut self.record;
         word.clone_into(&mut record.outcome);
         record.about(&outcome.tool);
-        record.instead_of = outcome.instead_of.as_ref().map(|id| id.server.to_string());
         record.bytes_out = length(outcome.result.raw().get());
         record.result = Some(outcome.result.raw().to_owned());
+        writer::trim(&mut record.result);
         record.cached = outcome.cached;
     }
 
@@ -81,8 +83,13 @@ impl Attempt {
             masker: self.masker.clone(),
             _place: place,
         };
-        // The writer ends after everyone who could send.
-        let _ = self.audit.queue.send(note);
+        if self.audit.queue.send(note).is_err() {
+            let request = &self.record.request_id;
+            tracing::error!(
+                request,
+                "an attempt could not be recorded: the gateway has stopped"
+            );
+        }
     }
 }
 

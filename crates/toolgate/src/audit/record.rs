@@ -46,6 +46,8 @@ pub struct Record {
     pub duration_us: Option<i64>,
     /// In millionths of a dollar.
     pub cost_micro_usd: i64,
+    /// Whether it counts against the budget of the caller's key.
+    pub charged: bool,
     pub cached: bool,
 }
 

@@ -1,9 +1,11 @@
 //! The task that writes records: in batches, the last note of each attempt alone.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::Instant;
@@ -24,6 +26,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(3600);
 /// Bytes of arguments and of results that are kept.
 const KEPT: usize = 16 * 1024;
+const SLACK: usize = 8 * 1024;
 
 /// What an attempt has to tell.
 #[derive(Debug)]
@@ -147,11 +150,36 @@ pub(super) fn fit(record: &Record, masker: Option<&Masker>, content: AuditConten
         *part = part
             .as_deref()
             .filter(|_| content != AuditContent::Off)
-            .map(|raw| bounded(shown(raw.get())));
+            .map(|raw| bounded(shown(&plain(raw.get()))));
     }
-    record.error = record.error.as_deref().map(shown);
+    let kept = content != AuditContent::Off;
+    record.error = record.error.as_deref().filter(|_| kept).map(shown);
+    record.warnings = record.warnings.iter().map(|text| shown(text)).collect();
     record.name = shown(&record.name);
     record
+}
+
+/// The same JSON without needless escapes, behind which a secret could hide.
+fn plain(json: &str) -> Cow<'_, str> {
+    if !json.contains('\\') {
+        return Cow::Borrowed(json);
+    }
+    match serde_json::from_str::<Value>(json) {
+        Ok(value) => Cow::Owned(value.to_string()),
+        Err(_) => Cow::Borrowed(json),
+    }
+}
+
+/// What may wait in memory to be written: more than is kept, so that no secret at the end of it is
+/// cut in two before it is found.
+pub(super) fn trim(part: &mut Option<Box<RawValue>>) {
+    if let Some(raw) = part
+        && raw.get().len() > KEPT + SLACK
+    {
+        let cut = raw.get().floor_char_boundary(KEPT + SLACK);
+        let text = format!("{}… [{} bytes in all]", &raw.get()[..cut], raw.get().len());
+        *part = serde_json::value::to_raw_value(&text).ok();
+    }
 }
 
 /// What is longer, or no longer JSON, becomes a JSON string.

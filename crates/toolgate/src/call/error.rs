@@ -30,6 +30,8 @@ pub enum CallError {
         alias: String,
         because: String,
         reason: String,
+        /// The approval that was refused, where a person denied it.
+        approval: Option<String>,
     },
     #[error(
         "tool `{alias}` needs an approval (`{because}`); once approval `{id}` is given, repeat the same call within {}",
@@ -50,6 +52,12 @@ pub enum CallError {
     },
     #[error("{}{}", .0, next_try(.0))]
     Away(Away),
+    #[error("server `{0}` is just being changed; try again in a moment")]
+    Changing(ServerName),
+    #[error("the rules for tool `{0}` have changed while the call waited; try again")]
+    Overtaken(String),
+    #[error("the gateway is stopping")]
+    Stopping,
     #[error("server `{server}` is busy: {busy}")]
     Busy { server: ServerName, busy: Busy },
     #[error(
@@ -91,28 +99,47 @@ pub enum Limit {
     ToolBusy { tool: ToolId },
     #[error("server `{server}` may be called {rate}")]
     ServerRate { server: ServerName, rate: String },
+    #[error("too many calls of server `{server}` are under way")]
+    ServerBusy { server: ServerName },
     #[error("too many approvals are pending")]
     Approvals,
+    #[error("arguments of so many bytes cannot be put before an approver")]
+    ApprovalSize,
 }
 
 impl CallError {
     /// A word for metrics, records and machines.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unknown { .. } | Self::Ambiguous { .. } | Self::Filter(_) => "unknown",
+            Self::Unknown { .. } | Self::Ambiguous { .. } => "unknown",
+            Self::Filter(_) => "bad_filter",
             Self::BadArguments(_) | Self::Misfit(_) => "bad_arguments",
-            Self::Denied { .. } => "denied",
-            Self::NeedsApproval { .. } | Self::NobodyToAsk { .. } => "ask",
+            Self::Denied { .. } | Self::NobodyToAsk { .. } | Self::Overtaken(_) => "denied",
+            Self::NeedsApproval { .. } => "ask",
             Self::Limited { .. } => "limited",
-            Self::Away(_) => "away",
+            Self::Away(_) | Self::Changing(_) => "away",
             Self::Busy { .. } => "busy",
             Self::Timeout { .. } => "timeout",
             Self::Server { .. } => "server",
-            Self::Cancelled => "cancelled",
+            Self::Cancelled | Self::Stopping => "cancelled",
             Self::Panicked(_) => "panicked",
             Self::KeyGone(_) => "unauthorized",
             Self::Unrecorded | Self::Store(_) => "unrecorded",
         }
+    }
+
+    /// Whether the tool has certainly not been reached.
+    pub(crate) fn is_not_sent(&self) -> bool {
+        matches!(
+            self,
+            Self::Away(_)
+                | Self::Changing(_)
+                | Self::Busy { .. }
+                | Self::Server {
+                    cause: RequestError::NotSent(_),
+                    ..
+                }
+        )
     }
 
     /// The limit of the caller's own key that was reached, if that is why.

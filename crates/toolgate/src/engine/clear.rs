@@ -1,21 +1,27 @@
 //! Whether a call may run: its arguments, what the rules, the scanner and the embedding program
 //! say, and the approver where one is to be asked.
 
+use serde_json::value::RawValue;
 use toolgate_core::config::{OnDanger, Scanner};
 use toolgate_core::policy::{Decision, Verdict};
 use toolgate_core::scan::{Danger, Found, scan};
 
 use super::find::Target;
-use super::{Inner, Journey, Progress};
+use super::{Inner, Journey, Progress, Ticket};
 use crate::approval::{Ask, Asker, Clearance};
 use crate::audit::Record;
-use crate::call::{Arguments, CallError};
+use crate::call::{Arguments, BadArguments, CallError};
 use crate::hook::{Proposal, Review};
+
+/// Bytes of the conversation that an approver sees.
+const LONGEST_CONVERSATION: usize = 64 * 1024;
 
 /// A call that may run.
 pub(super) struct Run {
     pub(super) target: Target,
     pub(super) arguments: Arguments,
+    /// Whether somebody had to say so.
+    pub(super) asked: bool,
 }
 
 impl Inner {
@@ -23,6 +29,7 @@ impl Inner {
         &self,
         journey: &Journey,
         target: Target,
+        arguments: Result<Arguments, BadArguments>,
         progress: &mut Progress,
     ) -> Result<Run, CallError> {
         let id = &target.entry.tool.id;
@@ -30,7 +37,9 @@ impl Inner {
         progress.attempt.masker = served.map(|served| served.masker.clone());
         let record = &mut progress.attempt.record;
         record.about(id);
-        let arguments = journey.call.arguments.clone()?;
+        let instead_of = target.instead_of.as_ref();
+        record.instead_of = instead_of.map(|asked| asked.server.to_string());
+        let arguments = arguments?;
         check(&target, &arguments)?;
         let decision = self.decide(journey, &target, &arguments, record)?;
         let proposal = Proposal {
@@ -57,7 +66,11 @@ impl Inner {
                 return Err(denied(&target, &decision, reason));
             }
         };
-        Ok(Run { target, arguments })
+        Ok(Run {
+            asked: decision.verdict == Verdict::Ask,
+            target,
+            arguments,
+        })
     }
 
     /// What the rules and the scanner say; a `deny` is an error that names its reason.
@@ -69,6 +82,7 @@ impl Inner {
         record: &mut Record,
     ) -> Result<Decision, CallError> {
         let mut decision = target.judgement.on(arguments.value());
+        record.warnings.clear();
         let mut reason = "a rule denies it with these arguments".to_owned();
         for found in dangers(&journey.rules.scanner, arguments) {
             let action = found.danger.action(&journey.rules.scanner);
@@ -113,15 +127,21 @@ impl Inner {
         let settings = &journey.rules.approvals;
         let cleared = self.parts.approvals.clear(ask, settings).await;
         let record = &mut progress.attempt.record;
-        if let Err(CallError::NeedsApproval { id, .. }) = &cleared {
-            record.approval = Some(id.clone());
-        }
+        record.approval = match &cleared {
+            Ok(Clearance::Ticket(ticket)) => Some(ticket.id.clone()),
+            Ok(Clearance::Granted { approval }) => Some(approval.clone()),
+            Err(CallError::NeedsApproval { id, .. }) => Some(id.clone()),
+            Err(CallError::Denied { approval, .. }) => approval.clone(),
+            Err(_) => None,
+        };
         let Clearance::Ticket(ticket) = cleared? else {
             return Ok(None);
         };
-        record.approval = Some(ticket.id.clone());
         let edited = ticket.edited.clone();
-        progress.tickets.push(*ticket);
+        progress.tickets.push(Ticket {
+            approval: *ticket,
+            used: false,
+        });
         let Some(edited) = edited else {
             return Ok(None);
         };
@@ -180,8 +200,19 @@ fn ask(journey: &Journey, target: &Target, arguments: &Arguments, decision: &Dec
             request_id: request_id.clone(),
             run_id: None,
         },
-        conversation: call.request.conversation.clone(),
+        conversation: call.request.conversation.as_deref().map(recent),
     }
+}
+
+/// The conversation, or the end of it if it is long.
+fn recent(conversation: &RawValue) -> Box<RawValue> {
+    let text = conversation.get();
+    if text.len() <= LONGEST_CONVERSATION {
+        return conversation.to_owned();
+    }
+    let start = text.ceil_char_boundary(text.len() - LONGEST_CONVERSATION);
+    let end = format!("… {}", &text[start..]);
+    serde_json::value::to_raw_value(&end).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 fn denied(target: &Target, decision: &Decision, reason: String) -> CallError {
@@ -189,17 +220,17 @@ fn denied(target: &Target, decision: &Decision, reason: String) -> CallError {
         alias: target.entry.alias.to_string(),
         because: decision.because.to_string(),
         reason,
+        approval: None,
     }
 }
 
 fn dangers(scanner: &Scanner, arguments: &Arguments) -> Vec<Found> {
     let on = |danger: &Danger| danger.action(scanner) != OnDanger::Off;
-    if !Danger::ALL.iter().any(on) {
-        return Vec::new();
+    let kinds: Vec<Danger> = Danger::ALL.into_iter().filter(on).collect();
+    match kinds.as_slice() {
+        [] => Vec::new(),
+        kinds => scan(arguments.value(), kinds),
     }
-    let mut found = scan(arguments.value());
-    found.retain(|found| on(&found.danger));
-    found
 }
 
 fn warning(found: &Found) -> String {

@@ -24,10 +24,19 @@ pub(super) struct Dispatch {
     pub(super) arguments: Arguments,
     pub(super) headers: HeaderMap,
     pub(super) after: Duration,
+    /// Refuse to call the program that was configured before, while the new one starts.
+    pub(super) current_only: bool,
+}
+
+/// What a server answered.
+pub(super) struct Answer {
+    pub(super) raw: Box<RawValue>,
+    /// The program that was configured before answered.
+    pub(super) outdated: bool,
 }
 
 impl Dispatch {
-    pub(super) async fn run(self) -> Result<Box<RawValue>, CallError> {
+    pub(super) async fn run(self) -> Result<Answer, CallError> {
         let server = &self.tool.id.server;
         let key = LaneKey {
             server: server.clone(),
@@ -41,7 +50,10 @@ impl Dispatch {
                 NoAccess::Away(away) => CallError::Away(away),
                 NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
             })?;
-        let _turn = access.turn;
+        let (_turn, outdated) = (access.turn, access.outdated);
+        if outdated && self.current_only {
+            return Err(CallError::Changing(server.clone()));
+        }
         let _in_flight = self.metrics.enter(server.as_str());
         let began = Instant::now();
         let answer = tokio::time::timeout(self.after, self.send(access.lane)).await;
@@ -57,7 +69,7 @@ impl Dispatch {
             bytes,
         );
         match answer {
-            Ok(Ok(result)) => Ok(result),
+            Ok(Ok(raw)) => Ok(Answer { raw, outdated }),
             Ok(Err(cause)) => Err(CallError::Server {
                 server: server.clone(),
                 cause,

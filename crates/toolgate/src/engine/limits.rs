@@ -120,13 +120,14 @@ impl Limits {
     pub(super) async fn enter(
         &self,
         what: &Limited,
+        within: Duration,
     ) -> Result<Option<OwnedSemaphorePermit>, CallError> {
         let Some(places) = self.places.get(what) else {
             return Ok(None);
         };
-        match places.enter().await {
-            Some(place) => Ok(Some(place)),
-            None => Err(CallError::Limited {
+        match tokio::time::timeout(within, places.enter()).await {
+            Ok(Some(place)) => Ok(Some(place)),
+            Ok(None) | Err(_) => Err(CallError::Limited {
                 limit: what.busy(),
                 retry_after: None,
             }),
@@ -157,10 +158,8 @@ impl Limited {
             Self::Key(key) => Limit::KeyBusy {
                 key: key.to_string(),
             },
-            // Places of servers are the registry's.
-            Self::Server(server) => Limit::ServerRate {
+            Self::Server(server) => Limit::ServerBusy {
                 server: server.clone(),
-                rate: "no more".to_owned(),
             },
             Self::Tool(tool) => Limit::ToolBusy { tool: tool.clone() },
         }
@@ -216,6 +215,21 @@ impl Budgets {
         self.begin(key, window);
         self.try_charge(key, budget, since, price)
             .unwrap_or(Err(CallError::Unrecorded))
+    }
+
+    /// Forgets what a key has spent.
+    pub(super) fn forget(&self, key: &str) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.remove(key);
+    }
+
+    /// Gives back one call and its price.
+    pub(super) fn refund(&self, key: &Arc<str>, price: u64) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = windows.get_mut(key) {
+            window.calls = window.calls.saturating_sub(1);
+            window.micro_usd = window.micro_usd.saturating_sub(price);
+        }
     }
 
     /// None if nothing is known of this window yet.

@@ -42,6 +42,7 @@ impl Reuse {
             hash.update(part);
         };
         add(served.binding.as_bytes());
+        add(&[u8::from(rules.results.redact_secrets)]);
         add(tool.hash.as_bytes());
         add(dispatch.arguments.raw().get().as_bytes());
         for (name, value) in &dispatch.headers {

@@ -1,6 +1,7 @@
 //! Scopes, kept by what determines them, so that a request costs a look-up.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use moka::sync::Cache;
 use toolgate_core::Catalog;
@@ -12,6 +13,8 @@ use crate::caller::Caller;
 
 /// Tools in all scopes together that are kept.
 const MOST_TOOLS: u64 = 400_000;
+/// A scope holds its catalog; one that nobody asks for any more lets it go.
+const IDLE: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -26,14 +29,16 @@ pub(super) struct Scopes(Cache<Key, Arc<Scope>>);
 
 impl Scopes {
     pub(super) fn new() -> Self {
-        let weigh = |_: &Key, scope: &Arc<Scope>| {
-            // An empty one takes some room too.
-            u32::try_from(scope.len()).map_or(u32::MAX, |tools| tools.saturating_add(16))
+        // An empty one takes some room too, and so do the filters that led to it.
+        let weigh = |key: &Key, scope: &Arc<Scope>| {
+            let weight = scope.len() + 16 + key.filters.size();
+            u32::try_from(weight).unwrap_or(u32::MAX)
         };
         Self(
             Cache::builder()
                 .max_capacity(MOST_TOOLS)
                 .weigher(weigh)
+                .time_to_idle(IDLE)
                 .build(),
         )
     }

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use toolgate_core::{clean, shape};
 
 /// Whether texts in the shape of secrets stay.
@@ -57,12 +57,22 @@ fn visit(value: &mut Value, secrets: Secrets) -> bool {
             .iter_mut()
             .fold(false, |changed, item| visit(item, secrets) | changed),
         Value::Object(fields) => {
+            let binary = binary(fields);
             let texts = fields
                 .iter_mut()
-                .filter(|(key, _)| !matches!(key.as_str(), "data" | "blob"));
+                .filter(|(key, _)| Some(key.as_str()) != binary);
             texts.fold(false, |changed, (_, field)| visit(field, secrets) | changed)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The field of a content block that holds base64, if it has one.
+fn binary(fields: &Map<String, Value>) -> Option<&'static str> {
+    match fields.get("type").and_then(Value::as_str) {
+        Some("image" | "audio") => Some("data"),
+        None if fields.contains_key("uri") => Some("blob"),
+        _ => None,
     }
 }
 
@@ -107,6 +117,8 @@ mod tests {
         let key = format!("ghp_{}", "a1B2".repeat(9));
         let json = format!(r#"{{"content":[{{"type":"text","text":"token {key}"}}]}}"#);
         assert_eq!(run(&json, Secrets::Kept), json);
+        assert!(!run(&json, Secrets::Redacted).contains("a1B2"));
+        let json = format!(r#"{{"structuredContent":{{"data":{{"data":"{key}"}}}}}}"#);
         assert!(!run(&json, Secrets::Redacted).contains("a1B2"));
     }
 }

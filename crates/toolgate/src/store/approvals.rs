@@ -49,7 +49,8 @@ impl Store {
     ) -> Result<Option<Approval>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM approvals WHERE caller = $1 AND server = $2 AND tool = $3 AND digest = $4 AND binding = $5
-             AND state IN ('pending', 'approved', 'denied') AND expires_at > $6 ORDER BY id DESC LIMIT 1"
+             AND state IN ('pending', 'approved', 'denied') AND expires_at > $6
+             AND (scope IS NULL OR scope <> 'session' OR session = $7) ORDER BY id DESC LIMIT 1"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(ask.from.caller.as_deref().unwrap_or_default())
@@ -58,6 +59,7 @@ impl Store {
             .bind(&ask.digest)
             .bind(&ask.binding)
             .bind(now)
+            .bind(ask.from.session.as_deref().unwrap_or_default())
             .fetch_optional(&self.pool)
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
@@ -86,7 +88,7 @@ impl Store {
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(state)
             .bind(after.unwrap_or_default())
-            .fetch_all(&self.pool)
+            .fetch_all(&self.readers)
             .await?;
         rows.iter().map(|row| self.read_approval(row)).collect()
     }
@@ -111,10 +113,16 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Stores the decision about a pending approval; false if it is no longer pending.
-    pub(crate) async fn settle_approval(&self, approval: &Approval) -> Result<bool, StoreError> {
+    /// Stores the decision about a pending approval and the grant that goes with it; false if it
+    /// is no longer pending.
+    pub(crate) async fn settle_approval(
+        &self,
+        approval: &Approval,
+        grant: Option<&Grant>,
+    ) -> Result<bool, StoreError> {
         let decided = approval.decided.as_ref();
         let edited = approval.edited.as_ref();
+        let mut transaction = self.pool.begin().await?;
         let done = sqlx::query(
             "UPDATE approvals SET state = $1, edited = $2, expires_at = $3, decided_at = $4, decided_by = $5, scope = $6, reason = $7
              WHERE id = $8 AND state = 'pending'",
@@ -127,9 +135,27 @@ impl Store {
         .bind(decided.map(|decided| decided.scope.as_str()))
         .bind(decided.and_then(|decided| decided.reason.clone()))
         .bind(&approval.id)
-        .execute(&self.pool)
+        .execute(&mut *transaction)
         .await?;
-        Ok(done.rows_affected() == 1)
+        let settled = done.rows_affected() == 1;
+        if let Some(grant) = grant.filter(|_| settled) {
+            sqlx::query(
+                "INSERT INTO grants (id, caller, server, tool, binding, approval, granted_by, created_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
+            )
+            .bind(&grant.id)
+            .bind(grant.caller.as_deref().unwrap_or_default())
+            .bind(&grant.server)
+            .bind(&grant.tool)
+            .bind(&grant.binding)
+            .bind(&grant.approval)
+            .bind(&grant.granted_by)
+            .bind(grant.created_at)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        transaction.commit().await?;
+        Ok(settled)
     }
 
     pub(crate) async fn expire_approvals(&self, now: i64) -> Result<(), StoreError> {
@@ -142,23 +168,30 @@ impl Store {
 
     /// Takes out approvals that were asked for before a time and are over.
     pub(crate) async fn drop_approvals(&self, before: i64) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM approvals WHERE created_at < $1 AND state NOT IN ('pending', 'approved', 'executing')")
-            .bind(before)
-            .execute(&self.pool)
-            .await?;
+        sqlx::query(
+            "DELETE FROM approvals WHERE created_at < $1 AND state NOT IN ('pending', 'approved')",
+        )
+        .bind(before)
+        .execute(&self.pool)
+        .await?;
         Ok(())
     }
 
-    pub(crate) async fn pending(&self) -> Result<i64, StoreError> {
-        let row = sqlx::query("SELECT COUNT(*) FROM approvals WHERE state = 'pending'")
-            .fetch_one(&self.pool)
-            .await?;
-        Ok(row.try_get(0)?)
+    /// How many approvals are pending, of one caller and of all.
+    pub(crate) async fn pending(&self, caller: &str) -> Result<(i64, i64), StoreError> {
+        let row = sqlx::query(
+            "SELECT COALESCE(SUM(CASE WHEN caller = $1 THEN 1 ELSE 0 END), 0), COUNT(*) FROM approvals WHERE state = 'pending'",
+        )
+        .bind(caller)
+        .fetch_one(&self.pool)
+        .await?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    pub(crate) async fn has_grant(&self, ask: &Ask) -> Result<bool, StoreError> {
+    /// The approval with which a standing grant was given.
+    pub(crate) async fn grant(&self, ask: &Ask) -> Result<Option<String>, StoreError> {
         let row = sqlx::query(
-            "SELECT 1 FROM grants WHERE caller = $1 AND server = $2 AND tool = $3 AND binding = $4",
+            "SELECT approval FROM grants WHERE caller = $1 AND server = $2 AND tool = $3 AND binding = $4",
         )
         .bind(ask.from.caller.as_deref().unwrap_or_default())
         .bind(ask.tool.server.as_str())
@@ -166,25 +199,7 @@ impl Store {
         .bind(&ask.binding)
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.is_some())
-    }
-
-    pub(crate) async fn put_grant(&self, grant: &Grant) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO grants (id, caller, server, tool, binding, approval, granted_by, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
-        )
-        .bind(&grant.id)
-        .bind(grant.caller.as_deref().unwrap_or_default())
-        .bind(&grant.server)
-        .bind(&grant.tool)
-        .bind(&grant.binding)
-        .bind(&grant.approval)
-        .bind(&grant.granted_by)
-        .bind(grant.created_at)
-        .execute(&self.pool)
-        .await?;
-        Ok(())
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// All standing grants, the oldest first.
@@ -212,17 +227,28 @@ impl Store {
 
     /// Takes a standing grant back; false if there is none.
     pub async fn drop_grant(&self, id: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        // The call for which it was given may not have used its ticket yet.
+        sqlx::query(
+            "UPDATE approvals SET state = 'expired' WHERE state = 'approved' AND id IN (SELECT approval FROM grants WHERE id = $1)",
+        )
+        .bind(id)
+        .execute(&mut *transaction)
+        .await?;
         let done = sqlx::query("DELETE FROM grants WHERE id = $1")
             .bind(id)
-            .execute(&self.pool)
+            .execute(&mut *transaction)
             .await?;
+        transaction.commit().await?;
         Ok(done.rows_affected() == 1)
     }
 
     /// Takes back what was granted to a key, and what it asked for.
-    pub async fn forget_caller(&self, caller: &str) -> Result<(), StoreError> {
+    pub(crate) async fn forget_caller(&self, caller: &str) -> Result<(), StoreError> {
         for sql in [
             "DELETE FROM grants WHERE caller = $1",
+            "DELETE FROM spending WHERE caller = $1",
+            "UPDATE audit SET charged = 0 WHERE caller = $1 AND charged = 1",
             "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
         ] {
             sqlx::query(sql).bind(caller).execute(&self.pool).await?;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 use crate::audit::{Page, Query, Record};
 
-const COLUMNS: [&str; 24] = [
+const COLUMNS: [&str; 25] = [
     "id",
     "request_id",
     "parent_id",
@@ -32,6 +32,7 @@ const COLUMNS: [&str; 24] = [
     "started_at",
     "duration_us",
     "cost_micro_usd",
+    "charged",
     "cached",
 ];
 /// Rows that one statement writes; a few sizes, so that statements are prepared once.
@@ -58,10 +59,23 @@ impl Store {
 
     /// Takes out records of calls that began before a time.
     pub(crate) async fn drop_records(&self, before: i64) -> Result<u64, StoreError> {
+        let before = first_id(before);
+        let mut transaction = self.pool.begin().await?;
+        // Budgets without a period go on counting what is no longer on record.
+        sqlx::query(
+            "INSERT INTO spending (caller, calls, micro_usd)
+             SELECT caller, COUNT(*), SUM(cost_micro_usd) FROM audit
+             WHERE id < $1 AND charged = 1 AND caller IS NOT NULL GROUP BY caller
+             ON CONFLICT (caller) DO UPDATE SET calls = spending.calls + excluded.calls, micro_usd = spending.micro_usd + excluded.micro_usd",
+        )
+        .bind(&before)
+        .execute(&mut *transaction)
+        .await?;
         let done = sqlx::query("DELETE FROM audit WHERE id < $1")
-            .bind(first_id(before))
-            .execute(&self.pool)
+            .bind(&before)
+            .execute(&mut *transaction)
             .await?;
+        transaction.commit().await?;
         Ok(done.rows_affected())
     }
 
@@ -97,7 +111,7 @@ impl Store {
         for (_, right) in asked {
             select = select.bind(right);
         }
-        let rows = select.fetch_all(&self.pool).await?;
+        let rows = select.fetch_all(&self.readers).await?;
         let more = rows.len() > query.limit;
         let records: Result<Vec<Record>, sqlx::Error> =
             rows.iter().take(query.limit).map(read).collect();
@@ -107,21 +121,30 @@ impl Store {
         })
     }
 
-    /// How many calls a key has had dispatched since a time, and what they cost.
+    /// How many calls a key was charged for since a time, and how much; since 1970 means ever.
     pub(crate) async fn spent(&self, caller: &str, since: i64) -> Result<(u64, u64), StoreError> {
         let row = sqlx::query(
             "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM audit
-             WHERE caller = $1 AND id >= $2 AND outcome NOT IN ('unknown', 'bad_arguments', 'denied', 'ask', 'limited')",
+             WHERE caller = $1 AND id >= $2 AND charged = 1",
         )
         .bind(caller)
         .bind(first_id(since))
-        .fetch_one(&self.pool)
+        .fetch_one(&self.readers)
         .await?;
-        let number = |at| -> Result<u64, sqlx::Error> {
+        let before = sqlx::query("SELECT calls, micro_usd FROM spending WHERE caller = $1")
+            .bind(caller)
+            .fetch_optional(&self.readers)
+            .await?;
+        let of = |row: &AnyRow, at: usize| -> Result<u64, sqlx::Error> {
             let value: i64 = row.try_get(at)?;
             Ok(value.unsigned_abs())
         };
-        Ok((number(0)?, number(1)?))
+        let (mut calls, mut micro_usd) = (of(&row, 0)?, of(&row, 1)?);
+        if let Some(before) = before.filter(|_| since == 0) {
+            calls += of(&before, 0)?;
+            micro_usd += of(&before, 1)?;
+        }
+        Ok((calls, micro_usd))
     }
 }
 
@@ -182,6 +205,7 @@ fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
         .bind(record.started_at)
         .bind(record.duration_us)
         .bind(record.cost_micro_usd)
+        .bind(i64::from(record.charged))
         .bind(i64::from(record.cached))
 }
 
@@ -190,7 +214,10 @@ fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
     let raw = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
         Ok(text(at)?.and_then(|text| RawValue::from_string(text).ok()))
     };
-    let cached: i64 = row.try_get(23)?;
+    let flag = |at: usize| -> Result<bool, sqlx::Error> {
+        let flag: i64 = row.try_get(at)?;
+        Ok(flag != 0)
+    };
     let warnings = text(14)?.unwrap_or_default();
     Ok(Record {
         id: row.try_get(0)?,
@@ -216,6 +243,7 @@ fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
         started_at: row.try_get(20)?,
         duration_us: row.try_get(21)?,
         cost_micro_usd: row.try_get(22)?,
-        cached: cached != 0,
+        charged: flag(23)?,
+        cached: flag(24)?,
     })
 }

@@ -57,9 +57,17 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         started_at BIGINT NOT NULL,
         duration_us BIGINT,
         cost_micro_usd BIGINT NOT NULL,
+        charged BIGINT NOT NULL,
         cached BIGINT NOT NULL
     );
     CREATE INDEX audit_open ON audit (id) WHERE outcome = 'open';
+    CREATE INDEX audit_request ON audit (request_id);
+    CREATE INDEX audit_caller ON audit (caller, id) WHERE caller IS NOT NULL;
+    CREATE TABLE spending (
+        caller TEXT PRIMARY KEY,
+        calls BIGINT NOT NULL,
+        micro_usd BIGINT NOT NULL
+    );
     CREATE TABLE approvals (
         id TEXT PRIMARY KEY,
         state TEXT NOT NULL,
@@ -84,7 +92,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         scope TEXT,
         reason TEXT
     );
-    CREATE UNIQUE INDEX approvals_pending ON approvals (caller, server, tool, digest) WHERE state = 'pending';
+    CREATE UNIQUE INDEX approvals_pending ON approvals (caller, server, tool, digest, binding) WHERE state = 'pending';
     CREATE INDEX approvals_by_call ON approvals (caller, server, tool, digest);
     CREATE TABLE grants (
         id TEXT PRIMARY KEY,

@@ -12,6 +12,7 @@ mod chaos;
 mod door;
 mod faults;
 mod fidelity;
+mod hook;
 mod http;
 mod local;
 mod stdio;

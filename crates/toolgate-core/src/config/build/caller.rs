@@ -12,8 +12,10 @@ use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable};
 use crate::config::{APPROVER, Config, Finding, Key, KeyLimits, Proof, Role, Severity, micro_usd};
 use crate::pattern::Reading;
 use crate::rate::Budget;
+use crate::secret::Secret;
 
 const LONGEST_NAME: usize = 64;
+const SHORTEST_KEY: usize = 16;
 
 impl Merge {
     pub(super) fn add_roles(
@@ -90,6 +92,15 @@ fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> O
             return None;
         }
     };
+    if let Proof::Key(Secret::Literal(key)) = &proof
+        && key.len() < SHORTEST_KEY
+    {
+        let message = format!(
+            "a key of fewer than {SHORTEST_KEY} characters can be guessed; `toolgate keys create` makes a good one"
+        );
+        reader.error(&format!("{pointer}/key"), message);
+        return None;
+    }
     let expires_at = match expires_at.map(|text| time(&text)) {
         None => None,
         Some(Some(time)) => Some(time),

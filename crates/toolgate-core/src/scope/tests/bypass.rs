@@ -338,7 +338,6 @@ fn an_included_alias_is_its_own_tool_while_that_is_in_scope() {
     for close in [
         |case: &mut Case| case.gate.blocked = texts(&["git_hub.s*"]),
         |case: &mut Case| case.gate.disabled_servers = texts(&["git_hub"]),
-        |case: &mut Case| case.caller.key = Some(texts(&["git.*"])),
         |case: &mut Case| case.filters.exclude_clients = Some(texts(&["git_hub"])),
         |case: &mut Case| case.permissions.rules = vec![rule("git_hub.s*", Verdict::Deny)],
         |case: &mut Case| case.gate.off = true,
@@ -348,6 +347,11 @@ fn an_included_alias_is_its_own_tool_while_that_is_in_scope() {
         let found = visible(&world, &case);
         assert_eq!(found, Err("git_hub_search".to_owned()), "{case:#?}");
     }
+    let mut case = including("git_hub_search");
+    case.caller.key = Some(texts(&["git.*"]));
+    let found = visible(&world, &case);
+    let only = texts(&["git.hub_search"]);
+    assert_eq!(found, Ok(only), "the other server does not exist for it");
 }
 
 #[test]

@@ -52,7 +52,10 @@ pub(super) fn sight(
     };
     let included = case.filters.include_tools.iter().flatten();
     let unclear: Vec<TwoMeanings> = included
-        .filter(|text| is_exact(text) && fitting_servers(text, servers) > 1 && !is_alias(text))
+        .filter(|text| {
+            let known = known_servers(case, servers);
+            is_exact(text) && fitting_servers(text, &known) > 1 && !is_alias(text)
+        })
         .map(|text| TwoMeanings(text.clone()))
         .collect();
     if unclear.is_empty() {
@@ -108,7 +111,42 @@ fn caller_may(case: &Case, servers: &[String], tool: &Tool) -> bool {
     by_key && by_roles
 }
 
+/// The servers that exist for the caller's filters: those of which its grants may name a tool.
+fn known_servers(case: &Case, servers: &[String]) -> Vec<String> {
+    let may_name = |list: &[String], server: &str| {
+        list.iter().any(|text| {
+            if let Some((named, _)) = before_a_dot(text, servers) {
+                return named == server;
+            }
+            let meant = readings(text, servers);
+            let longest = meant.iter().filter_map(|(server, _)| *server).map(str::len);
+            let longest = longest.max();
+            let unclear = is_exact(text) && fitting_servers(text, servers) > 1;
+            meant.is_empty()
+                || meant.iter().any(|(named, _)| {
+                    let counts = |named: &str| named == server && Some(named.len()) == longest;
+                    !unclear && named.is_none_or(counts)
+                })
+        })
+    };
+    let roles: Vec<String> = case
+        .caller
+        .roles
+        .iter()
+        .filter_map(|(_, list)| list.clone())
+        .flatten()
+        .collect();
+    let restricted = case.caller.roles.iter().any(|(_, list)| list.is_some());
+    let known = servers.iter().filter(|server| {
+        let by_key = case.caller.key.as_deref();
+        by_key.is_none_or(|list| may_name(list, server))
+            && (!restricted || may_name(&roles, server))
+    });
+    known.cloned().collect()
+}
+
 fn tools_leave(case: &Case, servers: &[String], tool: &Tool) -> bool {
+    let servers = &known_servers(case, servers);
     let included = |list: &[String]| any(list, servers, tool, Use::Including);
     let excluded = |list: &[String]| any(list, servers, tool, Use::Closing);
     case.filters.include_tools.as_deref().is_none_or(included)

@@ -251,6 +251,8 @@ impl From<DecideError> for ApiError {
             DecideError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             DecideError::Settled(_) => (StatusCode::CONFLICT, "settled"),
             DecideError::OwnCall => (StatusCode::FORBIDDEN, "own_call"),
+            DecideError::NotAsked => (StatusCode::FORBIDDEN, "forbidden"),
+            DecideError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
             DecideError::NoSession => (StatusCode::BAD_REQUEST, "invalid_request"),
             DecideError::Store(error) => return ChangeError::Store(error).into(),
         };

@@ -50,8 +50,8 @@ pub(crate) struct RecordView {
     approval: Option<String>,
     /// What the scanner found.
     warnings: Vec<String>,
-    /// `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `denied`, `ask`, `limited`, `away`, `busy`, `timeout`,
-    /// `server`, `cancelled`, `panicked` or `interrupted`.
+    /// `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `limited`, `away`,
+    /// `busy`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`, `unrecorded` or `interrupted`.
     outcome: String,
     error: Option<String>,
     #[schema(value_type = Option<Object>)]
@@ -254,8 +254,9 @@ impl RecordView {
     fn line(&self, export: Export) -> String {
         match export {
             Export::Jsonl => {
+                // Arguments and results keep their own line breaks, which stand between tokens.
                 let json = serde_json::to_string(self).unwrap_or_default();
-                format!("{json}\n")
+                format!("{}\n", json.replace(['\n', '\r'], " "))
             }
             Export::Csv => format!("{}\n", self.cells().map(|cell| quoted(&cell)).join(",")),
         }

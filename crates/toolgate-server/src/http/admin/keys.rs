@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::changes::object;
 use super::page::Page;
 use super::time;
-use crate::configuration::{ChangeError, Named, Put, Source};
+use crate::configuration::{Named, Put, Source};
 use crate::http::App;
 use crate::http::auth::KEY_LENGTH;
 use crate::http::error::{ApiError, ErrorBody};
@@ -163,8 +163,6 @@ pub(crate) async fn remove(
     let Path(name) = name?;
     let put = Put::Remove;
     app.configuration().put(Named::Keys, &name, put).await?;
-    let forgotten = app.gateway().store().forget_caller(&name).await;
-    forgotten.map_err(ChangeError::Store)?;
     Ok(Json(Removed { deleted: name }))
 }
 
