@@ -112,11 +112,12 @@ async fn with_an_admin_key_the_api_needs_it() {
             "{headers:?}"
         );
     }
-    assert_eq!(
-        status(&gate, "/metrics", &[]).await,
-        200,
-        "callers on this machine need none"
-    );
+    let figures = |headers| status(&gate, "/metrics", headers);
+    assert_eq!(figures(&[]).await, 401, "they name every server");
+    assert_eq!(figures(&[("x-api-key", key.as_str())]).await, 200);
+    let called = gate.call("nothing", "{}").await;
+    let told = called["content"].as_str().unwrap();
+    assert!(told.contains("unknown tool"), "callers here need no key");
     assert!(!gate.log().contains(&key), "the key is not in the log");
 }
 
