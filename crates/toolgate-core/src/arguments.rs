@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 
 use crate::schema::words;
 
@@ -76,10 +75,7 @@ impl Arguments {
     pub fn digest(&self) -> String {
         let mut text = String::with_capacity(self.raw().get().len());
         canonical(self.value(), &mut text);
-        Sha256::digest(text)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        sha256(text)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod arguments;
 pub mod catalog;
 pub mod clean;
 pub mod config;
+pub mod hash;
 pub mod name;
 pub mod pattern;
 pub mod policy;

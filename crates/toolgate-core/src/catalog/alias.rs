@@ -7,9 +7,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use super::Tool;
+use crate::hash::sha256;
 use crate::name::{MAX_ALIAS, NameStyle, ServerName, ToolId, sanitize};
 
 pub(super) struct Aliases {
@@ -74,8 +73,7 @@ impl Aliases {
     }
 
     fn suffixed(&self, id: &ToolId, plain: &str) -> Arc<str> {
-        let digest = Sha256::digest(format!("{}\0{}", id.server, id.tool));
-        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = sha256(format!("{}\0{}", id.server, id.tool));
         let of_length = |length: usize| -> Arc<str> {
             let keep = plain.len().min(MAX_ALIAS - length - 1);
             format!("{}_{}", &plain[..keep], &hex[..length]).into()

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sha2::{Digest, Sha256};
 
+use crate::hash::sha256;
 use crate::name::{ServerName, ToolId, ToolName};
 use crate::schema::{Schema, Unusable};
 
@@ -78,7 +78,7 @@ impl Tool {
                 server: server.clone(),
                 tool: ToolName::new(&view.name),
             },
-            hash: hash(definition),
+            hash: sha256(definition.get()),
             definition: definition.to_owned(),
             schema: OnceLock::new(),
             hints: Hints {
@@ -129,11 +129,4 @@ fn check(definition: &RawValue) -> Result<(), String> {
         None | Some("null" | r#""""#) => Err("it has no name".to_owned()),
         Some(_) => Ok(()),
     }
-}
-
-fn hash(definition: &RawValue) -> String {
-    Sha256::digest(definition.get())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }

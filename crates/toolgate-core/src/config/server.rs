@@ -7,8 +7,8 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
+use crate::hash::sha256;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
 use crate::rate::Rate;
@@ -195,8 +195,7 @@ impl Link {
                 format!("http {url:?} {:?}", values(&http.headers))
             }
         };
-        let digest = Sha256::digest(said);
-        digest.iter().map(|byte| format!("{byte:02x}")).collect()
+        sha256(said)
     }
 }
 

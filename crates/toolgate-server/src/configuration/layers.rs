@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
 use toolgate::store::Override;
 use toolgate_core::Config;
 use toolgate_core::config::{Document, Finding, Invalid, entries, layered};
+use toolgate_core::hash::sha256;
 
 /// The name under which findings speak of the API's changes.
 const API: &str = "the API";
@@ -291,8 +291,5 @@ pub(super) fn own_key(key: &str) -> &str {
 }
 
 fn hash(value: &Value) -> String {
-    Sha256::digest(value.to_string())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    sha256(value.to_string())
 }

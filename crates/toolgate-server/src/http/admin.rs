@@ -14,6 +14,15 @@ pub(crate) mod stats;
 pub(crate) mod tools;
 
 use axum::Json;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// What was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Deleted {
+    /// Its name or id.
+    deleted: String,
+}
 
 /// This document.
 #[utoipa::path(get, path = "/api/openapi.json", tag = "api", responses((status = 200, description = "OpenAPI 3.1")))]

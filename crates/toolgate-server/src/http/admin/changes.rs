@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use toolgate_core::config::{Document, Format, import};
 use utoipa::{IntoParams, ToSchema};
 
+use super::Deleted;
 use super::clients::{ClientEntry, find};
 use crate::configuration::{ChangeError, Verify};
 use crate::http::App;
@@ -29,12 +30,6 @@ pub(crate) struct TestResult {
     error: Option<String>,
     protocol_version: Option<String>,
     tools: Vec<String>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Deleted {
-    /// The name of the server that was removed.
-    deleted: String,
 }
 
 /// What became of each server in an imported file.

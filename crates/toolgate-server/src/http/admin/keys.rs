@@ -10,14 +10,14 @@ use axum::http::StatusCode;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
 use toolgate_core::config::Key;
+use toolgate_core::hash::sha256;
 use toolgate_core::rate::Budget;
 use utoipa::ToSchema;
 
 use super::changes::object;
 use super::page::Page;
-use super::time;
+use super::{Deleted, time};
 use crate::configuration::{Named, Put, Source};
 use crate::http::App;
 use crate::http::auth::KEY_LENGTH;
@@ -66,11 +66,6 @@ pub(crate) struct KeyPage {
     pub(crate) next_cursor: Option<String>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Removed {
-    deleted: String,
-}
-
 /// All keys, without the keys themselves.
 #[utoipa::path(get, path = "/api/keys", tag = "api", params(Page), responses((status = 200, body = KeyPage)))]
 pub(crate) async fn list(
@@ -98,7 +93,7 @@ pub(crate) async fn add(
     };
     own_fields(&entry)?;
     let key = new_key();
-    entry.insert("sha256".to_owned(), digest(&key).into());
+    entry.insert("sha256".to_owned(), sha256(&key).into());
     let put = Put::New(Value::Object(entry));
     app.configuration().put(Named::Keys, &name, put).await?;
     let entry = find(&app, &name)?;
@@ -146,7 +141,7 @@ pub(crate) async fn rotate(
     let Path(name) = name?;
     let key = new_key();
     let mut patch = Map::new();
-    patch.insert("sha256".to_owned(), digest(&key).into());
+    patch.insert("sha256".to_owned(), sha256(&key).into());
     let put = Put::Patch(patch);
     app.configuration().put(Named::Keys, &name, put).await?;
     let entry = find(&app, &name)?;
@@ -155,15 +150,15 @@ pub(crate) async fn rotate(
 
 /// Remove a key, and what was granted to it.
 #[utoipa::path(delete, path = "/api/keys/{name}", tag = "api", params(("name" = String, Path)),
-    responses((status = 200, body = Removed), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
+    responses((status = 200, body = Deleted), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Removed>, ApiError> {
+) -> Result<Json<Deleted>, ApiError> {
     let Path(name) = name?;
     let put = Put::Remove;
     app.configuration().put(Named::Keys, &name, put).await?;
-    Ok(Json(Removed { deleted: name }))
+    Ok(Json(Deleted { deleted: name }))
 }
 
 fn all(app: &App) -> Vec<KeyView> {
@@ -234,11 +229,6 @@ fn own_fields(entry: &Map<String, Value>) -> Result<(), ApiError> {
 fn new_key() -> String {
     let random = Alphanumeric.sample_string(&mut rand::rng(), KEY_LENGTH);
     format!("tg-{random}")
-}
-
-fn digest(key: &str) -> String {
-    let digest = Sha256::digest(key);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

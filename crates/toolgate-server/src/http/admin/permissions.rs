@@ -13,7 +13,7 @@ use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
 
 use super::changes::object;
-use super::time;
+use super::{Deleted, time};
 use crate::configuration::{ChangeError, Source};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -76,11 +76,6 @@ pub(crate) struct GrantView {
     created_at: String,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct TakenBack {
-    deleted: String,
-}
-
 /// The rules in force.
 #[utoipa::path(get, path = "/api/permissions", tag = "api", responses((status = 200, body = PermissionsView)))]
 pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>, ApiError> {
@@ -135,15 +130,15 @@ pub(crate) async fn reset(State(app): State<App>) -> Result<Json<PermissionsView
 
 /// Take a standing grant back.
 #[utoipa::path(delete, path = "/api/permissions/grants/{id}", tag = "api", params(("id" = String, Path)),
-    responses((status = 200, body = TakenBack), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
 pub(crate) async fn take_back(
     State(app): State<App>,
     id: Result<Path<String>, PathRejection>,
-) -> Result<Json<TakenBack>, ApiError> {
+) -> Result<Json<Deleted>, ApiError> {
     let Path(id) = id?;
     let dropped = app.gateway().store().drop_grant(&id).await;
     match dropped.map_err(ChangeError::Store)? {
-        true => Ok(Json(TakenBack { deleted: id })),
+        true => Ok(Json(Deleted { deleted: id })),
         false => Err(ApiError::not_found(format!(
             "no grant has the id `{id}`; see /api/permissions"
         ))),

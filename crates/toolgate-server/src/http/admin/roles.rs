@@ -9,6 +9,7 @@ use serde_json::Value;
 use toolgate_core::config::Role;
 use utoipa::ToSchema;
 
+use super::Deleted;
 use super::changes::object;
 use super::page::Page;
 use crate::configuration::{Named, Put, Source};
@@ -32,11 +33,6 @@ pub(crate) struct RoleView {
 pub(crate) struct RolePage {
     roles: Vec<RoleView>,
     next_cursor: Option<String>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Removed {
-    deleted: String,
 }
 
 /// All roles.
@@ -85,15 +81,15 @@ pub(crate) async fn put(
 
 /// Remove a role that no key has.
 #[utoipa::path(delete, path = "/api/roles/{name}", tag = "api", params(("name" = String, Path)),
-    responses((status = 200, body = Removed), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
+    responses((status = 200, body = Deleted), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
     name: Result<Path<String>, PathRejection>,
-) -> Result<Json<Removed>, ApiError> {
+) -> Result<Json<Deleted>, ApiError> {
     let Path(name) = name?;
     let put = Put::Remove;
     app.configuration().put(Named::Roles, &name, put).await?;
-    Ok(Json(Removed { deleted: name }))
+    Ok(Json(Deleted { deleted: name }))
 }
 
 fn all(app: &App) -> Vec<RoleView> {
