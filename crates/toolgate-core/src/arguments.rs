@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::hash::sha256;
+
 use crate::schema::words;
 
 mod keys;

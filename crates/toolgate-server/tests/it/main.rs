@@ -18,6 +18,7 @@ mod documents;
 mod doors;
 mod execute;
 mod filters;
+mod fuzz;
 mod gate;
 mod keys;
 mod load;
