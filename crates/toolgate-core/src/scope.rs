@@ -1,6 +1,6 @@
 //! Scope: which tools exist for a request.
 //!
-//! A tool must pass every [`Gate`]: what the configuration opens, what the caller's key and roles
+//! A tool must pass every `Gate`: what the configuration opens, what the caller's key and roles
 //! grant, what the request's own filters leave, and no rule that denies it. The same gates decide
 //! and explain, so that an explanation is never about something else.
 

@@ -1,6 +1,6 @@
 //! The audit trail: every attempt to call a tool leaves exactly one record.
 //!
-//! An [`Attempt`] is begun before anything is decided and closed with what came of it; dropping it
+//! An `Attempt` is begun before anything is decided and closed with what came of it; dropping it
 //! unclosed closes it as cancelled. A call that is dispatched is recorded as open before it is
 //! sent. Records are written by one task in batches, so that no call waits for the disk.
 
