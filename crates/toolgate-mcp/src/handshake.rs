@@ -99,7 +99,10 @@ pub async fn shake(
     transport: &Transport,
     protocol: Protocol,
     first: Option<Era>,
+    capabilities: &str,
 ) -> Result<Session, HandshakeError> {
+    let initialize = |transport| initialize(transport, capabilities);
+    let discover = |transport| discover(transport, capabilities);
     let preferred = match transport {
         Transport::Http(_) => Era::Modern,
         Transport::Stdio(_) | Transport::Sse(_) | Transport::Local(_) => Era::Legacy,
@@ -126,11 +129,11 @@ pub async fn shake(
 }
 
 /// What every modern request carries.
-pub fn modern_meta() -> Object {
+pub fn modern_meta(capabilities: &str) -> Object {
     Object::new()
         .text("io.modelcontextprotocol/protocolVersion", MODERN)
         .raw("io.modelcontextprotocol/clientInfo", &client_info())
-        .raw("io.modelcontextprotocol/clientCapabilities", "{}")
+        .raw("io.modelcontextprotocol/clientCapabilities", capabilities)
 }
 
 /// The headers that repeat a modern request's body.
@@ -141,14 +144,14 @@ pub fn modern_headers(method: &'static str) -> HeaderMap {
     headers
 }
 
-async fn initialize(transport: &Transport) -> Result<Session, HandshakeError> {
+async fn initialize(transport: &Transport, capabilities: &str) -> Result<Session, HandshakeError> {
     let outgoing = Outgoing {
         method: "initialize",
         params: Object::new()
             .text("protocolVersion", NEWEST_LEGACY)
-            .raw("capabilities", "{}")
+            .raw("capabilities", capabilities)
             .raw("clientInfo", &client_info()),
-        headers: HeaderMap::new(),
+        ..Outgoing::default()
     };
     let result = transport
         .request(outgoing)
@@ -171,11 +174,12 @@ async fn initialize(transport: &Transport) -> Result<Session, HandshakeError> {
     })
 }
 
-async fn discover(transport: &Transport) -> Result<Session, HandshakeError> {
+async fn discover(transport: &Transport, capabilities: &str) -> Result<Session, HandshakeError> {
     let outgoing = Outgoing {
         method: "server/discover",
-        params: Object::new().raw("_meta", &modern_meta().to_string()),
+        meta: modern_meta(capabilities),
         headers: modern_headers("server/discover"),
+        ..Outgoing::default()
     };
     let result = transport
         .request(outgoing)

@@ -36,6 +36,7 @@ pub enum Incoming<'a> {
     Request {
         id: &'a RawValue,
         method: Cow<'a, str>,
+        params: Option<&'a RawValue>,
     },
     Notification {
         method: Cow<'a, str>,
@@ -84,7 +85,7 @@ fn incoming(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
         error,
     } = envelope;
     match (method, id) {
-        (Some(method), Some(id)) => Some(Incoming::Request { id, method }),
+        (Some(method), Some(id)) => Some(Incoming::Request { id, method, params }),
         (Some(method), None) => Some(Incoming::Notification { method, params }),
         (None, id) => {
             let answer = match (error, result) {
@@ -148,6 +149,20 @@ impl Object {
         self.raw(key, &quoted)
     }
 
+    /// The members of another object after this one's.
+    #[must_use]
+    pub fn and(mut self, other: &Self) -> Self {
+        match (self.0.is_empty(), other.0.strip_prefix('{')) {
+            (_, None) => self,
+            (true, Some(_)) => other.clone(),
+            (false, Some(members)) => {
+                self.0.push(',');
+                self.0.push_str(members);
+                self
+            }
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -175,6 +190,19 @@ pub fn notification(method: &str, params: &Object) -> String {
     let message = match params.is_empty() {
         true => message,
         false => message.raw("params", &params.to_string()),
+    };
+    message.to_string()
+}
+
+/// The answer to a request of the other side.
+pub fn answer(id: &RawValue, answer: &Answer) -> String {
+    let message = envelope().raw("id", id.get());
+    let message = match answer {
+        Ok(result) => message.raw("result", result.get()),
+        Err(error) => {
+            let error = serde_json::to_string(error).unwrap_or_else(|_| "{}".to_owned());
+            message.raw("error", &error)
+        }
     };
     message.to_string()
 }

@@ -16,6 +16,7 @@ use toolgate_core::catalog::{Offer, Tool};
 use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
+use crate::ear::Ear;
 use crate::handshake::{self, Era, Session, flat};
 use crate::jsonrpc::Object;
 use crate::transport::{Outgoing, RequestError, Transport};
@@ -56,6 +57,8 @@ struct Inner {
     key: LaneKey,
     transport: Transport,
     session: Session,
+    /// What was declared to the server.
+    capabilities: Arc<str>,
     /// Whether the server answers pings.
     ping: bool,
     /// Keeps the server's secrets out of what it is quoted with.
@@ -69,6 +72,20 @@ pub struct ToolCall<'a> {
     pub arguments: &'a RawValue,
     /// Headers of the caller that the server's config lets through.
     pub headers: HeaderMap,
+    /// Members of the caller's `_meta` that are passed on.
+    pub meta: Object,
+    /// Who hears of its progress.
+    pub ear: Option<Arc<dyn Ear>>,
+}
+
+/// A request on its way to a server.
+#[derive(Clone, Debug, Default)]
+pub struct Ask {
+    pub method: &'static str,
+    pub params: Object,
+    pub meta: Object,
+    pub headers: HeaderMap,
+    pub ear: Option<Arc<dyn Ear>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -165,21 +182,25 @@ impl Lane {
         let params = Object::new()
             .text("name", call.tool.id.tool.as_str())
             .raw("arguments", call.arguments.get());
-        let result = self
-            .request("tools/call", params.clone(), headers.clone())
-            .await?;
+        let ask = Ask {
+            method: "tools/call",
+            params,
+            meta: call.meta,
+            headers,
+            ear: call.ear,
+        };
+        let result = self.ask(ask.clone()).await?;
         if self.0.session.era == Era::Legacy {
             return Ok(result);
         }
-        self.complete(result, &params, &headers).await
+        self.complete(result, &ask).await
     }
 
     /// Follows a modern server's wish to be called again, as far as nobody must be asked.
     async fn complete(
         &self,
         mut result: Box<RawValue>,
-        params: &Object,
-        headers: &HeaderMap,
+        ask: &Ask,
     ) -> Result<Box<RawValue>, RequestError> {
         for _ in 0..MAX_ROUNDS {
             let head: ResultHead<'_> = serde_json::from_str(result.get()).unwrap_or_default();
@@ -197,37 +218,55 @@ impl Lane {
                     return Err(malformed(&format!("unknown result type `{other}`")));
                 }
             };
-            let again = params.clone().raw("requestState", state.get());
-            result = self.request("tools/call", again, headers.clone()).await?;
+            let again = Ask {
+                params: ask.params.clone().raw("requestState", state.get()),
+                ..ask.clone()
+            };
+            result = self.ask(again).await?;
         }
         Err(malformed("it asks to be called again and again"))
     }
 
-    /// Sends a request in the lane's era.
+    /// Sends a plain request in the lane's era.
     pub(crate) async fn request(
         &self,
         method: &'static str,
         params: Object,
         headers: HeaderMap,
     ) -> Result<Box<RawValue>, RequestError> {
-        let outgoing = match self.0.session.era {
-            Era::Legacy => Outgoing {
-                method,
-                params,
-                headers,
-            },
+        let ask = Ask {
+            method,
+            params,
+            headers,
+            ..Ask::default()
+        };
+        self.ask(ask).await
+    }
+
+    /// Sends a request in the lane's era.
+    pub async fn ask(&self, ask: Ask) -> Result<Box<RawValue>, RequestError> {
+        let Ask {
+            method,
+            params,
+            meta,
+            mut headers,
+            ear,
+        } = ask;
+        let meta = match self.0.session.era {
+            Era::Legacy => meta,
             Era::Modern => {
-                let mut all = headers;
                 for (name, value) in &handshake::modern_headers(method) {
-                    all.insert(name.clone(), value.clone());
+                    headers.insert(name.clone(), value.clone());
                 }
-                let params = params.raw("_meta", &handshake::modern_meta().to_string());
-                Outgoing {
-                    method,
-                    params,
-                    headers: all,
-                }
+                meta.and(&handshake::modern_meta(&self.0.capabilities))
             }
+        };
+        let outgoing = Outgoing {
+            method,
+            params,
+            meta,
+            headers,
+            ear,
         };
         let answer = flat(self.0.transport.request(outgoing).await);
         answer.map_err(|error| error.masked(&self.0.masker))

@@ -5,6 +5,7 @@
 //! [`Registry`] is the only way to reach a server.
 
 pub mod discovery;
+pub mod ear;
 pub mod environment;
 pub mod handshake;
 pub mod jsonrpc;

@@ -84,7 +84,7 @@ impl LocalServer {
     }
 
     pub(crate) async fn request(&self, outgoing: &Outgoing) -> Result<Answer, RequestError> {
-        let params = outgoing.params.to_string();
+        let params = outgoing.params.to_string(); // nothing here reads `_meta`
         Ok(match outgoing.method {
             "initialize" => raw(&json!({
                 "protocolVersion": crate::handshake::NEWEST_LEGACY,

@@ -315,6 +315,7 @@ impl Registry {
             environment: self.setup.environment.clone(),
             tail,
             tasks: self.tasks.clone(),
+            client: None,
         }
     }
 }

@@ -16,12 +16,15 @@ mod tail;
 use std::sync::Arc;
 
 use http::Http;
+use serde_json::value::RawValue;
 use sse::Sse;
 use stdio::Stdio;
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 use toolgate_core::secret::Masker;
 
-use crate::jsonrpc::{Answer, Object, RpcError};
+use crate::ear::Ear;
+use crate::jsonrpc::{self, Answer, Object, RpcError};
 use crate::local::LocalServer;
 
 pub use tail::Tail;
@@ -36,12 +39,36 @@ pub enum Transport {
 }
 
 /// A request to be sent.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outgoing {
     pub method: &'static str,
     pub params: Object,
+    /// The request's `_meta`.
+    pub meta: Object,
     /// Headers for this request alone; only HTTP has them.
     pub headers: ::http::HeaderMap,
+    /// Who hears of its progress, and may be asked while it is under way.
+    pub ear: Option<Arc<dyn Ear>>,
+}
+
+impl Outgoing {
+    /// The message, under the id by which progress is told too.
+    fn message(&self, id: u64) -> String {
+        jsonrpc::request(id, self.method, &self.params_under(id))
+    }
+
+    fn params_under(&self, id: u64) -> Object {
+        let meta = self.meta.clone();
+        let meta = match self.ear {
+            Some(_) => meta.raw("progressToken", &id.to_string()),
+            None => meta,
+        };
+        let params = self.params.clone();
+        match meta.is_empty() {
+            true => params,
+            false => params.raw("_meta", &meta.to_string()),
+        }
+    }
 }
 
 /// What makes another look at a server worth while.
@@ -152,11 +179,39 @@ fn explain(text: &str) -> String {
     }
 }
 
-/// Passes on what a notification means for us; the rest is of no use to a shared connection.
-fn announce(method: &str, events: &mpsc::Sender<Event>) {
+/// Passes on what a notification means for us; true if that was all.
+fn announce(method: &str, events: &mpsc::Sender<Event>) -> bool {
     let changed = method.starts_with("notifications/") && method.ends_with("/list_changed");
     if changed {
         // A full queue holds the same news already.
         let _ = events.try_send(Event::ListChanged);
+    }
+    changed
+}
+
+/// The request whose progress a notification tells of, by its id.
+fn progress_of(params: Option<&RawValue>) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Progress {
+        progress_token: u64,
+    }
+    let progress: Progress = serde_json::from_str(params?.get()).ok()?;
+    Some(progress.progress_token)
+}
+
+/// Answers a request of the server: by whoever can be asked, else by nobody.
+fn answer_server(
+    tasks: &TaskTracker,
+    ear: Option<&Arc<dyn Ear>>,
+    (id, method, params): (&RawValue, &str, Option<&RawValue>),
+    reply: impl FnOnce(String) + Send + 'static,
+) {
+    match ear.filter(|_| method != "ping") {
+        None => reply(jsonrpc::answer_to_server(id, method)),
+        Some(ear) => {
+            let (id, asked) = (id.to_owned(), ear.asked(method, params));
+            tasks.spawn(async move { reply(jsonrpc::answer(&id, &asked.await)) });
+        }
     }
 }

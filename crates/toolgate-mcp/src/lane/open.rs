@@ -7,6 +7,7 @@ use toolgate_core::config::{Flavour, Link, Server};
 use toolgate_core::secret::Unset;
 
 use super::{Inner, Lane, LaneKey};
+use crate::ear::{Client, Ear};
 use crate::environment::{Environment, MINIMAL};
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
@@ -23,6 +24,20 @@ pub(crate) struct Surroundings {
     /// Takes what a child says on its standard error.
     pub(crate) tail: Tail,
     pub(crate) tasks: TaskTracker,
+    /// On whose behalf it is opened; none for a lane that everyone shares.
+    pub(crate) client: Option<Client>,
+}
+
+impl Surroundings {
+    fn ear(&self) -> Option<Arc<dyn Ear>> {
+        self.client.as_ref().map(|client| Arc::clone(&client.ear))
+    }
+
+    /// What is declared to the server: that of nobody is nothing.
+    fn capabilities(&self) -> Arc<str> {
+        let client = self.client.as_ref();
+        client.map_or_else(|| "{}".into(), |client| Arc::clone(&client.capabilities))
+    }
 }
 
 /// Why a lane could not be opened, by who can mend it.
@@ -49,10 +64,16 @@ impl Lane {
             environment,
             tail,
             tasks,
+            client: _,
         } = surroundings;
         match &server.link {
             Link::Stdio(stdio) => {
-                let (stdio, events) = Stdio::start(&command(stdio, environment)?, tail, tasks)?;
+                let (stdio, events) = Stdio::start(
+                    &command(stdio, environment)?,
+                    tail,
+                    tasks,
+                    surroundings.ear(),
+                )?;
                 Self::greet(
                     key,
                     server,
@@ -93,7 +114,7 @@ impl Lane {
         let tasks = &surroundings.tasks;
         let mut refusal = None;
         if flavour != Flavour::Sse {
-            let (http, events) = Http::new(endpoint, tasks)?;
+            let (http, events) = Http::new(endpoint, tasks, surroundings.ear())?;
             let streamable = (Transport::Http(Box::new(http)), events);
             match Self::greet(key.clone(), server, surroundings, streamable, first).await {
                 Err(error) if flavour == Flavour::Auto && asks_for_sse(&error) => {
@@ -102,7 +123,7 @@ impl Lane {
                 opened => return opened,
             }
         }
-        match Sse::start(endpoint, tasks).await {
+        match Sse::start(endpoint, tasks, surroundings.ear()).await {
             Ok((sse, events)) => {
                 Self::greet(
                     key,
@@ -125,12 +146,14 @@ impl Lane {
         (transport, events): (Transport, Events),
         first: Option<Era>,
     ) -> Result<(Self, Events), OpenError> {
-        match handshake::shake(&transport, server.protocol, first).await {
+        let capabilities = surroundings.capabilities();
+        match handshake::shake(&transport, server.protocol, first, &capabilities).await {
             Ok(session) => {
                 let inner = Inner {
                     key,
                     transport,
                     session,
+                    capabilities,
                     ping: server.care.ping,
                     masker: surroundings.environment.masker(server),
                 };

@@ -7,8 +7,8 @@
 mod client;
 pub(super) mod stream;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -22,6 +22,7 @@ use url::Url;
 use super::closing::{self, Closing, Ending};
 use super::{Event, Events, Outgoing, RequestError};
 use crate::MAX_MESSAGE_BYTES;
+use crate::ear::Ear;
 use crate::jsonrpc::{self, Answer, Incoming, Object, RpcError};
 
 pub use client::{ClientError, Endpoint};
@@ -51,10 +52,16 @@ pub struct Http {
     ending: Ending,
     closing: Closing,
     tasks: TaskTracker,
+    /// Who hears what is said outside of any request.
+    ear: Option<Arc<dyn Ear>>,
 }
 
 impl Http {
-    pub fn new(endpoint: &Endpoint, tasks: &TaskTracker) -> Result<(Self, Events), ClientError> {
+    pub fn new(
+        endpoint: &Endpoint,
+        tasks: &TaskTracker,
+        ear: Option<Arc<dyn Ear>>,
+    ) -> Result<(Self, Events), ClientError> {
         let client = endpoint.client()?;
         let (events, heard) = mpsc::channel(16);
         let (ending, closing) = closing::channel();
@@ -69,6 +76,7 @@ impl Http {
             ending,
             closing,
             tasks: tasks.clone(),
+            ear,
         };
         Ok((http, heard))
     }
@@ -97,7 +105,7 @@ impl Http {
 
     async fn ask(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let message = jsonrpc::request(id, outgoing.method, &outgoing.params);
+        let message = outgoing.message(id);
         let legacy = self.version.get().is_some();
         let mut call = Call {
             http: self,
@@ -111,7 +119,7 @@ impl Http {
         {
             let _ = self.session.set(session.clone());
         }
-        let answer = self.answer(response, id).await;
+        let answer = self.answer(response, id, outgoing.ear.as_ref()).await;
         call.open = legacy && matches!(answer, Err(RequestError::TooLarge(_)));
         answer
     }
@@ -189,9 +197,14 @@ impl Http {
         })
     }
 
-    async fn answer(&self, response: Response, id: u64) -> Result<Answer, RequestError> {
+    async fn answer(
+        &self,
+        response: Response,
+        id: u64,
+        ear: Option<&Arc<dyn Ear>>,
+    ) -> Result<Answer, RequestError> {
         if is_stream(&response) {
-            return self.streamed(response, id).await;
+            return self.streamed(response, id, ear).await;
         }
         let body = body(response).await?;
         let messages = jsonrpc::parse(&body)
@@ -208,13 +221,18 @@ impl Http {
             .ok_or_else(|| RequestError::Malformed("it has no answer to the request".to_owned()))
     }
 
-    async fn streamed(&self, response: Response, id: u64) -> Result<Answer, RequestError> {
+    async fn streamed(
+        &self,
+        response: Response,
+        id: u64,
+        ear: Option<&Arc<dyn Ear>>,
+    ) -> Result<Answer, RequestError> {
         let mut stream = Stream::new(response);
         let mut resume = Resume::default();
         loop {
             match stream.next(&mut resume).await {
                 Ok(Some(text)) => {
-                    if let Some(answer) = self.hear(&text, id) {
+                    if let Some(answer) = self.hear(&text, id, ear) {
                         return Ok(answer);
                     }
                 }
@@ -237,8 +255,9 @@ impl Http {
         }
     }
 
-    /// Takes a message of a stream; the answer to `id` if it is that.
-    fn hear(&self, text: &str, id: u64) -> Option<Answer> {
+    /// Takes a message of a stream; the answer to `id` if it is that. All else on the stream is
+    /// meant for whoever caused the request.
+    fn hear(&self, text: &str, id: u64, ear: Option<&Arc<dyn Ear>>) -> Option<Answer> {
         let messages = match jsonrpc::parse(text) {
             Ok(messages) => messages,
             Err(error) => {
@@ -254,9 +273,19 @@ impl Http {
                     answer,
                 } if of == id => found = Some(answer),
                 Incoming::Response { .. } => {}
-                Incoming::Notification { method, .. } => super::announce(&method, &self.events),
-                Incoming::Request { id, method } => {
-                    self.say(jsonrpc::answer_to_server(id, &method))
+                Incoming::Notification { method, params } => {
+                    if !super::announce(&method, &self.events)
+                        && let Some(ear) = ear
+                    {
+                        ear.hear(&method, params);
+                    }
+                }
+                Incoming::Request { id, method, params } => {
+                    let speaker = self.speaker();
+                    let asked = (id, &*method, params);
+                    // Only a client of its own connection can be asked.
+                    let ear = ear.filter(|_| self.ear.is_some());
+                    super::answer_server(&self.tasks, ear, asked, move |reply| speaker.say(reply));
                 }
             }
         }
@@ -289,7 +318,7 @@ impl Http {
                     wait = LISTEN_AGAIN;
                     let mut stream = Stream::new(response);
                     while let Ok(Some(text)) = stream.next(&mut Resume::default()).await {
-                        self.hear(&text, 0);
+                        self.hear(&text, 0, self.ear.as_ref());
                     }
                 }
                 Ok(response)
@@ -306,12 +335,31 @@ impl Http {
         }
     }
 
-    /// Sends a message that has no answer, without waiting for it.
-    fn say(&self, message: String) {
+    /// Sends messages that have no answer, without waiting for it.
+    fn speaker(&self) -> Speaker {
+        Speaker {
+            client: self.client.clone(),
+            url: self.url.clone(),
+            headers: self.own_headers(),
+            tasks: self.tasks.clone(),
+        }
+    }
+}
+
+/// Sends messages that have no answer.
+struct Speaker {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+    tasks: TaskTracker,
+}
+
+impl Speaker {
+    fn say(self, message: String) {
         let request = self
             .client
-            .post(self.url.clone())
-            .headers(self.own_headers())
+            .post(self.url)
+            .headers(self.headers)
             .header(CONTENT_TYPE, "application/json")
             .header(ACCEPT, "application/json, text/event-stream")
             .timeout(Duration::from_secs(10))
@@ -337,6 +385,7 @@ impl Drop for Call<'_> {
         if self.open {
             let params = Object::new().raw("requestId", &self.id.to_string());
             self.http
+                .speaker()
                 .say(jsonrpc::notification("notifications/cancelled", &params));
         }
     }

@@ -1,21 +1,29 @@
 //! What arrives on a connection that carries all answers of a server: pipes, or one event stream.
 
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 
 use super::pending::Pending;
-use super::{Event, announce};
+use super::{Event, announce, answer_server, progress_of};
+use crate::ear::Ear;
 use crate::jsonrpc::{self, Incoming};
 
-/// Sorts messages: answers to those who wait, news to the supervisor, requests to nobody.
+/// Sorts messages: answers and progress to those who wait, news to the supervisor, the rest to the
+/// client whose connection it is, if it is anyone's.
 #[derive(Clone, Debug)]
 pub(super) struct Inbox {
     pub(super) pending: Pending,
     pub(super) events: mpsc::Sender<Event>,
+    pub(super) ear: Option<Arc<dyn Ear>>,
+    pub(super) tasks: TaskTracker,
 }
 
 impl Inbox {
     /// Takes a text; `reply` sends what a request of the server is answered with.
-    pub(super) fn take(&self, text: &str, reply: impl Fn(String)) {
+    pub(super) fn take(&self, text: &str, reply: impl Fn(String) + Clone + Send + 'static) {
         if text.trim().is_empty() {
             return;
         }
@@ -39,9 +47,25 @@ impl Inbox {
                 Incoming::Response { id: None, .. } => {
                     tracing::debug!("an answer without an id of ours")
                 }
-                Incoming::Request { id, method } => reply(jsonrpc::answer_to_server(id, &method)),
-                Incoming::Notification { method, .. } => announce(&method, &self.events),
+                Incoming::Request { id, method, params } => {
+                    let asked = (id, &*method, params);
+                    answer_server(&self.tasks, self.ear.as_ref(), asked, reply.clone());
+                }
+                Incoming::Notification { method, params } => self.hear(&method, params),
             }
+        }
+    }
+
+    fn hear(&self, method: &str, params: Option<&RawValue>) {
+        if announce(method, &self.events) {
+            return;
+        }
+        let ear = match method {
+            "notifications/progress" => progress_of(params).and_then(|id| self.pending.ear(id)),
+            _ => self.ear.clone(),
+        };
+        if let Some(ear) = ear {
+            ear.hear(method, params);
         }
     }
 }

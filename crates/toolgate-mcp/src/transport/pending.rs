@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 use super::RequestError;
+use crate::ear::Ear;
 use crate::jsonrpc::Answer;
 
 type Outcome = Result<Answer, RequestError>;
@@ -17,8 +18,14 @@ pub(super) struct Pending(Arc<Mutex<Slots>>);
 #[derive(Debug, Default)]
 struct Slots {
     next: u64,
-    waiting: HashMap<u64, oneshot::Sender<Outcome>>,
+    waiting: HashMap<u64, Waiter>,
     closed: Option<String>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    sender: oneshot::Sender<Outcome>,
+    ear: Option<Arc<dyn Ear>>,
 }
 
 /// One request's place; leaving it early forgets the request.
@@ -31,13 +38,13 @@ pub(super) struct Place {
 
 impl Pending {
     /// Takes a place; an error says why the connection is closed.
-    pub(super) fn enter(&self) -> Result<Place, RequestError> {
+    pub(super) fn enter(&self, ear: Option<Arc<dyn Ear>>) -> Result<Place, RequestError> {
         let (sender, answer) = oneshot::channel();
         let id = self.with(|slots| match &slots.closed {
             Some(reason) => Err(RequestError::NotSent(reason.clone())),
             None => {
                 slots.next += 1;
-                slots.waiting.insert(slots.next, sender);
+                slots.waiting.insert(slots.next, Waiter { sender, ear });
                 Ok(slots.next)
             }
         })?;
@@ -51,7 +58,12 @@ impl Pending {
     /// Hands an outcome to the request that waits for it; false if none does.
     pub(super) fn settle(&self, id: u64, outcome: Outcome) -> bool {
         let waiting = self.with(|slots| slots.waiting.remove(&id));
-        waiting.is_some_and(|sender| sender.send(outcome).is_ok())
+        waiting.is_some_and(|waiter| waiter.sender.send(outcome).is_ok())
+    }
+
+    /// Who hears of the progress of a request.
+    pub(super) fn ear(&self, id: u64) -> Option<Arc<dyn Ear>> {
+        self.with(|slots| slots.waiting.get(&id)?.ear.clone())
     }
 
     /// Fails everything in flight, and whatever comes later.
@@ -60,8 +72,10 @@ impl Pending {
             slots.closed.get_or_insert_with(|| reason.to_owned());
             std::mem::take(&mut slots.waiting)
         });
-        for sender in waiting.into_values() {
-            let _ = sender.send(Err(RequestError::Lost(reason.to_owned())));
+        for waiter in waiting.into_values() {
+            let _ = waiter
+                .sender
+                .send(Err(RequestError::Lost(reason.to_owned())));
         }
     }
 

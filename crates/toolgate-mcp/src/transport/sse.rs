@@ -1,6 +1,7 @@
 //! A server of the first revision behind HTTP: an event stream carries all that it says, and its
 //! first event names the address that takes requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
@@ -16,6 +17,7 @@ use super::http::{self, Endpoint};
 use super::inbox::Inbox;
 use super::pending::{Pending, Place};
 use super::{Events, Outgoing, RequestError};
+use crate::ear::Ear;
 use crate::jsonrpc::{self, Answer, Object};
 
 /// How long a server may take to name the address for requests.
@@ -44,6 +46,7 @@ impl Sse {
     pub async fn start(
         endpoint: &Endpoint,
         tasks: &TaskTracker,
+        ear: Option<Arc<dyn Ear>>,
     ) -> Result<(Self, Events), RequestError> {
         let client = endpoint
             .client()
@@ -70,6 +73,8 @@ impl Sse {
         let inbox = Inbox {
             pending: pending.clone(),
             events,
+            ear,
+            tasks: tasks.clone(),
         };
         let reading = read(stream, inbox, poster.clone());
         let stopped = stop.clone();
@@ -92,8 +97,8 @@ impl Sse {
     }
 
     pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
-        let place = self.pending.enter()?;
-        let message = jsonrpc::request(place.id, outgoing.method, &outgoing.params);
+        let place = self.pending.enter(outgoing.ear.clone())?;
+        let message = outgoing.message(place.id);
         let cancellable = outgoing.method != "initialize";
         let mut call = Call {
             place,
@@ -220,7 +225,10 @@ async fn named(stream: &mut Stream, base: &Url) -> Result<Url, RequestError> {
 async fn read(mut stream: Stream, inbox: Inbox, poster: Poster) -> String {
     loop {
         match stream.next(&mut Resume::default()).await {
-            Ok(Some(text)) => inbox.take(&text, |reply| poster.say(reply)),
+            Ok(Some(text)) => {
+                let poster = poster.clone();
+                inbox.take(&text, move |reply| poster.say(reply));
+            }
             Ok(None) => return "the server ended the event stream".to_owned(),
             Err(error) => return error.to_string(),
         }

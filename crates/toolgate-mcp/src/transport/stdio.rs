@@ -6,6 +6,8 @@
 mod child;
 mod line;
 
+use std::sync::Arc;
+
 use child::Child;
 use line::{Line, Lines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
@@ -19,6 +21,7 @@ use super::inbox::Inbox;
 use super::pending::Pending;
 use super::{Events, Outgoing, RequestError, Tail};
 use crate::MAX_MESSAGE_BYTES;
+use crate::ear::Ear;
 use crate::jsonrpc::{self, Answer, Object};
 
 pub use child::{Command, SpawnError};
@@ -41,6 +44,7 @@ impl Stdio {
         command: &Command,
         tail: &Tail,
         tasks: &TaskTracker,
+        ear: Option<Arc<dyn Ear>>,
     ) -> Result<(Self, Events), SpawnError> {
         let (mut child, pipes) = Child::spawn(command)?;
         let (outbox, outgoing) = mpsc::channel(OUTBOX);
@@ -57,6 +61,8 @@ impl Stdio {
         let inbox = Inbox {
             pending: pending.clone(),
             events,
+            ear,
+            tasks: tasks.clone(),
         };
         let reader = read(pipes.stdout, inbox, outbox);
         let mut stderr = tasks.spawn(drain(pipes.stderr, tail.clone()));
@@ -91,8 +97,8 @@ impl Stdio {
     }
 
     pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
-        let place = self.pending.enter()?;
-        let message = jsonrpc::request(place.id, outgoing.method, &outgoing.params);
+        let place = self.pending.enter(outgoing.ear.clone())?;
+        let message = outgoing.message(place.id);
         let mut call = Call {
             place,
             outbox: &self.outbox,
@@ -185,10 +191,13 @@ async fn read(stdout: ChildStdout, inbox: Inbox, outbox: mpsc::Sender<String>) {
     let too_large = || RequestError::TooLarge(MAX_MESSAGE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
         match line {
-            Line::Text(text) => inbox.take(&text, |reply| {
-                // A child that does not read would not see the reply either.
-                let _ = outbox.try_send(reply);
-            }),
+            Line::Text(text) => {
+                let outbox = outbox.clone();
+                inbox.take(&text, move |reply| {
+                    // A child that does not read would not see the reply either.
+                    let _ = outbox.try_send(one_line(reply));
+                });
+            }
             Line::TooLong { id: Some(id) } => {
                 inbox.pending.settle(id, Err(too_large()));
             }

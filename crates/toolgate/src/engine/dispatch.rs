@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::Tool;
+use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::ToolCall as LaneCall;
 use toolgate_mcp::registry::{NoAccess, Registry};
 use toolgate_mcp::transport::RequestError;
@@ -87,6 +88,8 @@ impl Dispatch {
             tool: &self.tool,
             arguments: self.arguments.raw(),
             headers: self.headers.clone(),
+            meta: Object::new(),
+            ear: None,
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.may_repeat(&error) => error,

@@ -1,0 +1,26 @@
+//! Who hears what a server says beside its answers, and can be asked by it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+
+use crate::jsonrpc::Answer;
+
+/// Listens on behalf of whoever caused a request, or of a whole connection.
+pub trait Ear: fmt::Debug + Send + Sync {
+    /// A notification: progress, a log message, a resource that changed.
+    fn hear(&self, method: &str, params: Option<&RawValue>);
+
+    /// A request of the server, such as `elicitation/create`.
+    fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer>;
+}
+
+/// The client on whose behalf a connection is opened.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// What it says it can do, as JSON.
+    pub capabilities: Arc<str>,
+    pub ear: Arc<dyn Ear>,
+}
