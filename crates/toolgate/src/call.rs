@@ -7,6 +7,8 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 use toolgate_core::scope::Filters;
+use toolgate_mcp::ear::Ear;
+use toolgate_mcp::jsonrpc::Object;
 
 pub use toolgate_core::arguments::{Arguments, BadArguments};
 
@@ -38,6 +40,10 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The conversation so far, for whoever is asked to approve.
     pub conversation: Option<Box<RawValue>>,
+    /// Members of `_meta` that the server gets too.
+    pub meta: Object,
+    /// Who hears of the progress of its calls.
+    pub ear: Option<Arc<dyn Ear>>,
 }
 
 /// A call that ran; whether the tool failed is in the result.

@@ -435,6 +435,7 @@ impl Inner {
             registry: Arc::clone(&self.parts.registry),
             metrics: Arc::clone(&self.parts.metrics),
             headers: rules.forwarded(&id.server, &journey.call.request.headers),
+            request: Arc::clone(&journey.call.request),
             arguments: run.arguments,
             tool: Arc::clone(&entry.tool),
             after: rules.timeout(id),

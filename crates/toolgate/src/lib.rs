@@ -50,4 +50,4 @@ pub use hook::{Hook, Proposal, Review};
 pub use result::ToolResult;
 pub use store::Store;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
-pub use toolgate_mcp::{Environment, State, Status, local, registry};
+pub use toolgate_mcp::{Environment, State, Status, ear, local, registry};

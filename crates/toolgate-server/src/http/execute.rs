@@ -180,7 +180,7 @@ pub(crate) async fn execute(
             parent: request::parent(&headers),
             filters: request::filters(&headers)?,
             headers,
-            conversation: None,
+            ..Request::default()
         },
     };
     // All are read before the first one runs.

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::Tool;
-use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::ToolCall as LaneCall;
 use toolgate_mcp::registry::{NoAccess, Registry};
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey};
 
-use crate::call::{Arguments, CallError};
+use crate::call::{Arguments, CallError, Request};
 use crate::metrics::Metrics;
 
 /// How long a call waits for a connection that is being made anew.
@@ -24,6 +23,7 @@ pub(super) struct Dispatch {
     pub(super) tool: Arc<Tool>,
     pub(super) arguments: Arguments,
     pub(super) headers: HeaderMap,
+    pub(super) request: Arc<Request>,
     pub(super) after: Duration,
     /// Refuse to call the program that was configured before, while the new one starts.
     pub(super) current_only: bool,
@@ -88,8 +88,8 @@ impl Dispatch {
             tool: &self.tool,
             arguments: self.arguments.raw(),
             headers: self.headers.clone(),
-            meta: Object::new(),
-            ear: None,
+            meta: self.request.meta.clone(),
+            ear: self.request.ear.clone(),
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.may_repeat(&error) => error,

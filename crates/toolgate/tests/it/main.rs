@@ -15,6 +15,7 @@ mod fidelity;
 mod hook;
 mod http;
 mod local;
+mod progress;
 mod stdio;
 mod supervision;
 mod support;
