@@ -8,8 +8,12 @@ mod alias;
 mod offer;
 mod tool;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use indexmap::IndexMap;
+use serde_json::value::RawValue;
 
 pub use offer::{Item, Kind, Offer, Problem};
 pub use tool::{Hints, Tool, ToolView};
@@ -35,6 +39,8 @@ pub struct Entry {
     pub index: usize,
     pub alias: Arc<str>,
     pub tool: Arc<Tool>,
+    /// Made when the first client lists it.
+    aliased: Arc<OnceLock<Box<RawValue>>>,
 }
 
 /// A tool whose plain alias was taken or too long.
@@ -52,6 +58,27 @@ pub enum Resolution<'a> {
     /// The spelling fits several tools; their aliases do not.
     Ambiguous(Vec<&'a Entry>),
     Unknown,
+}
+
+impl Entry {
+    /// The definition under its alias; all else is as its server wrote it.
+    pub fn aliased(&self) -> &RawValue {
+        self.aliased
+            .get_or_init(|| with_text(&self.tool.definition, "name", &self.alias))
+    }
+}
+
+/// A JSON object with another text in one of its members.
+pub fn with_text(object: &RawValue, member: &str, text: &str) -> Box<RawValue> {
+    let Ok(mut members) = serde_json::from_str::<IndexMap<String, Cow<'_, RawValue>>>(object.get())
+    else {
+        return object.to_owned();
+    };
+    let quoted = serde_json::value::to_raw_value(text);
+    if let (Some(slot), Ok(quoted)) = (members.get_mut(member), quoted) {
+        *slot = Cow::Owned(quoted);
+    }
+    serde_json::value::to_raw_value(&members).unwrap_or_else(|_| object.to_owned())
 }
 
 impl Catalog {
@@ -79,6 +106,7 @@ impl Catalog {
                     index: entries.len(),
                     alias: alias.name,
                     tool: Arc::clone(tool),
+                    aliased: Arc::default(),
                 });
             }
         }
@@ -108,6 +136,11 @@ impl Catalog {
     /// Tools that could not have their plain alias.
     pub fn renamed(&self) -> &[Renamed] {
         &self.renamed
+    }
+
+    /// What each server offers, ordered by name.
+    pub fn offers(&self) -> impl Iterator<Item = (&ServerName, &Arc<Offer>)> {
+        self.offers.iter()
     }
 
     pub fn offer(&self, server: &ServerName) -> Option<&Arc<Offer>> {

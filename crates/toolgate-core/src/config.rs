@@ -19,7 +19,7 @@ mod server;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use caller::{APPROVER, Key, KeyLimits, Proof, Role};
+pub use caller::{APPROVER, Key, KeyLimits, Proof, Role, VirtualServer};
 pub use check::schema;
 pub use control::{Approvals, Approver, Audit, AuditContent, OnDanger, Results, Scanner};
 pub use document::{Document, Format, Place};
@@ -44,6 +44,7 @@ pub struct Config {
     pub blocked_tools: Vec<String>,
     pub keys: Vec<Key>,
     pub roles: Vec<Role>,
+    pub virtual_servers: Vec<VirtualServer>,
     pub scanner: Scanner,
     pub results: Results,
     pub audit: Audit,

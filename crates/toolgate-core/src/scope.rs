@@ -37,14 +37,18 @@ struct Opening {
     lists: ToolLists,
     /// Whether keys that say nothing of this server may use it.
     on_all_keys: bool,
+    /// Whether resources and prompts are shown.
+    resources: bool,
 }
 
 /// Who asks, as far as scopes go.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Principal {
     pub roles: Vec<String>,
     /// Each must admit a tool.
     pub grants: Vec<Grant>,
+    /// Whether it sees resources and prompts.
+    pub resources: bool,
 }
 
 /// Tools that a key or its roles open.
@@ -104,6 +108,7 @@ impl Access {
             refused: config.security.refuses(&server.name),
             lists: server.lists.clone(),
             on_all_keys: server.on_all_keys,
+            resources: server.resources,
         };
         let blocked = config.blocked_tools.iter();
         Self {
@@ -143,6 +148,16 @@ impl Access {
         Grant {
             place: place.to_owned(),
             selectors: texts.iter().filter_map(read).collect(),
+        }
+    }
+}
+
+impl Default for Principal {
+    fn default() -> Self {
+        Self {
+            roles: Vec::new(),
+            grants: Vec::new(),
+            resources: true,
         }
     }
 }
@@ -187,6 +202,22 @@ impl Lens<'_> {
             }
         }
         self.ruled(subject, opening)
+    }
+
+    /// Whether the resources and prompts of a server exist for this request.
+    pub fn sees_resources(&self, server: &ServerName) -> bool {
+        let Some(opening) = self.access.servers.get(server) else {
+            return false;
+        };
+        let mut grants = self.principal.grants.iter();
+        self.access.enabled
+            && opening.enabled
+            && opening.refused.is_none()
+            && opening.resources
+            && self.principal.resources
+            && self.sieve.includes_client(server)
+            && !self.sieve.excludes_client(server)
+            && grants.all(|grant| grant.names(server) || opening.on_all_keys)
     }
 
     /// What every gate says of a tool.

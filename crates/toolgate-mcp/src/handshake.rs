@@ -14,7 +14,7 @@ use crate::transport::{Outgoing, RequestError, Transport};
 
 pub const MODERN: &str = "2026-07-28";
 pub const NEWEST_LEGACY: &str = "2025-11-25";
-const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
+pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
 
 /// Errors that only a modern HTTP server answers with.
 const MODERN_CODES: [i64; 3] = [-32020, -32021, UNSUPPORTED_VERSION];

@@ -59,7 +59,9 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(d: D) -> Result<Option<&'a RawValue>, D::Error> {
+pub(crate) fn present<'de: 'a, 'a, D: Deserializer<'de>>(
+    d: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
 

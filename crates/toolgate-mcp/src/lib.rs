@@ -13,6 +13,7 @@ pub mod lane;
 pub mod local;
 pub mod param_header;
 pub mod registry;
+pub mod serve;
 pub mod status;
 pub mod transport;
 

@@ -6,6 +6,7 @@ pub(crate) mod error;
 pub(crate) mod execute;
 pub(crate) mod guard;
 pub(crate) mod health;
+pub(crate) mod mcp;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;
@@ -46,6 +47,7 @@ struct Inner {
     configuration: Configuration,
     guard: Guard,
     admin_key: Option<AdminKey>,
+    sessions: mcp::Sessions,
     stopping: CancellationToken,
 }
 
@@ -61,6 +63,7 @@ impl App {
             configuration,
             guard,
             admin_key,
+            sessions: mcp::Sessions::new(),
             stopping: CancellationToken::new(),
         }))
     }
@@ -71,6 +74,11 @@ impl App {
 
     pub(crate) fn configuration(&self) -> &Configuration {
         &self.0.configuration
+    }
+
+    /// Sessions of MCP clients.
+    pub(crate) fn sessions(&self) -> &mcp::Sessions {
+        &self.0.sessions
     }
 
     /// Is cancelled when the gateway is about to end.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use serde_json::value::RawValue;
-use toolgate_core::name::ToolId;
+use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::Filters;
 use toolgate_mcp::ear::Ear;
 use toolgate_mcp::jsonrpc::Object;
@@ -23,6 +23,8 @@ pub use error::{CallError, Limit};
 pub struct ToolCall {
     /// The tool's alias, or any other spelling of server and tool.
     pub name: String,
+    /// The server whose raw tool name it is, where a client talks to one server alone.
+    pub server: Option<ServerName>,
     /// Arguments that cannot be read are an attempt too.
     pub arguments: Result<Arguments, BadArguments>,
     pub request: Arc<Request>,
@@ -87,6 +89,7 @@ impl ToolCall {
     pub fn new(name: &str, arguments: Arguments) -> Self {
         Self {
             name: name.to_owned(),
+            server: None,
             arguments: Ok(arguments),
             request: Arc::default(),
         }
@@ -96,6 +99,7 @@ impl ToolCall {
     pub fn parse(name: &str, arguments: &str) -> Self {
         Self {
             name: name.to_owned(),
+            server: None,
             arguments: Arguments::parse(arguments),
             request: Arc::default(),
         }

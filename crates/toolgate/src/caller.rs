@@ -17,6 +17,8 @@ pub struct Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     Http,
+    /// A client of the gateway's own MCP server.
+    Mcp,
     Cli,
     Library,
 }
@@ -48,6 +50,13 @@ impl Caller {
         self
     }
 
+    /// The same caller at another door.
+    #[must_use]
+    pub fn through(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self
+    }
+
     /// The name of the caller's key.
     pub fn key(&self) -> Option<&Arc<str>> {
         self.key.as_ref()
@@ -72,6 +81,7 @@ impl Origin {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
+            Self::Mcp => "mcp",
             Self::Cli => "cli",
             Self::Library => "library",
         }

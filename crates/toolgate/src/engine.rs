@@ -36,16 +36,17 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_core::name::ToolId;
+use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::Verdict;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
+use toolgate_mcp::lane::Ask;
 use toolgate_mcp::registry::Registry;
 
 use crate::approval::{Approval, Approvals};
 use crate::audit::{Attempt, Audit, Record};
-use crate::call::{Approved, CallError, Outcome, ToolCall};
+use crate::call::{Approved, CallError, Outcome, Request, ToolCall};
 use crate::caller::{Caller, Origin};
 use crate::hook::Hook;
 use crate::metrics::Metrics;
@@ -168,6 +169,61 @@ impl Engine {
         self.0.scopes.get(&rules, &catalog, caller, filters)
     }
 
+    pub(crate) fn virtual_server(&self, name: &str) -> Option<config::VirtualServer> {
+        let rules = self.0.rules.load();
+        let found = rules
+            .virtual_servers
+            .iter()
+            .find(|server| server.name == name);
+        found.cloned()
+    }
+
+    /// The servers whose resources and prompts exist for a request.
+    pub(crate) fn servers_with_resources(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+    ) -> Result<Vec<ServerName>, CallError> {
+        let rules = self.0.rules.load();
+        let lens = rules.access.lens(rules.principal(caller)?, filters);
+        let names = rules
+            .servers
+            .keys()
+            .filter(|name| lens.sees_resources(name));
+        Ok(names.cloned().collect())
+    }
+
+    /// Asks a server for something that is no tool call. Dropping the future cancels it.
+    pub(crate) async fn ask(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        server: &ServerName,
+        ask: Ask,
+    ) -> Result<Box<RawValue>, CallError> {
+        let rules = self.0.rules.load_full();
+        if let Some(key) = caller.key() {
+            rules.limits.count(&Limited::Key(Arc::clone(key)))?;
+        }
+        let lens = rules
+            .access
+            .lens(rules.principal(caller)?, &request.filters);
+        if !lens.sees_resources(server) {
+            return Err(CallError::Unknown {
+                name: server.to_string(),
+                nearest: Vec::new(),
+            });
+        }
+        let ask = Ask {
+            headers: rules.forwarded(server, &request.headers),
+            meta: request.meta.clone(),
+            ear: request.ear.clone(),
+            ..ask
+        };
+        let within = rules.server_timeout(server);
+        dispatch::ask(&self.0.parts.registry, server, ask, within).await
+    }
+
     /// Why a tool exists for a request, or does not.
     pub(crate) fn explain(
         &self,
@@ -283,7 +339,8 @@ impl Inner {
             let result = self.read_own(&journey, &mut progress.attempt.record)?;
             return Ok(Outcome::new(own::read_result_id(), result, began));
         }
-        let target = self.finder(&journey).find(&journey.call.name)?;
+        let ToolCall { name, server, .. } = &journey.call;
+        let target = self.finder(&journey).find(name, server.as_ref())?;
         let arguments = journey.call.arguments.clone();
         let run = self.clear(&journey, target, arguments, progress).await?;
         let (id, arguments) = (run.target.entry.tool.id.clone(), run.arguments.clone());

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
-use toolgate_core::config::{APPROVER, Care, Limits, Link, Protocol, Server};
+use toolgate_core::config::{APPROVER, Care, Limits, Link, Protocol, Server, VirtualServer};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config, ToolId};
+use toolgate_mcp::lane::Ask;
 use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut};
 use toolgate_mcp::{Environment, LocalServer};
 
 use crate::approval::{Approval, ApprovalState, Approvals, DecideError, Decider, Ruling};
 use crate::audit::{Audit, Page, Query};
-use crate::call::{CallError, Outcome, ToolCall};
+use crate::call::{CallError, Outcome, Request, ToolCall};
 use crate::caller::Caller;
 use crate::engine::{Engine, Explanation, KeyError, Part, Parts};
 use crate::event::{Event, Events, ServerWatch};
@@ -82,6 +84,7 @@ impl Builder {
             fallback: None,
             limits: Limits::default(),
             on_all_keys: false,
+            resources: true,
         });
         self.locals.push(Arc::new(server));
         self
@@ -180,6 +183,31 @@ impl Gateway {
     /// The tools that exist for a request of a caller with these filters.
     pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
         self.0.engine.scope(caller, filters)
+    }
+
+    /// A named subset of the tools.
+    pub fn virtual_server(&self, name: &str) -> Option<VirtualServer> {
+        self.0.engine.virtual_server(name)
+    }
+
+    /// The servers whose resources and prompts exist for a request.
+    pub fn servers_with_resources(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+    ) -> Result<Vec<ServerName>, CallError> {
+        self.0.engine.servers_with_resources(caller, filters)
+    }
+
+    /// Asks a server for something that is no tool call, such as a resource.
+    pub async fn ask(
+        &self,
+        caller: &Caller,
+        request: &Request,
+        server: &ServerName,
+        ask: Ask,
+    ) -> Result<Box<RawValue>, CallError> {
+        self.0.engine.ask(caller, request, server, ask).await
     }
 
     /// Why a tool exists for a request, or does not.

@@ -61,6 +61,10 @@ impl ToolResult {
         &self.0
     }
 
+    pub fn into_raw(self) -> Box<RawValue> {
+        self.0
+    }
+
     pub fn is_error(&self) -> bool {
         self.view().is_error
     }

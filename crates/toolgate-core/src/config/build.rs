@@ -134,6 +134,7 @@ impl Merge {
             permissions,
             roles,
             keys,
+            virtual_servers,
             scanner,
             results,
             audit,
@@ -154,6 +155,7 @@ impl Merge {
         self.add_permissions(permissions, reader);
         self.add_roles(roles, reader);
         self.add_keys(keys, reader);
+        self.add_virtual_servers(virtual_servers, reader);
         self.add_control(&scanner, &results, &audit);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {

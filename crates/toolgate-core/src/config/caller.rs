@@ -19,6 +19,8 @@ pub struct Key {
     pub roles: Vec<String>,
     /// Tools that it may use, as users write them; none for no restriction.
     pub tools: Option<Vec<String>>,
+    /// Whether it sees resources and prompts.
+    pub resources: bool,
     pub limits: KeyLimits,
 }
 
@@ -44,4 +46,15 @@ pub struct Role {
     pub description: Option<String>,
     /// None for no restriction.
     pub tools: Option<Vec<String>>,
+    /// Whether those who have it see resources and prompts.
+    pub resources: bool,
+}
+
+/// A named subset of the tools, which is an MCP server of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualServer {
+    pub name: String,
+    pub description: Option<String>,
+    /// As users write them.
+    pub tools: Vec<String>,
 }

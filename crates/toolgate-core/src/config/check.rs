@@ -245,7 +245,10 @@ fn entry_of(pointer: &str) -> String {
     let steps: Vec<&str> = pointer.split('/').skip(1).collect();
     let depth = match steps.as_slice() {
         ["mcp", "client_configs", ..] | ["permissions", "rules", ..] => 3,
-        ["mcp_servers" | "keys" | "roles" | "environments", ..] => 2,
+        [
+            "mcp_servers" | "keys" | "roles" | "virtual_servers" | "environments",
+            ..,
+        ] => 2,
         _ => steps.len(),
     };
     steps

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable};
+pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 pub use control::{AuditTable, OneOrMany, ResultsTable, ScannerTable, ToolTable};
 
 use super::duration::Span;
@@ -36,6 +36,8 @@ pub struct File {
     pub roles: IndexMap<String, RoleTable>,
     /// Keys of callers by name. Once there is one, calls without a key are refused.
     pub keys: IndexMap<String, KeyTable>,
+    /// Named subsets of the tools, each an MCP server of its own at `/mcp/v/NAME`.
+    pub virtual_servers: IndexMap<String, VirtualServerTable>,
     /// What to do with arguments that look dangerous.
     pub scanner: ScannerTable,
     /// What happens to results on their way to a model.
@@ -177,6 +179,8 @@ pub struct ClientConfig {
     /// Opens the server to keys whose grants do not speak of it. Default `false`.
     #[serde(default)]
     pub allow_on_all_virtual_keys: bool,
+    /// Shows the server's resources and prompts. Default `true`.
+    pub resources: Option<bool>,
     /// Keeps the entry without connecting. Default `false`.
     #[serde(default)]
     pub disabled: bool,
@@ -276,6 +280,8 @@ pub struct ServerTable {
     pub tool_pricing: IndexMap<String, f64>,
     /// Opens the server to keys whose grants do not speak of it. Default `false`.
     pub allow_on_all_virtual_keys: bool,
+    /// Shows the server's resources and prompts. Default `true`.
+    pub resources: Option<bool>,
     /// How the server is reached: `stdio`, `http` (streamable), `sse` (the old way), or `auto` by `command` or `url`.
     pub transport: TransportName,
     /// Protocol era: `auto`, `legacy` or `modern`.

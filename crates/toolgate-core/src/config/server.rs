@@ -32,6 +32,8 @@ pub struct Server {
     pub limits: Limits,
     /// Whether keys whose grants do not speak of it may use it.
     pub on_all_keys: bool,
+    /// Whether its resources and prompts are shown.
+    pub resources: bool,
 }
 
 /// What bounds the calls of a server's tools, and what they cost.

@@ -10,6 +10,10 @@ pub struct Filters {
     pub exclude_clients: Option<Vec<String>>,
     pub include_tools: Option<Vec<String>>,
     pub exclude_tools: Option<Vec<String>>,
+    /// The only server, where a client talks to one alone.
+    pub server: Option<ServerName>,
+    /// The tools of a virtual server, where a client talks to one.
+    pub within: Option<Vec<String>>,
 }
 
 /// A filter that cannot be understood.
@@ -29,6 +33,7 @@ pub(super) struct Sieve {
     exclude_clients: Vec<Glob>,
     include_tools: Option<Vec<Selector>>,
     exclude_tools: Vec<Selector>,
+    within: Option<Vec<Selector>>,
     /// Texts that are clear only if they are an alias.
     ambiguous: Vec<String>,
 }
@@ -101,6 +106,10 @@ impl Sieve {
             exclude_tools: exclude_tools
                 .filter_map(|text| Selector::meant(text, servers, Reading::Wide))
                 .collect(),
+            within: filters.within.as_ref().map(|texts| {
+                let meant = |text: &String| Selector::meant(text, servers, Reading::Narrow);
+                texts.iter().filter_map(meant).collect()
+            }),
             ambiguous,
             filters: filters.clone(),
         }
@@ -108,7 +117,11 @@ impl Sieve {
 
     pub(super) fn includes_client(&self, server: &ServerName) -> bool {
         let matches = |globs: &Vec<Glob>| globs.iter().any(|glob| glob.matches(server.as_str()));
+        let only = self.filters.server.as_ref();
+        let within = self.within.as_ref();
         self.include_clients.as_ref().is_none_or(matches)
+            && only.is_none_or(|only| only == server)
+            && within.is_none_or(|within| within.iter().any(|s| s.names(server)))
     }
 
     pub(super) fn excludes_client(&self, server: &ServerName) -> bool {
@@ -118,7 +131,7 @@ impl Sieve {
 
     pub(super) fn includes_tool(&self, id: &ToolId, alias: &str) -> bool {
         let matches = |selectors: &Vec<Selector>| selectors.iter().any(|s| s.matches(id, alias));
-        self.include_tools.as_ref().is_none_or(matches)
+        self.include_tools.as_ref().is_none_or(matches) && self.within.as_ref().is_none_or(matches)
     }
 
     pub(super) fn excludes_tool(&self, id: &ToolId, alias: &str) -> bool {

@@ -275,6 +275,7 @@ impl Door {
         };
         let call = ToolCall {
             name: name.into_owned(),
+            server: None,
             arguments: parse(arguments),
             request: Arc::new(request),
         };

@@ -51,6 +51,7 @@ pub(super) fn filters(headers: &HeaderMap) -> Result<Filters, ApiError> {
         exclude_clients: filter(headers, Filters::EXCLUDE_CLIENTS)?,
         include_tools: filter(headers, Filters::INCLUDE_TOOLS)?,
         exclude_tools: filter(headers, Filters::EXCLUDE_TOOLS)?,
+        ..Filters::default()
     })
 }
 

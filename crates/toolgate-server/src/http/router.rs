@@ -3,11 +3,12 @@
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, admin, auth, error, execute, guard, health, request, results};
+use super::{App, admin, auth, error, execute, guard, health, mcp, request, results};
 
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
@@ -96,6 +97,11 @@ fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))
         .routes(routes!(results::read))
+        .routes(routes!(mcp::post_all, mcp::listen, mcp::end))
+        .routes(routes!(mcp::post_one))
+        .route("/mcp/{server}", get(mcp::listen).delete(mcp::end))
+        .routes(routes!(mcp::post_virtual))
+        .route("/mcp/v/{name}", get(mcp::listen).delete(mcp::end))
 }
 
 /// Needs the admin key, or loopback if there is none.

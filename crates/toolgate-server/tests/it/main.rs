@@ -22,5 +22,6 @@ mod fuzz;
 mod gate;
 mod keys;
 mod load;
+mod mcp;
 mod real;
 mod serve;

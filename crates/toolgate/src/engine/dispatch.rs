@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::Tool;
-use toolgate_mcp::lane::ToolCall as LaneCall;
-use toolgate_mcp::registry::{NoAccess, Registry};
+use toolgate_core::name::{ServerName, ToolId, ToolName};
+use toolgate_mcp::lane::{Ask, ToolCall as LaneCall};
+use toolgate_mcp::registry::{Access, NoAccess, Registry};
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey};
 
@@ -39,18 +40,7 @@ pub(super) struct Answer {
 impl Dispatch {
     pub(super) async fn run(self) -> Result<Answer, CallError> {
         let server = &self.tool.id.server;
-        let key = LaneKey {
-            server: server.clone(),
-            lane: LaneId::Shared,
-        };
-        let access = self
-            .registry
-            .access(&key, self.after)
-            .await
-            .map_err(|error| match error {
-                NoAccess::Away(away) => CallError::Away(away),
-                NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
-            })?;
+        let access = access(&self.registry, server, self.after).await?;
         let (_turn, outdated) = (access.turn, access.outdated);
         if outdated && self.current_only {
             return Err(CallError::Changing(server.clone()));
@@ -113,5 +103,46 @@ impl Dispatch {
             RequestError::Lost(_) => harmless,
             _ => false,
         }
+    }
+}
+
+async fn access(
+    registry: &Registry,
+    server: &ServerName,
+    within: Duration,
+) -> Result<Access, CallError> {
+    let key = LaneKey {
+        server: server.clone(),
+        lane: LaneId::Shared,
+    };
+    let access = registry.access(&key, within).await;
+    access.map_err(|error| match error {
+        NoAccess::Away(away) => CallError::Away(away),
+        NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
+    })
+}
+
+/// Sends a request that is no tool call.
+pub(super) async fn ask(
+    registry: &Registry,
+    server: &ServerName,
+    ask: Ask,
+    within: Duration,
+) -> Result<Box<RawValue>, CallError> {
+    let access = access(registry, server, within).await?;
+    let method = ask.method;
+    match tokio::time::timeout(within, access.lane.ask(ask)).await {
+        Ok(Ok(result)) => Ok(result),
+        Ok(Err(cause)) => Err(CallError::Server {
+            server: server.clone(),
+            cause,
+        }),
+        Err(_) => Err(CallError::Timeout {
+            tool: ToolId {
+                server: server.clone(),
+                tool: ToolName::new(method),
+            },
+            after: within,
+        }),
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolgate_core::catalog::{Entry, Hints, Resolution};
-use toolgate_core::name::{ToolId, ToolName};
+use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::pattern::spelled;
 use toolgate_core::policy::{Judgement, Subject};
 use toolgate_core::scope::{Filters, Scope};
@@ -39,11 +39,25 @@ pub(super) struct Target {
 }
 
 impl Finder<'_> {
-    pub(super) fn find(&self, name: &str) -> Result<Target, CallError> {
+    pub(super) fn find(
+        &self,
+        name: &str,
+        server: Option<&ServerName>,
+    ) -> Result<Target, CallError> {
         let unknown = || CallError::Unknown {
             name: name.chars().take(LONGEST_COMPARED).collect(),
             nearest: self.nearest(name),
         };
+        if let Some(server) = server {
+            let id = ToolId {
+                server: server.clone(),
+                tool: ToolName::new(name),
+            };
+            let entry = self.scope.catalog().tool(&id);
+            return entry
+                .and_then(|entry| self.target(entry))
+                .ok_or_else(unknown);
+        }
         match self.scope.resolve(name) {
             Resolution::Found(entry) => self.target(entry).ok_or_else(unknown),
             Resolution::Unknown => self.awaited(name).unwrap_or_else(|| Err(unknown())),

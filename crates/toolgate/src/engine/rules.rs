@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use toolgate_core::Config;
 use toolgate_core::config::{
     Approvals, Key, KeyLimits, Link, Proof, Results, Role, Scanner, Server, ToolManager,
+    VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::{Access, Principal};
@@ -56,6 +57,7 @@ pub(super) struct Rules {
     pub(super) results: Results,
     pub(super) approvals: Approvals,
     pub(super) limits: Limits,
+    pub(super) virtual_servers: Vec<VirtualServer>,
     keys: Keys,
 }
 
@@ -118,6 +120,7 @@ impl Rules {
             scanner: config.scanner,
             results: config.results,
             approvals: config.permissions.approvals.clone(),
+            virtual_servers: config.virtual_servers.clone(),
             limits: Limits::new(config, before.map_or(&none, |before| &before.limits)),
         }
     }
@@ -163,6 +166,13 @@ impl Rules {
         let own = server.and_then(|server| server.tool(tool.tool.as_str()).timeout);
         own.or_else(|| server.and_then(|server| server.timeout))
             .unwrap_or(self.manager.tool_execution_timeout)
+    }
+
+    /// The bound on a request to a server that is no tool call.
+    pub(super) fn server_timeout(&self, server: &ServerName) -> Duration {
+        let own = self.servers.get(server);
+        let own = own.and_then(|served| served.server.timeout);
+        own.unwrap_or(self.manager.tool_execution_timeout)
     }
 
     /// The caller's headers that a server's config lets through.
@@ -261,8 +271,10 @@ fn principal(key: &Key, roles: &[Role], access: &Access) -> Principal {
             .collect();
         grants.push(access.grant(&places.join(" + "), &tools));
     }
+    let shown = |role: &Role| role.resources || !key.roles.contains(&role.name);
     Principal {
         roles: key.roles.clone(),
         grants,
+        resources: key.resources && roles.iter().all(shown),
     }
 }

@@ -8,8 +8,10 @@ use super::{Merge, Reader};
 use crate::config::Place;
 use crate::config::check::nearest;
 use crate::config::document::escape;
-use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable};
-use crate::config::{APPROVER, Config, Finding, Key, KeyLimits, Proof, Role, Severity, micro_usd};
+use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
+use crate::config::{
+    APPROVER, Config, Finding, Key, KeyLimits, Proof, Role, Severity, VirtualServer, micro_usd,
+};
 use crate::pattern::Reading;
 use crate::rate::Budget;
 use crate::secret::Secret;
@@ -28,12 +30,39 @@ impl Merge {
             if !is_name(&name, &pointer, reader) {
                 continue;
             }
-            let RoleTable { description, tools } = table;
+            let RoleTable {
+                description,
+                tools,
+                resources,
+            } = table;
             let texts = tools.as_deref().unwrap_or_default();
             self.select(&format!("{pointer}/tools"), texts, Reading::Narrow, reader);
             let known = &mut self.config.roles;
             known.retain(|role| role.name != name);
             known.push(Role {
+                name,
+                description,
+                tools,
+                resources: resources.unwrap_or(true),
+            });
+        }
+    }
+
+    pub(super) fn add_virtual_servers(
+        &mut self,
+        servers: IndexMap<String, VirtualServerTable>,
+        reader: &mut Reader<'_>,
+    ) {
+        for (name, table) in servers {
+            let pointer = format!("/virtual_servers/{}", escape(&name));
+            if !is_name(&name, &pointer, reader) {
+                continue;
+            }
+            let VirtualServerTable { description, tools } = table;
+            self.select(&format!("{pointer}/tools"), &tools, Reading::Narrow, reader);
+            let known = &mut self.config.virtual_servers;
+            known.retain(|server| server.name != name);
+            known.push(VirtualServer {
                 name,
                 description,
                 tools,
@@ -77,6 +106,7 @@ fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> O
         roles,
         tools,
         mcp_configs,
+        resources,
         rate_limit,
         max_in_flight,
         budget,
@@ -118,6 +148,7 @@ fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> O
         expires_at,
         roles,
         tools: grants(tools, mcp_configs),
+        resources: resources.unwrap_or(true),
         limits: KeyLimits {
             rate: rate_limit,
             max_in_flight: max_in_flight.map(|most| most as usize),

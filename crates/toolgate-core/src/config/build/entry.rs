@@ -67,6 +67,7 @@ fn from_client(
         tools,
         tool_pricing,
         allow_on_all_virtual_keys,
+        resources,
         disabled,
         protocol,
     } = client;
@@ -117,6 +118,7 @@ fn from_client(
             tools: tool_limits(tools, tool_pricing),
         },
         on_all_keys: *allow_on_all_virtual_keys,
+        resources: resources.unwrap_or(true),
     })
 }
 
@@ -146,6 +148,7 @@ fn from_table(
         tools,
         tool_pricing,
         allow_on_all_virtual_keys,
+        resources,
         transport: _,
         protocol,
         tools_to_execute,
@@ -188,6 +191,7 @@ fn from_table(
             tools: tool_limits(tools, tool_pricing),
         },
         on_all_keys: *allow_on_all_virtual_keys,
+        resources: resources.unwrap_or(true),
     })
 }
 

@@ -16,6 +16,20 @@ pub struct RoleTable {
     /// Tools, as in a rule's `tool`: `github.*`, `*.read_file`. Default no restriction; `[]` for none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
+    /// `false` hides resources and prompts of all servers. Default `true`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<bool>,
+}
+
+/// A named subset of the tools.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct VirtualServerTable {
+    /// What it is for; clients see it as instructions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Tools, as in a rule's `tool`: `web.*`, `notes.read*`.
+    pub tools: Vec<String>,
 }
 
 /// A caller's key.
@@ -39,6 +53,8 @@ pub struct KeyTable {
     pub tools: Option<Vec<String>>,
     /// The same in the spelling of Bifrost's virtual keys.
     pub mcp_configs: Option<Vec<McpGrant>>,
+    /// `false` hides resources and prompts of all servers. Default `true`.
+    pub resources: Option<bool>,
     /// Calls in a period; more are answered with 429.
     pub rate_limit: Option<Rate>,
     /// Calls that may be under way at once; up to four times as many wait. Default no bound.

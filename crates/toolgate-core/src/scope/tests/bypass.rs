@@ -441,6 +441,7 @@ fn headers_without_names_include_nothing_and_exclude_nothing() {
             include_tools: list.clone().filter(|_| include && !clients),
             exclude_clients: list.clone().filter(|_| !include && clients),
             exclude_tools: list.clone().filter(|_| !include && !clients),
+            ..Filters::default()
         };
         for clients in [true, false] {
             for (include, expected) in [(true, vec![]), (false, all_but(&world, &[]))] {

@@ -123,6 +123,7 @@ impl Case {
                 .map(|(name, _)| name.clone())
                 .collect(),
             grants,
+            ..Principal::default()
         }
     }
 }

@@ -165,6 +165,7 @@ impl Params {
             exclude_clients: list(&self.exclude_clients).or(sent.exclude_clients),
             include_tools: list(&self.include_tools).or(sent.include_tools),
             exclude_tools: list(&self.exclude_tools).or(sent.exclude_tools),
+            ..sent
         }
     }
 }

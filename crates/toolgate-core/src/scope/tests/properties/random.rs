@@ -202,6 +202,7 @@ fn any_filters(world: &World) -> impl Strategy<Value = Filters> + use<> {
             exclude_clients,
             include_tools,
             exclude_tools,
+            ..Filters::default()
         },
     )
 }

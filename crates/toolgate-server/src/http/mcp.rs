@@ -1,0 +1,394 @@
+//! `/mcp`, `/mcp/{server}` and `/mcp/v/{name}`: the gateway as an MCP server over HTTP, for clients
+//! of either era.
+//!
+//! A modern request says everything by itself; a client of the old era gets a session, which
+//! belongs to its key. A request is answered with JSON, or with a stream of events once there is
+//! something to say before the answer.
+
+mod news;
+mod session;
+mod stream;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{Path, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::value::RawValue;
+pub(crate) use session::Sessions;
+use session::{Known, Session};
+use toolgate::jsonrpc::{self, Object, RpcError};
+use toolgate::mcp::{Asker, Door, Era, Face};
+use toolgate::serve::{Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc};
+use toolgate::{Caller, Origin, Request, ServerName};
+
+use super::error::ApiError;
+use super::request::{self, RequestId};
+use super::{App, error};
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: &str = "mcp-protocol-version";
+
+/// One request of a client, and where it goes.
+struct Visit {
+    app: App,
+    door: Door,
+    face: Face,
+    caller: Caller,
+    id: String,
+    headers: HeaderMap,
+}
+
+/// All servers as one MCP server: JSON-RPC messages of every protocol revision.
+#[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Object,
+    responses((status = 200, description = "the answer, as JSON or as an event stream"), (status = 202, description = "taken")))]
+pub(crate) async fn post_all(
+    state: State<App>,
+    caller: Extension<Caller>,
+    id: Extension<RequestId>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let visit = Visit::new(state, Face::All, caller, id, headers)?;
+    Ok(visit.post(&body?).await)
+}
+
+/// One server as an MCP server, with its raw names.
+#[utoipa::path(post, path = "/mcp/{server}", tag = "mcp", params(("server" = String, Path)), request_body = Object,
+    responses((status = 200, description = "the answer, as JSON or as an event stream"), (status = 202, description = "taken")))]
+pub(crate) async fn post_one(
+    state: State<App>,
+    path: Result<Path<String>, PathRejection>,
+    caller: Extension<Caller>,
+    id: Extension<RequestId>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let Path(server) = path?;
+    let visit = Visit::new(state, one(&server)?, caller, id, headers)?;
+    Ok(visit.post(&body?).await)
+}
+
+/// A virtual server as an MCP server.
+#[utoipa::path(post, path = "/mcp/v/{name}", tag = "mcp", params(("name" = String, Path)), request_body = Object,
+    responses((status = 200, description = "the answer, as JSON or as an event stream"), (status = 202, description = "taken")))]
+pub(crate) async fn post_virtual(
+    state: State<App>,
+    path: Result<Path<String>, PathRejection>,
+    caller: Extension<Caller>,
+    id: Extension<RequestId>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Response, ApiError> {
+    let Path(name) = path?;
+    let visit = Visit::new(state, Face::Virtual(name), caller, id, headers)?;
+    Ok(visit.post(&body?).await)
+}
+
+/// The news of a session, as an event stream.
+#[utoipa::path(get, path = "/mcp", tag = "mcp", responses((status = 200, description = "an event stream"), (status = 405, description = "no session")))]
+pub(crate) async fn listen(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
+    match found(&app, &caller, &headers) {
+        Found::Session(session) => stream::news(&app, session),
+        Found::Unknown => no_session(),
+        Found::None => no_stream(),
+    }
+}
+
+/// End a session.
+#[utoipa::path(delete, path = "/mcp", tag = "mcp", responses((status = 200, description = "it has ended"), (status = 404, description = "no such session")))]
+pub(crate) async fn end(
+    State(app): State<App>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Response {
+    match found(&app, &caller, &headers) {
+        Found::Session(session) => {
+            app.sessions().end(&session);
+            StatusCode::OK.into_response()
+        }
+        Found::Unknown => no_session(),
+        Found::None => no_stream(),
+    }
+}
+
+fn one(server: &str) -> Result<Face, ApiError> {
+    let name = ServerName::parse(server);
+    name.map(Face::Server).map_err(|_| nothing_here())
+}
+
+fn nothing_here() -> ApiError {
+    ApiError::not_found("there is no MCP server under this path")
+}
+
+enum Found {
+    Session(Arc<Session>),
+    /// An id that is none of this caller's sessions.
+    Unknown,
+    /// No id was sent.
+    None,
+}
+
+fn found(app: &App, caller: &Caller, headers: &HeaderMap) -> Found {
+    let Some(id) = headers.get(SESSION) else {
+        return Found::None;
+    };
+    let known = id.to_str().ok().map(|id| app.sessions().find(id, caller));
+    match known {
+        Some(Known::Yes(session)) => Found::Session(session),
+        Some(Known::No) | None => Found::Unknown,
+    }
+}
+
+impl Visit {
+    fn new(
+        State(app): State<App>,
+        face: Face,
+        Extension(caller): Extension<Caller>,
+        Extension(RequestId(id)): Extension<RequestId>,
+        headers: HeaderMap,
+    ) -> Result<Self, ApiError> {
+        let door = Door::open(app.gateway(), face.clone()).ok_or_else(nothing_here)?;
+        Ok(Self {
+            app,
+            door,
+            face,
+            caller: caller.through(Origin::Mcp),
+            id,
+            headers,
+        })
+    }
+
+    async fn post(self, body: &[u8]) -> Response {
+        let Ok(text) = std::str::from_utf8(body) else {
+            return refuse(400, &rpc(toolgate::serve::PARSE_ERROR, "this is not UTF-8"));
+        };
+        if text.trim_start().starts_with('[') {
+            return self.batch(text).await;
+        }
+        match Received::read(text) {
+            Ok(message) => self.take(message).await,
+            Err(error) => refuse(400, &error),
+        }
+    }
+
+    /// Only one revision knows batches.
+    async fn batch(self, text: &str) -> Response {
+        match found(&self.app, &self.caller, &self.headers) {
+            Found::Session(session) if session.hello.version == "2025-03-26" => {}
+            Found::Unknown => return no_session(),
+            _ => return refuse(400, &rpc(INVALID_REQUEST, "batches are not taken")),
+        }
+        let Ok(messages) = serde_json::from_str::<Vec<&RawValue>>(text) else {
+            return refuse(400, &rpc(INVALID_REQUEST, "this is no batch"));
+        };
+        let mut answers: Vec<Box<RawValue>> = Vec::new();
+        for message in messages {
+            if let Ok(Received::Request { id, method, params }) = Received::read(message.get()) {
+                let asker = self.asker(Era::Legacy, Object::new(), None);
+                let answer = match asker {
+                    Ok(asker) => self.door.answer(&asker, &method, params.as_deref()).await,
+                    Err(error) => Err(error),
+                };
+                answers.extend(RawValue::from_string(jsonrpc::answer(&id, &answer)).ok());
+            }
+        }
+        match answers.is_empty() {
+            true => StatusCode::ACCEPTED.into_response(),
+            false => axum::Json(answers).into_response(),
+        }
+    }
+
+    async fn take(self, message: Received) -> Response {
+        match message {
+            Received::Request { id, method, params } => {
+                match Modern::is_spoken(&method, params.as_deref()) {
+                    true => self.modern(id, method, params).await,
+                    false => self.legacy(id, method, params).await,
+                }
+            }
+            Received::Notification { .. } | Received::Response { .. } => {
+                match found(&self.app, &self.caller, &self.headers) {
+                    Found::Unknown => no_session(),
+                    Found::Session(_) | Found::None => StatusCode::ACCEPTED.into_response(),
+                }
+            }
+        }
+    }
+
+    async fn modern(
+        self,
+        id: Box<RawValue>,
+        method: String,
+        params: Option<Box<RawValue>>,
+    ) -> Response {
+        let sent = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
+        let headers = Headers {
+            version: sent(VERSION),
+            method: sent("mcp-method"),
+            name: sent("mcp-name"),
+        };
+        let said = match Modern::read(&method, params.as_deref(), Some(&headers)) {
+            Ok(said) => said,
+            Err(Refusal { status, error }) => return answered(status, &id, &Err(error)),
+        };
+        if method == "subscriptions/listen" {
+            let filters = match self.filters() {
+                Ok(filters) => filters,
+                Err(error) => return answered(400, &id, &Err(error)),
+            };
+            return stream::listen(&self.app, self.door, self.caller, filters, (id, params));
+        }
+        let (ear, heard) = stream::ear(said.progress_token);
+        let asker = match self.asker(Era::Modern, said.rest, Some(ear)) {
+            Ok(asker) => asker,
+            Err(error) => return answered(400, &id, &Err(error)),
+        };
+        stream::answer(self.door, asker, (id, method, params), heard).await
+    }
+
+    async fn legacy(
+        self,
+        id: Box<RawValue>,
+        method: String,
+        params: Option<Box<RawValue>>,
+    ) -> Response {
+        if method == "initialize" {
+            return self.initialize(&id, params.as_deref());
+        }
+        let session = match found(&self.app, &self.caller, &self.headers) {
+            Found::Session(session) if session.face == self.face => session,
+            Found::Session(_) | Found::Unknown => return no_session(),
+            Found::None => {
+                let error = rpc(
+                    INVALID_REQUEST,
+                    "send `initialize` first, then `Mcp-Session-Id` with every request; or speak 2026-07-28, which needs neither",
+                );
+                return answered(400, &id, &Err(error));
+            }
+        };
+        if let Some(version) = self.headers.get(VERSION)
+            && version.as_bytes() != session.hello.version.as_bytes()
+        {
+            let error = rpc(
+                INVALID_REQUEST,
+                format!(
+                    "`MCP-Protocol-Version` must be `{}`, as agreed",
+                    session.hello.version
+                ),
+            );
+            return answered(400, &id, &Err(error));
+        }
+        let token = progress_token(params.as_deref());
+        let (ear, heard) = stream::ear(token);
+        match self.asker(Era::Legacy, Object::new(), Some(ear)) {
+            Ok(asker) => stream::answer(self.door, asker, (id, method, params), heard).await,
+            Err(error) => answered(400, &id, &Err(error)),
+        }
+    }
+
+    /// Opens a session.
+    fn initialize(self, id: &RawValue, params: Option<&RawValue>) -> Response {
+        let hello = match Hello::read(params) {
+            Ok(hello) => hello,
+            Err(error) => return answered(400, id, &Err(error)),
+        };
+        let filters = match self.filters() {
+            Ok(filters) => filters,
+            Err(error) => return answered(400, id, &Err(error)),
+        };
+        let answer = Ok(self.door.hello(hello.version));
+        let session = Session::new(self.face, self.caller, hello, filters);
+        let mut response = answered(200, id, &answer);
+        if let Ok(value) = HeaderValue::from_str(&session.id) {
+            response.headers_mut().insert(SESSION, value);
+        }
+        self.app.sessions().open(session);
+        response
+    }
+
+    fn filters(&self) -> Result<toolgate_core::scope::Filters, RpcError> {
+        let sent = request::filters(&self.headers);
+        let sent = sent.map_err(|error| rpc(INVALID_REQUEST, error.message()))?;
+        Ok(self.door.filters(sent))
+    }
+
+    fn asker(
+        &self,
+        era: Era,
+        meta: Object,
+        ear: Option<Arc<dyn toolgate::ear::Ear>>,
+    ) -> Result<Asker, RpcError> {
+        Ok(Asker {
+            caller: self.caller.clone(),
+            era,
+            request: Arc::new(Request {
+                id: Some(self.id.clone()),
+                parent: request::parent(&self.headers),
+                filters: self.filters()?,
+                headers: self.headers.clone(),
+                meta,
+                ear,
+                ..Request::default()
+            }),
+        })
+    }
+}
+
+/// The token under which a client of the old era wants to hear of progress.
+fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
+    #[derive(serde::Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Meta {
+        progress_token: Box<RawValue>,
+    }
+    let params: Params = serde_json::from_str(params?.get()).ok()?;
+    Some(params.meta.progress_token)
+}
+
+/// An answer with a status.
+fn answered(status: u16, id: &RawValue, answer: &jsonrpc::Answer) -> Response {
+    json(status, jsonrpc::answer(id, answer))
+}
+
+/// An error that belongs to no request.
+fn refuse(status: u16, error: &RpcError) -> Response {
+    json(status, jsonrpc::answer(RawValue::NULL, &Err(error.clone())))
+}
+
+fn json(status: u16, body: String) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Another caller's session is as unknown as one that never was.
+fn no_session() -> Response {
+    let error = rpc(INVALID_REQUEST, "unknown session; send `initialize` again");
+    refuse(404, &error)
+}
+
+fn no_stream() -> Response {
+    let mut response = error::ApiError::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        "there is no session; POST a message",
+    )
+    .into_response();
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static("POST"));
+    response
+}

@@ -1,0 +1,313 @@
+//! `/mcp`: the gateway as an MCP server, for clients of either era.
+
+use reqwest::header::HeaderMap;
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use toolgate_testkit::eventually;
+
+use crate::gate::{SOON, TestGate, zoo};
+
+const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}"#;
+
+async fn gate(extra: &str) -> TestGate {
+    let toml = zoo("old", &[]) + &zoo("new", &["--era", "modern"]) + extra;
+    let gate = TestGate::start(&toml);
+    for server in ["old", "new"] {
+        gate.reaches(server, "healthy").await;
+    }
+    gate
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in pairs {
+        let name: reqwest::header::HeaderName = name.parse().unwrap();
+        headers.append(name, value.parse().unwrap());
+    }
+    headers
+}
+
+async fn json_of(response: Response) -> (u16, Value) {
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+/// A modern request with the headers that repeat it.
+async fn modern(gate: &TestGate, path: &str, method: &str, mut params: Value) -> (u16, Value) {
+    params["_meta"] = serde_json::from_str(META).unwrap();
+    let named = params["name"].as_str().or(params["uri"].as_str());
+    let mut pairs = vec![
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", method),
+    ];
+    pairs.extend(named.map(|name| ("mcp-name", name)));
+    let sent = headers(&pairs);
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
+    json_of(gate.post(path, &body.to_string(), sent).await).await
+}
+
+/// A session of the old era.
+struct Old<'g> {
+    gate: &'g TestGate,
+    path: &'g str,
+    id: String,
+    key: Option<String>,
+}
+
+impl<'g> Old<'g> {
+    async fn open(gate: &'g TestGate, path: &'g str, key: Option<&str>) -> Self {
+        let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+        let key_header = key.map(|key| ("x-api-key", key));
+        let sent = headers(&Vec::from_iter(key_header));
+        let response = gate.post(path, &body.to_string(), sent).await;
+        assert_eq!(response.status(), 200);
+        let id = response.headers()["mcp-session-id"].to_str().unwrap();
+        let id = id.to_owned();
+        let (_, hello) = json_of(response).await;
+        assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
+        assert!(hello["result"]["capabilities"]["tools"].is_object());
+        Self {
+            gate,
+            path,
+            id,
+            key: key.map(str::to_owned),
+        }
+    }
+
+    fn headers(&self) -> HeaderMap {
+        let mut pairs = vec![("mcp-session-id", self.id.as_str())];
+        pairs.extend(self.key.as_deref().map(|key| ("x-api-key", key)));
+        headers(&pairs)
+    }
+
+    async fn ask(&self, method: &str, params: Value) -> (u16, Value) {
+        let body = json!({"jsonrpc": "2.0", "id": "a", "method": method, "params": params});
+        let body = body.to_string();
+        let response = self.gate.post(self.path, &body, self.headers());
+        json_of(response.await).await
+    }
+
+    async fn result(&self, method: &str, params: Value) -> Value {
+        let (status, answer) = self.ask(method, params).await;
+        assert_eq!((status, &answer["id"]), (200, &json!("a")), "{answer}");
+        answer["result"].clone()
+    }
+}
+
+fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
+    let items = result[list].as_array().unwrap().iter();
+    items
+        .map(|item| item[key].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn both_eras_see_all_servers_as_one() {
+    let gate = gate("").await;
+    let old = Old::open(&gate, "/mcp", None).await;
+    let tools = old.result("tools/list", json!({})).await;
+    let seen = names(&tools, "tools", "name");
+    assert!(seen.contains(&"old_add".to_owned()) && seen.contains(&"new_add".to_owned()));
+    assert!(seen.is_sorted());
+    assert!(tools.get("resultType").is_none() && tools.get("ttlMs").is_none());
+    let (status, answer) = modern(&gate, "/mcp", "tools/list", json!({})).await;
+    assert_eq!(status, 200, "{answer}");
+    let result = &answer["result"];
+    assert_eq!(names(result, "tools", "name"), seen);
+    assert_eq!(
+        (&result["resultType"], &result["cacheScope"]),
+        (&json!("complete"), &json!("private"))
+    );
+    for server in ["old", "new"] {
+        let params = json!({"name": format!("{server}_add"), "arguments": {"a": 1, "b": 2}});
+        let result = old.result("tools/call", params.clone()).await;
+        assert_eq!(result["content"][0]["text"], "3");
+        let (_, answer) = modern(&gate, "/mcp", "tools/call", params).await;
+        assert_eq!(answer["result"]["content"][0]["text"], "3");
+        assert_eq!(answer["result"]["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
+async fn one_server_keeps_its_raw_names_and_bytes() {
+    let gate = gate("").await;
+    let old = Old::open(&gate, "/mcp/old", None).await;
+    let tools = old.result("tools/list", json!({})).await;
+    assert!(names(&tools, "tools", "name").contains(&"add".to_owned()));
+    let odd = r#"{"z": 18446744073709551617, "a":[1e400, 0.1,-0.0],"unknown":{"b":1,"a":2}}"#;
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{odd}}}}}"#
+    );
+    let response = gate.post("/mcp/old", &body, old.headers()).await;
+    let text = response.text().await.unwrap();
+    assert!(text.contains(&format!(r#""arguments":{odd}"#)), "{text}");
+    let resources = old.result("resources/list", json!({})).await;
+    let uris = names(&resources, "resources", "uri");
+    assert!(uris.contains(&"zoo://text".to_owned()), "{uris:?}");
+    let read = old
+        .result("resources/read", json!({"uri": "zoo://text"}))
+        .await;
+    assert_eq!(read["contents"][0]["uri"], "zoo://text");
+    let (status, _) = modern(&gate, "/mcp/nobody", "tools/list", json!({})).await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn resources_and_prompts_lead_to_their_server() {
+    let gate = gate("").await;
+    let old = Old::open(&gate, "/mcp", None).await;
+    let resources = old.result("resources/list", json!({})).await;
+    let uris = names(&resources, "resources", "uri");
+    for server in ["old", "new"] {
+        let uri = format!("toolgate://{server}/zoo://text");
+        assert!(uris.contains(&uri), "{uris:?}");
+        let read = old.result("resources/read", json!({"uri": uri})).await;
+        assert_eq!(read["contents"][0]["uri"], uri);
+        let name = format!("{server}.greet");
+        let params = json!({"name": name, "arguments": {"who": "Ada"}});
+        let prompt = old.result("prompts/get", params).await;
+        assert_eq!(
+            prompt["messages"][0]["content"]["text"],
+            "Say hello to Ada."
+        );
+    }
+    let (status, missing) = modern(
+        &gate,
+        "/mcp",
+        "resources/read",
+        json!({"uri": "toolgate://old/zoo://nothing"}),
+    )
+    .await;
+    assert_eq!(
+        (status, missing["error"]["code"].as_i64()),
+        (200, Some(-32602))
+    );
+}
+
+#[tokio::test]
+async fn a_session_belongs_to_its_key_and_ends() {
+    let keys = "[keys.alice]\nkey = \"alice-has-a-long-key\"\ntools = [\"old.echo\"]\n[keys.bob]\nkey = \"bob-has-a-long-key-too\"\n";
+    let gate = gate_with_keys(keys).await;
+    let alice = Old::open(&gate, "/mcp", Some("alice-has-a-long-key")).await;
+    let tools = alice.result("tools/list", json!({})).await;
+    assert_eq!(names(&tools, "tools", "name"), ["old_echo"]);
+    let (_, hidden) = alice
+        .ask("tools/call", json!({"name": "new_echo", "arguments": {}}))
+        .await;
+    assert_eq!(hidden["error"]["code"], -32602);
+    let bob = Old {
+        key: Some("bob-has-a-long-key-too".to_owned()),
+        id: alice.id.clone(),
+        ..alice
+    };
+    let (status, _) = bob.ask("tools/list", json!({})).await;
+    assert_eq!(status, 404, "another's session is unknown");
+    let nobody = gate.post("/mcp", "{}", HeaderMap::new()).await;
+    assert_eq!(nobody.status(), 401);
+    let alice = Old {
+        key: Some("alice-has-a-long-key".to_owned()),
+        ..bob
+    };
+    let end = gate
+        .client
+        .request(Method::DELETE, format!("{}/mcp", gate.url))
+        .headers(alice.headers());
+    assert_eq!(end.send().await.unwrap().status(), 200);
+    let (status, _) = alice.ask("ping", json!({})).await;
+    assert_eq!(status, 404, "it has ended");
+}
+
+async fn gate_with_keys(keys: &str) -> TestGate {
+    let toml = zoo("old", &[]) + &zoo("new", &[]) + keys;
+    let gate = TestGate::start(&toml);
+    for server in ["old", "new"] {
+        gate.reaches(server, "healthy").await;
+    }
+    gate
+}
+
+#[tokio::test]
+async fn progress_comes_before_the_answer() {
+    let gate = gate("").await;
+    let old = Old::open(&gate, "/mcp/old", None).await;
+    let body = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {
+        "name": "progress", "arguments": {"steps": 3}, "_meta": {"progressToken": "mine"}}});
+    let response = gate
+        .post("/mcp/old", &body.to_string(), old.headers())
+        .await;
+    let kind = response.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let text = response.text().await.unwrap();
+    assert!(kind.starts_with("text/event-stream"), "{kind}: {text}");
+    let messages: Vec<Value> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    assert_eq!(messages.len(), 4, "{text}");
+    for message in &messages[..3] {
+        assert_eq!(message["params"]["progressToken"], "mine");
+    }
+    assert_eq!(messages[3]["id"], 5);
+}
+
+#[tokio::test]
+async fn a_session_hears_that_its_lists_change() {
+    let gate = gate("").await;
+    let old = Old::open(&gate, "/mcp", None).await;
+    let mut news = gate
+        .client
+        .get(format!("{}/mcp", gate.url))
+        .headers(old.headers())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(news.status(), 200);
+    let toml = zoo("old", &["--tools", "1"]) + &zoo("new", &["--era", "modern"]);
+    std::fs::write(gate.folder.path().join("toolgate.toml"), toml).unwrap();
+    let mut told = String::new();
+    let heard = async {
+        while !told.contains("notifications/tools/list_changed") {
+            let chunk = news.chunk().await.unwrap().expect("the stream goes on");
+            told.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    tokio::time::timeout(SOON, heard).await.unwrap();
+    eventually("the new tool is listed", SOON, async || {
+        let tools = old.result("tools/list", json!({})).await;
+        let seen = names(&tools, "tools", "name");
+        seen.contains(&"old_tool_0001".to_owned()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_has_its_code_and_status() {
+    let gate = gate("").await;
+    let post = async |body: &str, sent: &[(&str, &str)]| {
+        let response = gate.post("/mcp", body, headers(sent)).await;
+        let (status, answer) = json_of(response).await;
+        (status, answer["error"]["code"].as_i64())
+    };
+    assert_eq!(post("{", &[]).await, (400, Some(-32700)));
+    assert_eq!(post("[]", &[]).await, (400, Some(-32600)));
+    assert_eq!(post("{}", &[]).await, (400, Some(-32600)));
+    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    assert_eq!(post(list, &[]).await, (400, Some(-32600)), "no session");
+    let gone = [("mcp-session-id", "nobody")];
+    assert_eq!(post(list, &gone).await, (404, Some(-32600)));
+    let (status, answer) = modern(&gate, "/mcp", "no/such", json!({})).await;
+    assert_eq!(
+        (status, answer["error"]["code"].as_i64()),
+        (404, Some(-32601))
+    );
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list",
+        "params": {"_meta": serde_json::from_str::<Value>(META).unwrap()}});
+    let sent = [("mcp-protocol-version", "2026-07-28")];
+    assert_eq!(post(&body.to_string(), &sent).await, (400, Some(-32020)));
+    assert_eq!(gate.get("/mcp").await.status(), 405);
+}

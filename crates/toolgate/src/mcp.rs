@@ -1,0 +1,271 @@
+//! The gateway as an MCP server: what a client's requests are answered with.
+//!
+//! A [`Door`] shows all servers as one, under names that never clash and can be traced to their
+//! server; or one server alone, with its raw names; or a virtual server. How messages come and go
+//! is not here. Nothing that a caller may not use exists here either: everything goes through the
+//! [`Gateway`].
+
+mod items;
+mod tools;
+mod uri;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use toolgate_core::name::ServerName;
+use toolgate_core::scope::Filters;
+pub use toolgate_mcp::handshake::Era;
+use toolgate_mcp::jsonrpc::{Answer, INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError};
+use toolgate_mcp::serve::{
+    Caching, RESOURCE_NOT_FOUND, VERSIONS, empty_object, for_legacy, for_modern, no_method, rpc,
+};
+use toolgate_mcp::transport::RequestError;
+
+use crate::call::{CallError, Request};
+use crate::caller::Caller;
+use crate::gateway::Gateway;
+
+/// What a client is told of all servers together.
+const INSTRUCTIONS: &str = "Tools of several servers behind one gateway; each tool's name begins with its server's. Prompts are named `SERVER.PROMPT`, resources `toolgate://SERVER/URI`.";
+
+/// Items on one page of a list.
+const PAGE: usize = 1000;
+
+/// Which part of the gateway a client talks to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Face {
+    /// All servers as one.
+    All,
+    /// One server, with its raw names.
+    Server(ServerName),
+    /// A named subset.
+    Virtual(String),
+}
+
+/// Where clients come in.
+#[derive(Clone, Debug)]
+pub struct Door {
+    gateway: Gateway,
+    face: Face,
+    /// The tools of a virtual server.
+    within: Option<Vec<String>>,
+    instructions: Option<String>,
+}
+
+/// Who asks, and how.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    pub caller: Caller,
+    pub era: Era,
+    pub request: Arc<Request>,
+}
+
+#[derive(Deserialize, Default)]
+struct ListParams {
+    #[serde(default)]
+    cursor: Option<String>,
+}
+
+impl Door {
+    /// A door to a part of the gateway; none if there is no such part.
+    pub fn open(gateway: &Gateway, face: Face) -> Option<Self> {
+        let (within, instructions) = match &face {
+            Face::All => (None, Some(INSTRUCTIONS.to_owned())),
+            Face::Server(name) => {
+                let entries = gateway.servers();
+                let entry = entries.iter().find(|entry| entry.server.name == *name)?;
+                let status = entry.status();
+                let session = status.session.as_ref();
+                (
+                    None,
+                    session.and_then(|session| session.instructions.clone()),
+                )
+            }
+            Face::Virtual(name) => {
+                let found = gateway.virtual_server(name)?;
+                (Some(found.tools), found.description)
+            }
+        };
+        Some(Self {
+            gateway: gateway.clone(),
+            face,
+            within,
+            instructions,
+        })
+    }
+
+    /// The request's own filters, and those of this door.
+    pub fn filters(&self, filters: Filters) -> Filters {
+        Filters {
+            server: match &self.face {
+                Face::Server(name) => Some(name.clone()),
+                Face::All | Face::Virtual(_) => None,
+            },
+            within: self.within.clone(),
+            ..filters
+        }
+    }
+
+    /// What `initialize` is answered with.
+    pub fn hello(&self, version: &str) -> Box<RawValue> {
+        let hello = Object::new()
+            .text("protocolVersion", version)
+            .raw("capabilities", CAPABILITIES)
+            .raw("serverInfo", &server_info());
+        raw(&self.with_instructions(hello))
+    }
+
+    /// What `server/discover` is answered with.
+    pub fn discovered(&self) -> Box<RawValue> {
+        let versions = to_raw_value(&VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
+        let discovered = Object::new()
+            .raw("supportedVersions", &versions)
+            .raw("capabilities", CAPABILITIES);
+        raw(&self.with_instructions(discovered))
+    }
+
+    fn with_instructions(&self, object: Object) -> Object {
+        match &self.instructions {
+            Some(text) => object.text("instructions", text),
+            None => object,
+        }
+    }
+
+    /// Answers a request of either era.
+    pub async fn answer(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
+        let caching = match method {
+            "server/discover"
+            | "tools/list"
+            | "resources/list"
+            | "resources/templates/list"
+            | "prompts/list"
+            | "resources/read" => Caching::Private,
+            _ => Caching::None,
+        };
+        let answer = self.found(asker, method, params).await;
+        match asker.era {
+            Era::Legacy => answer.map(for_legacy),
+            Era::Modern => answer
+                .map(|result| signed(for_modern(result, caching)))
+                .map_err(|error| match error.code {
+                    RESOURCE_NOT_FOUND => RpcError {
+                        code: INVALID_PARAMS,
+                        ..error
+                    },
+                    _ => error,
+                }),
+        }
+    }
+
+    async fn found(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
+        match (method, asker.era) {
+            ("ping" | "logging/setLevel", Era::Legacy) => Ok(empty_object()),
+            ("server/discover", Era::Modern) => Ok(self.discovered()),
+            ("tools/list", _) => self.list_tools(asker, params),
+            ("tools/call", _) => self.call_tool(asker, params).await,
+            ("resources/list", _) => self.list_resources(asker, params),
+            ("resources/templates/list", _) => self.list_templates(asker, params),
+            ("resources/read", _) => self.read_resource(asker, params).await,
+            ("prompts/list", _) => self.list_prompts(asker, params),
+            ("prompts/get", _) => self.get_prompt(asker, params).await,
+            ("completion/complete", _) => self.complete(asker, params).await,
+            _ => Err(no_method(method)),
+        }
+    }
+
+    /// Whether names and URIs are those of one server, and stay as they are.
+    fn is_raw(&self) -> bool {
+        matches!(self.face, Face::Server(_))
+    }
+}
+
+const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
+
+/// A page of a list: what comes after the cursor, up to a page.
+fn page<'a>(
+    member: &str,
+    items: impl Iterator<Item = (String, &'a RawValue)>,
+    params: Option<&RawValue>,
+) -> Answer {
+    let params: ListParams = read(params)?;
+    let after = params.cursor.as_deref().map(uri::decode).transpose();
+    let after = after.map_err(|()| rpc(INVALID_PARAMS, "unknown cursor"))?;
+    let mut items = items.skip_while(|(key, _)| after.as_ref().is_some_and(|after| key <= after));
+    let mut list = String::from("[");
+    let mut last = None;
+    for (key, definition) in items.by_ref().take(PAGE) {
+        if last.is_some() {
+            list.push(',');
+        }
+        list.push_str(definition.get());
+        last = Some(key);
+    }
+    list.push(']');
+    let page = Object::new().raw(member, &list);
+    Ok(raw(&match (items.next(), last) {
+        (Some(_), Some(last)) => page.text("nextCursor", &uri::encode(&last)),
+        _ => page,
+    }))
+}
+
+/// The parameters of a request; absent ones are empty.
+fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcError> {
+    let text = params.map_or("{}", RawValue::get);
+    serde_json::from_str(text).map_err(|error| rpc(INVALID_PARAMS, error.to_string()))
+}
+
+/// What went wrong with a request that is no tool call.
+fn failed(error: &CallError) -> RpcError {
+    match error {
+        CallError::Server {
+            cause: RequestError::Rpc(error),
+            ..
+        } => error.clone(),
+        error => rpc(INTERNAL_ERROR, error.to_string()),
+    }
+}
+
+/// A result that says which server it is from.
+fn signed(result: Box<RawValue>) -> Box<RawValue> {
+    let Ok(mut value) =
+        serde_json::from_str::<indexmap::IndexMap<String, Box<RawValue>>>(result.get())
+    else {
+        return result;
+    };
+    let key = "io.modelcontextprotocol/serverInfo";
+    let mut meta: indexmap::IndexMap<String, Box<RawValue>> = value
+        .get("_meta")
+        .and_then(|meta| serde_json::from_str(meta.get()).ok())
+        .unwrap_or_default();
+    if meta.contains_key(key) {
+        return result;
+    }
+    if let Ok(info) = RawValue::from_string(server_info()) {
+        meta.insert(key.to_owned(), info);
+    }
+    match to_raw_value(&meta) {
+        Ok(meta) => drop(value.insert("_meta".to_owned(), meta)),
+        Err(_) => return result,
+    }
+    to_raw_value(&value).unwrap_or(result)
+}
+
+fn server_info() -> String {
+    serde_json::json!({
+        "name": "toolgate",
+        "title": "Toolgate",
+        "version": env!("CARGO_PKG_VERSION"),
+    })
+    .to_string()
+}
+
+fn raw(object: &Object) -> Box<RawValue> {
+    RawValue::from_string(object.to_string()).unwrap_or_else(|_| empty_object())
+}
+
+/// A JSON value as text.
+fn text_of(value: &Value) -> Option<&str> {
+    value.as_str()
+}

@@ -1,0 +1,146 @@
+//! `tools/list` and `tools/call`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use toolgate_core::catalog::with_text;
+use toolgate_core::name::ServerName;
+use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, RpcError};
+use toolgate_mcp::serve::{empty_object, rpc};
+use toolgate_mcp::transport::RequestError;
+
+use super::{Asker, Door, Face, page, read, uri};
+use crate::call::{Arguments, CallError, Outcome, ToolCall};
+use crate::store::millis;
+
+#[derive(Deserialize)]
+struct CallParams<'a> {
+    name: String,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+}
+
+impl Door {
+    pub(super) fn list_tools(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
+        let filters = &asker.request.filters;
+        let scope = self.gateway.scope(&asker.caller, filters);
+        let scope = scope.map_err(|error| rpc(INVALID_PARAMS, error.to_string()))?;
+        let mut tools: Vec<(String, &RawValue)> = scope
+            .tools()
+            .map(|(entry, _)| match self.is_raw() {
+                true => (entry.tool.id.tool.to_string(), &*entry.tool.definition),
+                false => (entry.alias.to_string(), entry.aliased()),
+            })
+            .collect();
+        tools.sort_by(|a, b| a.0.cmp(&b.0));
+        page("tools", tools.into_iter(), params)
+    }
+
+    pub(super) async fn call_tool(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
+        let params: CallParams<'_> = read(params)?;
+        let arguments = params.arguments.map_or("", RawValue::get);
+        let call = ToolCall {
+            name: params.name,
+            server: match &self.face {
+                Face::Server(name) => Some(name.clone()),
+                Face::All | Face::Virtual(_) => None,
+            },
+            arguments: Arguments::parse(arguments),
+            request: std::sync::Arc::clone(&asker.request),
+        };
+        match self.gateway.call(&asker.caller, call).await {
+            Ok(outcome) => Ok(self.result(outcome)),
+            Err(error) => refused(&error),
+        }
+    }
+
+    /// The server's result; links in it lead through this door.
+    fn result(&self, outcome: Outcome) -> Box<RawValue> {
+        let Outcome { tool, result, .. } = outcome;
+        let raw = result.into_raw();
+        match self.is_raw() || !raw.get().contains("\"resource") {
+            true => raw,
+            false => with_links(&raw, &tool.server),
+        }
+    }
+}
+
+/// What concerns the protocol is an error of it; what concerns the tool, a result for the model.
+fn refused(error: &CallError) -> Answer {
+    match error {
+        CallError::Unknown { .. } | CallError::Ambiguous { .. } | CallError::Filter(_) => {
+            Err(rpc(INVALID_PARAMS, error.to_string()))
+        }
+        CallError::Server {
+            cause: RequestError::Rpc(error),
+            ..
+        } => Err(RpcError::clone(error)),
+        error => {
+            let mut result = json!({
+                "content": [{"type": "text", "text": error.to_string()}],
+                "isError": true,
+            });
+            if let CallError::NeedsApproval { id, expires_at, .. } = error {
+                let approval = json!({"id": id, "expiresAtMs": millis(*expires_at)});
+                result["_meta"] = json!({"toolgate/approval": approval});
+            }
+            Ok(to_raw_value(&result).unwrap_or_else(|_| empty_object()))
+        }
+    }
+}
+
+/// A result whose resources and links to them carry the URIs of this door.
+fn with_links(result: &RawValue, server: &ServerName) -> Box<RawValue> {
+    let parts: Result<indexmap::IndexMap<String, Box<RawValue>>, _> =
+        serde_json::from_str(result.get());
+    let Ok(mut parts) = parts else {
+        return result.to_owned();
+    };
+    let content = parts
+        .get("content")
+        .and_then(|content| serde_json::from_str::<Vec<&RawValue>>(content.get()).ok());
+    let Some(content) = content else {
+        return result.to_owned();
+    };
+    let blocks: Vec<Box<RawValue>> = content
+        .into_iter()
+        .map(|block| with_link(block, server))
+        .collect();
+    if let Ok(blocks) = to_raw_value(&blocks) {
+        parts.insert("content".to_owned(), blocks);
+    }
+    to_raw_value(&parts).unwrap_or_else(|_| result.to_owned())
+}
+
+pub(super) fn with_link(block: &RawValue, server: &ServerName) -> Box<RawValue> {
+    let head: BTreeMap<String, &RawValue> = serde_json::from_str(block.get()).unwrap_or_default();
+    let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
+    let kind = head.get("type").and_then(|raw| text(raw));
+    match kind.as_deref() {
+        Some("resource_link") => with_uri(block, server),
+        Some("resource") => {
+            let inner = head.get("resource").map(|inner| with_uri(inner, server));
+            let parts: Result<indexmap::IndexMap<String, Box<RawValue>>, _> =
+                serde_json::from_str(block.get());
+            match (parts, inner) {
+                (Ok(mut parts), Some(inner)) => {
+                    parts.insert("resource".to_owned(), inner);
+                    to_raw_value(&parts).unwrap_or_else(|_| block.to_owned())
+                }
+                _ => block.to_owned(),
+            }
+        }
+        _ => block.to_owned(),
+    }
+}
+
+/// An object whose `uri` leads through this door.
+pub(super) fn with_uri(object: &RawValue, server: &ServerName) -> Box<RawValue> {
+    let value: Value = serde_json::from_str(object.get()).unwrap_or_default();
+    match super::text_of(&value["uri"]) {
+        Some(own) => with_text(object, "uri", &uri::wrap(server, own)),
+        None => object.to_owned(),
+    }
+}
