@@ -5,6 +5,7 @@ mod audit;
 mod check;
 mod import;
 mod keys;
+mod mcp;
 mod serve;
 mod signals;
 mod target;
@@ -51,6 +52,7 @@ enum Command {
     Check(check::Check),
     /// List, describe, explain and call tools, of a running gateway or straight from a configuration
     Tools(tools::Tools),
+    Mcp(mcp::Mcp),
     /// Make and manage callers' keys of a running gateway
     Keys(keys::Keys),
     /// List and decide what waits for an approval in a running gateway
@@ -112,6 +114,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => block_on(serve.run()),
         Command::Check(check) => check.run(),
         Command::Tools(tools) => block_on(tools.run()),
+        Command::Mcp(mcp) => block_on(mcp.run()),
         Command::Keys(keys) => block_on(keys.run()),
         Command::Approvals(approvals) => block_on(approvals.run()),
         Command::Audit(audit) => block_on(audit.run()),

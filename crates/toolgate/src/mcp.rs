@@ -5,12 +5,16 @@
 //! is not here. Nothing that a caller may not use exists here either: everything goes through the
 //! [`Gateway`].
 
+mod hearer;
 mod items;
+mod news;
 mod tools;
 mod uri;
 
 use std::sync::Arc;
 
+pub use hearer::{ear, progress_token};
+pub use news::{Wanted, Watch};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};

@@ -5,7 +5,6 @@
 //! belongs to its key. A request is answered with JSON, or with a stream of events once there is
 //! something to say before the answer.
 
-mod news;
 mod session;
 mod stream;
 
@@ -22,7 +21,7 @@ use serde_json::value::RawValue;
 pub(crate) use session::Sessions;
 use session::{Known, Session};
 use toolgate::jsonrpc::{self, Object, RpcError};
-use toolgate::mcp::{Asker, Door, Era, Face};
+use toolgate::mcp::{self, Asker, Door, Era, Face};
 use toolgate::serve::{Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc};
 use toolgate::{Caller, Origin, Request, ServerName};
 
@@ -245,9 +244,9 @@ impl Visit {
                 Ok(filters) => filters,
                 Err(error) => return answered(400, &id, &Err(error)),
             };
-            return stream::listen(&self.app, self.door, self.caller, filters, (id, params));
+            return stream::listen(&self.app, self.caller, filters, (id, params));
         }
-        let (ear, heard) = stream::ear(said.progress_token);
+        let (ear, heard) = mcp::ear(said.progress_token);
         let asker = match self.asker(Era::Modern, said.rest, Some(ear)) {
             Ok(asker) => asker,
             Err(error) => return answered(400, &id, &Err(error)),
@@ -287,8 +286,8 @@ impl Visit {
             );
             return answered(400, &id, &Err(error));
         }
-        let token = progress_token(params.as_deref());
-        let (ear, heard) = stream::ear(token);
+        let token = mcp::progress_token(params.as_deref());
+        let (ear, heard) = mcp::ear(token);
         match self.asker(Era::Legacy, Object::new(), Some(ear)) {
             Ok(asker) => stream::answer(self.door, asker, (id, method, params), heard).await,
             Err(error) => answered(400, &id, &Err(error)),
@@ -341,22 +340,6 @@ impl Visit {
             }),
         })
     }
-}
-
-/// The token under which a client of the old era wants to hear of progress.
-fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
-    #[derive(serde::Deserialize)]
-    struct Params {
-        #[serde(rename = "_meta")]
-        meta: Meta,
-    }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Meta {
-        progress_token: Box<RawValue>,
-    }
-    let params: Params = serde_json::from_str(params?.get()).ok()?;
-    Some(params.meta.progress_token)
 }
 
 /// An answer with a status.

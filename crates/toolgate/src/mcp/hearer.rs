@@ -1,0 +1,67 @@
+//! Who hears of a request's progress on behalf of the client that made it.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use toolgate_mcp::ear::Ear;
+use toolgate_mcp::jsonrpc::{self, Answer, Object};
+use toolgate_mcp::serve::no_method;
+
+/// Hears of a request's progress on behalf of the client that made it.
+#[derive(Debug)]
+struct Hearer {
+    messages: UnboundedSender<String>,
+    /// The client's own token; without one it hears of no progress.
+    token: Option<Box<RawValue>>,
+}
+
+/// An ear for a request, and what it will have heard.
+pub fn ear(token: Option<Box<RawValue>>) -> (Arc<dyn Ear>, UnboundedReceiver<String>) {
+    let (messages, heard) = mpsc::unbounded_channel();
+    (Arc::new(Hearer { messages, token }), heard)
+}
+
+impl Ear for Hearer {
+    fn hear(&self, method: &str, params: Option<&RawValue>) {
+        let (Some(token), Some(params)) = (&self.token, params) else {
+            return;
+        };
+        if method == "notifications/progress" {
+            let members: Result<indexmap::IndexMap<String, &RawValue>, _> =
+                serde_json::from_str(params.get());
+            let told = members.unwrap_or_default().into_iter().fold(
+                Object::new(),
+                |told, (name, value)| match name.as_str() {
+                    "progressToken" => told.raw(&name, token.get()),
+                    _ => told.raw(&name, value.get()),
+                },
+            );
+            // The client may have left.
+            let _ = self
+                .messages
+                .send(jsonrpc::notification("notifications/progress", &told));
+        }
+    }
+
+    fn asked(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, Answer> {
+        Box::pin(std::future::ready(Err(no_method(method))))
+    }
+}
+
+/// The token under which a client of the old era wants to hear of progress.
+pub fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
+    #[derive(serde::Deserialize)]
+    struct Params {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Meta {
+        progress_token: Box<RawValue>,
+    }
+    let params: Params = serde_json::from_str(params?.get()).ok()?;
+    Some(params.meta.progress_token)
+}
