@@ -88,6 +88,17 @@ pub(crate) enum Put {
     Remove,
 }
 
+impl Put {
+    /// What it does, for the log.
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::New(_) => "made",
+            Self::Patch(_) | Self::Whole(_) => "changed",
+            Self::Remove => "removed",
+        }
+    }
+}
+
 /// Whether to connect to a server before it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verify {

@@ -66,7 +66,7 @@ pub enum ApprovalState {
     Expired,
     Executing,
     Done,
-    /// The gateway ended while the call ran.
+    /// The call ran, and nobody knows how far: it timed out, or the server or the gateway ended.
     Unknown,
 }
 
@@ -132,6 +132,8 @@ pub enum DecideError {
     OwnCall,
     #[error("this call belongs to no session; approve it `once` or `always`")]
     NoSession,
+    #[error("the scanner asks about these very arguments, so this can be approved only `once`")]
+    OnlyOnce,
     #[error("`permissions.approval_by` does not let administrators and approvers decide")]
     NotAsked,
     #[error("the gateway is stopping")]
@@ -141,6 +143,11 @@ pub enum DecideError {
 }
 
 impl Ask {
+    /// Whether it is about these very arguments.
+    fn is_by_scanner(&self) -> bool {
+        self.rule.contains("scanner.")
+    }
+
     /// Whom a grant for the session is for: the same caller in the same session or run.
     fn session(&self) -> Option<String> {
         let Asker {

@@ -315,10 +315,17 @@ impl Inner {
             answer = work.catch_unwind() => answer.ok(),
         };
         let Progress { attempt, tickets } = progress;
+        let uncertain = match &answer {
+            Some(Err(error)) => error.is_uncertain(),
+            Some(Ok(_)) => false,
+            None => true,
+        };
+        let approvals = &self.parts.approvals;
         for Ticket { approval, used } in tickets {
-            match used {
-                true => self.parts.approvals.done(approval).await,
-                false => self.parts.approvals.give_back(approval).await,
+            match (used, uncertain) {
+                (true, false) => approvals.done(approval).await,
+                (true, true) => approvals.uncertain(approval).await,
+                (false, _) => approvals.give_back(approval).await,
             }
         }
         let panicked = || CallError::Panicked(attempt.record.tool_id_or_own());

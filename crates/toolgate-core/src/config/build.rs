@@ -357,6 +357,21 @@ impl Merge {
                 );
                 continue;
             }
+            for (key, list) in arguments
+                .iter()
+                .map(|(name, list)| (format!("arguments/{}", escape(name)), Some(list)))
+                .chain([
+                    ("roles".to_owned(), roles.as_ref()),
+                    ("environment".to_owned(), environment.as_ref()),
+                ])
+            {
+                if list.is_some_and(OneOrMany::is_empty) {
+                    reader.error(
+                        &format!("{pointer}/{key}"),
+                        "an empty list fits nothing, so this rule would never match; leave the key away, or name something",
+                    );
+                }
+            }
             let spec = RuleSpec {
                 place: reader.document.place(&pointer).key,
                 tool,

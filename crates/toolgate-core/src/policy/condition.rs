@@ -64,7 +64,17 @@ impl ArgumentCondition {
         let fits = |text: &str| self.patterns.iter().any(|pattern| pattern.matches(text));
         match self.strict {
             true => fits(text) && !leads_upwards(text),
-            false => fits(&text.to_lowercase()) || fits(&plain_path(text).to_lowercase()),
+            false => {
+                let path = plain_path(&decoded(text));
+                let forms = [
+                    text.to_owned(),
+                    path.clone(),
+                    format!("{path}/"),
+                    format!("/{path}"),
+                    format!("/{path}/"),
+                ];
+                forms.iter().any(|form| fits(&form.to_lowercase()))
+            }
         }
     }
 }
@@ -91,7 +101,24 @@ fn leads_upwards(text: &str) -> bool {
     text.split(['/', '\\']).any(|segment| segment == "..")
 }
 
-/// A path without `.`, `..` and empty segments; `..` above the start stays.
+/// A text as whoever opens it may read it: trimmed, without `file://` and percent-encoding.
+fn decoded(text: &str) -> String {
+    let text = text.trim().trim_matches('\0');
+    let text = text.strip_prefix("file://").unwrap_or(text);
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        let hex = after.get(..2).filter(|_| *first == b'%');
+        let byte = hex
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A path without `.`, `..` and empty segments, nor a slash at its end; `..` above the start stays.
 fn plain_path(text: &str) -> String {
     let text = text.replace('\\', "/");
     let mut kept: Vec<&str> = Vec::new();
@@ -104,12 +131,7 @@ fn plain_path(text: &str) -> String {
             segment => kept.push(segment),
         }
     }
-    let end = if text.ends_with('/') && !kept.is_empty() {
-        "/"
-    } else {
-        ""
-    };
-    format!("{}{}{end}", if rooted { "/" } else { "" }, kept.join("/"))
+    format!("{}{}", if rooted { "/" } else { "" }, kept.join("/"))
 }
 
 #[cfg(test)]
@@ -209,6 +231,30 @@ mod tests {
                 false,
                 true,
             ),
+            (
+                "path",
+                "*/.git/*",
+                json!({"path": ".git/config"}),
+                false,
+                true,
+            ),
+            ("path", "*/.git/*", json!({"path": "x/.git"}), false, true),
+            (
+                "path",
+                "/etc/*",
+                json!({"path": " file:///%65tc/passwd\n"}),
+                false,
+                true,
+            ),
+            ("path", "/etc/*", json!({"path": "/etc"}), false, true),
+            ("path", "*.env", json!({"path": ".env/ "}), false, true),
+            (
+                "path",
+                "/etc/*",
+                json!({"path": "/home/etc/x"}),
+                false,
+                false,
+            ),
             ("sql", "*drop*", json!({"sql": "DROP TABLE x"}), false, true),
         ] {
             assert_eq!(
@@ -229,7 +275,7 @@ mod tests {
         for (text, plain) in [
             ("/a/../../b", "/b"),
             ("../a/../../b", "../../b"),
-            ("a/./b//c/", "a/b/c/"),
+            ("a/./b//c/", "a/b/c"),
             ("", ""),
             ("/", "/"),
             ("https://x/y", "https:/x/y"),

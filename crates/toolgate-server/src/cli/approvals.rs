@@ -54,9 +54,9 @@ enum Scope {
     /// This call
     #[default]
     Once,
-    /// Every call of the tool in the caller's session
+    /// Every call of the tool in the caller's session, whatever its arguments
     Session,
-    /// Every call of the tool by the caller
+    /// Every call of the tool by the caller, whatever its arguments
     Always,
 }
 

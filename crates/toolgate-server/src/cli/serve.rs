@@ -81,6 +81,11 @@ impl Serve {
             environment: environment.clone(),
         };
         let (keeper, config) = Keeper::load(files, documents, store.clone()).await?;
+        if !config.keys.is_empty() && admin_key.is_none() {
+            tracing::warn!(
+                "there are callers' keys but no admin key, so whoever is on this machine can change and approve everything by leaving the key away; set TOOLGATE_ADMIN_KEY (`auto` makes one)"
+            );
+        }
         let gateway = Gateway::builder(config)
             .environment(environment)
             .store(store)

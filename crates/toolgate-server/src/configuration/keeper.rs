@@ -73,6 +73,11 @@ impl Keeper {
         };
         let outdated = keeper.layers.drop_outdated();
         keeper.forget(&outdated).await;
+        if keeper.layers.sections.contains_key(&Section::Permissions) {
+            tracing::warn!(
+                "permissions that were set through the API hold instead of those in the files; DELETE /api/permissions goes back"
+            );
+        }
         while let Err(invalid) = keeper.layers.config() {
             let Some(change) = keeper.layers.take_misfit(&invalid) else {
                 break;
@@ -313,16 +318,28 @@ impl Running {
         }
         self.keeper.layers = layers;
         self.take_up().await?;
+        tracing::info!("`{key}` set through the API");
         Ok(Done::Settings)
     }
 
     async fn put(&mut self, table: Named, name: String, put: Put) -> Result<Done, ChangeError> {
         let kind = table.as_str().trim_end_matches('s');
         let mut layers = self.keeper.layers.clone();
+        let what = put.verb();
         if layers.in_files(table).contains(&name) {
             return Err(ChangeError::Conflict(format!(
                 "{kind} `{name}` is defined in a configuration file; change it there"
             )));
+        }
+        if let (Named::Roles, Put::Remove) = (table, &put) {
+            let published = self.published.load();
+            let mut keys = published.config.keys.iter();
+            if let Some(key) = keys.find(|key| key.roles.contains(&name)) {
+                return Err(ChangeError::Conflict(format!(
+                    "key `{}` has the role `{name}`; take it from the key first",
+                    key.name
+                )));
+            }
         }
         let known = layers.named_entry(table, &name).cloned();
         let missing = || ChangeError::Missing(format!("no {kind} is called `{name}`"));
@@ -350,6 +367,7 @@ impl Running {
         store.put_setting(table.as_str(), &stored, "").await?;
         self.keeper.layers = layers;
         self.take_up().await?;
+        tracing::info!(name, "{kind} {what} through the API");
         Ok(Done::Settings)
     }
 
@@ -418,6 +436,9 @@ impl Running {
         let gone = before.config.keys.iter().map(|key| key.name.as_str());
         let gone = gone.filter(|name| now.iter().all(|key| key.name != *name));
         forget_callers(&self.gateway, gone).await;
+        if now.is_empty() && !before.config.keys.is_empty() {
+            tracing::warn!("no keys are left: callers on this machine need none now");
+        }
         self.published.store(Arc::new(published));
         Ok(findings)
     }

@@ -24,6 +24,8 @@ use super::App;
 use super::error::ApiError;
 
 const KEY_FILE: &str = "admin.key";
+/// What the keys that we make begin with.
+pub(crate) const PREFIX: &str = "tg-";
 /// Characters of a key after its prefix.
 pub(crate) const KEY_LENGTH: usize = 43;
 
@@ -79,11 +81,7 @@ pub(crate) async fn admin(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    if !is_admin(&app, peer, request.headers()) {
-        return Err(refused(
-            "this needs the admin key, as `Authorization: Bearer KEY`",
-        ));
-    }
+    admit(&app, peer, request.headers())?;
     Ok(next.run(request).await)
 }
 
@@ -94,12 +92,7 @@ pub(crate) async fn observer(
     request: Request,
     next: Next,
 ) -> Result<Response, ApiError> {
-    let is_caller = matches!(key_of(&app, request.headers()), Some(Ok(_)));
-    if is_caller || !is_admin(&app, peer, request.headers()) {
-        return Err(refused(
-            "this needs the admin key, as `Authorization: Bearer KEY`",
-        ));
-    }
+    admit(&app, peer, request.headers())?;
     Ok(next.run(request).await)
 }
 
@@ -142,8 +135,14 @@ pub(crate) async fn caller(
     let open = !app.gateway().has_keys() && app.0.guard.is_local(peer, headers);
     let caller = match key_of(&app, headers) {
         Some(Ok(key)) => Caller::http().with_key(&key),
-        _ if has_admin_key(&app, headers) || open => Caller::http(),
+        _ if has_admin_key(&app, headers) => Caller::http(),
+        // Clients that must send some key send one that means nothing to us. One of ours that
+        // no longer opens means something.
+        Some(Err(_)) if open && !presented(headers).any(|key| key.starts_with(PREFIX)) => {
+            Caller::http()
+        }
         Some(Err(error)) => return Err(refused(&format!("{error}; {HOW}"))),
+        None if open => Caller::http(),
         None => return Err(refused(&format!("a key is needed; {HOW}"))),
     };
     let caller = match session(headers)? {
@@ -158,10 +157,24 @@ const HOW: &str = "send one as `Authorization: Bearer KEY`, `x-api-key` or `x-bf
 const SESSION: &str = "x-bf-mcp-session-id";
 const LONGEST_SESSION: usize = 255;
 
+/// Lets the administrator in, and tells others why not.
+fn admit(app: &App, peer: SocketAddr, headers: &HeaderMap) -> Result<(), ApiError> {
+    let needs = "this needs the admin key, as `Authorization: Bearer KEY`";
+    if is_admin(app, peer, headers) {
+        return Ok(());
+    }
+    Err(match key_of(app, headers) {
+        Some(Ok(_)) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", needs),
+        _ => refused(needs),
+    })
+}
+
+/// Without an admin key, whoever is on this machine is the administrator, unless they come as
+/// somebody else: with a key.
 fn is_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> bool {
     match app.0.admin_key {
         Some(_) => has_admin_key(app, headers),
-        None => app.0.guard.is_local(peer, headers),
+        None => app.0.guard.is_local(peer, headers) && presented(headers).next().is_none(),
     }
 }
 

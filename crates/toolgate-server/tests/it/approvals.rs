@@ -374,7 +374,7 @@ async fn who_may_decide() {
     let admin = gate.with_key(ADMIN);
     assert_eq!(
         dave.get("/api/permissions").await.status,
-        401,
+        403,
         "an approver is no administrator"
     );
     admin.get("/api/permissions").await.expect(200);
@@ -867,4 +867,46 @@ async fn the_record_of_a_denial_names_its_approval() {
     let records = gate.records(&caller).await;
     assert_eq!(records[1]["outcome"], "denied");
     assert_eq!(records[1]["approval"], id, "{}", records[1]);
+}
+
+#[tokio::test]
+async fn what_the_scanner_asks_is_answered_once() {
+    let gate = gate("[scanner]\nsecret = \"ask\"\n").await;
+    let caller = gate.caller();
+    let id = asks(&caller).await;
+    approve(&gate, &id, "always").await;
+    says_hello(&caller).await;
+    says_hello(&caller).await;
+    let secret = json!({"text": format!("ghp_{}", "a1B2".repeat(9))});
+    let asked = caller.call("zoo_say", &secret).await;
+    let id = waits_for(&asked);
+    let pending = caller
+        .get(&format!("/api/approvals/{id}"))
+        .await
+        .expect(200);
+    let rule = pending["rule"].as_str().unwrap();
+    assert!(
+        rule.contains("permissions.rules[0] and scanner.secret"),
+        "{rule}"
+    );
+    let always = json!({"decision": "approve", "scope": "always"});
+    assert_eq!(decide(&caller, &id, &always).await.status, 400);
+    approve(&gate, &id, "once").await;
+    let said = caller.call("zoo_say", &secret).await;
+    assert!(text(&said).starts_with("ghp_"), "{said}");
+    waits_for(&caller.call("zoo_say", &secret).await);
+}
+
+#[tokio::test]
+async fn rules_are_not_removed_by_leaving_them_away() {
+    let gate = gate("").await;
+    let admin = gate.caller();
+    for body in [
+        json!({}),
+        json!({"rules": null}),
+        json!({"default": "manual"}),
+    ] {
+        assert_eq!(admin.put("/api/permissions", &body).await.status, 400);
+    }
+    asks(&admin).await;
 }

@@ -397,7 +397,7 @@ async fn roles_change_while_keys_are_used() {
     assert_eq!(sees(&gate, &key).await, ["ape_echo"]);
     assert_eq!(
         admin.delete("/api/roles/r").await.status,
-        400,
+        409,
         "a key has it"
     );
     admin
@@ -569,7 +569,7 @@ async fn the_admin_key_opens_the_api_and_a_callers_key_does_not() {
         "/api/mcp/tools",
         "/api/events",
     ] {
-        assert_eq!(gate.with_key(ALICE).get(path).await.status, 401, "{path}");
+        assert_eq!(gate.with_key(ALICE).get(path).await.status, 403, "{path}");
         assert_eq!(gate.caller().get(path).await.status, 401, "{path}");
     }
     let keys = gate.with_key(ADMIN).get("/api/keys").await.expect(200);
@@ -578,7 +578,7 @@ async fn the_admin_key_opens_the_api_and_a_callers_key_does_not() {
     assert!(!keys.to_string().contains(ALICE), "{keys}");
     let more = json!({"roles": ["approver"]});
     let escalation = gate.with_key(ALICE).put("/api/keys/alice", &more).await;
-    assert_eq!(escalation.status, 401);
+    assert_eq!(escalation.status, 403);
 }
 
 #[tokio::test]
@@ -677,4 +677,29 @@ async fn a_key_from_an_empty_variable_opens_nothing() {
     assert_eq!(gate.caller().knock().await, 401);
     assert_eq!(gate.caller().with("x-api-key", "").knock().await, 401);
     assert_eq!(gate.caller().with("x-bf-vk", "").knock().await, 401);
+}
+
+#[tokio::test]
+async fn a_key_that_was_removed_opens_nothing_even_if_it_was_the_last() {
+    let gate = TestGate::start(&zoo("zoo", &[]));
+    gate.reaches("zoo", "healthy").await;
+    let key = made(&gate, &json!({"name": "one", "tools": ["zoo.echo"]})).await;
+    let one = gate.with_key(&key);
+    assert_eq!(one.knock().await, 200);
+    gate.caller().delete("/api/keys/one").await.expect(200);
+    assert_eq!(one.knock().await, 401);
+    assert_eq!(gate.caller().knock().await, 200, "nobody needs a key now");
+    assert_eq!(gate.with_key("sk-dummy").knock().await, 200);
+    assert!(gate.log().contains("no keys are left"));
+}
+
+#[tokio::test]
+async fn whoever_shows_a_key_is_no_administrator() {
+    let gate = TestGate::start(&(zoo("zoo", &[]) + &alice("")));
+    for key in [ALICE, "wrong"] {
+        let status = gate.with_key(key).get("/api/keys").await.status;
+        assert!(status == 401 || status == 403, "{key}: {status}");
+    }
+    gate.caller().get("/api/keys").await.expect(200);
+    assert!(gate.log().contains("no admin key"));
 }

@@ -174,6 +174,11 @@ impl Approvals {
         self.end(approval, ApprovalState::Done).await;
     }
 
+    /// Nobody knows whether the call that a ticket let run has done its work.
+    pub(crate) async fn uncertain(&self, approval: Approval) {
+        self.end(approval, ApprovalState::Unknown).await;
+    }
+
     /// The call that a ticket was taken for was never sent: it may be used again.
     pub(crate) async fn give_back(&self, approval: Approval) {
         self.end(approval, ApprovalState::Approved).await;
@@ -224,6 +229,9 @@ impl Approvals {
         }
         let (scope, reason) = match ruling {
             Ruling::Approve { scope, arguments } => {
+                if scope != ApprovalScope::Once && approval.ask.is_by_scanner() {
+                    return Err(DecideError::OnlyOnce);
+                }
                 if scope == ApprovalScope::Session && approval.ask.session().is_none() {
                     return Err(DecideError::NoSession);
                 }
@@ -276,7 +284,7 @@ impl Approvals {
     /// The approval with which it was answered for the session or for good. What the scanner asks is about these
     /// very arguments, so only a ticket answers it.
     async fn granted(&self, ask: &Ask) -> Result<Option<String>, StoreError> {
-        if ask.rule.starts_with("scanner.") {
+        if ask.is_by_scanner() {
             return Ok(None);
         }
         if let Some(session) = ask.session() {

@@ -142,6 +142,20 @@ impl CallError {
         )
     }
 
+    /// Whether the tool may have been reached, and nobody knows what it did.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. }
+                | Self::Cancelled
+                | Self::Panicked(_)
+                | Self::Server {
+                    cause: RequestError::Lost(_) | RequestError::Malformed(_),
+                    ..
+                }
+        )
+    }
+
     /// The limit of the caller's own key that was reached, if that is why.
     pub fn key_limit(&self) -> Option<(&Limit, Option<Duration>)> {
         match self {

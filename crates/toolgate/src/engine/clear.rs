@@ -92,12 +92,16 @@ impl Inner {
                 OnDanger::Ask => Verdict::Ask,
                 OnDanger::Deny => Verdict::Deny,
             };
+            let scanner = format!("scanner.{}", found.danger.as_str());
             if verdict > decision.verdict {
                 reason = warning(&found);
                 decision = Decision {
                     verdict,
-                    because: format!("scanner.{}", found.danger.as_str()).into(),
+                    because: scanner.into(),
                 };
+            } else if verdict == decision.verdict && !decision.because.contains(&scanner) {
+                // Whoever decides must know of both.
+                decision.because = format!("{} and {scanner}", decision.because).into();
             }
         }
         if !record.warnings.is_empty() {

@@ -18,6 +18,8 @@ const SIMILAR: f64 = 0.82;
 const SUGGESTIONS: usize = 3;
 /// No tool is called so; comparing would only cost time.
 const LONGEST_COMPARED: usize = 128;
+/// Comparing with more tools costs more than a wrong name is worth.
+const MOST_COMPARED: usize = 1000;
 
 /// Where to look, and for whom.
 #[derive(Clone, Copy)]
@@ -125,7 +127,7 @@ impl Finder<'_> {
     }
 
     fn nearest(&self, name: &str) -> Vec<String> {
-        if name.len() > LONGEST_COMPARED {
+        if name.len() > LONGEST_COMPARED || self.scope.len() > MOST_COMPARED {
             return Vec::new();
         }
         let mut scored: Vec<(f64, &Entry)> = self

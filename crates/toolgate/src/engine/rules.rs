@@ -1,5 +1,6 @@
 //! What the configuration says about calls, ready for use.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -73,7 +74,8 @@ pub(super) struct Served {
 
 #[derive(Debug, Default)]
 struct Keys {
-    by_digest: HashMap<[u8; 32], Arc<str>>,
+    /// None for a key that several names share.
+    by_digest: HashMap<[u8; 32], Option<Arc<str>>>,
     by_name: HashMap<Arc<str>, Holder>,
     /// Who has no key.
     nobody: Principal,
@@ -129,7 +131,8 @@ impl Rules {
     pub(super) fn authenticate(&self, presented: &str) -> Result<Arc<str>, KeyError> {
         // Digests are looked up, so that time tells nothing about keys.
         let digest: [u8; 32] = Sha256::digest(presented).into();
-        let name = self.keys.by_digest.get(&digest).ok_or(KeyError::Unknown)?;
+        let name = self.keys.by_digest.get(&digest).and_then(Option::as_ref);
+        let name = name.ok_or(KeyError::Unknown)?;
         let holder = self.keys.by_name.get(name).ok_or(KeyError::Unknown)?;
         holder.check()?;
         Ok(Arc::clone(name))
@@ -207,11 +210,13 @@ impl Keys {
         for key in &config.keys {
             let name: Arc<str> = key.name.as_str().into();
             match digest(key, environment) {
-                Ok(digest) => {
-                    if let Some(other) = keys.by_digest.insert(digest, Arc::clone(&name)) {
-                        tracing::error!(key = %name, "the same key as `{other}`; one of them counts");
+                Ok(digest) => match keys.by_digest.entry(digest) {
+                    Entry::Vacant(place) => drop(place.insert(Some(Arc::clone(&name)))),
+                    Entry::Occupied(mut place) => {
+                        tracing::error!(key = %name, "the same key as `{:?}`; neither opens", place.get());
+                        place.insert(None);
                     }
-                }
+                },
                 Err(error) => {
                     tracing::error!(key = %name, "the key opens nothing: {error}");
                 }

@@ -72,6 +72,10 @@ pub struct AuditTable {
 }
 
 impl OneOrMany {
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Many(texts) if texts.is_empty())
+    }
+
     pub fn into_vec(self) -> Vec<String> {
         match self {
             Self::One(text) => vec![text],

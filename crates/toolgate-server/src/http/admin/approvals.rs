@@ -253,7 +253,9 @@ impl From<DecideError> for ApiError {
             DecideError::OwnCall => (StatusCode::FORBIDDEN, "own_call"),
             DecideError::NotAsked => (StatusCode::FORBIDDEN, "forbidden"),
             DecideError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-            DecideError::NoSession => (StatusCode::BAD_REQUEST, "invalid_request"),
+            DecideError::NoSession | DecideError::OnlyOnce => {
+                (StatusCode::BAD_REQUEST, "invalid_request")
+            }
             DecideError::Store(error) => return ChangeError::Store(error).into(),
         };
         Self::new(status, code, error.to_string())

@@ -88,7 +88,7 @@ pub(crate) struct Filter {
     until: Option<String>,
     /// `json` (default, in pages), or all of them as `jsonl` or `csv`.
     format: Option<String>,
-    /// How many to answer with, at most 1000. Default 100.
+    /// How many to answer with, at most 1000. Default 100 as `json`, all otherwise.
     limit: Option<usize>,
     /// `next_cursor` of the page before.
     cursor: Option<String>,
@@ -135,7 +135,8 @@ pub(crate) async fn list(
             "attachment; filename=\"audit.csv\"",
         ),
     };
-    let body = Body::from_stream(everything(app.gateway().clone(), query, export));
+    let most = filter.limit.unwrap_or(usize::MAX);
+    let body = Body::from_stream(everything(app.gateway().clone(), query, export, most));
     Ok(([(CONTENT_TYPE, kind), (CONTENT_DISPOSITION, file)], body).into_response())
 }
 
@@ -144,31 +145,37 @@ fn everything(
     gateway: Gateway,
     query: AuditQuery,
     export: Export,
+    most: usize,
 ) -> impl Stream<Item = Result<String, StoreError>> {
     let first = AuditQuery {
-        limit: BATCH,
+        limit: BATCH.min(most),
         ..query
     };
     let header = match export {
         Export::Csv => format!("{}\n", COLUMNS.join(",")),
         Export::Jsonl => String::new(),
     };
-    stream::try_unfold((Some(first), header), move |(query, mut text)| {
-        let gateway = gateway.clone();
-        async move {
-            let Some(query) = query else { return Ok(None) };
-            let page = gateway.audit(&query).await?;
-            let next = page.records.last().filter(|_| page.more);
-            let next = next.map(|record| AuditQuery {
-                before: Some(record.id.clone()),
-                ..query.clone()
-            });
-            for record in page.records {
-                text.push_str(&RecordView::new(record).line(export));
+    stream::try_unfold(
+        (Some(first), header, most),
+        move |(query, mut text, left)| {
+            let gateway = gateway.clone();
+            async move {
+                let Some(query) = query else { return Ok(None) };
+                let page = gateway.audit(&query).await?;
+                let left = left.saturating_sub(page.records.len());
+                let next = page.records.last().filter(|_| page.more && left > 0);
+                let next = next.map(|record| AuditQuery {
+                    before: Some(record.id.clone()),
+                    limit: BATCH.min(left),
+                    ..query.clone()
+                });
+                for record in page.records {
+                    text.push_str(&RecordView::new(record).line(export));
+                }
+                Ok(Some((text, (next, String::new(), left))))
             }
-            Ok(Some((text, (next, String::new()))))
-        }
-    })
+        },
+    )
 }
 
 impl Filter {

@@ -20,7 +20,7 @@ use super::page::Page;
 use super::{Deleted, time};
 use crate::configuration::{Named, Put, Source};
 use crate::http::App;
-use crate::http::auth::KEY_LENGTH;
+use crate::http::auth::{KEY_LENGTH, PREFIX};
 use crate::http::error::{ApiError, ErrorBody};
 
 /// A caller's key.
@@ -228,7 +228,7 @@ fn own_fields(entry: &Map<String, Value>) -> Result<(), ApiError> {
 
 fn new_key() -> String {
     let random = Alphanumeric.sample_string(&mut rand::rng(), KEY_LENGTH);
-    format!("tg-{random}")
+    format!("{PREFIX}{random}")
 }
 
 #[cfg(test)]

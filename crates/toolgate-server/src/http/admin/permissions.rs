@@ -110,6 +110,11 @@ pub(crate) async fn put(
     for shown in ["grants", "source"] {
         section.shift_remove(shown);
     }
+    if !section.get("rules").is_some_and(Value::is_array) {
+        return Err(ApiError::bad_request(
+            "`rules` must be a list: they are replaced as a whole, so leaving it away would remove them all",
+        ));
+    }
     section.retain(|_, value| !value.is_null());
     if let Some(Value::Array(rules)) = section.get_mut("rules") {
         for rule in rules.iter_mut().filter_map(Value::as_object_mut) {
