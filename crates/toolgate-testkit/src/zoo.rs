@@ -1,19 +1,24 @@
 //! An MCP server whose behaviour and faults are chosen by flags.
 //!
 //! [`main`] reads the flags, does what has to happen at the start, and hands over to one of the
-//! two transports. `server` knows methods and eras, `tool` the tools; neither knows a transport.
+//! two transports. `server` knows methods and eras, `tool` the tools, and `fixture` those of the
+//! conformance suite; none of them knows a transport.
 //! Everything whose exact bytes matter stays raw JSON text from end to end.
 
 mod calls;
 mod catalog;
+mod change;
 mod era;
+mod fixture;
 mod flags;
 mod headers;
 mod http;
 mod ledger;
 mod old_sse;
 mod outbox;
+mod peers;
 mod post;
+mod question;
 mod refusal;
 mod rpc;
 mod server;
@@ -21,6 +26,7 @@ mod session;
 mod sse;
 mod start;
 mod stdio;
+mod subscription;
 mod tool;
 
 use std::process::ExitCode;

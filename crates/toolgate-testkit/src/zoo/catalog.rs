@@ -4,10 +4,13 @@
 //! tokens is taken away, so that each fits on one line of stdio.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::change::Change;
+use super::fixture;
 use super::flags::Offer;
 use super::rpc::{INVALID_PARAMS, RpcError, quoted};
 
@@ -17,19 +20,42 @@ pub(crate) struct Catalog {
     document: Document,
     extra_tools: Vec<Box<RawValue>>,
     page: usize,
+    more: More,
+}
+
+/// Which lists show what comes and goes.
+#[derive(Debug, Default)]
+struct More {
+    tools: AtomicBool,
+    prompts: AtomicBool,
+    resources: AtomicBool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Document {
     tools: Vec<Box<RawValue>>,
+    #[serde(default)]
     malformed: Vec<Box<RawValue>>,
     resources: Vec<Box<RawValue>>,
     resource_templates: Vec<Box<RawValue>>,
     prompts: Vec<Box<RawValue>>,
+    #[serde(default)]
+    dynamic: Dynamic,
+    #[serde(default)]
     contents: HashMap<String, Box<RawValue>>,
+    #[serde(default)]
     fail: Box<RawValue>,
+    #[serde(default)]
     kinds: Box<RawValue>,
+}
+
+/// What comes and goes.
+#[derive(Debug, Default, Deserialize)]
+struct Dynamic {
+    tools: Vec<Box<RawValue>>,
+    prompts: Vec<Box<RawValue>>,
+    resources: Vec<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -41,7 +67,10 @@ struct Definition {
 
 impl Catalog {
     pub(crate) fn new(offer: &Offer) -> Self {
-        let text = compact(include_str!("catalog.json"));
+        let text = compact(match offer.fixtures {
+            true => fixture::CATALOG,
+            false => include_str!("catalog.json"),
+        });
         let mut document: Document = serde_json::from_str(&text).expect("`catalog.json` is valid");
         if !offer.malformed {
             document.malformed.clear();
@@ -50,7 +79,21 @@ impl Catalog {
             document,
             extra_tools: (1..=offer.tools).map(extra_tool).collect(),
             page: offer.page.map_or(usize::MAX, |page| page.max(1)),
+            more: More::default(),
         }
+    }
+
+    /// Shows what comes and goes, or hides it again.
+    pub(crate) fn change(&self, change: &Change) {
+        if let Some(shown) = self.more.shown(change) {
+            shown.fetch_not(Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the list that may change so shows what comes and goes.
+    pub(crate) fn shows_more(&self, change: &Change) -> bool {
+        let shown = self.more.shown(change);
+        shown.is_some_and(|shown| shown.load(Ordering::Relaxed))
     }
 
     /// The raw result of one of the four lists; `None` if the method is none of them.
@@ -61,11 +104,19 @@ impl Catalog {
     ) -> Option<Result<String, RpcError>> {
         let (key, items): (_, Vec<&RawValue>) = match method {
             "tools/list" => ("tools", self.tools().collect()),
-            "resources/list" => ("resources", refs(&self.document.resources)),
+            "resources/list" => {
+                let more = self.more(&Change::Resources, &self.document.dynamic.resources);
+                let fixed = refs(&self.document.resources).into_iter();
+                ("resources", fixed.chain(more).collect())
+            }
             "resources/templates/list" => {
                 ("resourceTemplates", refs(&self.document.resource_templates))
             }
-            "prompts/list" => ("prompts", refs(&self.document.prompts)),
+            "prompts/list" => {
+                let more = self.more(&Change::Prompts, &self.document.dynamic.prompts);
+                let fixed = refs(&self.document.prompts).into_iter();
+                ("prompts", fixed.chain(more).collect())
+            }
             _ => return None,
         };
         Some(self.page_of(key, &items, cursor))
@@ -133,6 +184,16 @@ impl Catalog {
             .chain(malformed)
             .chain(&self.extra_tools)
             .map(|raw| &**raw)
+            .chain(self.more(&Change::Tools, &self.document.dynamic.tools))
+    }
+
+    fn more<'a>(
+        &self,
+        change: &Change,
+        items: &'a [Box<RawValue>],
+    ) -> impl Iterator<Item = &'a RawValue> + use<'a> {
+        let shown = if self.shows_more(change) { items } else { &[] };
+        shown.iter().map(|raw| &**raw)
     }
 
     fn page_of(
@@ -159,6 +220,17 @@ impl Catalog {
             String::new()
         };
         Ok(format!(r#"{{"{key}":[{}]{next}}}"#, page.join(",")))
+    }
+}
+
+impl More {
+    fn shown(&self, change: &Change) -> Option<&AtomicBool> {
+        match change {
+            Change::Tools => Some(&self.tools),
+            Change::Prompts => Some(&self.prompts),
+            Change::Resources => Some(&self.resources),
+            Change::Resource(_) => None,
+        }
     }
 }
 

@@ -102,7 +102,13 @@ pub(crate) fn stamped(result: &str, method: &str) -> String {
     };
     let open = result.strip_suffix('}').expect("a result is a JSON object");
     let comma = if open == "{" { "" } else { "," };
-    format!(
-        r#"{open}{comma}"resultType":"complete"{cached},"_meta":{{"io.modelcontextprotocol/serverInfo":{SERVER_INFO}}}}}"#
-    )
+    signed(&format!(
+        r#"{open}{comma}"resultType":"complete"{cached}}}"#
+    ))
+}
+
+/// The raw result with who made it.
+pub(crate) fn signed(result: &str) -> String {
+    let open = result.strip_suffix('}').expect("a result is a JSON object");
+    format!(r#"{open},"_meta":{{"io.modelcontextprotocol/serverInfo":{SERVER_INFO}}}}}"#)
 }

@@ -47,6 +47,10 @@ pub(crate) struct Offer {
     /// Which revisions it speaks
     #[arg(long, value_enum, default_value = "legacy")]
     pub(crate) era: Eras,
+    /// The tools, resources and prompts of the conformance suite instead of the zoo's own;
+    /// over HTTP also sessions, and 403 for foreign hosts and origins
+    #[arg(long)]
+    pub(crate) fixtures: bool,
     /// So many extra tools, named tool_0001 and so on
     #[arg(long, default_value_t = 0)]
     pub(crate) tools: usize,

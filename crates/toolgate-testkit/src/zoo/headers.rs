@@ -1,6 +1,8 @@
-//! The headers of a modern request, which have to say the same as its body.
+//! The headers of a modern request, which have to say the same as its body, and those that
+//! tell a local client from a web page that pretends to be one.
 
 use axum::http::HeaderMap;
+use axum::http::header::{HOST, ORIGIN};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -34,6 +36,24 @@ pub(crate) fn check(
         check_parameters(headers, &schema, &arguments)?;
     }
     Ok(())
+}
+
+/// Whether `Host` or `Origin` names another machine, as in an attack by DNS rebinding.
+pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
+    [HOST, ORIGIN].iter().any(|name| {
+        headers
+            .get(name)
+            .is_some_and(|value| !value.to_str().is_ok_and(is_local))
+    })
+}
+
+fn is_local(address: &str) -> bool {
+    let authority = address.split_once("://").map_or(address, |(_, rest)| rest);
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    matches!(host, "localhost" | "127.0.0.1" | "[::1]")
 }
 
 #[derive(Clone, Copy)]

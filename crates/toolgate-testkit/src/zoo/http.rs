@@ -13,11 +13,11 @@ use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, LOCATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::flags::{Faults, Gate, HttpFlags};
+use super::headers;
 use super::old_sse::{self, Streams};
 use super::outbox::{Frame, Outbox};
 use super::post;
@@ -45,7 +45,8 @@ pub(crate) struct CutStreams {
 }
 
 /// Listens on the port and serves for ever.
-pub(crate) async fn serve(server: Arc<Server>, port: u16, faults: &Faults, flags: HttpFlags) {
+pub(crate) async fn serve(server: Arc<Server>, port: u16, faults: &Faults, mut flags: HttpFlags) {
+    flags.sessions.sessions |= server.fixtures.is_some();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
         .unwrap_or_else(|error| panic!("cannot listen on port {port}: {error}"));
@@ -75,7 +76,11 @@ async fn entry(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Respo
     };
     let old = endpoint.flags.sse_legacy;
     let headers = &parts.headers;
+    let stranger = endpoint.server.fixtures.is_some() && headers::is_foreign(headers);
     let response = match turned_away(&endpoint.flags.gate, headers) {
+        None if stranger => {
+            Refusal::new(StatusCode::FORBIDDEN, "this is for local clients").into_response()
+        }
         Some(response) => response,
         None => match (&parts.method, parts.uri.path(), old) {
             (&Method::POST, "/mcp", false) => post::answer(&endpoint, headers, &body)
@@ -83,7 +88,10 @@ async fn entry(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Respo
                 .unwrap_or_else(Refusal::into_response),
             (&Method::GET, "/mcp", false) => listen(&endpoint, headers),
             (&Method::DELETE, "/mcp", false) => match endpoint.sessions.end(headers) {
-                Ok(()) => StatusCode::NO_CONTENT.into_response(),
+                Ok(session) => {
+                    endpoint.server.peers.forget(&session);
+                    StatusCode::NO_CONTENT.into_response()
+                }
                 Err(refusal) => refusal.into_response(),
             },
             (&Method::GET, "/sse", true) => old_sse::open(&endpoint),
@@ -131,9 +139,10 @@ fn listen(endpoint: &Endpoint, headers: &HeaderMap) -> Response {
     if !accept.is_some_and(|accept| accept.contains("text/event-stream")) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
     }
-    if let Err(refusal) = endpoint.sessions.check(headers, Traffic::Other) {
-        return refusal.into_response();
-    }
+    let scope = match endpoint.sessions.check(headers, Traffic::Other) {
+        Ok(scope) => scope,
+        Err(refusal) => return refusal.into_response(),
+    };
     if let Some(id) = headers.get("last-event-id") {
         let kept = id
             .to_str()
@@ -149,12 +158,9 @@ fn listen(endpoint: &Endpoint, headers: &HeaderMap) -> Response {
     }
     let (outbox, frames) = Outbox::new();
     endpoint.server.storm("{}", &outbox);
-    // The stream keeps its own outbox, so that it stays open until the client leaves.
-    let open = stream::unfold((frames, outbox), async |(mut frames, outbox)| {
-        let frame = frames.recv().await?;
-        Some((sse::event("message", frame.text()), (frames, outbox)))
-    });
-    sse::response(open)
+    // The outbox is kept, so that the stream stays open until the client or its session ends.
+    endpoint.server.peers.add_stream(&scope, outbox);
+    sse::response(sse::frames(frames))
 }
 
 impl CutStreams {

@@ -72,7 +72,7 @@ pub(crate) fn post(endpoint: &Endpoint, parts: &Parts, body: &[u8]) -> Response 
         Message::Notification { method, params } => {
             server.notified(&method, &params, id, Some(&outbox));
         }
-        Message::Response => {}
+        Message::Response(reply) => server.answered(id, reply),
     }
     (StatusCode::ACCEPTED, "Accepted").into_response()
 }
@@ -87,5 +87,6 @@ impl Drop for Forget {
     fn drop(&mut self) {
         let streams = &self.endpoint.old_streams;
         streams.open.lock().unwrap().remove(&self.id);
+        self.endpoint.server.peers.forget(&self.id);
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use futures_util::stream;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::era::{self, Era, MODERN};
@@ -30,12 +31,13 @@ pub(crate) async fn answer(
         .map_err(|answer| Refusal::with_body(StatusCode::BAD_REQUEST, answer))?;
     endpoint.server.arrived(&message);
     match message {
-        Message::Response => Ok(StatusCode::ACCEPTED.into_response()),
+        Message::Response(reply) => {
+            let scope = scope_of(endpoint, headers)?;
+            endpoint.server.answered(&scope, reply);
+            Ok(StatusCode::ACCEPTED.into_response())
+        }
         Message::Notification { method, params } => {
-            let scope = match endpoint.server.eras() {
-                Eras::Modern => String::new(),
-                Eras::Legacy | Eras::Dual => endpoint.sessions.check(headers, Traffic::Other)?,
-            };
+            let scope = scope_of(endpoint, headers)?;
             endpoint.server.notified(&method, &params, &scope, None);
             Ok(StatusCode::ACCEPTED.into_response())
         }
@@ -54,6 +56,14 @@ pub(crate) fn readable(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The session of a message that is not answered.
+fn scope_of(endpoint: &Endpoint, headers: &HeaderMap) -> Result<String, Refusal> {
+    match endpoint.server.eras() {
+        Eras::Modern => Ok(String::new()),
+        Eras::Legacy | Eras::Dual => endpoint.sessions.check(headers, Traffic::Other),
+    }
+}
+
 async fn answer_request(
     endpoint: &Arc<Endpoint>,
     headers: &HeaderMap,
@@ -70,7 +80,8 @@ async fn answer_request(
         Era::Legacy if request.method == "initialize" => {
             let version = era::negotiate(request.params.protocol_version.as_deref());
             let session = endpoint.sessions.begin(version);
-            (String::new(), session, HangUp::Ignored)
+            let scope = session.clone().unwrap_or_default();
+            (scope, session, HangUp::Ignored)
         }
         Era::Legacy => {
             let session = endpoint.sessions.check(headers, Traffic::Request)?;
@@ -78,7 +89,7 @@ async fn answer_request(
         }
     };
     let origin = Origin {
-        scope,
+        scope: scope.clone(),
         headers: readable(headers),
         hang_up,
     };
@@ -88,8 +99,8 @@ async fn answer_request(
     let mut response = match method.as_str() {
         "tools/call" if endpoint.flags.half_close => cut(endpoint, frames),
         "subscriptions/listen" => sse::response(sse::frames(frames)),
-        _ if endpoint.flags.json => only_answer(frames).await,
-        _ => sse::response(sse::frames(frames)),
+        _ if endpoint.flags.json => only_answer(endpoint, frames, &scope).await,
+        _ => sse::response(resumable(Arc::clone(endpoint), frames)),
     };
     if let Some(session) = new_session {
         let session = HeaderValue::from_str(&session).expect("a session id is plain ASCII");
@@ -121,7 +132,7 @@ fn check_modern(
         };
         Refusal::with_body(status, error.answer(&request.id))
     };
-    if request.method == "initialize" {
+    if request.method == "initialize" && request.declared_version().is_none() {
         let requested = request.params.protocol_version.as_deref();
         let error = server.eras().unsupported(requested.unwrap_or_default());
         return Err(refuse(&error));
@@ -144,10 +155,39 @@ fn cut(endpoint: &Endpoint, frames: UnboundedReceiver<Frame>) -> Response {
     }
 }
 
-async fn only_answer(mut frames: UnboundedReceiver<Frame>) -> Response {
+/// The stream of a request, until the server cuts it; then the rest waits for a GET.
+fn resumable(
+    endpoint: Arc<Endpoint>,
+    frames: UnboundedReceiver<Frame>,
+) -> impl Stream<Item = Bytes> {
+    stream::unfold(Some((endpoint, frames)), async |state| {
+        let (endpoint, mut frames) = state?;
+        let frame = frames.recv().await?;
+        match frame.text() {
+            Some(text) => Some((sse::message(text), Some((endpoint, frames)))),
+            None => {
+                let id = endpoint.cut_streams.keep(frames);
+                Some((sse::priming(&id), None))
+            }
+        }
+    })
+}
+
+/// A body has room for one message; what we ask the client goes to its GET stream.
+async fn only_answer(
+    endpoint: &Endpoint,
+    mut frames: UnboundedReceiver<Frame>,
+    scope: &str,
+) -> Response {
+    let peers = &endpoint.server.peers;
     while let Some(frame) = frames.recv().await {
-        if let Frame::Answer(text) = frame {
-            return json(StatusCode::OK, text);
+        match frame {
+            Frame::Answer(text) => return json(StatusCode::OK, text),
+            Frame::Question { id, text } => match peers.stream(scope) {
+                Some(stream) => stream.ask(id, text),
+                None => peers.questions.give_up(scope, &id),
+            },
+            Frame::Notification(_) | Frame::Cut => {}
         }
     }
     // The call was cancelled, so there is nothing to say.

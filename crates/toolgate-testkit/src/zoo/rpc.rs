@@ -1,6 +1,7 @@
 //! JSON-RPC messages, read into what the zoo needs of them and written as raw text.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 pub(crate) const PARSE_ERROR: i64 = -32700;
@@ -13,7 +14,16 @@ pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) enum Message {
     Request(Request),
     Notification { method: String, params: Params },
-    Response,
+    Response(Option<Reply>),
+}
+
+/// The client's reply to a request of ours.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The raw text of the id that we gave the request.
+    pub(crate) id: String,
+    /// The result or the error.
+    pub(crate) outcome: Result<Value, Value>,
 }
 
 #[derive(Debug)]
@@ -35,6 +45,15 @@ pub(crate) struct Params {
     pub(crate) arguments: Option<Box<RawValue>>,
     pub(crate) notifications: Option<Box<RawValue>>,
     pub(crate) request_id: Option<Box<RawValue>>,
+    pub(crate) capabilities: Option<Value>,
+    pub(crate) level: Option<String>,
+    #[serde(rename = "ref")]
+    pub(crate) reference: Option<Value>,
+    pub(crate) argument: Option<Value>,
+    /// A `null` is not the same as nothing here.
+    #[serde(deserialize_with = "present")]
+    pub(crate) input_responses: Option<Box<RawValue>>,
+    pub(crate) request_state: Option<String>,
     #[serde(rename = "_meta")]
     pub(crate) meta: Option<Meta>,
 }
@@ -48,6 +67,8 @@ pub(crate) struct Meta {
     pub(crate) protocol_version: Option<String>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     pub(crate) client_capabilities: Option<Box<RawValue>>,
+    #[serde(rename = "io.modelcontextprotocol/logLevel")]
+    pub(crate) log_level: Option<String>,
 }
 
 /// An error as it goes over the wire.
@@ -64,6 +85,8 @@ struct Wire {
     id: Option<Box<RawValue>>,
     method: Option<String>,
     params: Option<Box<RawValue>>,
+    result: Option<Value>,
+    error: Option<Value>,
 }
 
 impl Message {
@@ -77,7 +100,7 @@ impl Message {
         let wire: Wire = serde_json::from_slice(text)
             .map_err(|error| RpcError::new(PARSE_ERROR, error.to_string()).answer("null"))?;
         let Some(method) = wire.method else {
-            return Ok(Self::Response);
+            return Ok(Self::Response(wire.reply()));
         };
         let params = match wire.params {
             Some(raw) => serde_json::from_str(raw.get()),
@@ -95,6 +118,17 @@ impl Message {
                 Err(RpcError::new(INVALID_PARAMS, error.to_string()).answer(id))
             }
         }
+    }
+}
+
+impl Wire {
+    fn reply(self) -> Option<Reply> {
+        let outcome = match (self.result, self.error) {
+            (Some(result), None) => Ok(result),
+            (_, error) => Err(error?),
+        };
+        let id = self.id?.get().to_owned();
+        Some(Reply { id, outcome })
     }
 }
 
@@ -120,6 +154,19 @@ impl Request {
     /// The revision the request itself declares.
     pub(crate) fn declared_version(&self) -> Option<&str> {
         self.params.meta.as_ref()?.protocol_version.as_deref()
+    }
+
+    /// What the client of a modern request is able to do.
+    pub(crate) fn declared_capabilities(&self) -> Value {
+        let meta = self.params.meta.as_ref();
+        meta.and_then(|meta| meta.client_capabilities.as_ref())
+            .and_then(|raw| serde_json::from_str(raw.get()).ok())
+            .unwrap_or_default()
+    }
+
+    /// From which level on a modern request wants to see logs.
+    pub(crate) fn log_level(&self) -> Option<&str> {
+        self.params.meta.as_ref()?.log_level.as_deref()
     }
 
     /// The answer that carries this raw result.
@@ -169,4 +216,8 @@ pub(crate) fn notification(method: &str, params: &str) -> String {
 /// The text as a JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(source).map(Some)
 }

@@ -11,22 +11,27 @@ use tokio_util::task::TaskTracker;
 use super::calls::{Calls, OpenCall};
 use super::catalog::Catalog;
 use super::era::{self, Era};
+use super::fixture::{self, Fixtures};
 use super::flags::{Common, Eras};
 use super::ledger::Ledger;
 use super::outbox::Outbox;
-use super::rpc::notification;
-use super::rpc::{self, INVALID_PARAMS, METHOD_NOT_FOUND, Message, Params, Request, RpcError};
+use super::peers::Peers;
+use super::rpc::{self, INVALID_PARAMS, METHOD_NOT_FOUND, notification};
+use super::rpc::{Message, Params, Reply, Request, RpcError};
 use super::tool;
 
 const RESOURCE_NOT_FOUND: i64 = -32002;
 const CAPABILITIES: &str =
     r#"{"tools":{"listChanged":true},"resources":{},"prompts":{},"logging":{}}"#;
+const FIXTURE_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true},"logging":{},"completions":{}}"#;
 
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) catalog: Catalog,
     pub(crate) ledger: Ledger,
     pub(crate) tasks: TaskTracker,
+    pub(crate) peers: Peers,
+    pub(crate) fixtures: Option<Fixtures>,
     flags: Common,
     calls: Calls,
     closing: CancellationToken,
@@ -65,6 +70,8 @@ pub(crate) struct Call<'a> {
 pub(crate) enum Outcome {
     /// A raw result, not yet stamped for the modern era.
     Result(String),
+    /// The raw result of a modern request that needs answers before it can be completed.
+    InputRequired(String),
     Error(RpcError),
     /// It was cancelled, and nobody waits for an answer.
     Nothing,
@@ -76,6 +83,8 @@ impl Server {
             catalog: Catalog::new(&flags.offer),
             ledger: Ledger::open(flags.traces.count.as_deref()),
             tasks: TaskTracker::new(),
+            peers: Peers::default(),
+            fixtures: flags.offer.fixtures.then(Fixtures::new),
             flags: flags.clone(),
             calls: Calls::default(),
             closing: CancellationToken::new(),
@@ -100,10 +109,12 @@ impl Server {
             }
             era::check_meta(request, eras)?;
         }
-        if exists(&request.method, era) {
-            Ok(())
-        } else {
-            Err(unknown)
+        if !self.knows(&request.method, era) {
+            return Err(unknown);
+        }
+        match (&self.fixtures, era) {
+            (Some(fixtures), Era::Modern) => fixtures.check_capabilities(request),
+            _ => Ok(()),
         }
     }
 
@@ -112,7 +123,7 @@ impl Server {
         let (method, request) = match message {
             Message::Request(request) => (&request.method, Some(request)),
             Message::Notification { method, .. } => (method, None),
-            Message::Response => return,
+            Message::Response(_) => return,
         };
         if self.flags.faults.exit_on.contains(method) {
             if let Some(request) = request {
@@ -162,10 +173,18 @@ impl Server {
             }
             "notifications/initialized" => {
                 if let Some(outbox) = outbox {
+                    self.peers.add_stream(scope, outbox.clone());
                     self.storm("{}", outbox);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Takes the reply to something that the server asked.
+    pub(crate) fn answered(&self, scope: &str, reply: Option<Reply>) {
+        if let Some(reply) = reply {
+            self.peers.questions.answered(scope, reply);
         }
     }
 
@@ -181,6 +200,7 @@ impl Server {
         self.closing.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+        self.peers.forget_all();
     }
 
     pub(crate) fn is_silent_on(&self, method: &str) -> bool {
@@ -191,16 +211,35 @@ impl Server {
     fn initialized(&self, requested: Option<&str>) -> String {
         let version = era::negotiate(requested);
         let (info, instructions) = (era::SERVER_INFO, self.instructions());
+        let capabilities = self.capabilities();
         format!(
-            r#"{{"protocolVersion":"{version}","capabilities":{CAPABILITIES},"serverInfo":{info}{instructions}}}"#
+            r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{info}{instructions}}}"#
         )
     }
 
     fn discovered(&self) -> String {
         let (supported, instructions) = (self.eras().supported(), self.instructions());
+        let capabilities = self.capabilities();
         format!(
-            r#"{{"supportedVersions":{supported},"capabilities":{CAPABILITIES}{instructions}}}"#
+            r#"{{"supportedVersions":{supported},"capabilities":{capabilities}{instructions}}}"#
         )
+    }
+
+    fn capabilities(&self) -> &'static str {
+        match self.fixtures {
+            Some(_) => FIXTURE_CAPABILITIES,
+            None => CAPABILITIES,
+        }
+    }
+
+    fn knows(&self, method: &str, era: Era) -> bool {
+        match method {
+            "completion/complete" => self.fixtures.is_some(),
+            "resources/subscribe" | "resources/unsubscribe" => {
+                self.fixtures.is_some() && era == Era::Legacy
+            }
+            _ => exists(method, era),
+        }
     }
 
     fn instructions(&self) -> String {
@@ -220,6 +259,7 @@ impl Call<'_> {
         let answer = match self.outcome().await {
             Outcome::Nothing => return,
             Outcome::Error(error) => error.answer(&self.request.id),
+            Outcome::InputRequired(result) => self.request.answer(&era::signed(&result)),
             Outcome::Result(result) => match self.era {
                 Era::Legacy => self.request.answer(&result),
                 Era::Modern => self.request.answer(&era::stamped(&result, method)),
@@ -243,20 +283,37 @@ impl Call<'_> {
         if let Err(error) = self.server.admit(self.request) {
             return Outcome::Error(error);
         }
+        if let Some(outcome) = fixture::play(self).await {
+            return outcome;
+        }
         let Request { method, params, .. } = self.request;
         let catalog = &self.server.catalog;
         match method.as_str() {
             "initialize" => {
+                let Origin { scope, .. } = self.origin;
+                self.server.peers.begin(scope, params.capabilities.as_ref());
                 Outcome::Result(self.server.initialized(params.protocol_version.as_deref()))
             }
             "server/discover" => Outcome::Result(self.server.discovered()),
-            "ping" | "logging/setLevel" => Outcome::Result("{}".to_owned()),
+            "ping" => Outcome::Result("{}".to_owned()),
+            "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
+                self.remember().into()
+            }
+            "completion/complete" => {
+                let fixtures = self.server.fixtures.as_ref();
+                let fixtures = fixtures.expect("only methods that exist are admitted");
+                fixtures.complete(params).into()
+            }
             "tools/call" => tool::call(self).await,
             "prompts/get" => {
                 let name = params.name.as_deref().unwrap_or_default();
                 catalog.prompt(name, self.request.arguments()).into()
             }
-            "resources/read" => self.read(params.uri.as_deref().unwrap_or_default()).into(),
+            "resources/read" => {
+                let uri = params.uri.as_deref().unwrap_or_default();
+                let content = catalog.read(uri);
+                content.ok_or_else(|| self.not_found(uri)).into()
+            }
             "subscriptions/listen" => self.listen().await,
             _ => catalog
                 .list(method, params.cursor.as_deref())
@@ -265,42 +322,22 @@ impl Call<'_> {
         }
     }
 
-    fn read(&self, uri: &str) -> Result<String, RpcError> {
+    /// The error for a resource that does not exist.
+    pub(crate) fn not_found(&self, uri: &str) -> RpcError {
         let code = match self.era {
             Era::Legacy => RESOURCE_NOT_FOUND,
             Era::Modern => INVALID_PARAMS,
         };
-        self.server.catalog.read(uri).ok_or_else(|| {
-            let data = format!(r#"{{"uri":{}}}"#, rpc::quoted(uri));
-            RpcError::new(code, "Resource not found").with_data(data)
-        })
+        let data = format!(r#"{{"uri":{}}}"#, rpc::quoted(uri));
+        RpcError::new(code, "Resource not found").with_data(data)
     }
 
-    /// Acknowledges the one kind of change there is, announces it, and stays until cancelled.
-    async fn listen(&self) -> Outcome {
-        let wanted = self.request.params.notifications.as_ref();
-        let wanted: serde_json::Value = wanted
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
-            .unwrap_or_default();
-        let tools = wanted["toolsListChanged"] == true;
-        let meta = format!(
-            r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{}}}"#,
-            self.request.id
-        );
-        let honoured = if tools {
-            r#"{"toolsListChanged":true}"#
-        } else {
-            "{}"
-        };
-        self.outbox.notify(notification(
-            "notifications/subscriptions/acknowledged",
-            &format!(r#"{{{meta},"notifications":{honoured}}}"#),
-        ));
-        if tools {
-            self.server.storm(&format!("{{{meta}}}"), self.outbox);
+    /// What the client that sent this is able to do.
+    pub(crate) fn client_capabilities(&self) -> serde_json::Value {
+        match self.era {
+            Era::Legacy => self.server.peers.capabilities(&self.origin.scope),
+            Era::Modern => self.request.declared_capabilities(),
         }
-        self.cancelled().await;
-        Outcome::Nothing
     }
 
     /// Returns once the caller does not want the answer any more.

@@ -79,8 +79,8 @@ impl Sessions {
         Ok(id.to_owned())
     }
 
-    /// Forgets the session that these headers name.
-    pub(crate) fn end(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Forgets the session that these headers name, and tells which it was.
+    pub(crate) fn end(&self, headers: &HeaderMap) -> Result<String, Refusal> {
         if !self.enabled {
             return Err(Refusal::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -89,7 +89,8 @@ impl Sessions {
         }
         let id = session_id(headers)?;
         let forgotten = self.open.lock().unwrap().remove(id);
-        forgotten.map(drop).ok_or_else(|| unknown(id))
+        forgotten.ok_or_else(|| unknown(id))?;
+        Ok(id.to_owned())
     }
 }
 

@@ -13,8 +13,11 @@ use super::outbox::Frame;
 /// A stream that ends when nobody is left who could send to it.
 pub(crate) fn frames(frames: UnboundedReceiver<Frame>) -> impl Stream<Item = Bytes> {
     stream::unfold(frames, async |mut frames| {
-        let frame = frames.recv().await?;
-        Some((message(frame.text()), frames))
+        loop {
+            if let Some(text) = frames.recv().await?.text() {
+                return Some((message(text), frames));
+            }
+        }
     })
 }
 
@@ -50,6 +53,6 @@ pub(crate) fn event(kind: &str, text: &str) -> Bytes {
     Bytes::from(event)
 }
 
-fn message(text: &str) -> Bytes {
+pub(crate) fn message(text: &str) -> Bytes {
     event("message", text)
 }

@@ -68,7 +68,7 @@ fn received(server: &Arc<Server>, line: &[u8], outbox: &Outbox) {
         Message::Notification { method, params } => {
             server.notified(&method, &params, "", Some(outbox));
         }
-        Message::Response => {}
+        Message::Response(reply) => server.answered("", reply),
     }
 }
 
@@ -131,14 +131,17 @@ fn newest_answer_first(batch: Vec<Frame>) -> Vec<Frame> {
 }
 
 fn write(frame: &Frame, garbage: bool) -> std::io::Result<()> {
-    let mut out = Vec::with_capacity(frame.text().len() + 1);
+    let Some(text) = frame.text() else {
+        return Ok(());
+    };
+    let mut out = Vec::with_capacity(text.len() + 1);
     if garbage && matches!(frame, Frame::Answer(_)) {
         for line in GARBAGE {
             out.extend_from_slice(line);
             out.push(b'\n');
         }
     }
-    out.extend_from_slice(frame.text().as_bytes());
+    out.extend_from_slice(text.as_bytes());
     out.push(b'\n');
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(&out)?;

@@ -69,13 +69,17 @@ pub(crate) async fn call(call: &Call<'_>) -> Outcome {
             format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":{fails}}}"#)
         }),
         "header_tool" => Outcome::Result(text(&region(call))),
-        name if catalog.tool_schema(name).is_some() => {
-            Outcome::Result(echo(call.request.arguments()))
-        }
-        name => {
-            let message = format!("unknown tool `{name}`");
-            Outcome::Error(RpcError::new(INVALID_PARAMS, message))
-        }
+        name => unscripted(call, name),
+    }
+}
+
+/// What a tool does that has no code of its own: it echoes, if it is listed.
+pub(crate) fn unscripted(call: &Call<'_>, name: &str) -> Outcome {
+    if call.server.catalog.tool_schema(name).is_some() {
+        Outcome::Result(echo(call.request.arguments()))
+    } else {
+        let message = format!("unknown tool `{name}`");
+        Outcome::Error(RpcError::new(INVALID_PARAMS, message))
     }
 }
 
@@ -137,6 +141,12 @@ fn object(entries: impl Iterator<Item = (String, String)>) -> String {
         .map(|(name, value)| (name, Value::from(value)))
         .collect();
     Value::from(map).to_string()
+}
+
+/// The raw result of a tool that did not do what it was asked to.
+pub(crate) fn failed(problem: &str) -> String {
+    let text = quoted(problem);
+    format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":true}}"#)
 }
 
 fn text(text: &str) -> String {

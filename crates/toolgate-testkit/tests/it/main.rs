@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 
+mod conformance;
 mod fault;
+mod fixture;
 mod http;
 mod pipe;
 mod stdio;

@@ -61,7 +61,29 @@ impl Events {
     pub(crate) async fn open(zoo: &HttpZoo, path: &str, headers: &[(&str, &str)]) -> Self {
         let mut stream = connect(zoo, "GET", path, headers, "").await;
         stream.flush().await.unwrap();
-        Self(BufReader::new(stream))
+        let mut events = Self(BufReader::new(stream));
+        // Once the head is there, the zoo knows of the stream.
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            let read = timeout(PATIENCE, events.0.read_line(&mut line)).await;
+            assert_ne!(read.expect("a head arrives in time").unwrap(), 0);
+        }
+        events
+    }
+
+    /// The stream of a POST, while it is still open.
+    pub(crate) async fn post(zoo: &HttpZoo, headers: &[(&str, &str)], body: &str) -> Self {
+        Self(BufReader::new(
+            connect(zoo, "POST", "/mcp", headers, body).await,
+        ))
+    }
+
+    /// Whether the stream ends without another event.
+    pub(crate) async fn ended(&mut self) -> bool {
+        let mut rest = String::new();
+        let read = timeout(PATIENCE, self.0.read_to_string(&mut rest)).await;
+        read.is_ok_and(|read| read.is_ok()) && !rest.contains("data: ")
     }
 
     /// The data of the next event.
