@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
-use crate::jsonrpc::Answer;
+use crate::jsonrpc::{Answer, Object};
 
 /// Listens on behalf of whoever caused a request, or of a whole connection.
 pub trait Ear: fmt::Debug + Send + Sync {
@@ -15,6 +15,16 @@ pub trait Ear: fmt::Debug + Send + Sync {
 
     /// A request of the server, such as `elicitation/create`.
     fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer>;
+}
+
+/// A client that speaks the modern way and may be asked: what a server wants to know comes back as
+/// a result, and the client calls again with the answers.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    /// What it says it can do, as JSON.
+    pub capabilities: Arc<str>,
+    /// Its answers to what was asked before, and the server's state.
+    pub input: Object,
 }
 
 /// The client on whose behalf a connection is opened.

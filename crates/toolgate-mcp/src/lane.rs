@@ -16,7 +16,7 @@ use toolgate_core::catalog::{Offer, Tool};
 use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
-use crate::ear::Ear;
+use crate::ear::{Ear, Guest};
 use crate::handshake::{self, Era, Session, flat};
 use crate::jsonrpc::Object;
 use crate::transport::{Outgoing, RequestError, Transport};
@@ -76,6 +76,8 @@ pub struct ToolCall<'a> {
     pub meta: Object,
     /// Who hears of its progress.
     pub ear: Option<Arc<dyn Ear>>,
+    /// The client, if a modern server may ask it.
+    pub guest: Option<Arc<Guest>>,
 }
 
 /// A request on its way to a server.
@@ -83,9 +85,12 @@ pub struct ToolCall<'a> {
 pub struct Ask {
     pub method: &'static str,
     pub params: Object,
+    /// What it is about: the name or URI in its parameters.
+    pub name: Option<String>,
     pub meta: Object,
     pub headers: HeaderMap,
     pub ear: Option<Arc<dyn Ear>>,
+    pub guest: Option<Arc<Guest>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -185,12 +190,14 @@ impl Lane {
         let ask = Ask {
             method: "tools/call",
             params,
+            name: None, // its header is there already
             meta: call.meta,
             headers,
             ear: call.ear,
+            guest: call.guest,
         };
         let result = self.ask(ask.clone()).await?;
-        if self.0.session.era == Era::Legacy {
+        if self.0.session.era == Era::Legacy || ask.guest.is_some() {
             return Ok(result);
         }
         self.complete(result, &ask).await
@@ -248,17 +255,29 @@ impl Lane {
         let Ask {
             method,
             params,
+            name,
             meta,
             mut headers,
             ear,
+            guest,
         } = ask;
-        let meta = match self.0.session.era {
-            Era::Legacy => meta,
+        let (params, meta) = match self.0.session.era {
+            Era::Legacy => (params, meta),
             Era::Modern => {
                 for (name, value) in &handshake::modern_headers(method) {
                     headers.insert(name.clone(), value.clone());
                 }
-                meta.and(&handshake::modern_meta(&self.0.capabilities))
+                if let Some(name) = name {
+                    param_header::add_name(&name, &mut headers);
+                }
+                let capabilities = guest
+                    .as_ref()
+                    .map_or(&self.0.capabilities, |guest| &guest.capabilities);
+                let params = match &guest {
+                    Some(guest) => params.and(&guest.input),
+                    None => params,
+                };
+                (params, meta.and(&handshake::modern_meta(capabilities)))
             }
         };
         let outgoing = Outgoing {

@@ -23,8 +23,13 @@ pub(crate) fn check(tool: &ToolView<'_>) -> Result<(), String> {
 }
 
 /// Adds `Mcp-Name` and one header for each annotated argument that has a value.
+/// Adds the header that repeats what a request is about.
+pub(crate) fn add_name(name: &str, headers: &mut HeaderMap) {
+    headers.insert("mcp-name", encoded(name));
+}
+
 pub(crate) fn add(tool: &ToolView<'_>, arguments: &RawValue, headers: &mut HeaderMap) {
-    headers.insert("mcp-name", encoded(&tool.name));
+    add_name(&tool.name, headers);
     let annotated = annotations(tool).unwrap_or_default();
     if annotated.is_empty() {
         return;

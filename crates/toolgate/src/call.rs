@@ -7,7 +7,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::Filters;
-use toolgate_mcp::ear::Ear;
+use toolgate_mcp::ear::{Ear, Guest};
 use toolgate_mcp::jsonrpc::Object;
 
 pub use toolgate_core::arguments::{Arguments, BadArguments};
@@ -46,6 +46,8 @@ pub struct Request {
     pub meta: Object,
     /// Who hears of the progress of its calls.
     pub ear: Option<Arc<dyn Ear>>,
+    /// The client, if a modern server may ask it.
+    pub guest: Option<Arc<Guest>>,
 }
 
 /// A call that ran; whether the tool failed is in the result.

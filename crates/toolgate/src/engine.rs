@@ -218,6 +218,7 @@ impl Engine {
             headers: rules.forwarded(server, &request.headers),
             meta: request.meta.clone(),
             ear: request.ear.clone(),
+            guest: request.guest.clone(),
             ..ask
         };
         let within = rules.server_timeout(server);

@@ -13,13 +13,14 @@ mod uri;
 
 use std::sync::Arc;
 
-pub use hearer::{ear, progress_token};
+pub use hearer::{ear, input, progress_token};
 pub use news::{Wanted, Watch};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
+use toolgate_mcp::ear::Guest;
 pub use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{Answer, INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError};
 use toolgate_mcp::serve::{
@@ -64,6 +65,19 @@ pub struct Asker {
     pub caller: Caller,
     pub era: Era,
     pub request: Arc<Request>,
+}
+
+impl Asker {
+    /// The same, by a client that a modern server may ask.
+    #[must_use]
+    pub fn as_guest(mut self, guest: Guest) -> Self {
+        let request = Request {
+            guest: Some(Arc::new(guest)),
+            ..(*self.request).clone()
+        };
+        self.request = Arc::new(request);
+        self
+    }
 }
 
 #[derive(Deserialize, Default)]
@@ -152,7 +166,10 @@ impl Door {
         match asker.era {
             Era::Legacy => answer.map(for_legacy),
             Era::Modern => answer
-                .map(|result| signed(for_modern(result, caching)))
+                .map(|result| match asks_for_input(&result) {
+                    true => result,
+                    false => signed(for_modern(result, caching)),
+                })
                 .map_err(|error| match error.code {
                     RESOURCE_NOT_FOUND => RpcError {
                         code: INVALID_PARAMS,
@@ -222,13 +239,39 @@ fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcEr
 
 /// What went wrong with a request that is no tool call.
 fn failed(error: &CallError) -> RpcError {
+    match said_by_server(error) {
+        Some(error) => error.clone(),
+        None => rpc(INTERNAL_ERROR, error.to_string()),
+    }
+}
+
+/// The error that the server itself answered with.
+fn said_by_server(error: &CallError) -> Option<&RpcError> {
     match error {
         CallError::Server {
             cause: RequestError::Rpc(error),
             ..
-        } => error.clone(),
-        error => rpc(INTERNAL_ERROR, error.to_string()),
+        }
+        | CallError::Server {
+            cause: RequestError::Status {
+                rpc: Some(error), ..
+            },
+            ..
+        } => Some(error),
+        _ => None,
     }
+}
+
+/// Whether a modern server wants to know something first.
+fn asks_for_input(result: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Head<'a> {
+        #[serde(borrow)]
+        result_type: std::borrow::Cow<'a, str>,
+    }
+    let head = serde_json::from_str::<Head<'_>>(result.get());
+    head.is_ok_and(|head| head.result_type == "input_required")
 }
 
 /// A result that says which server it is from.

@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate::ear::Guest;
 use toolgate::jsonrpc::{self, Answer, Object, RpcError};
 use toolgate::mcp::{self, Asker, Door, Era, Face, Watch};
 use toolgate::serve::{Caching, Hello, Modern, Received, Refusal, empty_object, for_modern, rpc};
@@ -175,13 +176,21 @@ impl Client {
         if method == "initialize" {
             return Ok(self.0.door.hello(Hello::read(params)?.version));
         }
-        let (era, meta, token) = match Modern::is_spoken(method, params) {
+        let (era, meta, token, guest) = match Modern::is_spoken(method, params) {
             true => {
                 let said = Modern::read(method, params, None);
                 let said = said.map_err(|Refusal { error, .. }| error)?;
-                (Era::Modern, said.rest, said.progress_token)
+                let guest = Guest {
+                    capabilities: said.capabilities.get().into(),
+                    input: mcp::input(params),
+                };
+                let guest = Some(Arc::new(guest));
+                (Era::Modern, said.rest, said.progress_token, guest)
             }
-            false => (Era::Legacy, Object::new(), mcp::progress_token(params)),
+            false => {
+                let token = mcp::progress_token(params);
+                (Era::Legacy, Object::new(), token, None)
+            }
         };
         if method == "subscriptions/listen" && era == Era::Modern {
             return self.listen(id, params, cancel).await;
@@ -197,6 +206,7 @@ impl Client {
                     .filters(toolgate_core::scope::Filters::default()),
                 meta,
                 ear: Some(ear),
+                guest,
                 ..Request::default()
             }),
         };

@@ -20,6 +20,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::value::RawValue;
 pub(crate) use session::Sessions;
 use session::{Known, Session};
+use toolgate::ear::Guest;
 use toolgate::jsonrpc::{self, Object, RpcError};
 use toolgate::mcp::{self, Asker, Door, Era, Face};
 use toolgate::serve::{Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc};
@@ -247,8 +248,12 @@ impl Visit {
             return stream::listen(&self.app, self.caller, filters, (id, params));
         }
         let (ear, heard) = mcp::ear(said.progress_token);
+        let guest = Guest {
+            capabilities: said.capabilities.get().into(),
+            input: mcp::input(params.as_deref()),
+        };
         let asker = match self.asker(Era::Modern, said.rest, Some(ear)) {
-            Ok(asker) => asker,
+            Ok(asker) => asker.as_guest(guest),
             Err(error) => return answered(400, &id, &Err(error)),
         };
         stream::answer(self.door, asker, (id, method, params), heard).await

@@ -80,6 +80,7 @@ impl Dispatch {
             headers: self.headers.clone(),
             meta: self.request.meta.clone(),
             ear: self.request.ear.clone(),
+            guest: self.request.guest.clone(),
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.may_repeat(&error) => error,

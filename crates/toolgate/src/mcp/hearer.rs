@@ -1,5 +1,6 @@
 //! Who hears of a request's progress on behalf of the client that made it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -64,4 +65,16 @@ pub fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
     }
     let params: Params = serde_json::from_str(params?.get()).ok()?;
     Some(params.meta.progress_token)
+}
+
+/// A modern client's answers to what was asked before, with the server's state, as it sent them.
+pub fn input(params: Option<&RawValue>) -> Object {
+    let fields: HashMap<String, &RawValue> = params
+        .and_then(|params| serde_json::from_str(params.get()).ok())
+        .unwrap_or_default();
+    let given = ["inputResponses", "requestState"].into_iter();
+    given.fold(Object::new(), |input, name| match fields.get(name) {
+        Some(value) => input.raw(name, value.get()),
+        None => input,
+    })
 }

@@ -123,6 +123,7 @@ impl Door {
         let ask = Ask {
             method: "resources/read",
             params: Object::new().text("uri", own),
+            name: Some(own.to_owned()),
             ..Ask::default()
         };
         let result = self.ask(asker, &server, ask).await?;
@@ -149,6 +150,7 @@ impl Door {
                 Some(arguments) => asked.raw("arguments", arguments.get()),
                 None => asked,
             },
+            name: Some(own.to_owned()),
             ..Ask::default()
         };
         let result = self.ask(asker, &server, ask).await?;

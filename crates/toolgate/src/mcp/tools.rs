@@ -7,11 +7,10 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolgate_core::catalog::with_text;
 use toolgate_core::name::ServerName;
-use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, RpcError};
+use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS};
 use toolgate_mcp::serve::{empty_object, rpc};
-use toolgate_mcp::transport::RequestError;
 
-use super::{Asker, Door, Face, page, read, uri};
+use super::{Asker, Door, Face, page, read, said_by_server, uri};
 use crate::call::{Arguments, CallError, Outcome, ToolCall};
 use crate::store::millis;
 
@@ -69,14 +68,13 @@ impl Door {
 
 /// What concerns the protocol is an error of it; what concerns the tool, a result for the model.
 fn refused(error: &CallError) -> Answer {
+    if let Some(error) = said_by_server(error) {
+        return Err(error.clone());
+    }
     match error {
         CallError::Unknown { .. } | CallError::Ambiguous { .. } | CallError::Filter(_) => {
             Err(rpc(INVALID_PARAMS, error.to_string()))
         }
-        CallError::Server {
-            cause: RequestError::Rpc(error),
-            ..
-        } => Err(RpcError::clone(error)),
         error => {
             let mut result = json!({
                 "content": [{"type": "text", "text": error.to_string()}],

@@ -61,6 +61,8 @@ pub(super) async fn answer(
 fn status(modern: bool, answer: &Answer) -> u16 {
     match answer {
         Err(error) if modern && error.code == METHOD_NOT_FOUND => 404,
+        // A header that does not fit, a capability that is missing, a version that is not spoken.
+        Err(error) if modern && (-32022..=-32020).contains(&error.code) => 400,
         _ => 200,
     }
 }
