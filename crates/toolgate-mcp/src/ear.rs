@@ -7,6 +7,7 @@ use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::{Answer, Object};
+pub use crate::lane::Ask;
 
 /// Listens on behalf of whoever caused a request, or of a whole connection.
 pub trait Ear: fmt::Debug + Send + Sync {
@@ -33,4 +34,6 @@ pub struct Client {
     /// What it says it can do, as JSON.
     pub capabilities: Arc<str>,
     pub ear: Arc<dyn Ear>,
+    /// The level from which on it wants to hear log messages.
+    pub log_level: Option<String>,
 }

@@ -5,6 +5,7 @@
 //! done.
 
 mod entry;
+mod lanes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,6 +66,7 @@ pub struct Registry {
     generation: AtomicU64,
     /// Says that some server is in a new state.
     changes: watch::Sender<()>,
+    lanes: lanes::Lanes,
     stop: CancellationToken,
     /// Ends everything if the registry is dropped without being stopped.
     _guard: DropGuard,
@@ -113,6 +115,7 @@ impl Registry {
             setup,
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
+            lanes: lanes::Lanes::default(),
             tasks,
         };
         registry.apply(plan);
@@ -291,6 +294,7 @@ impl Registry {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .take();
+        self.lanes.close(|_| true).await;
         self.tasks.close();
         self.tasks.wait().await;
     }

@@ -4,6 +4,7 @@
 //! from (HTTP, pipes) and what answers them is elsewhere.
 
 mod modern;
+mod questions;
 mod stamp;
 
 use std::borrow::Cow;
@@ -12,6 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use modern::{Headers, Modern, Refusal};
+pub use questions::{Questions, notification};
 pub use stamp::{Caching, for_legacy, for_modern};
 
 use crate::handshake::{LEGACY, MODERN, NEWEST_LEGACY};

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::Filters;
-use toolgate_mcp::ear::{Ear, Guest};
+use toolgate_mcp::ear::{Client, Ear, Guest};
 use toolgate_mcp::jsonrpc::Object;
 
 pub use toolgate_core::arguments::{Arguments, BadArguments};
@@ -48,6 +48,15 @@ pub struct Request {
     pub ear: Option<Arc<dyn Ear>>,
     /// The client, if a modern server may ask it.
     pub guest: Option<Arc<Guest>>,
+    /// The client's session, if servers may ask it there.
+    pub session: Option<ClientSession>,
+}
+
+/// A session of a client that can be asked, with connections of its own.
+#[derive(Clone, Debug)]
+pub struct ClientSession {
+    pub id: String,
+    pub client: Client,
 }
 
 /// A call that ran; whether the tool failed is in the result.
@@ -117,6 +126,11 @@ impl ToolCall {
 }
 
 impl Request {
+    /// Whether a server may ask whoever made it.
+    pub(crate) fn can_be_asked(&self) -> bool {
+        self.session.is_some()
+    }
+
     pub fn with_id(id: &str) -> Arc<Self> {
         Arc::new(Self {
             id: Some(id.to_owned()),

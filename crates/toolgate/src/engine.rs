@@ -55,6 +55,9 @@ use crate::result::bound::bound;
 use crate::result::tidy::{Secrets, tidy};
 use crate::store::Store;
 
+/// How long a call may take whose tool may ask a person something.
+const ANSWERED: Duration = Duration::from_secs(10 * 60);
+
 /// Decides about calls and dispatches them; clones share it.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Inner>);
@@ -222,7 +225,9 @@ impl Engine {
             ..ask
         };
         let within = rules.server_timeout(server);
-        dispatch::ask(&self.0.parts.registry, server, ask, within).await
+        let own = request.session.as_ref();
+        let own = own.filter(|_| rules.has_own_lanes(server));
+        dispatch::ask(&self.0.parts.registry, server, own, ask, within).await
     }
 
     /// Why a tool exists for a request, or does not.
@@ -503,7 +508,11 @@ impl Inner {
             request: Arc::clone(&journey.call.request),
             arguments: run.arguments,
             tool: Arc::clone(&entry.tool),
-            after: rules.timeout(id),
+            after: match journey.call.request.can_be_asked() {
+                true => rules.timeout(id).max(ANSWERED),
+                false => rules.timeout(id),
+            },
+            own_lane: rules.has_own_lanes(&id.server),
             current_only: run.asked,
         };
         let key = self.reuse.key(rules, &dispatch);

@@ -85,6 +85,7 @@ impl Builder {
             limits: Limits::default(),
             on_all_keys: false,
             resources: true,
+            per_session: false,
         });
         self.locals.push(Arc::new(server));
         self
@@ -183,6 +184,20 @@ impl Gateway {
     /// The tools that exist for a request of a caller with these filters.
     pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
         self.0.engine.scope(caller, filters)
+    }
+
+    /// Ends the connections that a client's session has of its own.
+    pub async fn end_session(&self, session: &str) {
+        self.0.registry.end_session(session).await;
+    }
+
+    /// Sends a request to every server with which a client's session has a connection of its own.
+    pub async fn tell_own(&self, session: &str, ask: &Ask) {
+        for lane in self.0.registry.own_lanes(session) {
+            if let Err(error) = lane.ask(ask.clone()).await {
+                tracing::debug!(%error, method = ask.method, "a server did not take it");
+            }
+        }
     }
 
     /// A named subset of the tools.

@@ -43,7 +43,7 @@ pub mod metrics;
 pub mod result;
 pub mod store;
 
-pub use call::{Arguments, CallError, Outcome, Request, ToolCall};
+pub use call::{Arguments, CallError, ClientSession, Outcome, Request, ToolCall};
 pub use caller::{Caller, Origin};
 pub use event::Event;
 pub use gateway::Gateway;

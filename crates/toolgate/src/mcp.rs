@@ -28,7 +28,7 @@ use toolgate_mcp::serve::{
 };
 use toolgate_mcp::transport::RequestError;
 
-use crate::call::{CallError, Request};
+use crate::call::{CallError, ClientSession, Request};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
 
@@ -68,6 +68,17 @@ pub struct Asker {
 }
 
 impl Asker {
+    /// The same, in the session of a client that servers may ask.
+    #[must_use]
+    pub fn in_session(mut self, session: Option<ClientSession>) -> Self {
+        let request = Request {
+            session,
+            ..(*self.request).clone()
+        };
+        self.request = Arc::new(request);
+        self
+    }
+
     /// The same, by a client that a modern server may ask.
     #[must_use]
     pub fn as_guest(mut self, guest: Guest) -> Self {
@@ -130,7 +141,7 @@ impl Door {
     pub fn hello(&self, version: &str) -> Box<RawValue> {
         let hello = Object::new()
             .text("protocolVersion", version)
-            .raw("capabilities", CAPABILITIES)
+            .raw("capabilities", self.capabilities())
             .raw("serverInfo", &server_info());
         raw(&self.with_instructions(hello))
     }
@@ -140,8 +151,15 @@ impl Door {
         let versions = to_raw_value(&VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
         let discovered = Object::new()
             .raw("supportedVersions", &versions)
-            .raw("capabilities", CAPABILITIES);
+            .raw("capabilities", CAPABILITIES); // resources are watched in another way
         raw(&self.with_instructions(discovered))
+    }
+
+    fn capabilities(&self) -> &'static str {
+        match self.is_raw() {
+            true => WITH_SUBSCRIPTIONS,
+            false => CAPABILITIES,
+        }
     }
 
     fn with_instructions(&self, object: Object) -> Object {
@@ -192,6 +210,12 @@ impl Door {
             ("prompts/list", _) => self.list_prompts(asker, params),
             ("prompts/get", _) => self.get_prompt(asker, params).await,
             ("completion/complete", _) => self.complete(asker, params).await,
+            ("resources/subscribe", Era::Legacy) if self.is_raw() => {
+                self.subscribe(asker, "resources/subscribe", params).await
+            }
+            ("resources/unsubscribe", Era::Legacy) if self.is_raw() => {
+                self.subscribe(asker, "resources/unsubscribe", params).await
+            }
             _ => Err(no_method(method)),
         }
     }
@@ -203,6 +227,8 @@ impl Door {
 }
 
 const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
+
+const WITH_SUBSCRIPTIONS: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
 
 /// A page of a list: what comes after the cursor, up to a page.
 fn page<'a>(

@@ -181,6 +181,9 @@ pub struct ClientConfig {
     pub allow_on_all_virtual_keys: bool,
     /// Shows the server's resources and prompts. Default `true`.
     pub resources: Option<bool>,
+    /// Starts a stdio server once more for each MCP client that it may ask something. Default `false`.
+    #[serde(default)]
+    pub per_session: bool,
     /// Keeps the entry without connecting. Default `false`.
     #[serde(default)]
     pub disabled: bool,
@@ -282,6 +285,8 @@ pub struct ServerTable {
     pub allow_on_all_virtual_keys: bool,
     /// Shows the server's resources and prompts. Default `true`.
     pub resources: Option<bool>,
+    /// Starts a stdio server once more for each MCP client that it may ask something. Default `false`.
+    pub per_session: bool,
     /// How the server is reached: `stdio`, `http` (streamable), `sse` (the old way), or `auto` by `command` or `url`.
     pub transport: TransportName,
     /// Protocol era: `auto`, `legacy` or `modern`.

@@ -34,6 +34,8 @@ pub struct Server {
     pub on_all_keys: bool,
     /// Whether its resources and prompts are shown.
     pub resources: bool,
+    /// Whether a client that it may ask gets a process of its own.
+    pub per_session: bool,
 }
 
 /// What bounds the calls of a server's tools, and what they cost.
@@ -155,6 +157,15 @@ pub fn micro_usd(usd: f64) -> u64 {
 }
 
 impl Server {
+    /// Whether a client's session can have a connection of its own.
+    pub fn has_own_lanes(&self) -> bool {
+        match self.link {
+            Link::Http(_) => true,
+            Link::Stdio(_) => self.per_session,
+            Link::InProcess => false,
+        }
+    }
+
     /// The settings of one of its tools.
     pub fn tool(&self, raw: &str) -> ToolLimits {
         self.limits.tools.get(raw).copied().unwrap_or_default()

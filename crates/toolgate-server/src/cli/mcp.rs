@@ -195,7 +195,7 @@ impl Client {
         if method == "subscriptions/listen" && era == Era::Modern {
             return self.listen(id, params, cancel).await;
         }
-        let (ear, mut heard) = mcp::ear(token);
+        let (ear, mut heard) = mcp::ear(token, None);
         let asker = Asker {
             caller: Caller::cli().through(Origin::Mcp),
             era,

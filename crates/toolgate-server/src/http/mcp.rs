@@ -20,7 +20,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::value::RawValue;
 pub(crate) use session::Sessions;
 use session::{Known, Session};
-use toolgate::ear::Guest;
+use toolgate::ear::{Ask, Guest};
 use toolgate::jsonrpc::{self, Object, RpcError};
 use toolgate::mcp::{self, Asker, Door, Era, Face};
 use toolgate::serve::{Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc};
@@ -113,6 +113,7 @@ pub(crate) async fn end(
     match found(&app, &caller, &headers) {
         Found::Session(session) => {
             app.sessions().end(&session);
+            app.gateway().end_session(&session.id).await;
             StatusCode::OK.into_response()
         }
         Found::Unknown => no_session(),
@@ -215,10 +216,21 @@ impl Visit {
                     false => self.legacy(id, method, params).await,
                 }
             }
-            Received::Notification { .. } | Received::Response { .. } => {
+            Received::Notification { .. } => match found(&self.app, &self.caller, &self.headers) {
+                Found::Unknown => no_session(),
+                Found::Session(_) | Found::None => StatusCode::ACCEPTED.into_response(),
+            },
+            Received::Response { id, answer } => {
                 match found(&self.app, &self.caller, &self.headers) {
                     Found::Unknown => no_session(),
-                    Found::Session(_) | Found::None => StatusCode::ACCEPTED.into_response(),
+                    Found::Session(session) => {
+                        session.questions.settle(&id, answer);
+                        StatusCode::ACCEPTED.into_response()
+                    }
+                    Found::None => refuse(
+                        400,
+                        &rpc(INVALID_REQUEST, "an answer needs `Mcp-Session-Id`"),
+                    ),
                 }
             }
         }
@@ -247,7 +259,7 @@ impl Visit {
             };
             return stream::listen(&self.app, self.caller, filters, (id, params));
         }
-        let (ear, heard) = mcp::ear(said.progress_token);
+        let (ear, heard) = mcp::ear(said.progress_token, None);
         let guest = Guest {
             capabilities: said.capabilities.get().into(),
             input: mcp::input(params.as_deref()),
@@ -291,11 +303,39 @@ impl Visit {
             );
             return answered(400, &id, &Err(error));
         }
+        self.note(&session, &method, params.as_deref()).await;
         let token = mcp::progress_token(params.as_deref());
-        let (ear, heard) = mcp::ear(token);
+        let (ear, heard) = mcp::ear(token, Some(Arc::clone(&session.questions)));
         match self.asker(Era::Legacy, Object::new(), Some(ear)) {
-            Ok(asker) => stream::answer(self.door, asker, (id, method, params), heard).await,
+            Ok(asker) => {
+                let asker = asker.in_session(session.as_client());
+                stream::answer(self.door, asker, (id, method, params), heard).await
+            }
             Err(error) => answered(400, &id, &Err(error)),
+        }
+    }
+
+    /// What a client asks for that makes its session one of its own.
+    async fn note(&self, session: &Session, method: &str, params: Option<&RawValue>) {
+        match method {
+            "resources/subscribe" => session.watches(),
+            "logging/setLevel" => {
+                #[derive(serde::Deserialize)]
+                struct Level {
+                    level: String,
+                }
+                let level = params.and_then(|raw| serde_json::from_str::<Level>(raw.get()).ok());
+                if let Some(Level { level }) = level {
+                    let ask = Ask {
+                        method: "logging/setLevel",
+                        params: Object::new().text("level", &level),
+                        ..Ask::default()
+                    };
+                    session.set_log_level(Some(level));
+                    self.app.gateway().tell_own(&session.id, &ask).await;
+                }
+            }
+            _ => {}
         }
     }
 

@@ -131,7 +131,7 @@ async fn a_modern_client_may_be_asked_nothing_but_to_call_again() {
 #[tokio::test]
 async fn a_resource_may_need_an_answer() {
     let mut zoo = Pipe::start(&["--fixtures", "--era", "dual"]);
-    let uri = json!({ "uri": "test://input-required-resource" });
+    let uri = json!({ "uri": "test://wants-input" });
     let read = |id, more: &Value| modern(id, "x", more).replace("tools/call", "resources/read");
     let read = |id, more: &Value| read(id, more).replace(r#""name":"x","#, "");
     let first = zoo.ask_value(&read(1, &uri)).await;

@@ -12,7 +12,7 @@ use toolgate_mcp::registry::{Access, NoAccess, Registry};
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey};
 
-use crate::call::{Arguments, CallError, Request};
+use crate::call::{Arguments, CallError, ClientSession, Request};
 use crate::metrics::Metrics;
 
 /// How long a call waits for a connection that is being made anew.
@@ -26,6 +26,8 @@ pub(super) struct Dispatch {
     pub(super) headers: HeaderMap,
     pub(super) request: Arc<Request>,
     pub(super) after: Duration,
+    /// Whether the server takes connections of a client's own.
+    pub(super) own_lane: bool,
     /// Refuse to call the program that was configured before, while the new one starts.
     pub(super) current_only: bool,
 }
@@ -40,7 +42,8 @@ pub(super) struct Answer {
 impl Dispatch {
     pub(super) async fn run(self) -> Result<Answer, CallError> {
         let server = &self.tool.id.server;
-        let access = access(&self.registry, server, self.after).await?;
+        let own = self.request.session.as_ref().filter(|_| self.own_lane);
+        let access = access(&self.registry, server, own, self.after).await?;
         let (_turn, outdated) = (access.turn, access.outdated);
         if outdated && self.current_only {
             return Err(CallError::Changing(server.clone()));
@@ -107,16 +110,24 @@ impl Dispatch {
     }
 }
 
+/// A lane and a place on it: one of the client's own where it has a session, else the shared one.
 async fn access(
     registry: &Registry,
     server: &ServerName,
+    own: Option<&ClientSession>,
     within: Duration,
 ) -> Result<Access, CallError> {
-    let key = LaneKey {
+    let key = |lane| LaneKey {
         server: server.clone(),
-        lane: LaneId::Shared,
+        lane,
     };
-    let access = registry.access(&key, within).await;
+    let access = match own {
+        Some(session) => {
+            let key = key(LaneId::Session(session.id.clone()));
+            registry.own_access(&key, &session.client, within).await
+        }
+        None => registry.access(&key(LaneId::Shared), within).await,
+    };
     access.map_err(|error| match error {
         NoAccess::Away(away) => CallError::Away(away),
         NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
@@ -127,10 +138,11 @@ async fn access(
 pub(super) async fn ask(
     registry: &Registry,
     server: &ServerName,
+    own: Option<&ClientSession>,
     ask: Ask,
     within: Duration,
 ) -> Result<Box<RawValue>, CallError> {
-    let access = access(registry, server, within).await?;
+    let access = access(registry, server, own, within).await?;
     let method = ask.method;
     match tokio::time::timeout(within, access.lane.ask(ask)).await {
         Ok(Ok(result)) => Ok(result),

@@ -171,6 +171,12 @@ impl Rules {
             .unwrap_or(self.manager.tool_execution_timeout)
     }
 
+    /// Whether a server takes connections of a client's own.
+    pub(super) fn has_own_lanes(&self, server: &ServerName) -> bool {
+        let served = self.servers.get(server);
+        served.is_some_and(|served| served.server.has_own_lanes())
+    }
+
     /// The bound on a request to a server that is no tool call.
     pub(super) fn server_timeout(&self, server: &ServerName) -> Duration {
         let own = self.servers.get(server);

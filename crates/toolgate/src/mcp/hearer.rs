@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use toolgate_mcp::ear::Ear;
 use toolgate_mcp::jsonrpc::{self, Answer, Object};
-use toolgate_mcp::serve::no_method;
+use toolgate_mcp::serve::{Questions, no_method, notification};
 
 /// Hears of a request's progress on behalf of the client that made it.
 #[derive(Debug)]
@@ -16,39 +16,57 @@ struct Hearer {
     messages: UnboundedSender<String>,
     /// The client's own token; without one it hears of no progress.
     token: Option<Box<RawValue>>,
+    /// Where a client of the old era is asked; it hears log messages too.
+    questions: Option<Arc<Questions>>,
 }
 
 /// An ear for a request, and what it will have heard.
-pub fn ear(token: Option<Box<RawValue>>) -> (Arc<dyn Ear>, UnboundedReceiver<String>) {
+pub fn ear(
+    token: Option<Box<RawValue>>,
+    questions: Option<Arc<Questions>>,
+) -> (Arc<dyn Ear>, UnboundedReceiver<String>) {
     let (messages, heard) = mpsc::unbounded_channel();
-    (Arc::new(Hearer { messages, token }), heard)
+    let hearer = Hearer {
+        messages,
+        token,
+        questions,
+    };
+    (Arc::new(hearer), heard)
 }
 
 impl Ear for Hearer {
     fn hear(&self, method: &str, params: Option<&RawValue>) {
-        let (Some(token), Some(params)) = (&self.token, params) else {
-            return;
+        let message = match (method, &self.token, params) {
+            ("notifications/progress", Some(token), Some(params)) => progress(params, token),
+            ("notifications/message", ..) if self.questions.is_some() => {
+                notification(method, params)
+            }
+            _ => return,
         };
-        if method == "notifications/progress" {
-            let members: Result<indexmap::IndexMap<String, &RawValue>, _> =
-                serde_json::from_str(params.get());
-            let told = members.unwrap_or_default().into_iter().fold(
-                Object::new(),
-                |told, (name, value)| match name.as_str() {
-                    "progressToken" => told.raw(&name, token.get()),
-                    _ => told.raw(&name, value.get()),
-                },
-            );
-            // The client may have left.
-            let _ = self
-                .messages
-                .send(jsonrpc::notification("notifications/progress", &told));
-        }
+        // The client may have left.
+        let _ = self.messages.send(message);
     }
 
-    fn asked(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, Answer> {
-        Box::pin(std::future::ready(Err(no_method(method))))
+    fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer> {
+        let Some(questions) = &self.questions else {
+            return Box::pin(std::future::ready(Err(no_method(method))));
+        };
+        let (question, answer) = questions.ask(method, params);
+        let _ = self.messages.send(question);
+        answer
     }
+}
+
+/// The same progress under the client's own token.
+fn progress(params: &RawValue, token: &RawValue) -> String {
+    let members: Result<indexmap::IndexMap<String, &RawValue>, _> =
+        serde_json::from_str(params.get());
+    let members = members.unwrap_or_default().into_iter();
+    let told = members.fold(Object::new(), |told, (name, value)| match name.as_str() {
+        "progressToken" => told.raw(&name, token.get()),
+        _ => told.raw(&name, value.get()),
+    });
+    jsonrpc::notification("notifications/progress", &told)
 }
 
 /// The token under which a client of the old era wants to hear of progress.

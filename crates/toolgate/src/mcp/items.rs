@@ -6,7 +6,7 @@ use toolgate_core::catalog::{Item, Offer, with_text};
 use toolgate_core::name::ServerName;
 use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object, RpcError};
 use toolgate_mcp::lane::Ask;
-use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, rpc};
+use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, no_method, rpc};
 
 use super::tools::{with_link, with_uri};
 use super::{Asker, Door, Face, failed, page, read, uri};
@@ -168,6 +168,25 @@ impl Door {
                 to_raw_value(&parts).unwrap_or_else(|_| message.to_owned())
             }),
         })
+    }
+
+    /// Watches a resource, or no longer, on the client's own connection.
+    pub(super) async fn subscribe(
+        &self,
+        asker: &Asker,
+        method: &'static str,
+        params: Option<&RawValue>,
+    ) -> Answer {
+        let params: ReadParams = read(params)?;
+        let Face::Server(server) = &self.face else {
+            return Err(no_method(method));
+        };
+        let ask = Ask {
+            method,
+            params: Object::new().text("uri", &params.uri),
+            ..Ask::default()
+        };
+        self.ask(asker, server, ask).await
     }
 
     pub(super) async fn complete(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {

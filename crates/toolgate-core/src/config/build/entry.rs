@@ -68,6 +68,7 @@ fn from_client(
         tool_pricing,
         allow_on_all_virtual_keys,
         resources,
+        per_session,
         disabled,
         protocol,
     } = client;
@@ -119,6 +120,7 @@ fn from_client(
         },
         on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
+        per_session: *per_session,
     })
 }
 
@@ -149,6 +151,7 @@ fn from_table(
         tool_pricing,
         allow_on_all_virtual_keys,
         resources,
+        per_session,
         transport: _,
         protocol,
         tools_to_execute,
@@ -192,6 +195,7 @@ fn from_table(
         },
         on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
+        per_session: *per_session,
     })
 }
 

@@ -11,6 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Stream};
 use serde_json::value::RawValue;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 use toolgate::Caller;
@@ -97,7 +98,7 @@ impl Streaming {
 pub(super) fn news(app: &App, session: Arc<Session>) -> Response {
     let (gateway, stopping) = (app.gateway().clone(), app.stopping());
     let watch = Watch::new(gateway, session.caller.clone(), session.filters.clone());
-    let ended = session.ended.clone();
+    let (ended, told) = (session.ended.clone(), session.news.subscribe());
     let messages = stream::unfold((watch, session), |(mut watch, session)| async move {
         let told = watch.next().await?;
         let messages: Vec<String> = told
@@ -106,7 +107,17 @@ pub(super) fn news(app: &App, session: Arc<Session>) -> Response {
             .collect();
         Some((stream::iter(messages), (watch, session)))
     });
-    events(until(messages.flatten(), [ended, stopping]))
+    let told = stream::unfold(told, |mut told| async move {
+        loop {
+            match told.recv().await {
+                Ok(message) => return Some((message, told)),
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    });
+    let all = stream::select(messages.flatten(), told);
+    events(until(all, [ended, stopping]))
 }
 
 /// `subscriptions/listen`: the news that a modern client wants, until it leaves.

@@ -1,0 +1,165 @@
+//! Connections that belong to one client's session each. They are opened when first used, on
+//! behalf of a client that can be asked, and end with the session.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::OnceCell;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolgate_core::config::Server;
+
+use super::{Access, Away, NoAccess, Registry};
+use crate::ear::Client;
+use crate::handshake::Era;
+use crate::jsonrpc::Object;
+use crate::lane::{Ask, Lane, LaneId, LaneKey};
+use crate::status::{State, Status};
+use crate::transport::Tail;
+
+/// More of them cost more than they are worth; others share.
+const MOST: usize = 1000;
+
+#[derive(Debug, Default)]
+pub(super) struct Lanes(Mutex<HashMap<LaneKey, Arc<Slot>>>);
+
+#[derive(Debug)]
+struct Slot {
+    /// What the server was when the lane was opened.
+    server: Arc<Server>,
+    lane: OnceCell<Lane>,
+    stop: CancellationToken,
+    /// Ends what listens on the lane.
+    _guard: DropGuard,
+}
+
+impl Lanes {
+    /// The place of a lane; none if there are too many.
+    fn slot(&self, key: &LaneKey, server: &Arc<Server>) -> Option<Arc<Slot>> {
+        self.with(|lanes| {
+            let usable = |slot: &&Arc<Slot>| {
+                let open = slot.lane.get().is_none_or(Lane::is_open);
+                open && slot.server.link == server.link
+            };
+            if let Some(slot) = lanes.get(key).filter(usable) {
+                return Some(Arc::clone(slot));
+            }
+            if lanes.len() >= MOST {
+                return None;
+            }
+            let stop = CancellationToken::new();
+            let slot = Arc::new(Slot {
+                server: Arc::clone(server),
+                lane: OnceCell::new(),
+                _guard: stop.clone().drop_guard(),
+                stop,
+            });
+            lanes.insert(key.clone(), Arc::clone(&slot));
+            Some(slot)
+        })
+    }
+
+    fn take(&self, wanted: impl Fn(&LaneKey) -> bool) -> Vec<Arc<Slot>> {
+        self.with(|lanes| {
+            lanes
+                .extract_if(|key, _| wanted(key))
+                .map(|(_, slot)| slot)
+                .collect()
+        })
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut HashMap<LaneKey, Arc<Slot>>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) async fn close(&self, wanted: impl Fn(&LaneKey) -> bool) {
+        for slot in self.take(wanted) {
+            slot.stop.cancel();
+            if let Some(lane) = slot.lane.get() {
+                lane.close().await;
+            }
+        }
+    }
+}
+
+impl Registry {
+    /// A lane of a session's own, opened on behalf of its client if there is none yet.
+    pub async fn own_access(
+        &self,
+        key: &LaneKey,
+        client: &Client,
+        within: Duration,
+    ) -> Result<Access, NoAccess> {
+        let shared = LaneKey {
+            lane: LaneId::Shared,
+            ..key.clone()
+        };
+        let access = self.access(&shared, within).await?;
+        let entry = self.entry(&key.server);
+        let slot = entry.and_then(|entry| self.lanes.slot(key, &entry.server));
+        let Some(slot) = slot else {
+            return Ok(access);
+        };
+        let opening = slot.lane.get_or_try_init(|| self.open(key, &slot, client));
+        match tokio::time::timeout(within, opening).await {
+            Ok(Ok(lane)) => Ok(Access {
+                lane: lane.clone(),
+                ..access
+            }),
+            Ok(Err(reason)) => Err(away(key, reason).into()),
+            Err(_) => Err(away(key, "it did not answer in time".to_owned()).into()),
+        }
+    }
+
+    async fn open(&self, key: &LaneKey, slot: &Slot, client: &Client) -> Result<Lane, String> {
+        let mut surroundings = self.surroundings(&slot.server, Tail::default());
+        surroundings.client = Some(client.clone());
+        let opened = Lane::open(key.clone(), &slot.server, &surroundings, Some(Era::Legacy)).await;
+        let (lane, _events) = opened.map_err(|error| {
+            let masker = self.setup.environment.masker(&slot.server);
+            masker.mask(&error.to_string())
+        })?;
+        if let Some(level) = &client.log_level {
+            let ask = Ask {
+                method: "logging/setLevel",
+                params: Object::new().text("level", level),
+                ..Ask::default()
+            };
+            // A server without log messages may say so.
+            let _ = lane.ask(ask).await;
+        }
+        let (listening, stop) = (lane.clone(), slot.stop.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = listening.listen() => {}
+                _ = listening.closed() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        Ok(lane)
+    }
+
+    /// Ends the lanes of a session.
+    pub async fn end_session(&self, session: &str) {
+        let own = |key: &LaneKey| matches!(&key.lane, LaneId::Session(id) if id == session);
+        self.lanes.close(own).await;
+    }
+
+    /// The lanes that a session has.
+    pub fn own_lanes(&self, session: &str) -> Vec<Lane> {
+        self.lanes.with(|lanes| {
+            let own = lanes
+                .iter()
+                .filter(|(key, _)| matches!(&key.lane, LaneId::Session(id) if id == session));
+            own.filter_map(|(_, slot)| slot.lane.get().cloned())
+                .collect()
+        })
+    }
+}
+
+fn away(key: &LaneKey, reason: String) -> Away {
+    Away {
+        server: key.server.clone(),
+        status: Arc::new(Status::new(State::Unavailable, Some(reason))),
+    }
+}
