@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::{Offer, Tool};
@@ -78,6 +79,8 @@ pub struct ToolCall<'a> {
     pub ear: Option<Arc<dyn Ear>>,
     /// The client, if a modern server may ask it.
     pub guest: Option<Arc<Guest>>,
+    /// From which level on its client wants to hear log messages.
+    pub log_level: Option<String>,
 }
 
 /// A request on its way to a server.
@@ -91,6 +94,7 @@ pub struct Ask {
     pub headers: HeaderMap,
     pub ear: Option<Arc<dyn Ear>>,
     pub guest: Option<Arc<Guest>>,
+    pub log_level: Option<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -102,6 +106,15 @@ struct ResultHead<'a> {
     request_state: Option<&'a RawValue>,
     #[serde(borrow)]
     input_requests: Option<&'a RawValue>,
+}
+
+/// What a modern server wants to know.
+#[derive(Deserialize)]
+struct InputRequest<'a> {
+    #[serde(borrow)]
+    method: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
 }
 
 impl Lane {
@@ -195,7 +208,14 @@ impl Lane {
             headers,
             ear: call.ear,
             guest: call.guest,
+            log_level: call.log_level,
         };
+        self.ask_through(ask).await
+    }
+
+    /// Sends a request and, to a modern server, whatever it wants to know before it answers, as
+    /// far as there is somebody to ask. A modern client is asked by the result itself.
+    pub async fn ask_through(&self, ask: Ask) -> Result<Box<RawValue>, RequestError> {
         let result = self.ask(ask.clone()).await?;
         if self.0.session.era == Era::Legacy || ask.guest.is_some() {
             return Ok(result);
@@ -203,7 +223,7 @@ impl Lane {
         self.complete(result, &ask).await
     }
 
-    /// Follows a modern server's wish to be called again, as far as nobody must be asked.
+    /// Follows a modern server's wish to be called again, with what it wants to know.
     async fn complete(
         &self,
         mut result: Box<RawValue>,
@@ -211,27 +231,46 @@ impl Lane {
     ) -> Result<Box<RawValue>, RequestError> {
         for _ in 0..MAX_ROUNDS {
             let head: ResultHead<'_> = serde_json::from_str(result.get()).unwrap_or_default();
-            let state = match (
-                head.result_type.as_deref(),
-                head.request_state,
-                head.input_requests,
-            ) {
-                (None | Some("complete"), _, _) => return Ok(result),
-                (Some("input_required"), Some(state), None) => state,
-                (Some("input_required"), _, _) => {
-                    return Err(malformed("it asks for input, but there is nobody to ask"));
-                }
-                (Some(other), _, _) => {
-                    return Err(malformed(&format!("unknown result type `{other}`")));
-                }
-            };
+            match head.result_type.as_deref() {
+                None | Some("complete") => return Ok(result),
+                Some("input_required") => {}
+                Some(other) => return Err(malformed(&format!("unknown result type `{other}`"))),
+            }
+            let mut params = ask.params.clone();
+            if let Some(requests) = head.input_requests {
+                let answers = self.answers(requests, ask.ear.as_ref()).await?;
+                params = params.raw("inputResponses", &answers.to_string());
+            }
+            if let Some(state) = head.request_state {
+                params = params.raw("requestState", state.get());
+            }
             let again = Ask {
-                params: ask.params.clone().raw("requestState", state.get()),
+                params,
                 ..ask.clone()
             };
             result = self.ask(again).await?;
         }
         Err(malformed("it asks to be called again and again"))
+    }
+
+    /// Asks the client whose connection this is; nobody else can be asked.
+    async fn answers(
+        &self,
+        requests: &RawValue,
+        ear: Option<&Arc<dyn Ear>>,
+    ) -> Result<Object, RequestError> {
+        let owned = matches!(self.0.key.lane, LaneId::Session(_));
+        let Some(ear) = ear.filter(|_| owned) else {
+            return Err(malformed("it asks for input, but there is nobody to ask"));
+        };
+        let requests: IndexMap<String, InputRequest<'_>> = serde_json::from_str(requests.get())
+            .map_err(|error| RequestError::Malformed(error.to_string()))?;
+        let mut answers = Object::new();
+        for (key, InputRequest { method, params }) in requests {
+            let answer = ear.asked(&method, params).await?;
+            answers = answers.raw(&key, answer.get());
+        }
+        Ok(answers)
     }
 
     /// Sends a plain request in the lane's era.
@@ -260,6 +299,7 @@ impl Lane {
             mut headers,
             ear,
             guest,
+            log_level,
         } = ask;
         let (params, meta) = match self.0.session.era {
             Era::Legacy => (params, meta),
@@ -276,6 +316,10 @@ impl Lane {
                 let params = match &guest {
                     Some(guest) => params.and(&guest.input),
                     None => params,
+                };
+                let meta = match log_level {
+                    Some(level) => meta.text("io.modelcontextprotocol/logLevel", &level),
+                    None => meta,
                 };
                 (params, meta.and(&handshake::modern_meta(capabilities)))
             }

@@ -126,6 +126,12 @@ impl ToolCall {
 }
 
 impl Request {
+    /// From which level on the client wants to hear log messages.
+    pub(crate) fn log_level(&self) -> Option<String> {
+        let session = self.session.as_ref();
+        session.and_then(|session| session.client.log_level.clone())
+    }
+
     /// Whether a server may ask whoever made it.
     pub(crate) fn can_be_asked(&self) -> bool {
         self.session.is_some()

@@ -222,6 +222,7 @@ impl Engine {
             meta: request.meta.clone(),
             ear: request.ear.clone(),
             guest: request.guest.clone(),
+            log_level: request.log_level(),
             ..ask
         };
         let within = rules.server_timeout(server);

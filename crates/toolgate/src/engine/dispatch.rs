@@ -84,6 +84,7 @@ impl Dispatch {
             meta: self.request.meta.clone(),
             ear: self.request.ear.clone(),
             guest: self.request.guest.clone(),
+            log_level: self.request.log_level(),
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.may_repeat(&error) => error,
@@ -144,7 +145,7 @@ pub(super) async fn ask(
 ) -> Result<Box<RawValue>, CallError> {
     let access = access(registry, server, own, within).await?;
     let method = ask.method;
-    match tokio::time::timeout(within, access.lane.ask(ask)).await {
+    match tokio::time::timeout(within, access.lane.ask_through(ask)).await {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(cause)) => Err(CallError::Server {
             server: server.clone(),
