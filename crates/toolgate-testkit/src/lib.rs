@@ -2,7 +2,8 @@
 //!
 //! [`zoo`] is an MCP server that behaves or misbehaves as its flags say, built as the binary
 //! `toolgate-zoo`. The rest helps tests: where that binary is ([`zoo_path`]), one of them on a
-//! port ([`HttpZoo`]), and waiting for something to become true ([`eventually`]).
+//! port ([`HttpZoo`]), waiting for something to become true ([`eventually`]), and the official
+//! conformance [`suite`].
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +15,7 @@
 
 mod http_zoo;
 mod process;
+pub mod suite;
 mod wait;
 pub mod zoo;
 

@@ -13,6 +13,7 @@ mod audit;
 mod caller;
 mod changes;
 mod cli;
+mod conformance;
 mod control;
 mod documents;
 mod doors;
