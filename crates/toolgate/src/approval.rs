@@ -42,6 +42,8 @@ pub struct Ask {
     /// The config key that wants it decided.
     pub rule: String,
     pub from: Asker,
+    /// Whether the person at the client can be asked.
+    pub by_client: bool,
     /// The conversation so far.
     pub conversation: Option<Box<RawValue>>,
 }
@@ -106,6 +108,8 @@ pub enum Decider {
     Admin,
     /// A key with the role `approver`, by name.
     Key(String),
+    /// The person at the client that made the call.
+    Client,
 }
 
 /// A standing answer to every `ask` about one tool by one caller.
@@ -212,6 +216,7 @@ impl std::fmt::Display for Decider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Admin => f.write_str("admin"),
+            Self::Client => f.write_str("client"),
             Self::Key(name) => write!(f, "key:{name}"),
         }
     }

@@ -1,5 +1,6 @@
 //! A tool call: what was asked for, and what came of it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,18 @@ impl ToolCall {
 }
 
 impl Request {
+    /// Whether the person at the client can be asked for an approval.
+    pub(crate) fn can_approve(&self) -> bool {
+        let session = self.session.as_ref();
+        let declared = session
+            .map(|session| &session.client.capabilities)
+            .or(self.guest.as_ref().map(|guest| &guest.capabilities));
+        let declared: HashMap<String, &RawValue> = declared
+            .and_then(|declared| serde_json::from_str(declared).ok())
+            .unwrap_or_default();
+        declared.contains_key("elicitation")
+    }
+
     /// From which level on the client wants to hear log messages.
     pub(crate) fn log_level(&self) -> Option<String> {
         let session = self.session.as_ref();

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
-use toolgate_core::config::{APPROVER, Care, Limits, Link, Protocol, Server, VirtualServer};
+use toolgate_core::config::{
+    APPROVER, Approver, Care, Limits, Link, Protocol, Server, VirtualServer,
+};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
@@ -279,6 +281,12 @@ impl Gateway {
     ) -> Result<Approval, DecideError> {
         let settings = self.0.engine.approval_settings();
         self.0.approvals.decide(id, ruling, by, &settings).await
+    }
+
+    /// Whether the person at a client may approve its calls.
+    pub(crate) fn asks_clients(&self) -> bool {
+        let settings = self.0.engine.approval_settings();
+        settings.by.contains(&Approver::Client)
     }
 
     /// Takes back all that was granted to a key, by name, and forgets what it has spent.

@@ -5,6 +5,7 @@
 //! is not here. Nothing that a caller may not use exists here either: everything goes through the
 //! [`Gateway`].
 
+mod approval;
 mod hearer;
 mod items;
 mod news;
@@ -77,6 +78,21 @@ impl Asker {
         };
         self.request = Arc::new(request);
         self
+    }
+
+    /// The request without answers to a question of ours, which no server asked.
+    fn without_input(&self) -> Arc<Request> {
+        let guest = self.request.guest.as_ref();
+        let guest = guest.map(|guest| {
+            Arc::new(Guest {
+                capabilities: Arc::clone(&guest.capabilities),
+                input: Object::new(),
+            })
+        });
+        Arc::new(Request {
+            guest,
+            ..(*self.request).clone()
+        })
     }
 
     /// The same, by a client that a modern server may ask.

@@ -139,6 +139,16 @@ impl Store {
         Ok(())
     }
 
+    /// A text that only this store can read again.
+    pub(crate) fn sealed(&self, text: &str) -> Result<String, StoreError> {
+        self.seal.close(text)
+    }
+
+    /// A text that this store has sealed.
+    pub(crate) fn unseal(&self, sealed: &str) -> Option<String> {
+        self.seal.open(sealed)
+    }
+
     /// What was changed through the API. An entry that cannot be unsealed is left out, and told.
     pub async fn overrides(&self) -> Result<Vec<Override>, StoreError> {
         let rows =

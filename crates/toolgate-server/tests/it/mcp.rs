@@ -34,8 +34,18 @@ async fn json_of(response: Response) -> (u16, Value) {
 }
 
 /// A modern request with the headers that repeat it.
-async fn modern(gate: &TestGate, path: &str, method: &str, mut params: Value) -> (u16, Value) {
-    params["_meta"] = serde_json::from_str(META).unwrap();
+async fn modern(gate: &TestGate, path: &str, method: &str, params: Value) -> (u16, Value) {
+    modern_as(gate, path, method, params, META).await
+}
+
+async fn modern_as(
+    gate: &TestGate,
+    path: &str,
+    method: &str,
+    mut params: Value,
+    meta: &str,
+) -> (u16, Value) {
+    params["_meta"] = serde_json::from_str(meta).unwrap();
     let named = params["name"].as_str().or(params["uri"].as_str());
     let mut pairs = vec![
         ("mcp-protocol-version", "2026-07-28"),
@@ -310,4 +320,80 @@ async fn what_is_wrong_has_its_code_and_status() {
     let sent = [("mcp-protocol-version", "2026-07-28")];
     assert_eq!(post(&body.to_string(), &sent).await, (400, Some(-32020)));
     assert_eq!(gate.get("/mcp").await.status(), 405);
+}
+
+const ASK: &str = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\n";
+
+#[tokio::test]
+async fn the_person_at_a_modern_client_approves_a_call() {
+    let gate = gate(ASK).await;
+    let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
+    let ask = async |params: Value| {
+        let (_, answer) = modern_as(&gate, "/mcp/old", "tools/call", params, &meta).await;
+        answer
+    };
+    let call = json!({"name": "add", "arguments": {"a": 1, "b": 2}});
+    let asked = ask(call.clone()).await;
+    let result = &asked["result"];
+    assert_eq!(result["resultType"], "input_required", "{asked}");
+    let question = &result["inputRequests"]["toolgate_approval"];
+    assert_eq!(question["method"], "elicitation/create");
+    let message = question["params"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("old_add") && message.contains("\"a\":1"),
+        "{message}"
+    );
+    let retry = |arguments: Value, action: &str, state: &str| {
+        json!({"name": "add", "arguments": arguments, "requestState": state,
+            "inputResponses": {"toolgate_approval": {"action": action, "content": {}}}})
+    };
+    let state = result["requestState"].as_str().unwrap().to_owned();
+    let other = ask(retry(json!({"a": 1, "b": 3}), "accept", &state)).await;
+    assert_eq!(other["error"]["code"], -32602, "other arguments: {other}");
+    let forged = format!("{}x", &state[..state.len() - 1]);
+    let forged = ask(retry(json!({"a": 1, "b": 2}), "accept", &forged)).await;
+    assert_eq!(forged["error"]["code"], -32602, "{forged}");
+    let ran = ask(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
+    assert_eq!(ran["result"]["content"][0]["text"], "3", "{ran}");
+    let again = ask(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
+    assert_eq!(again["result"]["isError"], true, "once: {again}");
+
+    let asked = ask(json!({"name": "add", "arguments": {"a": 5, "b": 5}})).await;
+    let state = asked["result"]["requestState"].as_str().unwrap();
+    let denied = ask(retry(json!({"a": 5, "b": 5}), "decline", state)).await;
+    let told = denied["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("declined"), "{told}");
+    let (_, plain) = modern(&gate, "/mcp/old", "tools/call", call).await;
+    let told = plain["result"]["_meta"]["toolgate/approval"]["id"].is_string();
+    assert!(told, "who cannot be asked is told the id: {plain}");
+}
+
+#[tokio::test]
+async fn the_person_at_an_old_client_approves_a_call() {
+    let gate = gate(ASK).await;
+    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "t", "version": "1"}}});
+    let hello = gate.post("/mcp", &body.to_string(), HeaderMap::new()).await;
+    let session = hello.headers()["mcp-session-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    for (action, expected) in [("accept", "3"), ("decline", "declined")] {
+        let sent = || headers(&[("mcp-session-id", &session)]);
+        let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
+            "params": {"name": "old_add", "arguments": {"a": 1, "b": 2}}});
+        let mut stream = gate.post("/mcp", &call.to_string(), sent()).await;
+        let mut told = String::new();
+        while !told.contains("elicitation/create") || !told.ends_with("\n\n") {
+            let chunk = stream.chunk().await.unwrap().expect("a question");
+            told.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        let data = told.lines().find_map(|line| line.strip_prefix("data: "));
+        let question: Value = serde_json::from_str(data.unwrap()).unwrap();
+        let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": action, "content": {}}});
+        let taken = gate.post("/mcp", &answer.to_string(), sent()).await;
+        assert_eq!(taken.status(), 202);
+        let rest = stream.text().await.unwrap();
+        assert!(rest.contains(expected), "{action}: {rest}");
+    }
 }

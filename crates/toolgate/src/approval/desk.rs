@@ -88,12 +88,13 @@ impl Approvals {
         ask: Ask,
         settings: &Settings,
     ) -> Result<Clearance, CallError> {
-        let by_admin = settings.by.contains(&Approver::Admin);
+        let can_be_asked = settings.by.contains(&Approver::Admin)
+            || (ask.by_client && settings.by.contains(&Approver::Client));
         // The call for which a grant was given has a ticket of its own, perhaps with edits.
         let now = millis(SystemTime::now());
         if let Some(found) = self.store.latest_approval(&ask, now).await?
             && found.state == ApprovalState::Approved
-            && by_admin
+            && can_be_asked
             && let Some(ticket) = self.take(found).await?
         {
             return Ok(Clearance::Ticket(Box::new(ticket)));
@@ -101,7 +102,7 @@ impl Approvals {
         if let Some(approval) = self.granted(&ask).await? {
             return Ok(Clearance::Granted { approval });
         }
-        if !by_admin {
+        if !can_be_asked {
             return Err(CallError::NobodyToAsk {
                 alias: ask.alias,
                 because: ask.rule,
@@ -200,7 +201,11 @@ impl Approvals {
         by: &Decider,
         settings: &Settings,
     ) -> Result<Approval, DecideError> {
-        if !settings.by.contains(&Approver::Admin) {
+        let asked = match by {
+            Decider::Admin | Decider::Key(_) => Approver::Admin,
+            Decider::Client => Approver::Client,
+        };
+        if !settings.by.contains(&asked) {
             return Err(DecideError::NotAsked);
         }
         let (desk, id, by, expiry) = (self.clone(), id.to_owned(), by.clone(), settings.expiry);

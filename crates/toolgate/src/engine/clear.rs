@@ -204,6 +204,7 @@ fn ask(journey: &Journey, target: &Target, arguments: &Arguments, decision: &Dec
             request_id: request_id.clone(),
             run_id: None,
         },
+        by_client: call.request.can_approve(),
         conversation: call.request.conversation.as_deref().map(recent),
     }
 }

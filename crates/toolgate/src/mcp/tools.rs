@@ -38,6 +38,7 @@ impl Door {
     }
 
     pub(super) async fn call_tool(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
+        let whole = params;
         let params: CallParams<'_> = read(params)?;
         let arguments = params.arguments.map_or("", RawValue::get);
         let call = ToolCall {
@@ -49,9 +50,10 @@ impl Door {
             arguments: Arguments::parse(arguments),
             request: std::sync::Arc::clone(&asker.request),
         };
-        match self.gateway.call(&asker.caller, call).await {
-            Ok(outcome) => Ok(self.result(outcome)),
-            Err(error) => refused(&error),
+        match self.call_asking(asker, call, whole).await {
+            Ok(Ok(outcome)) => Ok(self.result(outcome)),
+            Ok(Err(error)) => refused(&error),
+            Err(answer) => answer,
         }
     }
 

@@ -291,6 +291,7 @@ impl Store {
                 binding: row.try_get(9)?,
                 rule: row.try_get(10)?,
                 arguments: sealed(13)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
+                by_client: false,
                 conversation: sealed(15)?,
                 from: Asker {
                     caller: Some(caller).filter(|caller| !caller.is_empty()),

@@ -1,0 +1,209 @@
+//! A call that needs an approval, put before the person at the client that made it.
+//!
+//! A client of the old era is asked while its call waits. A modern one gets the question as a
+//! result, with a sealed state that holds what was asked: a retry of another call, by another
+//! caller or with other arguments is refused.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object};
+use toolgate_mcp::serve::{empty_object, rpc};
+
+use super::{Asker, Door, Era};
+use crate::approval::{ApprovalScope, Decider, Ruling};
+use crate::call::{Arguments, CallError, Outcome, ToolCall};
+
+/// The key of our question among those that a modern client is asked.
+const KEY: &str = "toolgate_approval";
+/// What our states begin with; those of servers are passed on.
+const PREFIX: &str = "toolgate.";
+
+/// What was asked, sealed into the state that the client sends back.
+#[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
+struct State {
+    approval: String,
+    caller: Option<String>,
+    tool: String,
+    digest: String,
+}
+
+/// What a person answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reply {
+    Accept,
+    Decline,
+    /// Neither: the approval stays open.
+    Cancel,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Input<'a> {
+    #[serde(borrow)]
+    request_state: Option<std::borrow::Cow<'a, str>>,
+    #[serde(borrow)]
+    input_responses: Option<&'a RawValue>,
+}
+
+impl Door {
+    /// Calls a tool, asking the person at the client where that is needed and possible.
+    pub(super) async fn call_asking(
+        &self,
+        asker: &Asker,
+        call: ToolCall,
+        params: Option<&RawValue>,
+    ) -> Result<Result<Outcome, CallError>, Answer> {
+        let input: Input<'_> = params
+            .and_then(|params| serde_json::from_str(params.get()).ok())
+            .unwrap_or_default();
+        if let Some(sealed) = input
+            .request_state
+            .as_deref()
+            .and_then(|state| state.strip_prefix(PREFIX))
+        {
+            let reply = reply(input.input_responses);
+            return self.answered(asker, call, sealed, reply).await;
+        }
+        let outcome = self.gateway.call(&asker.caller, call.clone()).await;
+        let Err(CallError::NeedsApproval {
+            id, alias, because, ..
+        }) = &outcome
+        else {
+            return Ok(outcome);
+        };
+        if !asker.request.can_approve() || !self.gateway.asks_clients() {
+            return Ok(outcome);
+        }
+        let question = question(alias, because, call.arguments.as_ref().ok());
+        match asker.era {
+            Era::Modern => Err(Ok(self.input_required(asker, &call, id, &question))),
+            Era::Legacy => {
+                let Some(ear) = &asker.request.ear else {
+                    return Ok(outcome);
+                };
+                let asked = to_raw_value(&question).unwrap_or_else(|_| empty_object());
+                let reply = match ear.asked("elicitation/create", Some(&asked)).await {
+                    Ok(answer) => action(&answer),
+                    Err(_) => Reply::Cancel,
+                };
+                match self.decide(id, reply).await {
+                    true => Ok(self.gateway.call(&asker.caller, call).await),
+                    false => Ok(outcome),
+                }
+            }
+        }
+    }
+
+    /// A modern client's second try, with the person's answer.
+    async fn answered(
+        &self,
+        asker: &Asker,
+        call: ToolCall,
+        sealed: &str,
+        reply: Reply,
+    ) -> Result<Result<Outcome, CallError>, Answer> {
+        let refused = |text: &str| Err(Err(rpc(INVALID_PARAMS, text)));
+        let opened = self.gateway.store().unseal(sealed);
+        let state = opened.and_then(|text| serde_json::from_str::<State>(&text).ok());
+        let Some(state) = state else {
+            return refused("`requestState` is none of this gateway's");
+        };
+        if state != self.state(asker, &call, &state.approval) {
+            return refused("`requestState` belongs to another call");
+        }
+        self.decide(&state.approval, reply).await;
+        let mut call = call;
+        call.request = asker.without_input();
+        Ok(self.gateway.call(&asker.caller, call).await)
+    }
+
+    /// Whether the call may be made again.
+    async fn decide(&self, approval: &str, reply: Reply) -> bool {
+        let ruling = match reply {
+            Reply::Accept => Ruling::Approve {
+                scope: ApprovalScope::Once,
+                arguments: None,
+            },
+            Reply::Decline => Ruling::Deny {
+                reason: Some("the person at the client declined".to_owned()),
+            },
+            Reply::Cancel => return false,
+        };
+        let decided = self
+            .gateway
+            .decide(approval, ruling, &Decider::Client)
+            .await;
+        if let Err(error) = decided {
+            tracing::debug!(%error, approval, "the client's decision was not taken");
+        }
+        true
+    }
+
+    fn input_required(
+        &self,
+        asker: &Asker,
+        call: &ToolCall,
+        approval: &str,
+        question: &Value,
+    ) -> Box<RawValue> {
+        let state = self.state(asker, call, approval);
+        let sealed = serde_json::to_string(&state)
+            .ok()
+            .and_then(|state| self.gateway.store().sealed(&state).ok())
+            .unwrap_or_default();
+        let asked = json!({KEY: {"method": "elicitation/create", "params": question}});
+        let result = Object::new()
+            .text("resultType", "input_required")
+            .raw("inputRequests", &asked.to_string())
+            .text("requestState", &format!("{PREFIX}{sealed}"));
+        super::raw(&result)
+    }
+
+    fn state(&self, asker: &Asker, call: &ToolCall, approval: &str) -> State {
+        State {
+            approval: approval.to_owned(),
+            caller: asker.caller.key().map(|key| key.to_string()),
+            tool: match &call.server {
+                Some(server) => format!("{server}.{}", call.name),
+                None => call.name.clone(),
+            },
+            digest: call
+                .arguments
+                .as_ref()
+                .map(Arguments::digest)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The question, with the tool and its arguments.
+fn question(alias: &str, because: &str, arguments: Option<&Arguments>) -> Value {
+    let arguments = arguments.map_or("{}", |arguments| arguments.raw().get());
+    let shown: String = arguments.chars().take(2000).collect();
+    json!({
+        "mode": "form",
+        "message": format!("Run tool `{alias}`? It needs an approval ({because}). Arguments: {shown}"),
+        "requestedSchema": {"type": "object", "properties": {}},
+    })
+}
+
+/// The person's answer among those of a modern client.
+fn reply(responses: Option<&RawValue>) -> Reply {
+    let responses: std::collections::HashMap<String, &RawValue> = responses
+        .and_then(|raw| serde_json::from_str(raw.get()).ok())
+        .unwrap_or_default();
+    responses.get(KEY).map_or(Reply::Cancel, |raw| action(raw))
+}
+
+fn action(answer: &RawValue) -> Reply {
+    #[derive(Deserialize)]
+    struct Elicited {
+        action: String,
+    }
+    match serde_json::from_str::<Elicited>(answer.get()) {
+        Ok(Elicited { action }) if action == "accept" => Reply::Accept,
+        Ok(Elicited { action }) if action == "decline" => Reply::Decline,
+        _ => Reply::Cancel,
+    }
+}
