@@ -25,4 +25,5 @@ mod keys;
 mod load;
 mod mcp;
 mod real;
+mod sdk;
 mod serve;
