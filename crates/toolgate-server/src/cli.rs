@@ -3,6 +3,7 @@
 mod approvals;
 mod audit;
 mod check;
+mod connect;
 mod import;
 mod keys;
 mod mcp;
@@ -53,6 +54,7 @@ enum Command {
     /// List, describe, explain and call tools, of a running gateway or straight from a configuration
     Tools(tools::Tools),
     Mcp(mcp::Mcp),
+    Connect(connect::Connect),
     /// Make and manage callers' keys of a running gateway
     Keys(keys::Keys),
     /// List and decide what waits for an approval in a running gateway
@@ -114,6 +116,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => block_on(serve.run()),
         Command::Check(check) => check.run(),
         Command::Tools(tools) => block_on(tools.run()),
+        Command::Connect(connect) => connect.run(),
         Command::Mcp(mcp) => block_on(mcp.run()),
         Command::Keys(keys) => block_on(keys.run()),
         Command::Approvals(approvals) => block_on(approvals.run()),

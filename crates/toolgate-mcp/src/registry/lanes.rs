@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,6 +19,8 @@ use crate::transport::Tail;
 
 /// More of them cost more than they are worth; others share.
 const MOST: usize = 1000;
+/// As long as a session lives that nobody uses.
+const IDLE: Duration = Duration::from_secs(30 * 60);
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<HashMap<LaneKey, Arc<Slot>>>);
@@ -28,6 +30,7 @@ struct Slot {
     /// What the server was when the lane was opened.
     server: Arc<Server>,
     lane: OnceCell<Lane>,
+    last_used: Mutex<Instant>,
     stop: CancellationToken,
     /// Ends what listens on the lane.
     _guard: DropGuard,
@@ -42,6 +45,10 @@ impl Lanes {
                 open && slot.server.link == server.link
             };
             if let Some(slot) = lanes.get(key).filter(usable) {
+                *slot
+                    .last_used
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = Instant::now();
                 return Some(Arc::clone(slot));
             }
             if lanes.len() >= MOST {
@@ -51,6 +58,7 @@ impl Lanes {
             let slot = Arc::new(Slot {
                 server: Arc::clone(server),
                 lane: OnceCell::new(),
+                last_used: Mutex::new(Instant::now()),
                 _guard: stop.clone().drop_guard(),
                 stop,
             });
@@ -59,10 +67,10 @@ impl Lanes {
         })
     }
 
-    fn take(&self, wanted: impl Fn(&LaneKey) -> bool) -> Vec<Arc<Slot>> {
+    fn take(&self, wanted: impl Fn(&LaneKey, &Slot) -> bool) -> Vec<Arc<Slot>> {
         self.with(|lanes| {
             lanes
-                .extract_if(|key, _| wanted(key))
+                .extract_if(|key, slot| wanted(key, slot))
                 .map(|(_, slot)| slot)
                 .collect()
         })
@@ -73,7 +81,20 @@ impl Lanes {
     }
 
     pub(super) async fn close(&self, wanted: impl Fn(&LaneKey) -> bool) {
-        for slot in self.take(wanted) {
+        self.end(self.take(|key, _| wanted(key))).await;
+    }
+
+    /// Ends lanes whose sessions are long forgotten.
+    async fn close_idle(&self) {
+        let idle = |_: &LaneKey, slot: &Slot| {
+            let last_used = slot.last_used.lock();
+            last_used.unwrap_or_else(PoisonError::into_inner).elapsed() > IDLE
+        };
+        self.end(self.take(idle)).await;
+    }
+
+    async fn end(&self, slots: Vec<Arc<Slot>>) {
+        for slot in slots {
             slot.stop.cancel();
             if let Some(lane) = slot.lane.get() {
                 lane.close().await;
@@ -95,6 +116,7 @@ impl Registry {
             ..key.clone()
         };
         let access = self.access(&shared, within).await?;
+        self.lanes.close_idle().await;
         let entry = self.entry(&key.server);
         let slot = entry.and_then(|entry| self.lanes.slot(key, &entry.server));
         let Some(slot) = slot else {

@@ -323,7 +323,7 @@ impl Running {
     }
 
     async fn put(&mut self, table: Named, name: String, put: Put) -> Result<Done, ChangeError> {
-        let kind = table.as_str().trim_end_matches('s');
+        let kind = table.as_str().trim_end_matches('s').replace('_', " ");
         let mut layers = self.keeper.layers.clone();
         let what = put.verb();
         if layers.in_files(table).contains(&name) {

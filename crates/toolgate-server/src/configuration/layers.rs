@@ -55,6 +55,7 @@ pub(crate) enum Section {
 pub(crate) enum Named {
     Keys,
     Roles,
+    VirtualServers,
 }
 
 /// What was set through the API and no longer holds.
@@ -84,12 +85,13 @@ impl Section {
 }
 
 impl Named {
-    pub(super) const ALL: [Self; 2] = [Self::Keys, Self::Roles];
+    pub(super) const ALL: [Self; 3] = [Self::Keys, Self::Roles, Self::VirtualServers];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Keys => "keys",
             Self::Roles => "roles",
+            Self::VirtualServers => "virtual_servers",
         }
     }
 }

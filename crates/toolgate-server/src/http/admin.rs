@@ -12,6 +12,7 @@ pub(crate) mod permissions;
 pub(crate) mod roles;
 pub(crate) mod stats;
 pub(crate) mod tools;
+pub(crate) mod virtual_servers;
 
 use axum::Json;
 use serde::Serialize;

@@ -79,6 +79,11 @@ fn admin_routes() -> OpenApiRouter<App> {
             admin::roles::put,
             admin::roles::remove
         ))
+        .routes(routes!(admin::virtual_servers::list))
+        .routes(routes!(
+            admin::virtual_servers::put,
+            admin::virtual_servers::remove
+        ))
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))

@@ -397,3 +397,28 @@ async fn the_person_at_an_old_client_approves_a_call() {
         assert!(rest.contains(expected), "{action}: {rest}");
     }
 }
+
+#[tokio::test]
+async fn virtual_servers_show_a_part() {
+    let toml = "[virtual_servers.some]\ntools = [\"old.e*\", \"new.add\"]\n";
+    let gate = gate(toml).await;
+    let some = Old::open(&gate, "/mcp/v/some", None).await;
+    let tools = some.result("tools/list", json!({})).await;
+    let seen = names(&tools, "tools", "name");
+    assert_eq!(seen, ["new_add", "old_echo", "old_empty", "old_env"]);
+    let (_, hidden) = some
+        .ask("tools/call", json!({"name": "old_add", "arguments": {}}))
+        .await;
+    assert_eq!(hidden["error"]["code"], -32602);
+    let put = gate
+        .client
+        .put(format!("{}/api/virtual-servers/one", gate.url))
+        .body(r#"{"tools": ["new.add"]}"#);
+    assert_eq!(put.send().await.unwrap().status(), 200);
+    let (_, answer) = modern(&gate, "/mcp/v/one", "tools/list", json!({})).await;
+    assert_eq!(names(&answer["result"], "tools", "name"), ["new_add"]);
+    let all = gate.json("/api/virtual-servers").await;
+    assert_eq!(names(&all, "virtual_servers", "source"), ["api", "file"]);
+    let (status, _) = modern(&gate, "/mcp/v/none", "tools/list", json!({})).await;
+    assert_eq!(status, 404);
+}
