@@ -8,6 +8,7 @@ mod questions;
 mod stamp;
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -127,6 +128,15 @@ impl Received {
 }
 
 impl Hello {
+    /// Whether servers may ask the client something.
+    pub fn can_be_asked(&self) -> bool {
+        let declared: HashMap<String, &RawValue> =
+            serde_json::from_str(self.capabilities.get()).unwrap_or_default();
+        ["elicitation", "sampling", "roots"]
+            .iter()
+            .any(|name| declared.contains_key(*name))
+    }
+
     /// Reads the parameters of `initialize`. A revision that is not known is answered with the
     /// newest of that era.
     pub fn read(params: Option<&RawValue>) -> Result<Self, RpcError> {

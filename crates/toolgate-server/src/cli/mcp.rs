@@ -4,19 +4,23 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate::ear::Guest;
+use toolgate::ear::{self, Ear, Guest};
 use toolgate::jsonrpc::{self, Answer, Object, RpcError};
 use toolgate::mcp::{self, Asker, Door, Era, Face, Watch};
-use toolgate::serve::{Caching, Hello, Modern, Received, Refusal, empty_object, for_modern, rpc};
-use toolgate::{Caller, Gateway, Origin, Request, ServerName};
+use toolgate::serve::{
+    Caching, Hello, Modern, Questions, Received, Refusal, empty_object, for_modern, notification,
+    rpc,
+};
+use toolgate::{Caller, ClientSession, Gateway, Origin, Request, ServerName};
 use toolgate_core::Config;
 
 use super::ConfigFlag;
@@ -49,8 +53,28 @@ struct Inner {
     tasks: TaskTracker,
     /// Requests under way, by the text of their id.
     under_way: Mutex<HashMap<String, CancellationToken>>,
+    /// What a client of the old era said of itself.
+    hello: OnceLock<Hello>,
+    /// What it was asked.
+    questions: Arc<Questions>,
     /// Ends everything that is told without being asked.
     end: CancellationToken,
+}
+
+/// Hears on behalf of the client what servers say outside of any request.
+#[derive(Debug)]
+struct Voice(Arc<Questions>);
+
+impl Ear for Voice {
+    fn hear(&self, method: &str, params: Option<&RawValue>) {
+        tell(&notification(method, params));
+    }
+
+    fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer> {
+        let (question, answer) = self.0.ask(method, params);
+        tell(&question);
+        answer
+    }
 }
 
 #[derive(Deserialize)]
@@ -86,6 +110,8 @@ impl Mcp {
             gateway: gateway.clone(),
             tasks: TaskTracker::new(),
             under_way: Mutex::default(),
+            hello: OnceLock::new(),
+            questions: Arc::default(),
             end: CancellationToken::new(),
         }));
         let mut signals = Signals::new()?;
@@ -123,7 +149,9 @@ impl Client {
         match Received::read(line) {
             Ok(Received::Request { id, method, params }) => self.request(id, method, params),
             Ok(Received::Notification { method, params }) => self.hear(&method, params.as_deref()),
-            Ok(Received::Response { .. }) => {}
+            Ok(Received::Response { id, answer }) => {
+                self.0.questions.settle(&id, answer);
+            }
             Err(error) => tell(&refusal(&error)),
         }
     }
@@ -174,7 +202,11 @@ impl Client {
         cancel: &CancellationToken,
     ) -> Answer {
         if method == "initialize" {
-            return Ok(self.0.door.hello(Hello::read(params)?.version));
+            let hello = Hello::read(params)?;
+            let answer = self.0.door.hello(hello.version);
+            // Whoever says it twice is the same client.
+            let _ = self.0.hello.set(hello);
+            return Ok(answer);
         }
         let (era, meta, token, guest) = match Modern::is_spoken(method, params) {
             true => {
@@ -195,7 +227,9 @@ impl Client {
         if method == "subscriptions/listen" && era == Era::Modern {
             return self.listen(id, params, cancel).await;
         }
-        let (ear, mut heard) = mcp::ear(token, None);
+        let session = self.session().filter(|_| era == Era::Legacy);
+        let questions = session.is_some().then(|| Arc::clone(&self.0.questions));
+        let (ear, mut heard) = mcp::ear(token, questions);
         let asker = Asker {
             caller: Caller::cli().through(Origin::Mcp),
             era,
@@ -207,6 +241,7 @@ impl Client {
                 meta,
                 ear: Some(ear),
                 guest,
+                session,
                 ..Request::default()
             }),
         };
@@ -224,6 +259,19 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// The client's session with servers, if it can be asked.
+    fn session(&self) -> Option<ClientSession> {
+        let hello = self.0.hello.get()?;
+        hello.can_be_asked().then(|| ClientSession {
+            id: "pipes".to_owned(),
+            client: ear::Client {
+                capabilities: hello.capabilities.get().into(),
+                ear: Arc::new(Voice(Arc::clone(&self.0.questions))),
+                log_level: None,
+            },
+        })
     }
 
     /// Tells the news that a modern client wants until it has had enough.

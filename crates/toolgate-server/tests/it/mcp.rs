@@ -422,3 +422,125 @@ async fn virtual_servers_show_a_part() {
     let (status, _) = modern(&gate, "/mcp/v/none", "tools/list", json!({})).await;
     assert_eq!(status, 404);
 }
+
+/// Fields that nobody knows, in either direction, in both eras.
+#[tokio::test]
+async fn unknown_fields_pass_through_one_server() {
+    let gate = gate("").await;
+    let odd = r#"{"new":{"n":-0.0,"big":18446744073709551617},"z":[1e400],"a":"é"}"#;
+    for server in ["old", "new"] {
+        let path = format!("/mcp/{server}");
+        let session = Old::open(&gate, &path, None).await;
+        let call = |meta: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{odd},"_meta":{meta}}}}}"#
+            )
+        };
+        let legacy = gate.post(&path, &call("{}"), session.headers()).await;
+        let sent = headers(&[
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/call"),
+            ("mcp-name", "echo"),
+        ]);
+        let modern = gate.post(&path, &call(META), sent).await;
+        for answer in [legacy, modern] {
+            let text = answer.text().await.unwrap();
+            assert!(text.contains(&format!(r#""arguments":{odd}"#)), "{text}");
+            assert!(text.contains(r#""x-zoo":-0.0"#), "{text}");
+        }
+        let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#;
+        let listed = gate.post(&path, list, session.headers()).await;
+        let listed = listed.text().await.unwrap();
+        let raw = include_str!("../../../toolgate-testkit/src/zoo/catalog.json");
+        let raw: Value = serde_json::from_str(raw).unwrap();
+        let listed: Value = serde_json::from_str(&listed).unwrap();
+        for tool in raw["tools"].as_array().unwrap() {
+            let tools = listed["result"]["tools"].as_array().unwrap();
+            assert!(tools.contains(tool), "{tool}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_clients_see_no_wrong_answer_while_servers_die() {
+    let gate = gate("").await;
+    let one = async |number: usize| {
+        let path = if number.is_multiple_of(2) {
+            "/mcp"
+        } else {
+            "/mcp/old"
+        };
+        let session = Old::open(&gate, path, None).await;
+        let tool = if path == "/mcp" { "old_add" } else { "add" };
+        let mut right = 0;
+        for round in 0..4 {
+            if number.is_multiple_of(40) && round == 1 {
+                let die = if path == "/mcp" { "old_die" } else { "die" };
+                session
+                    .ask("tools/call", json!({"name": die, "arguments": {}}))
+                    .await;
+            }
+            let params = json!({"name": tool, "arguments": {"a": number, "b": round}});
+            let (status, answer) = session.ask("tools/call", params).await;
+            assert_eq!(status, 200, "{answer}");
+            let result = &answer["result"];
+            if result["isError"] != true && answer.get("error").is_none() {
+                assert_eq!(result["content"][0]["text"], (number + round).to_string());
+                right += 1;
+            }
+        }
+        right
+    };
+    let answered = futures_util::future::join_all((0..200).map(one)).await;
+    let right: usize = answered.into_iter().sum();
+    assert!(right > 0);
+    let session = Old::open(&gate, "/mcp", None).await;
+    eventually("the server is back", SOON, async || {
+        let params = json!({"name": "old_add", "arguments": {"a": 1, "b": 2}});
+        let (_, answer) = session.ask("tools/call", params).await;
+        (answer["result"]["content"][0]["text"] == "3").then_some(())
+    })
+    .await;
+}
+
+/// `toolgate mcp`, as a desktop client would start it.
+#[tokio::test]
+async fn the_same_over_pipes() {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("toolgate.toml"), zoo("zoo", &[])).unwrap();
+    let mut command = tokio::process::Command::from(crate::gate::toolgate(folder.path()));
+    let mut child = command
+        .arg("mcp")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for (message, expected) in [
+        (
+            json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}}}),
+            "2025-06-18",
+        ),
+        (
+            json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "zoo_add", "arguments": {"a": 20, "b": 22}}}),
+            "42",
+        ),
+        (
+            json!({"jsonrpc": "2.0", "id": 3, "method": "server/discover", "params": {"_meta": serde_json::from_str::<Value>(META).unwrap()}}),
+            "supportedVersions",
+        ),
+        (json!({"jsonrpc": "2.0", "id": 4}), "-32600"),
+    ] {
+        let line = format!("{message}\n");
+        stdin.write_all(line.as_bytes()).await.unwrap();
+        let answer = tokio::time::timeout(SOON, lines.next_line()).await.unwrap();
+        let answer = answer.unwrap().expect("an answer");
+        assert!(answer.contains(expected), "{answer}");
+    }
+    drop(stdin);
+    let ended = tokio::time::timeout(SOON, child.wait()).await.unwrap();
+    assert!(ended.unwrap().success(), "it ends with its input");
+}

@@ -1,6 +1,5 @@
 //! Sessions of clients of the old era: each belongs to the key that opened it.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -113,13 +112,8 @@ impl Session {
     /// As servers see it, if it needs connections of its own: it can be asked, or wants to hear
     /// what is meant for it alone.
     pub(super) fn as_client(&self) -> Option<ClientSession> {
-        let can: BTreeMap<String, &RawValue> =
-            serde_json::from_str(self.hello.capabilities.get()).unwrap_or_default();
         let wishes = self.wishes();
-        let can_be_asked = ["elicitation", "sampling", "roots"]
-            .iter()
-            .any(|name| can.contains_key(*name));
-        if !can_be_asked && wishes.log_level.is_none() && !wishes.watches {
+        if !self.hello.can_be_asked() && wishes.log_level.is_none() && !wishes.watches {
             return None;
         }
         Some(ClientSession {
