@@ -70,6 +70,8 @@ pub struct Listen {
 pub struct ToolManager {
     /// The documents' global switch: off means no tools for anyone.
     pub enabled: bool,
+    /// Whether models have tools to list and read resources.
+    pub resource_tools: bool,
     pub tool_execution_timeout: Duration,
     pub tool_sync_interval: Option<Duration>,
     /// How often a quiet server is asked whether it is still there.
@@ -116,6 +118,7 @@ impl Default for ToolManager {
     fn default() -> Self {
         Self {
             enabled: true,
+            resource_tools: true,
             tool_execution_timeout: Duration::from_secs(30),
             tool_sync_interval: Some(Duration::from_secs(600)),
             health_interval: Duration::from_secs(30),

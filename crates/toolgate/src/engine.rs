@@ -14,30 +14,28 @@ mod own;
 mod reuse;
 mod rules;
 mod scopes;
+mod send;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use clear::Run;
-use dispatch::{Answer, Dispatch};
 pub use explain::Explanation;
-use find::{Finder, Target};
+use find::Finder;
 use futures_util::FutureExt as _;
 use kept::Kept;
 pub use kept::Part;
 use limits::{Budgets, Limited};
+use own::OwnTool;
 use reuse::Reuse;
 pub use rules::KeyError;
 use rules::Rules;
 use scopes::Scopes;
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::name::{ServerName, ToolId};
-use toolgate_core::policy::Verdict;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
@@ -47,16 +45,10 @@ use toolgate_mcp::registry::Registry;
 use crate::approval::{Approval, Approvals};
 use crate::audit::{Attempt, Audit, Record};
 use crate::call::{Approved, CallError, Outcome, Request, ToolCall};
-use crate::caller::{Caller, Origin};
+use crate::caller::Caller;
 use crate::hook::Hook;
 use crate::metrics::Metrics;
-use crate::result::ToolResult;
-use crate::result::bound::bound;
-use crate::result::tidy::{Secrets, tidy};
 use crate::store::Store;
-
-/// How long a call may take whose tool may ask a person something.
-const ANSWERED: Duration = Duration::from_secs(10 * 60);
 
 /// Decides about calls and dispatches them; clones share it.
 #[derive(Clone, Debug)]
@@ -208,27 +200,7 @@ impl Engine {
         if let Some(key) = caller.key() {
             rules.limits.count(&Limited::Key(Arc::clone(key)))?;
         }
-        let lens = rules
-            .access
-            .lens(rules.principal(caller)?, &request.filters);
-        if !lens.sees_resources(server) {
-            return Err(CallError::Unknown {
-                name: server.to_string(),
-                nearest: Vec::new(),
-            });
-        }
-        let ask = Ask {
-            headers: rules.forwarded(server, &request.headers),
-            meta: request.meta.clone(),
-            ear: request.ear.clone(),
-            guest: request.guest.clone(),
-            log_level: request.log_level(),
-            ..ask
-        };
-        let within = rules.server_timeout(server);
-        let own = request.session.as_ref();
-        let own = own.filter(|_| rules.has_own_lanes(server));
-        dispatch::ask(&self.0.parts.registry, server, own, ask, within).await
+        self.0.ask(&rules, caller, request, server, ask).await
     }
 
     /// Why a tool exists for a request, or does not.
@@ -349,9 +321,18 @@ impl Inner {
     ) -> Result<Outcome, CallError> {
         let began = Instant::now();
         let journey = self.begin(caller, call, request_id)?;
-        if own::is_read_result(&journey.call.name) {
-            let result = self.read_own(&journey, &mut progress.attempt.record)?;
-            return Ok(Outcome::new(own::read_result_id(), result, began));
+        if let Some(own) = self.own_tool(&journey) {
+            let result = self
+                .run_own(&journey, own, &mut progress.attempt.record)
+                .await?;
+            let (result, handle) = match own {
+                OwnTool::ReadResult => (result, None),
+                OwnTool::ListResources | OwnTool::ReadResource => self.bounded(&journey, result),
+            };
+            return Ok(Outcome {
+                handle,
+                ..Outcome::new(own.id(), result, began)
+            });
         }
         let ToolCall { name, server, .. } = &journey.call;
         let target = self.finder(&journey).find(name, server.as_ref())?;
@@ -400,180 +381,6 @@ impl Inner {
             rules,
             scope,
         })
-    }
-
-    fn read_own(&self, journey: &Journey, record: &mut Record) -> Result<ToolResult, CallError> {
-        record.about(&own::read_result_id());
-        record.verdict = Some("allow".to_owned());
-        record.rule = Some("toolgate".to_owned());
-        let arguments = journey.call.arguments.clone()?;
-        let most = journey.rules.results.max_bytes;
-        Ok(own::read_result(
-            &self.kept,
-            &journey.caller,
-            &arguments,
-            most,
-        ))
-    }
-
-    /// Limits of the tool and of the caller's key, and a place among the calls under way.
-    async fn enter(
-        &self,
-        journey: &Journey,
-        id: &ToolId,
-    ) -> Result<Vec<OwnedSemaphorePermit>, CallError> {
-        let Journey { rules, caller, .. } = journey;
-        rules.limits.count(&Limited::Server(id.server.clone()))?;
-        rules.limits.count(&Limited::Tool(id.clone()))?;
-        let within = rules.timeout(id);
-        let mut places = Vec::new();
-        if let Some(key) = caller.key() {
-            let key = Limited::Key(Arc::clone(key));
-            places.extend(rules.limits.enter(&key, within).await?);
-        }
-        let tool = Limited::Tool(id.clone());
-        places.extend(rules.limits.enter(&tool, within).await?);
-        Ok(places)
-    }
-
-    /// Whether a call that waited may still run, should the rules have changed meanwhile.
-    fn still_holds(&self, journey: &Journey, run: &Run) -> Result<(), CallError> {
-        let now = self.rules.load();
-        if now.generation == journey.rules.generation {
-            return Ok(());
-        }
-        let principal = now.principal(&journey.caller)?;
-        let lens = now.access.lens(principal, &journey.call.request.filters);
-        let judged = lens.judge((&run.target.entry).into());
-        match judged.map(|judged| judged.on(run.arguments.value()).verdict) {
-            Some(verdict) if verdict < Verdict::Ask => Ok(()),
-            Some(Verdict::Ask) if run.asked => Ok(()),
-            _ => Err(CallError::Overtaken(run.target.entry.alias.to_string())),
-        }
-    }
-
-    /// Takes the price of a call from the budget of the caller's key.
-    async fn charge(
-        &self,
-        journey: &Journey,
-        id: &ToolId,
-        record: &mut Record,
-    ) -> Result<(), CallError> {
-        let Journey { rules, caller, .. } = journey;
-        let served = rules.servers.get(&id.server);
-        let price = served.and_then(|served| served.server.tool(id.tool.as_str()).price);
-        let price = price.unwrap_or(0);
-        if let (Some(key), Some(holder)) = (caller.key(), rules.holder(caller)?)
-            && let Some(budget) = &holder.limits.budget
-        {
-            let store = &self.parts.store;
-            self.budgets.charge(store, key, budget, price).await?;
-        }
-        record.charged = true;
-        record.cost_micro_usd = i64::try_from(price).unwrap_or(i64::MAX);
-        Ok(())
-    }
-
-    /// Gives back what a call that was never sent would have cost.
-    fn refund(&self, journey: &Journey, record: &mut Record) {
-        if let Some(key) = journey.caller.key() {
-            self.budgets
-                .refund(key, record.cost_micro_usd.unsigned_abs());
-        }
-        record.charged = false;
-        record.cost_micro_usd = 0;
-    }
-
-    /// Sends a call that may run to its server, or finds its result among those to be reused.
-    async fn send(
-        &self,
-        journey: &Journey,
-        run: Run,
-        began: Instant,
-        progress: &mut Progress,
-    ) -> Result<Outcome, CallError> {
-        let Target {
-            entry, instead_of, ..
-        } = &run.target;
-        let id = &entry.tool.id;
-        if let Some(asked) = instead_of {
-            tracing::info!(tool = %asked, instead = %id, "the fallback takes the call");
-        }
-        let rules = &journey.rules;
-        let _places = self.enter(journey, id).await?;
-        self.still_holds(journey, &run)?;
-        let dispatch = Dispatch {
-            registry: Arc::clone(&self.parts.registry),
-            metrics: Arc::clone(&self.parts.metrics),
-            headers: rules.forwarded(&id.server, &journey.call.request.headers),
-            request: Arc::clone(&journey.call.request),
-            arguments: run.arguments,
-            tool: Arc::clone(&entry.tool),
-            after: match journey.call.request.can_be_asked() {
-                true => rules.timeout(id).max(ANSWERED),
-                false => rules.timeout(id),
-            },
-            own_lane: rules.has_own_lanes(&id.server),
-            current_only: run.asked,
-        };
-        let key = self.reuse.key(rules, &dispatch);
-        let reused = key.as_ref().and_then(|(key, _)| self.reuse.get(key));
-        let cached = reused.is_some();
-        let result = match reused {
-            Some(result) => {
-                progress.uses(id, true);
-                result
-            }
-            None => {
-                let record = &mut progress.attempt.record;
-                self.charge(journey, id, record).await?;
-                progress.attempt.open();
-                progress.uses(id, true);
-                let answer = dispatch.run().await;
-                if answer.as_ref().is_err_and(CallError::is_not_sent) {
-                    progress.uses(id, false);
-                    self.refund(journey, &mut progress.attempt.record);
-                }
-                let Answer { raw, outdated } = answer?;
-                let result = self.tidied(raw, rules);
-                if let Some((key, ttl)) = key.filter(|_| !outdated) {
-                    self.reuse.put(key, &result, ttl);
-                }
-                result
-            }
-        };
-        let (result, handle) = self.bounded(journey, result);
-        Ok(Outcome {
-            instead_of: instead_of.clone(),
-            handle,
-            cached,
-            approval: progress.approved(id),
-            ..Outcome::new(id.clone(), result, began)
-        })
-    }
-
-    fn tidied(&self, raw: Box<RawValue>, rules: &Rules) -> ToolResult {
-        let secrets = match rules.results.redact_secrets {
-            true => Secrets::Redacted,
-            false => Secrets::Kept,
-        };
-        ToolResult::new(tidy(raw, secrets))
-    }
-
-    /// The result as whoever asked gets it, and the handle of the whole if it was cut.
-    fn bounded(&self, journey: &Journey, result: ToolResult) -> (ToolResult, Option<String>) {
-        let settings = journey.rules.results;
-        let for_model = journey.caller.origin == Origin::Http;
-        if !for_model || result.raw().get().len() <= settings.max_bytes {
-            return (result, None);
-        }
-        let handle = Kept::new_handle();
-        let Some(cut) = bound(&result, settings.max_bytes, &handle) else {
-            return (result, None);
-        };
-        self.kept
-            .put(&handle, &journey.caller, cut.whole, settings.keep);
-        (cut.result, Some(handle))
     }
 
     /// Counts and records what came of an attempt.

@@ -231,6 +231,7 @@ impl Merge {
         let Mcp {
             enabled,
             blocked_tools,
+            resource_tools,
             client_configs: _,
             tool_manager_config,
             tool_sync_interval,
@@ -244,6 +245,7 @@ impl Merge {
         self.config.blocked_tools.extend(blocked_tools);
         let manager: &mut ToolManager = &mut self.config.tool_manager;
         set(&mut manager.enabled, enabled);
+        set(&mut manager.resource_tools, resource_tools);
         set(
             &mut manager.tool_execution_timeout,
             tool_execution_timeout

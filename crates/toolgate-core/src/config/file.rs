@@ -98,6 +98,8 @@ pub struct Mcp {
     pub enabled: Option<bool>,
     /// Tools that nobody may use, as in a rule's `tool`: `github.delete_*`, `*.drop_table`.
     pub blocked_tools: Vec<String>,
+    /// Offers models the tools `ListMcpResources` and `ReadMcpResource` where servers have resources. Default `true`.
+    pub resource_tools: Option<bool>,
     /// One entry for each server.
     pub client_configs: Vec<ClientConfig>,
     /// Settings of tool execution.

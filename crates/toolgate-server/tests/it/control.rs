@@ -621,3 +621,33 @@ async fn a_result_that_is_reused_is_redacted_once_that_is_wanted() {
     let message = gate.caller().call("zoo_say", &arguments).await;
     assert!(!text(&message).contains(&token), "{message}");
 }
+
+#[tokio::test]
+async fn models_list_and_read_resources_with_two_tools() {
+    let toml = zoo("zoo", &[]) + &zoo("ape", &[]) + "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\nresources = false\n[keys.bob]\nkey = \"bob-key-0123456789abcdef\"\ntools = [\"zoo.*\"]\n";
+    let gate = TestGate::start(&toml);
+    for server in ["zoo", "ape"] {
+        gate.reaches(server, "healthy").await;
+    }
+    let bob = gate.with_key(crate::caller::BOB);
+    let listed = bob.call("ListMcpResources", &json!({})).await;
+    assert!(text(&listed).contains("\"uri\":\"zoo://text\""), "{listed}");
+    assert!(!text(&listed).contains("ape"), "only his servers: {listed}");
+    let uri = json!({"uri": "zoo://text"});
+    let read = bob.call("ReadMcpResource", &uri).await;
+    assert!(read.get("is_error").is_none() && !text(&read).is_empty(), "{read}");
+    let template = json!({"uri": "zoo://item/7", "server": "zoo"});
+    let item = bob.call("ReadMcpResource", &template).await;
+    assert_eq!(text(&item), "item 7");
+    for (arguments, told) in [
+        (json!({}), "`uri` is missing"),
+        (json!({"uri": "zoo://nothing"}), "no server offers"),
+        (json!({"uri": "zoo://text", "server": "ape"}), "no server offers"),
+    ] {
+        let answer = bob.call("ReadMcpResource", &arguments).await;
+        assert!(text(&answer).contains(told), "{answer}");
+    }
+    let alice = gate.with_key(crate::caller::ALICE);
+    let hidden = alice.call("ListMcpResources", &json!({})).await;
+    assert!(crate::caller::is_unknown(&hidden), "{hidden}");
+}

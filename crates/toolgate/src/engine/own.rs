@@ -1,31 +1,128 @@
 //! The gateway's own tools. They belong to no server, and are known under the reserved name.
 
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use toolgate_core::Catalog;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
+use toolgate_core::policy::Verdict;
+use toolgate_mcp::jsonrpc::Object;
+use toolgate_mcp::lane::Ask;
 
+use super::dispatch;
 use super::kept::{Kept, Part};
-use crate::call::Arguments;
+use super::rules::Rules;
+use super::{Inner, Journey};
+use crate::audit::Record;
+use crate::call::{Arguments, CallError, Request, ToolCall};
 use crate::caller::Caller;
 use crate::result::ToolResult;
 
-/// Every spelling of the tool that reads on in a large result.
-const READ_RESULT: [&str; 4] = [
-    "toolgate_read_result",
-    "toolgate-read_result",
-    "mcp__toolgate__read_result",
-    "toolgate.read_result",
-];
-
-pub(super) fn is_read_result(name: &str) -> bool {
-    READ_RESULT.contains(&name)
+/// One of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnTool {
+    /// Reads on in a large result.
+    ReadResult,
+    /// Lists what servers offer to be read.
+    ListResources,
+    ReadResource,
 }
 
-/// The id under which it is recorded.
-pub(super) fn read_result_id() -> ToolId {
-    ToolId {
-        server: ServerName::own(),
-        tool: ToolName::new("read_result"),
+/// What `ReadMcpResource` is asked for.
+pub(super) struct Wanted<'a> {
+    pub(super) uri: &'a str,
+    /// None if the URI is to tell.
+    pub(super) server: Option<&'a str>,
+}
+
+impl OwnTool {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "toolgate_read_result"
+            | "toolgate-read_result"
+            | "mcp__toolgate__read_result"
+            | "toolgate.read_result" => Self::ReadResult,
+            "ListMcpResources" => Self::ListResources,
+            "ReadMcpResource" => Self::ReadResource,
+            _ => return None,
+        })
     }
+
+    /// The id under which it is recorded.
+    pub(super) fn id(self) -> ToolId {
+        ToolId {
+            server: ServerName::own(),
+            tool: ToolName::new(match self {
+                Self::ReadResult => "read_result",
+                Self::ListResources => "ListMcpResources",
+                Self::ReadResource => READ_RESOURCE,
+            }),
+        }
+    }
+}
+
+/// As it stands in `tools_to_auto_execute`.
+pub(super) const READ_RESOURCE: &str = "ReadMcpResource";
+
+impl<'a> Wanted<'a> {
+    pub(super) fn read(arguments: &'a Arguments) -> Option<Self> {
+        let value = arguments.value();
+        Some(Self {
+            uri: value["uri"].as_str()?,
+            server: value["server"].as_str(),
+        })
+    }
+}
+
+/// The resources of some servers, as JSON that a model reads.
+pub(super) fn listed(catalog: &Catalog, servers: &[ServerName]) -> ToolResult {
+    let mut lines = Vec::new();
+    for server in servers {
+        let Some(offer) = catalog.offer(server) else {
+            continue;
+        };
+        for item in offer.resources.iter().chain(&offer.templates) {
+            let definition: Value = serde_json::from_str(item.definition.get()).unwrap_or_default();
+            let mut line = json!({"server": server});
+            for key in [
+                "uri",
+                "uriTemplate",
+                "name",
+                "title",
+                "description",
+                "mimeType",
+            ] {
+                if let Some(value) = definition.get(key) {
+                    line[key] = value.clone();
+                }
+            }
+            lines.push(line.to_string());
+        }
+    }
+    let text = match lines.is_empty() {
+        true => "no server offers resources".to_owned(),
+        false => lines.join("\n"),
+    };
+    ToolResult::from_value(&json!({"content": [{"type": "text", "text": text}]}))
+}
+
+/// What was read, as a tool's result: texts as texts, all else as it came.
+pub(super) fn contents(read: &RawValue) -> ToolResult {
+    let read: Value = serde_json::from_str(read.get()).unwrap_or_default();
+    let contents = read["contents"].as_array().map(Vec::as_slice);
+    let blocks: Vec<Value> = contents
+        .unwrap_or_default()
+        .iter()
+        .map(|content| match content["text"].as_str() {
+            Some(text) => json!({"type": "text", "text": text}),
+            None => json!({"type": "resource", "resource": content}),
+        })
+        .collect();
+    ToolResult::from_value(&json!({"content": blocks}))
+}
+
+/// An answer that tells a model what to do.
+pub(super) fn advice(text: &str) -> ToolResult {
+    ToolResult::from_value(&json!({"isError": true, "content": [{"type": "text", "text": text}]}))
 }
 
 /// Reads on in a result that was too large for a model.
@@ -59,5 +156,135 @@ fn shown(handle: &str, part: Part) -> String {
             let more: Value = json!({"handle": handle, "offset": next});
             format!("{text}\n[bytes {offset} to {next} of {total}; for more: {more}]")
         }
+    }
+}
+
+impl Inner {
+    /// The gateway's own tool that a call means, if it exists for this caller.
+    pub(super) fn own_tool(&self, journey: &Journey) -> Option<OwnTool> {
+        let ToolCall { name, server, .. } = &journey.call;
+        let own = OwnTool::named(name).filter(|_| server.is_none())?;
+        let exists = own == OwnTool::ReadResult
+            || (journey.rules.manager.resource_tools && !self.readable(journey).is_empty());
+        exists.then_some(own)
+    }
+
+    /// The servers whose resources exist for a call.
+    pub(super) fn readable(&self, journey: &Journey) -> Vec<ServerName> {
+        let Journey { rules, caller, .. } = journey;
+        let Ok(principal) = rules.principal(caller) else {
+            return Vec::new();
+        };
+        let lens = rules.access.lens(principal, &journey.call.request.filters);
+        let names = rules
+            .servers
+            .keys()
+            .filter(|name| lens.sees_resources(name));
+        names.cloned().collect()
+    }
+
+    pub(super) async fn run_own(
+        &self,
+        journey: &Journey,
+        tool: OwnTool,
+        record: &mut Record,
+    ) -> Result<ToolResult, CallError> {
+        record.about(&tool.id());
+        record.verdict = Some(Verdict::Allow.as_str().to_owned());
+        record.rule = Some("toolgate".to_owned());
+        let arguments = journey.call.arguments.clone()?;
+        let catalog = journey.scope.catalog();
+        match tool {
+            OwnTool::ReadResult => {
+                let most = journey.rules.results.max_bytes;
+                Ok(read_result(&self.kept, &journey.caller, &arguments, most))
+            }
+            OwnTool::ListResources => {
+                let mut servers = self.readable(journey);
+                if let Some(only) = arguments.value()["server"].as_str() {
+                    servers.retain(|server| server.as_str() == only);
+                }
+                Ok(listed(catalog, &servers))
+            }
+            OwnTool::ReadResource => self.read_resource(journey, &arguments, record).await,
+        }
+    }
+
+    pub(super) async fn read_resource(
+        &self,
+        journey: &Journey,
+        arguments: &Arguments,
+        record: &mut Record,
+    ) -> Result<ToolResult, CallError> {
+        let Some(Wanted { uri, server }) = Wanted::read(arguments) else {
+            return Ok(advice("`uri` is missing; `ListMcpResources` lists them"));
+        };
+        let offers = |name: &&ServerName| match server {
+            Some(server) => name.as_str() == server,
+            None => {
+                let offer = journey.scope.catalog().offer(name);
+                let mut items = offer.into_iter().flat_map(|offer| &offer.resources);
+                items.any(|item| item.key == uri)
+            }
+        };
+        let readable = self.readable(journey);
+        let found: Vec<&ServerName> = readable.iter().filter(offers).collect();
+        let [server] = found.as_slice() else {
+            let text = match found.is_empty() {
+                true => {
+                    "no server offers this `uri`; `ListMcpResources` lists them, and `server` says whose template it fits"
+                }
+                false => "several servers offer this `uri`; say which one with `server`",
+            };
+            return Ok(advice(text));
+        };
+        let served = journey.rules.servers.get(*server);
+        let unasked =
+            served.is_some_and(|served| served.server.lists.auto_execute.contains(READ_RESOURCE));
+        if !unasked {
+            record.verdict = Some(Verdict::Manual.as_str().to_owned());
+        }
+        let ask = Ask {
+            method: "resources/read",
+            params: Object::new().text("uri", uri),
+            name: Some(uri.to_owned()),
+            ..Ask::default()
+        };
+        let request = &journey.call.request;
+        let read = self
+            .ask(&journey.rules, &journey.caller, request, server, ask)
+            .await?;
+        Ok(contents(&read))
+    }
+
+    /// Asks a server for something that is no tool call.
+    pub(super) async fn ask(
+        &self,
+        rules: &Rules,
+        caller: &Caller,
+        request: &Request,
+        server: &ServerName,
+        ask: Ask,
+    ) -> Result<Box<RawValue>, CallError> {
+        let principal = rules.principal(caller)?;
+        let lens = rules.access.lens(principal, &request.filters);
+        if !lens.sees_resources(server) {
+            return Err(CallError::Unknown {
+                name: server.to_string(),
+                nearest: Vec::new(),
+            });
+        }
+        let ask = Ask {
+            headers: rules.forwarded(server, &request.headers),
+            meta: request.meta.clone(),
+            ear: request.ear.clone(),
+            guest: request.guest.clone(),
+            log_level: request.log_level(),
+            ..ask
+        };
+        let within = rules.server_timeout(server);
+        let own = request.session.as_ref();
+        let own = own.filter(|_| rules.has_own_lanes(server));
+        dispatch::ask(&self.parts.registry, server, own, ask, within).await
     }
 }
