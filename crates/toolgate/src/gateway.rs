@@ -283,6 +283,11 @@ impl Gateway {
         self.0.approvals.decide(id, ruling, by, &settings).await
     }
 
+    /// How long a call of an MCP client waits for its approval.
+    pub(crate) fn approval_wait(&self) -> Duration {
+        self.0.engine.approval_settings().wait
+    }
+
     /// Whether the person at a client may approve its calls.
     pub(crate) fn asks_clients(&self) -> bool {
         let settings = self.0.engine.approval_settings();

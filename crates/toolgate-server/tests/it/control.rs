@@ -624,7 +624,9 @@ async fn a_result_that_is_reused_is_redacted_once_that_is_wanted() {
 
 #[tokio::test]
 async fn models_list_and_read_resources_with_two_tools() {
-    let toml = zoo("zoo", &[]) + &zoo("ape", &[]) + "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\nresources = false\n[keys.bob]\nkey = \"bob-key-0123456789abcdef\"\ntools = [\"zoo.*\"]\n";
+    let toml = zoo("zoo", &[])
+        + &zoo("ape", &[])
+        + "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\nresources = false\n[keys.bob]\nkey = \"bob-key-0123456789abcdef\"\ntools = [\"zoo.*\"]\n";
     let gate = TestGate::start(&toml);
     for server in ["zoo", "ape"] {
         gate.reaches(server, "healthy").await;
@@ -635,14 +637,20 @@ async fn models_list_and_read_resources_with_two_tools() {
     assert!(!text(&listed).contains("ape"), "only his servers: {listed}");
     let uri = json!({"uri": "zoo://text"});
     let read = bob.call("ReadMcpResource", &uri).await;
-    assert!(read.get("is_error").is_none() && !text(&read).is_empty(), "{read}");
+    assert!(
+        read.get("is_error").is_none() && !text(&read).is_empty(),
+        "{read}"
+    );
     let template = json!({"uri": "zoo://item/7", "server": "zoo"});
     let item = bob.call("ReadMcpResource", &template).await;
     assert_eq!(text(&item), "item 7");
     for (arguments, told) in [
         (json!({}), "`uri` is missing"),
         (json!({"uri": "zoo://nothing"}), "no server offers"),
-        (json!({"uri": "zoo://text", "server": "ape"}), "no server offers"),
+        (
+            json!({"uri": "zoo://text", "server": "ape"}),
+            "no server offers",
+        ),
     ] {
         let answer = bob.call("ReadMcpResource", &arguments).await;
         assert!(text(&answer).contains(told), "{answer}");

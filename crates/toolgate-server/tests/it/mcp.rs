@@ -544,3 +544,23 @@ async fn the_same_over_pipes() {
     let ended = tokio::time::timeout(SOON, child.wait()).await.unwrap();
     assert!(ended.unwrap().success(), "it ends with its input");
 }
+
+#[tokio::test]
+async fn a_call_waits_for_its_approval_where_it_may() {
+    let rules = format!("[permissions]\napproval_wait = \"30s\"\n{ASK}");
+    let gate = gate(&rules).await;
+    let old = Old::open(&gate, "/mcp/old", None).await;
+    let params = json!({"name": "add", "arguments": {"a": 1, "b": 2}});
+    let approve = async {
+        let id = eventually("it waits", SOON, async || {
+            let pending = gate.json("/api/approvals").await;
+            pending["approvals"][0]["id"].as_str().map(str::to_owned)
+        });
+        let path = format!("/api/approvals/{}", id.await);
+        let body = r#"{"decision": "approve"}"#;
+        let decided = gate.post(&path, body, HeaderMap::new()).await;
+        assert_eq!(decided.status(), 200);
+    };
+    let (result, ()) = tokio::join!(old.result("tools/call", params), approve);
+    assert_eq!(result["content"][0]["text"], "3", "{result}");
+}

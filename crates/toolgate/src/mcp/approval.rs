@@ -4,6 +4,8 @@
 //! result, with a sealed state that holds what was asked: a retry of another call, by another
 //! caller or with other arguments is refused.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -11,13 +13,15 @@ use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object};
 use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::{Asker, Door, Era};
-use crate::approval::{ApprovalScope, Decider, Ruling};
+use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
 use crate::call::{Arguments, CallError, Outcome, ToolCall};
 
 /// The key of our question among those that a modern client is asked.
 const KEY: &str = "toolgate_approval";
 /// What our states begin with; those of servers are passed on.
 const PREFIX: &str = "toolgate.";
+/// How often a client hears that its call still waits.
+const NOTICE: Duration = Duration::from_secs(10);
 
 /// What was asked, sealed into the state that the client sends back.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -73,7 +77,10 @@ impl Door {
             return Ok(outcome);
         };
         if !asker.request.can_approve() || !self.gateway.asks_clients() {
-            return Ok(outcome);
+            return Ok(match self.is_decided_in_time(asker, id).await {
+                true => self.gateway.call(&asker.caller, call).await,
+                false => outcome,
+            });
         }
         let question = question(alias, because, call.arguments.as_ref().ok());
         match asker.era {
@@ -91,6 +98,35 @@ impl Door {
                     true => Ok(self.gateway.call(&asker.caller, call).await),
                     false => Ok(outcome),
                 }
+            }
+        }
+    }
+
+    /// Waits as long as the configuration lets a call wait for its approval, and says so meanwhile.
+    async fn is_decided_in_time(&self, asker: &Asker, approval: &str) -> bool {
+        let wait = self.gateway.approval_wait();
+        if wait.is_zero() {
+            return false;
+        }
+        let deadline = tokio::time::Instant::now() + wait;
+        let mut events = self.gateway.events();
+        let mut notices = tokio::time::interval(NOTICE);
+        let mut told = 0_u64;
+        loop {
+            let found = self.gateway.approval(approval).await.ok().flatten();
+            if found.is_none_or(|found| found.state != ApprovalState::Pending) {
+                return true;
+            }
+            tokio::select! {
+                // Whatever happened, the next look at the approval tells.
+                _ = events.recv() => {}
+                _ = notices.tick() => {
+                    told += 1;
+                    if let Some(ear) = &asker.request.ear {
+                        ear.hear("notifications/progress", waiting(approval, told).as_deref());
+                    }
+                }
+                () = tokio::time::sleep_until(deadline) => return false,
             }
         }
     }
@@ -175,6 +211,13 @@ impl Door {
                 .unwrap_or_default(),
         }
     }
+}
+
+/// A notice that a call still waits; its token is put in by whoever passes it on.
+fn waiting(approval: &str, told: u64) -> Option<Box<RawValue>> {
+    let message = format!("waiting for approval {approval}");
+    let notice = json!({"progressToken": 0, "progress": told, "message": message});
+    to_raw_value(&notice).ok()
 }
 
 /// The question, with the tool and its arguments.
