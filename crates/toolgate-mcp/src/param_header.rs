@@ -8,6 +8,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate_core::catalog::ToolView;
 
+use crate::serve::decoded;
+
 const KEYWORD: &str = "x-mcp-header";
 
 /// An annotated property: where it stands in the arguments, and its header.
@@ -22,12 +24,32 @@ pub(crate) fn check(tool: &ToolView<'_>) -> Result<(), String> {
     annotations(tool).map(drop)
 }
 
-/// Adds `Mcp-Name` and one header for each annotated argument that has a value.
 /// Adds the header that repeats what a request is about.
 pub(crate) fn add_name(name: &str, headers: &mut HeaderMap) {
     headers.insert("mcp-name", encoded(name));
 }
 
+/// Holds the headers that a client sent against the arguments that they repeat.
+pub fn compare(tool: &ToolView<'_>, arguments: &RawValue, sent: &HeaderMap) -> Result<(), String> {
+    let mut expected = HeaderMap::new();
+    add(tool, arguments, &mut expected);
+    for Annotated { header, .. } in annotations(tool).unwrap_or_default() {
+        let read = |headers: &HeaderMap| {
+            let value = headers.get(&header)?.to_str().ok()?;
+            Some(decoded(value.trim()))
+        };
+        let told = match (read(&expected), sent.contains_key(&header), read(sent)) {
+            (None, false, _) => continue,
+            (Some(expected), true, Some(sent)) if sent.is_some() && sent == expected => continue,
+            (Some(_), false, _) => "is missing",
+            _ => "says something else than the body",
+        };
+        return Err(format!("`{header}` {told}"));
+    }
+    Ok(())
+}
+
+/// Adds `Mcp-Name` and one header for each annotated argument that has a value.
 pub(crate) fn add(tool: &ToolView<'_>, arguments: &RawValue, headers: &mut HeaderMap) {
     add_name(&tool.name, headers);
     let annotated = annotations(tool).unwrap_or_default();

@@ -13,7 +13,8 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub use modern::{Headers, Modern, Refusal};
+pub(crate) use modern::decoded;
+pub use modern::{HEADER_MISMATCH, Headers, Modern, Refusal};
 pub use questions::{Questions, notification};
 pub use stamp::{Caching, for_legacy, for_modern};
 

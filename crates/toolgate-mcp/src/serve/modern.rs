@@ -8,7 +8,7 @@ use super::{VERSIONS, rpc};
 use crate::handshake::MODERN;
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError, UNSUPPORTED_VERSION};
 
-const HEADER_MISMATCH: i64 = -32020;
+pub const HEADER_MISMATCH: i64 = -32020;
 const PREFIX: &str = "io.modelcontextprotocol/";
 
 /// The headers that repeat a request's body.
@@ -120,7 +120,7 @@ impl Refusal {
 }
 
 /// A header's value; what does not fit into a header comes in base64.
-fn decoded(value: &str) -> Option<String> {
+pub(crate) fn decoded(value: &str) -> Option<String> {
     use base64::Engine as _;
     let inner = value
         .strip_prefix("=?base64?")

@@ -23,7 +23,9 @@ use session::{Known, Session};
 use toolgate::ear::{Ask, Guest};
 use toolgate::jsonrpc::{self, Object, RpcError};
 use toolgate::mcp::{self, Asker, Door, Era, Face};
-use toolgate::serve::{Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc};
+use toolgate::serve::{
+    HEADER_MISMATCH, Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc,
+};
 use toolgate::{Caller, Origin, Request, ServerName};
 
 use super::error::ApiError;
@@ -268,6 +270,13 @@ impl Visit {
             Ok(asker) => asker.as_guest(guest),
             Err(error) => return answered(400, &id, &Err(error)),
         };
+        if method == "tools/call" {
+            let sent = &self.headers;
+            let mismatch = self.door.header_mismatch(&asker, params.as_deref(), sent);
+            if let Some(told) = mismatch {
+                return answered(400, &id, &Err(rpc(HEADER_MISMATCH, told)));
+            }
+        }
         stream::answer(self.door, asker, (id, method, params), heard).await
     }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use toolgate_core::catalog::with_text;
-use toolgate_core::name::ServerName;
+use toolgate_core::catalog::{Resolution, with_text};
+use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS};
+use toolgate_mcp::param_header;
 use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::{Asker, Door, Face, page, read, said_by_server, uri};
@@ -55,6 +57,31 @@ impl Door {
             Ok(Err(error)) => refused(&error),
             Err(answer) => answer,
         }
+    }
+
+    /// What headers say otherwise than the arguments that they repeat.
+    pub fn header_mismatch(
+        &self,
+        asker: &Asker,
+        params: Option<&RawValue>,
+        headers: &HeaderMap,
+    ) -> Option<String> {
+        let params: CallParams<'_> = read(params).ok()?;
+        let scope = self.gateway.scope(&asker.caller, &asker.request.filters);
+        let scope = scope.ok()?;
+        let entry = match &self.face {
+            Face::Server(server) => scope.catalog().tool(&ToolId {
+                server: server.clone(),
+                tool: ToolName::new(&params.name),
+            })?,
+            Face::All | Face::Virtual(_) => match scope.resolve(&params.name) {
+                Resolution::Found(entry) => entry,
+                Resolution::Unknown | Resolution::Ambiguous(_) => return None,
+            },
+        };
+        scope.judgement(entry)?;
+        let arguments = params.arguments.unwrap_or(RawValue::NULL);
+        param_header::compare(&entry.tool.view(), arguments, headers).err()
     }
 
     /// The server's result; links in it lead through this door.
