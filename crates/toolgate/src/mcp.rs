@@ -17,7 +17,6 @@ use std::sync::Arc;
 pub use hearer::{ear, input, progress_token};
 pub use news::{Wanted, Watch};
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
@@ -352,9 +351,4 @@ fn server_info() -> String {
 
 fn raw(object: &Object) -> Box<RawValue> {
     RawValue::from_string(object.to_string()).unwrap_or_else(|_| empty_object())
-}
-
-/// A JSON value as text.
-fn text_of(value: &Value) -> Option<&str> {
-    value.as_str()
 }

@@ -3,26 +3,26 @@
 
 mod caller;
 mod entry;
+mod rule;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use entry::{Entry, duration, read_url};
 use indexmap::IndexMap;
+use rule::{WrittenRule, severity};
 
 use super::check::{Read, nearest};
 use super::document::{Document, escape};
 use super::file::{
-    AuditTable, File, Mcp, OneOrMany, PermissionsTable, ResultsTable, RuleTable, ScannerTable,
-    Security, ServerTable, ToolManagerConfig,
+    AuditTable, File, Mcp, ResultsTable, ScannerTable, Security, ServerTable, ToolManagerConfig,
 };
 use super::{
-    Audit, Config, Finding, Listen, Permissions, Place, Results, Scanner, Server, ServerLists,
-    Severity, ToolManager,
+    Audit, Config, Finding, Listen, Place, Results, Scanner, Server, ServerLists, Severity,
+    ToolManager,
 };
 use crate::name::ServerName;
-use crate::pattern::{Reading, Selector, SelectorError};
-use crate::policy::{Conditions, RuleError, RuleSpec};
+use crate::pattern::{Reading, Selector};
 
 pub(super) fn config(
     documents: &[Document],
@@ -58,45 +58,11 @@ struct Merge {
     chosen: Option<Place>,
 }
 
-/// A rule and what is to be said of it once all servers are known.
-struct WrittenRule {
-    spec: RuleSpec,
-    place: Place,
-    /// It has a condition of another program's kind.
-    foreign: bool,
-}
-
 /// One file while it is being read.
 struct Reader<'a> {
     document: &'a Document,
     left_out: BTreeSet<String>,
     findings: &'a mut Vec<Finding>,
-}
-
-impl WrittenRule {
-    fn finding(&self, servers: &[ServerName]) -> Option<Finding> {
-        let (severity, message) = match self.spec.check(servers) {
-            Err(RuleError::Selector(error)) => (severity(&error), error.to_string()),
-            Err(error @ RuleError::NoSuchServer { .. }) => (Severity::Warning, error.to_string()),
-            Ok(()) if self.foreign => {
-                let message = "`pattern` says nothing of tools of servers; name the argument, as in `arguments = { path = \"/tmp/*\" }`";
-                (Severity::Error, message.to_owned())
-            }
-            Ok(()) => return None,
-        };
-        Some(Finding {
-            severity,
-            place: self.place.clone(),
-            message,
-        })
-    }
-}
-
-fn severity(error: &SelectorError) -> Severity {
-    match error {
-        SelectorError::NoServer { .. } => Severity::Warning,
-        SelectorError::Ambiguous { .. } => Severity::Error,
-    }
 }
 
 impl Reader<'_> {
@@ -322,85 +288,6 @@ impl Merge {
         let days = |days: u32| std::time::Duration::from_secs(u64::from(days) * 24 * 3600);
         let kept = audit.retention_days;
         set(retention, kept.map(|kept| (kept > 0).then(|| days(kept))));
-    }
-
-    fn add_permissions(&mut self, permissions: PermissionsTable, reader: &mut Reader<'_>) {
-        let PermissionsTable {
-            default,
-            rules,
-            approval_by,
-            approval_expiry,
-            approval_wait,
-        } = permissions;
-        let settings: &mut Permissions = &mut self.config.permissions;
-        settings.default = settings.default.max(default);
-        set(&mut settings.approvals.by, approval_by);
-        set(&mut settings.approvals.expiry, duration(approval_expiry));
-        set(
-            &mut settings.approvals.wait,
-            approval_wait.map(|span| span.0),
-        );
-        let pointers = reader.pointers("/permissions/rules");
-        for (rule, pointer) in rules.into_iter().zip(pointers) {
-            let RuleTable {
-                tool,
-                server,
-                arguments,
-                roles,
-                environment,
-                hint,
-                pattern,
-                action,
-            } = rule;
-            if tool.is_none() && server.is_none() {
-                reader.error(
-                    &pointer,
-                    "a rule needs `tool` or `server`; write `tool = \"*\"` for all tools",
-                );
-                continue;
-            }
-            for (key, list) in arguments
-                .iter()
-                .map(|(name, list)| (format!("arguments/{}", escape(name)), Some(list)))
-                .chain([
-                    ("roles".to_owned(), roles.as_ref()),
-                    ("environment".to_owned(), environment.as_ref()),
-                ])
-            {
-                if list.is_some_and(OneOrMany::is_empty) {
-                    reader.error(
-                        &format!("{pointer}/{key}"),
-                        "an empty list fits nothing, so this rule would never match; leave the key away, or name something",
-                    );
-                }
-            }
-            let spec = RuleSpec {
-                place: reader.document.place(&pointer).key,
-                tool,
-                server,
-                when: Conditions {
-                    arguments: arguments
-                        .into_iter()
-                        .map(|(name, patterns)| (name, patterns.into_vec()))
-                        .collect(),
-                    roles: roles.map(OneOrMany::into_vec).unwrap_or_default(),
-                    environments: environment.map(OneOrMany::into_vec).unwrap_or_default(),
-                    hint,
-                },
-                verdict: action,
-            };
-            let place = reader.document.place(&pointer);
-            for role in &spec.when.roles {
-                let used = (role.clone(), Severity::Warning, place.clone());
-                self.roles_used.push(used);
-            }
-            let rule = WrittenRule {
-                spec,
-                place,
-                foreign: pattern.is_some(),
-            };
-            self.rules.push(rule);
-        }
     }
 
     fn finish(self, findings: &mut Vec<Finding>) -> Config {

@@ -74,19 +74,8 @@ impl AdminKey {
     }
 }
 
-/// `/api`: the administrator alone.
+/// `/api`, and `/metrics`, which names every server and tool: the administrator alone.
 pub(crate) async fn admin(
-    State(app): State<App>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    admit(&app, peer, request.headers())?;
-    Ok(next.run(request).await)
-}
-
-/// `/metrics`: whoever may see `/api`, and no caller: it names every server and tool.
-pub(crate) async fn observer(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,

@@ -28,7 +28,6 @@ pub(crate) fn router(app: App) -> Router {
         .merge(admin)
         .merge(approvers)
         .merge(callers)
-        .merge(observer_routes().layer(from_fn_with_state(app.clone(), auth::observer)))
         .merge(probe_routes())
         .split_for_parts();
     router
@@ -88,6 +87,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))
         .routes(routes!(admin::openapi))
+        .routes(routes!(health::metrics))
 }
 
 /// Needs the admin key, or a key with the role `approver`.
@@ -109,11 +109,6 @@ fn caller_routes() -> OpenApiRouter<App> {
         .route("/mcp/v/{name}", get(mcp::listen).delete(mcp::end))
 }
 
-/// Needs the admin key, or loopback if there is none.
-fn observer_routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new().routes(routes!(health::metrics))
-}
-
 /// Open to everyone.
 fn probe_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -127,7 +122,6 @@ pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
         .merge(admin_routes())
         .merge(approver_routes())
         .merge(caller_routes())
-        .merge(observer_routes())
         .merge(probe_routes())
         .into_openapi()
 }

@@ -90,37 +90,36 @@ impl Approvals {
     ) -> Result<Clearance, CallError> {
         let can_be_asked = settings.by.contains(&Approver::Admin)
             || (ask.by_client && settings.by.contains(&Approver::Client));
-        // The call for which a grant was given has a ticket of its own, perhaps with edits.
-        let now = millis(SystemTime::now());
-        if let Some(found) = self.store.latest_approval(&ask, now).await?
-            && found.state == ApprovalState::Approved
-            && can_be_asked
-            && let Some(ticket) = self.take(found).await?
-        {
-            return Ok(Clearance::Ticket(Box::new(ticket)));
-        }
-        if let Some(approval) = self.granted(&ask).await? {
-            return Ok(Clearance::Granted { approval });
-        }
-        if !can_be_asked {
-            return Err(CallError::NobodyToAsk {
-                alias: ask.alias,
-                because: ask.rule,
-            });
-        }
         // Each turn of the loop has seen another caller win.
         for _ in 0..8 {
             let now = millis(SystemTime::now());
-            match self.store.latest_approval(&ask, now).await? {
-                Some(found) if found.state == ApprovalState::Approved => {
-                    if let Some(ticket) = self.take(found).await? {
-                        return Ok(Clearance::Ticket(Box::new(ticket)));
-                    }
+            let latest = match can_be_asked {
+                true => self.store.latest_approval(&ask, now).await?,
+                false => None,
+            };
+            // The call for which a grant was given has a ticket of its own, perhaps with edits.
+            if let Some(found) = &latest
+                && found.state == ApprovalState::Approved
+            {
+                match self.take(found.clone()).await? {
+                    Some(ticket) => return Ok(Clearance::Ticket(Box::new(ticket))),
+                    None => continue,
                 }
+            }
+            if let Some(approval) = self.granted(&ask).await? {
+                return Ok(Clearance::Granted { approval });
+            }
+            match latest {
                 Some(found) if found.state == ApprovalState::Denied => {
                     return Err(denied(ask, found));
                 }
                 Some(found) => return Err(waits(&found)),
+                None if !can_be_asked => {
+                    return Err(CallError::NobodyToAsk {
+                        alias: ask.alias,
+                        because: ask.rule,
+                    });
+                }
                 None => {
                     if let Some(asked) = self.ask(&ask, settings.expiry).await? {
                         return Err(waits(&asked));

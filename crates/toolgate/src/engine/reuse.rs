@@ -8,13 +8,14 @@ use toolgate_core::name::ToolId;
 
 use super::dispatch::Dispatch;
 use super::rules::Rules;
+use crate::call::Request;
 use crate::keep::Keep;
 use crate::result::ToolResult;
 
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
 
-/// What determines a result: the program, the tool and its version, what it was given, and on
-/// whose behalf.
+/// What determines a result: the program, the tool and its version, and what it was given, with
+/// the caller's headers that it gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     tool: ToolId,
@@ -31,6 +32,11 @@ impl Reuse {
 
     /// The key of a call whose result may be reused, and for how long.
     pub(super) fn key(&self, rules: &Rules, dispatch: &Dispatch) -> Option<(Key, Duration)> {
+        // What a server may have asked its client about is for that client alone.
+        let Request { guest, session, .. } = &*dispatch.request;
+        if guest.is_some() || session.is_some() {
+            return None;
+        }
         let tool = &dispatch.tool;
         let served = rules.servers.get(&tool.id.server)?;
         let own = served.server.tool(tool.id.tool.as_str()).cache_ttl;

@@ -166,7 +166,7 @@ pub(super) fn with_link(block: &RawValue, server: &ServerName) -> Box<RawValue> 
 /// An object whose `uri` leads through this door.
 pub(super) fn with_uri(object: &RawValue, server: &ServerName) -> Box<RawValue> {
     let value: Value = serde_json::from_str(object.get()).unwrap_or_default();
-    match super::text_of(&value["uri"]) {
+    match value["uri"].as_str() {
         Some(own) => with_text(object, "uri", &uri::wrap(server, own)),
         None => object.to_owned(),
     }
