@@ -16,6 +16,11 @@ pub trait Ear: fmt::Debug + Send + Sync {
 
     /// A request of the server, such as `elicitation/create`.
     fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer>;
+
+    /// Whether there is somebody behind it who answers.
+    fn can_be_asked(&self) -> bool {
+        true
+    }
 }
 
 /// A client that speaks the modern way and may be asked: what a server wants to know comes back as

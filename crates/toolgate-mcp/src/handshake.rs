@@ -44,7 +44,7 @@ pub struct Capabilities {
     pub tools: bool,
     pub resources: bool,
     pub prompts: bool,
-    /// It tells when one of its lists changes.
+    /// It tells when one of its lists or resources changes.
     pub notifies: bool,
 }
 
@@ -259,7 +259,10 @@ impl Capabilities {
             tools: fields.contains_key("tools"),
             resources: fields.contains_key("resources"),
             prompts: fields.contains_key("prompts"),
-            notifies: fields.values().any(|of| of.get().contains("listChanged")),
+            notifies: fields.values().any(|of| {
+                let of = of.get();
+                of.contains("listChanged") || of.contains("subscribe")
+            }),
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod entry;
 mod lanes;
+mod watches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use toolgate_core::config::{Server, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
 use crate::activity::{Busy, Turn};
+use crate::ear::Client;
 use crate::environment::Environment;
 use crate::lane::{Lane, LaneId, LaneKey, OpenError, Surroundings};
 use crate::local::LocalServer;
@@ -31,6 +33,8 @@ use crate::supervisor::Rhythm;
 use crate::transport::Tail;
 
 pub use entry::Entry;
+use watches::{Updates, Watches};
+pub use watches::{WatchError, Watching};
 
 /// What a call may take beyond its timeout.
 const SLACK: Duration = Duration::from_secs(5);
@@ -54,10 +58,12 @@ pub struct Plan {
     pub tool_timeout: Duration,
 }
 
+type Entries = Arc<ArcSwap<BTreeMap<ServerName, Arc<Entry>>>>;
+
 /// The servers of a gateway.
 #[derive(Debug)]
 pub struct Registry {
-    entries: ArcSwap<BTreeMap<ServerName, Arc<Entry>>>,
+    entries: Entries,
     lists: ArcSwap<ServerLists>,
     catalog: watch::Receiver<Arc<Catalog>>,
     publisher: std::sync::Mutex<Option<Publisher>>,
@@ -67,6 +73,7 @@ pub struct Registry {
     /// Says that some server is in a new state.
     changes: watch::Sender<()>,
     lanes: lanes::Lanes,
+    watches: Arc<Watches>,
     stop: CancellationToken,
     /// Ends everything if the registry is dropped without being stopped.
     _guard: DropGuard,
@@ -108,7 +115,7 @@ impl Registry {
         let registry = Self {
             _guard: stop.clone().drop_guard(),
             stop,
-            entries: ArcSwap::default(),
+            entries: Entries::default(),
             lists: ArcSwap::default(),
             catalog,
             publisher: std::sync::Mutex::new(Some(publisher)),
@@ -116,6 +123,7 @@ impl Registry {
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: lanes::Lanes::default(),
+            watches: Arc::default(),
             tasks,
         };
         registry.apply(plan);
@@ -319,7 +327,14 @@ impl Registry {
             environment: self.setup.environment.clone(),
             tail,
             tasks: self.tasks.clone(),
-            client: None,
+            client: Client {
+                capabilities: "{}".into(),
+                ear: Arc::new(Updates {
+                    server: server.name.clone(),
+                    watches: Arc::clone(&self.watches),
+                }),
+                log_level: None,
+            },
         }
     }
 }

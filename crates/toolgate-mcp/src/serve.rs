@@ -6,6 +6,7 @@
 mod modern;
 mod questions;
 mod stamp;
+mod under_way;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ pub(crate) use modern::decoded;
 pub use modern::{HEADER_MISMATCH, Headers, Modern, Refusal};
 pub use questions::{Questions, notification};
 pub use stamp::{Caching, for_legacy, for_modern};
+pub use under_way::{Place, UnderWay};
 
 use crate::handshake::{LEGACY, MODERN, NEWEST_LEGACY};
 use crate::jsonrpc::{Answer, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};

@@ -83,7 +83,7 @@ pub enum Event {
 pub type Events = mpsc::Receiver<Event>;
 
 /// Why a request has no result.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum RequestError {
     /// The server answered with an error.
     #[error(transparent)]
@@ -203,15 +203,13 @@ fn progress_of(params: Option<&RawValue>) -> Option<u64> {
 /// Answers a request of the server: by whoever can be asked, else by nobody.
 fn answer_server(
     tasks: &TaskTracker,
-    ear: Option<&Arc<dyn Ear>>,
+    ear: &Arc<dyn Ear>,
     (id, method, params): (&RawValue, &str, Option<&RawValue>),
     reply: impl FnOnce(String) + Send + 'static,
 ) {
-    match ear.filter(|_| method != "ping") {
-        None => reply(jsonrpc::answer_to_server(id, method)),
-        Some(ear) => {
-            let (id, asked) = (id.to_owned(), ear.asked(method, params));
-            tasks.spawn(async move { reply(jsonrpc::answer(&id, &asked.await)) });
-        }
+    if method == "ping" || !ear.can_be_asked() {
+        return reply(jsonrpc::answer_to_server(id, method));
     }
+    let (id, asked) = (id.to_owned(), ear.asked(method, params));
+    tasks.spawn(async move { reply(jsonrpc::answer(&id, &asked.await)) });
 }

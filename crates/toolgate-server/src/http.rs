@@ -59,11 +59,11 @@ impl App {
         admin_key: Option<AdminKey>,
     ) -> Self {
         Self(Arc::new(Inner {
+            sessions: mcp::Sessions::new(gateway.clone()),
             gateway,
             configuration,
             guard,
             admin_key,
-            sessions: mcp::Sessions::new(),
             stopping: CancellationToken::new(),
         }))
     }

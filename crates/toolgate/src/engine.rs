@@ -39,8 +39,9 @@ use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
+use toolgate_mcp::ear::Ear;
 use toolgate_mcp::lane::Ask;
-use toolgate_mcp::registry::Registry;
+use toolgate_mcp::registry::{Registry, Watching};
 
 use crate::approval::{Approval, Approvals};
 use crate::audit::{Attempt, Audit, Record};
@@ -201,6 +202,24 @@ impl Engine {
             rules.limits.count(&Limited::Key(Arc::clone(key)))?;
         }
         self.0.ask(&rules, caller, request, server, ask).await
+    }
+
+    /// Has `ear` told whenever a resource changes, for as long as the answer lives.
+    pub(crate) async fn watch(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+        (server, uri): (&ServerName, &str),
+        ear: Arc<dyn Ear>,
+    ) -> Result<Watching, CallError> {
+        let rules = self.0.rules.load_full();
+        if let Some(key) = caller.key() {
+            rules.limits.count(&Limited::Key(Arc::clone(key)))?;
+        }
+        rules.sees_resources(caller, filters, server)?;
+        let within = rules.server_timeout(server);
+        let registry = &self.0.parts.registry;
+        dispatch::watch(registry, server, uri, ear, within).await
     }
 
     /// Why a tool exists for a request, or does not.

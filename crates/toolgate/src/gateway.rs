@@ -12,8 +12,9 @@ use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config, ToolId};
+use toolgate_mcp::ear::Ear;
 use toolgate_mcp::lane::Ask;
-use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut};
+use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut, Watching};
 use toolgate_mcp::{Environment, LocalServer};
 
 use crate::approval::{Approval, ApprovalState, Approvals, DecideError, Decider, Ruling};
@@ -189,8 +190,8 @@ impl Gateway {
     }
 
     /// Ends the connections that a client's session has of its own.
-    pub async fn end_session(&self, session: &str) {
-        self.0.registry.end_session(session).await;
+    pub fn end_session(&self, session: &str) {
+        self.0.registry.end_session(session);
     }
 
     /// Sends a request to every server with which a client's session has a connection of its own.
@@ -225,6 +226,19 @@ impl Gateway {
         ask: Ask,
     ) -> Result<Box<RawValue>, CallError> {
         self.0.engine.ask(caller, request, server, ask).await
+    }
+
+    /// Has `ear` told whenever a resource of a server changes, for as long as the answer lives.
+    pub async fn watch(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+        server: &ServerName,
+        uri: &str,
+        ear: Arc<dyn Ear>,
+    ) -> Result<Watching, CallError> {
+        let resource = (server, uri);
+        self.0.engine.watch(caller, filters, resource, ear).await
     }
 
     /// Why a tool exists for a request, or does not.

@@ -11,11 +11,12 @@ mod items;
 mod news;
 mod tools;
 mod uri;
+mod watcher;
 
 use std::sync::Arc;
 
 pub use hearer::{ear, input, progress_token};
-pub use news::{Wanted, Watch};
+pub use news::{Subscription, Watch};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::name::ServerName;
@@ -27,6 +28,7 @@ use toolgate_mcp::serve::{
     Caching, RESOURCE_NOT_FOUND, VERSIONS, empty_object, for_legacy, for_modern, no_method, rpc,
 };
 use toolgate_mcp::transport::RequestError;
+pub use watcher::Watcher;
 
 use crate::call::{CallError, ClientSession, Request};
 use crate::caller::Caller;
@@ -65,6 +67,8 @@ pub struct Asker {
     pub caller: Caller,
     pub era: Era,
     pub request: Arc<Request>,
+    /// Where a client of the old era hears of resources.
+    pub watcher: Option<Arc<Watcher>>,
 }
 
 impl Asker {
@@ -156,7 +160,7 @@ impl Door {
     pub fn hello(&self, version: &str) -> Box<RawValue> {
         let hello = Object::new()
             .text("protocolVersion", version)
-            .raw("capabilities", self.capabilities())
+            .raw("capabilities", CAPABILITIES)
             .raw("serverInfo", &server_info());
         raw(&self.with_instructions(hello))
     }
@@ -166,15 +170,8 @@ impl Door {
         let versions = to_raw_value(&VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
         let discovered = Object::new()
             .raw("supportedVersions", &versions)
-            .raw("capabilities", CAPABILITIES); // resources are watched in another way
+            .raw("capabilities", CAPABILITIES);
         raw(&self.with_instructions(discovered))
-    }
-
-    fn capabilities(&self) -> &'static str {
-        match self.is_raw() {
-            true => WITH_SUBSCRIPTIONS,
-            false => CAPABILITIES,
-        }
     }
 
     fn with_instructions(&self, object: Object) -> Object {
@@ -225,12 +222,8 @@ impl Door {
             ("prompts/list", _) => self.list_prompts(asker, params),
             ("prompts/get", _) => self.get_prompt(asker, params).await,
             ("completion/complete", _) => self.complete(asker, params).await,
-            ("resources/subscribe", Era::Legacy) if self.is_raw() => {
-                self.subscribe(asker, "resources/subscribe", params).await
-            }
-            ("resources/unsubscribe", Era::Legacy) if self.is_raw() => {
-                self.subscribe(asker, "resources/unsubscribe", params).await
-            }
+            ("resources/subscribe", Era::Legacy) => self.subscribe(asker, params).await,
+            ("resources/unsubscribe", Era::Legacy) => Self::unsubscribe(asker, params),
             _ => Err(no_method(method)),
         }
     }
@@ -241,9 +234,7 @@ impl Door {
     }
 }
 
-const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
-
-const WITH_SUBSCRIPTIONS: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
+const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
 
 /// A page of a list: what comes after the cursor, up to a page.
 fn page<'a>(

@@ -24,19 +24,13 @@ pub(crate) struct Surroundings {
     /// Takes what a child says on its standard error.
     pub(crate) tail: Tail,
     pub(crate) tasks: TaskTracker,
-    /// On whose behalf it is opened; none for a lane that everyone shares.
-    pub(crate) client: Option<Client>,
+    /// On whose behalf it is opened.
+    pub(crate) client: Client,
 }
 
 impl Surroundings {
-    fn ear(&self) -> Option<Arc<dyn Ear>> {
-        self.client.as_ref().map(|client| Arc::clone(&client.ear))
-    }
-
-    /// What is declared to the server: that of nobody is nothing.
-    fn capabilities(&self) -> Arc<str> {
-        let client = self.client.as_ref();
-        client.map_or_else(|| "{}".into(), |client| Arc::clone(&client.capabilities))
+    fn ear(&self) -> Arc<dyn Ear> {
+        Arc::clone(&self.client.ear)
     }
 }
 
@@ -146,7 +140,7 @@ impl Lane {
         (transport, events): (Transport, Events),
         first: Option<Era>,
     ) -> Result<(Self, Events), OpenError> {
-        let capabilities = surroundings.capabilities();
+        let capabilities = Arc::clone(&surroundings.client.capabilities);
         match handshake::shake(&transport, server.protocol, first, &capabilities).await {
             Ok(session) => {
                 let inner = Inner {

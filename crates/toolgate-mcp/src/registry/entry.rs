@@ -103,10 +103,15 @@ impl Entry {
     }
 
     pub(super) async fn lane_after(&self, old: &Lane) -> Option<Lane> {
-        let mut lane = self.supervised.lane.clone();
         if self.status().state == State::Asleep {
             self.supervised.activity.wake.notify_one();
         }
+        self.newer_lane(old).await
+    }
+
+    /// The lane that comes after `old`; a server that sleeps is not woken for it.
+    pub(super) async fn newer_lane(&self, old: &Lane) -> Option<Lane> {
+        let mut lane = self.supervised.lane.clone();
         let newer = lane
             .wait_for(|lane| lane.as_ref().is_some_and(|lane| !lane.is(old)))
             .await;

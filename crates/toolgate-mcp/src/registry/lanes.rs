@@ -81,7 +81,7 @@ impl Lanes {
     }
 
     pub(super) async fn close(&self, wanted: impl Fn(&LaneKey) -> bool) {
-        self.end(self.take(|key, _| wanted(key))).await;
+        Self::end(self.take(|key, _| wanted(key))).await;
     }
 
     /// Ends lanes whose sessions are long forgotten.
@@ -90,10 +90,10 @@ impl Lanes {
             let last_used = slot.last_used.lock();
             last_used.unwrap_or_else(PoisonError::into_inner).elapsed() > IDLE
         };
-        self.end(self.take(idle)).await;
+        Self::end(self.take(idle)).await;
     }
 
-    async fn end(&self, slots: Vec<Arc<Slot>>) {
+    async fn end(slots: Vec<Arc<Slot>>) {
         for slot in slots {
             slot.stop.cancel();
             if let Some(lane) = slot.lane.get() {
@@ -117,25 +117,42 @@ impl Registry {
         };
         let access = self.access(&shared, within).await?;
         self.lanes.close_idle().await;
+        Ok(match self.own_lane(key, client, within).await? {
+            Some(lane) => Access { lane, ..access },
+            None => access,
+        })
+    }
+
+    /// The lane that comes after one of a session's own that was lost.
+    pub async fn own_after(&self, old: &Lane, client: &Client, within: Duration) -> Option<Lane> {
+        let lost = |slot: &Slot| slot.lane.get().is_some_and(|lane| lane.is(old));
+        let lost = self.lanes.take(|key, slot| key == old.key() && lost(slot));
+        Lanes::end(lost).await;
+        let lane = self.own_lane(old.key(), client, within).await;
+        lane.ok().flatten()
+    }
+
+    /// A session's own lane, opened if need be; none if there are too many.
+    async fn own_lane(
+        &self,
+        key: &LaneKey,
+        client: &Client,
+        within: Duration,
+    ) -> Result<Option<Lane>, Away> {
         let entry = self.entry(&key.server);
         let slot = entry.and_then(|entry| self.lanes.slot(key, &entry.server));
-        let Some(slot) = slot else {
-            return Ok(access);
-        };
+        let Some(slot) = slot else { return Ok(None) };
         let opening = slot.lane.get_or_try_init(|| self.open(key, &slot, client));
         match tokio::time::timeout(within, opening).await {
-            Ok(Ok(lane)) => Ok(Access {
-                lane: lane.clone(),
-                ..access
-            }),
-            Ok(Err(reason)) => Err(away(key, reason).into()),
-            Err(_) => Err(away(key, "it did not answer in time".to_owned()).into()),
+            Ok(Ok(lane)) => Ok(Some(lane.clone())),
+            Ok(Err(reason)) => Err(away(key, reason)),
+            Err(_) => Err(away(key, "it did not answer in time".to_owned())),
         }
     }
 
     async fn open(&self, key: &LaneKey, slot: &Slot, client: &Client) -> Result<Lane, String> {
         let mut surroundings = self.surroundings(&slot.server, Tail::default());
-        surroundings.client = Some(client.clone());
+        surroundings.client = client.clone();
         let opened = Lane::open(key.clone(), &slot.server, &surroundings, Some(Era::Legacy)).await;
         let (lane, _events) = opened.map_err(|error| {
             let masker = self.setup.environment.masker(&slot.server);
@@ -161,10 +178,11 @@ impl Registry {
         Ok(lane)
     }
 
-    /// Ends the lanes of a session.
-    pub async fn end_session(&self, session: &str) {
+    /// Ends the lanes of a session, soon.
+    pub fn end_session(&self, session: &str) {
         let own = |key: &LaneKey| matches!(&key.lane, LaneId::Session(id) if id == session);
-        self.lanes.close(own).await;
+        let ended = self.lanes.take(|key, _| own(key));
+        self.tasks.spawn(async move { Lanes::end(ended).await });
     }
 
     /// The lanes that a session has.

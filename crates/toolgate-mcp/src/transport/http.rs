@@ -53,14 +53,14 @@ pub struct Http {
     closing: Closing,
     tasks: TaskTracker,
     /// Who hears what is said outside of any request.
-    ear: Option<Arc<dyn Ear>>,
+    ear: Arc<dyn Ear>,
 }
 
 impl Http {
     pub fn new(
         endpoint: &Endpoint,
         tasks: &TaskTracker,
-        ear: Option<Arc<dyn Ear>>,
+        ear: Arc<dyn Ear>,
     ) -> Result<(Self, Events), ClientError> {
         let client = endpoint.client()?;
         let (events, heard) = mpsc::channel(16);
@@ -274,17 +274,23 @@ impl Http {
                 } if of == id => found = Some(answer),
                 Incoming::Response { .. } => {}
                 Incoming::Notification { method, params } => {
-                    if !super::announce(&method, &self.events)
-                        && let Some(ear) = ear
-                    {
-                        ear.hear(&method, params);
+                    if super::announce(&method, &self.events) {
+                        continue;
+                    }
+                    // A resource that changed concerns whoever watches it.
+                    match ear {
+                        Some(ear) if method != "notifications/resources/updated" => {
+                            ear.hear(&method, params);
+                        }
+                        _ => self.ear.hear(&method, params),
                     }
                 }
                 Incoming::Request { id, method, params } => {
                     let speaker = self.speaker();
                     let asked = (id, &*method, params);
                     // Only a client of its own connection can be asked.
-                    let ear = ear.filter(|_| self.ear.is_some());
+                    let ear = ear.filter(|_| self.ear.can_be_asked());
+                    let ear = ear.unwrap_or(&self.ear);
                     super::answer_server(&self.tasks, ear, asked, move |reply| speaker.say(reply));
                 }
             }
@@ -318,7 +324,7 @@ impl Http {
                     wait = LISTEN_AGAIN;
                     let mut stream = Stream::new(response);
                     while let Ok(Some(text)) = stream.next(&mut Resume::default()).await {
-                        self.hear(&text, 0, self.ear.as_ref());
+                        self.hear(&text, 0, None);
                     }
                 }
                 Ok(response)

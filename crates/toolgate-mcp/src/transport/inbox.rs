@@ -17,7 +17,7 @@ use crate::jsonrpc::{self, Incoming};
 pub(super) struct Inbox {
     pub(super) pending: Pending,
     pub(super) events: mpsc::Sender<Event>,
-    pub(super) ear: Option<Arc<dyn Ear>>,
+    pub(super) ear: Arc<dyn Ear>,
     pub(super) tasks: TaskTracker,
 }
 
@@ -49,7 +49,7 @@ impl Inbox {
                 }
                 Incoming::Request { id, method, params } => {
                     let asked = (id, &*method, params);
-                    answer_server(&self.tasks, self.ear.as_ref(), asked, reply.clone());
+                    answer_server(&self.tasks, &self.ear, asked, reply.clone());
                 }
                 Incoming::Notification { method, params } => self.hear(&method, params),
             }
@@ -62,7 +62,7 @@ impl Inbox {
         }
         let ear = match method {
             "notifications/progress" => progress_of(params).and_then(|id| self.pending.ear(id)),
-            _ => self.ear.clone(),
+            _ => Some(Arc::clone(&self.ear)),
         };
         if let Some(ear) = ear {
             ear.hear(method, params);

@@ -46,7 +46,7 @@ impl Sse {
     pub async fn start(
         endpoint: &Endpoint,
         tasks: &TaskTracker,
-        ear: Option<Arc<dyn Ear>>,
+        ear: Arc<dyn Ear>,
     ) -> Result<(Self, Events), RequestError> {
         let client = endpoint
             .client()

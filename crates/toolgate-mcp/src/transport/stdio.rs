@@ -44,7 +44,7 @@ impl Stdio {
         command: &Command,
         tail: &Tail,
         tasks: &TaskTracker,
-        ear: Option<Arc<dyn Ear>>,
+        ear: Arc<dyn Ear>,
     ) -> Result<(Self, Events), SpawnError> {
         let (mut child, pipes) = Child::spawn(command)?;
         let (outbox, outgoing) = mpsc::channel(OUTBOX);

@@ -1,25 +1,20 @@
 //! `toolgate mcp`: the same MCP server as at `/mcp`, over standard input and output, for clients
 //! that start their servers themselves.
 
-use std::collections::HashMap;
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::ear::{self, Ear, Guest};
 use toolgate::jsonrpc::{self, Answer, Object, RpcError};
-use toolgate::mcp::{self, Asker, Door, Era, Face, Watch};
-use toolgate::serve::{
-    Caching, Hello, Modern, Questions, Received, Refusal, empty_object, for_modern, notification,
-    rpc,
-};
+use toolgate::mcp::{self, Asker, Door, Era, Face, Subscription, Watch, Watcher};
+use toolgate::serve::{Hello, Modern, Questions, Received, Refusal, UnderWay, notification, rpc};
 use toolgate::{Caller, ClientSession, Gateway, Origin, Request, ServerName};
 use toolgate_core::Config;
 
@@ -29,6 +24,7 @@ use crate::files;
 
 /// Longest message that a client may send.
 const MAX_LINE: usize = 16 * 1024 * 1024;
+const UPDATED: &str = "notifications/resources/updated";
 
 /// Serve the configured servers to one MCP client over standard input and output
 #[derive(Debug, clap::Args)]
@@ -51,8 +47,9 @@ struct Inner {
     door: Door,
     gateway: Gateway,
     tasks: TaskTracker,
-    /// Requests under way, by the text of their id.
-    under_way: Mutex<HashMap<String, CancellationToken>>,
+    under_way: Arc<UnderWay>,
+    /// The resources that a client of the old era watches.
+    watcher: Arc<Watcher>,
     /// What a client of the old era said of itself.
     hello: OnceLock<Hello>,
     /// What it was asked.
@@ -67,6 +64,9 @@ struct Voice(Arc<Questions>);
 
 impl Ear for Voice {
     fn hear(&self, method: &str, params: Option<&RawValue>) {
+        if method == UPDATED {
+            return; // whoever watches a resource is told by its watcher
+        }
         tell(&notification(method, params));
     }
 
@@ -75,13 +75,6 @@ impl Ear for Voice {
         tell(&question);
         answer
     }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Cancelled<'a> {
-    #[serde(borrow)]
-    request_id: &'a RawValue,
 }
 
 impl Mcp {
@@ -109,7 +102,10 @@ impl Mcp {
             door,
             gateway: gateway.clone(),
             tasks: TaskTracker::new(),
-            under_way: Mutex::default(),
+            under_way: Arc::default(),
+            watcher: Arc::new(Watcher::new(|params| {
+                tell(&notification(UPDATED, Some(params)));
+            })),
             hello: OnceLock::new(),
             questions: Arc::default(),
             end: CancellationToken::new(),
@@ -157,50 +153,31 @@ impl Client {
     }
 
     fn hear(&self, method: &str, params: Option<&RawValue>) {
-        match method {
-            "notifications/cancelled" => {
-                let cancelled = params.and_then(|raw| serde_json::from_str(raw.get()).ok());
-                if let Some(Cancelled { request_id }) = cancelled {
-                    let under_way = self.under_way();
-                    if let Some(request) = under_way.get(request_id.get()) {
-                        request.cancel();
-                    }
+        self.0.under_way.hear(method, params);
+        if method == "notifications/initialized" {
+            let client = self.clone();
+            self.0.tasks.spawn(async move {
+                tokio::select! {
+                    () = client.news() => {}
+                    () = client.0.end.cancelled() => {}
                 }
-            }
-            "notifications/initialized" => {
-                let client = self.clone();
-                self.0.tasks.spawn(async move {
-                    let notify = |method| jsonrpc::notification(method, &Object::new());
-                    client.news(&client.0.end, notify, |_| true).await;
-                });
-            }
-            _ => {}
+            });
         }
     }
 
     fn request(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
-        let cancel = self.0.end.child_token();
-        self.under_way().insert(id.get().to_owned(), cancel.clone());
-        let client = self.clone();
+        let (client, place) = (self.clone(), self.0.under_way.enter(&id));
         self.0.tasks.spawn(async move {
-            let answered = tokio::select! {
-                answer = client.answer(&id, &method, params.as_deref(), &cancel) => Some(answer),
-                () = cancel.cancelled() => None,
+            let answer = tokio::select! {
+                answer = client.answer(&id, &method, params.as_deref()) => answer,
+                () = place.cancelled() => return,
+                () = client.0.end.cancelled() => return,
             };
-            client.under_way().remove(id.get());
-            if let Some(answer) = answered {
-                tell(&jsonrpc::answer(&id, &answer));
-            }
+            tell(&jsonrpc::answer(&id, &answer));
         });
     }
 
-    async fn answer(
-        &self,
-        id: &RawValue,
-        method: &str,
-        params: Option<&RawValue>,
-        cancel: &CancellationToken,
-    ) -> Answer {
+    async fn answer(&self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Answer {
         if method == "initialize" {
             let hello = Hello::read(params)?;
             let answer = self.0.door.hello(hello.version);
@@ -224,9 +201,6 @@ impl Client {
                 (Era::Legacy, Object::new(), token, None)
             }
         };
-        if method == "subscriptions/listen" && era == Era::Modern {
-            return self.listen(id, params, cancel).await;
-        }
         let session = self.session().filter(|_| era == Era::Legacy);
         let questions = session.is_some().then(|| Arc::clone(&self.0.questions));
         let (ear, mut heard) = mcp::ear(token, questions);
@@ -244,7 +218,11 @@ impl Client {
                 session,
                 ..Request::default()
             }),
+            watcher: (era == Era::Legacy).then(|| Arc::clone(&self.0.watcher)),
         };
+        if method == "subscriptions/listen" && era == Era::Modern {
+            return self.listen(&asker, id, params).await;
+        }
         let answer = self.0.door.answer(&asker, method, params);
         tokio::pin!(answer);
         loop {
@@ -275,47 +253,29 @@ impl Client {
     }
 
     /// Tells the news that a modern client wants until it has had enough.
-    async fn listen(
-        &self,
-        id: &RawValue,
-        params: Option<&RawValue>,
-        cancel: &CancellationToken,
-    ) -> Answer {
-        let wanted = mcp::Wanted::read(params);
-        tell(&wanted.acknowledged(id));
-        let notify = |method| wanted.notification(id, method);
-        self.news(cancel, notify, |method| wanted.wants(method))
-            .await;
-        Ok(for_modern(empty_object(), Caching::None))
+    async fn listen(&self, asker: &Asker, id: &RawValue, params: Option<&RawValue>) -> Answer {
+        let mut subscription =
+            Subscription::open(&self.0.door, asker, id.to_owned(), params).await?;
+        tell(&subscription.acknowledged());
+        while let Some(news) = subscription.next().await {
+            news.iter().for_each(|message| tell(message));
+        }
+        Ok(Subscription::ended())
     }
 
-    async fn news(
-        &self,
-        end: &CancellationToken,
-        notify: impl Fn(&'static str) -> String,
-        wants: impl Fn(&str) -> bool,
-    ) {
+    /// Tells a client of the old era what has changed.
+    async fn news(&self) {
         let filters = self
             .0
             .door
             .filters(toolgate_core::scope::Filters::default());
         let caller = Caller::cli().through(Origin::Mcp);
         let mut watch = Watch::new(self.0.gateway.clone(), caller, filters);
-        loop {
-            let news = tokio::select! {
-                news = watch.next() => news,
-                () = end.cancelled() => return,
-            };
-            let Some(news) = news else { return };
-            for method in news.into_iter().filter(|method| wants(method)) {
-                tell(&notify(method));
+        while let Some(news) = watch.next().await {
+            for method in news {
+                tell(&jsonrpc::notification(method, &Object::new()));
             }
         }
-    }
-
-    fn under_way(&self) -> std::sync::MutexGuard<'_, HashMap<String, CancellationToken>> {
-        let under_way = self.0.under_way.lock();
-        under_way.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

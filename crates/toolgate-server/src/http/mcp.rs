@@ -22,7 +22,7 @@ pub(crate) use session::Sessions;
 use session::{Known, Session};
 use toolgate::ear::{Ask, Guest};
 use toolgate::jsonrpc::{self, Object, RpcError};
-use toolgate::mcp::{self, Asker, Door, Era, Face};
+use toolgate::mcp::{self, Asker, Door, Era, Face, Subscription};
 use toolgate::serve::{
     HEADER_MISMATCH, Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc,
 };
@@ -115,7 +115,6 @@ pub(crate) async fn end(
     match found(&app, &caller, &headers) {
         Found::Session(session) => {
             app.sessions().end(&session);
-            app.gateway().end_session(&session.id).await;
             StatusCode::OK.into_response()
         }
         Found::Unknown => no_session(),
@@ -218,10 +217,14 @@ impl Visit {
                     false => self.legacy(id, method, params).await,
                 }
             }
-            Received::Notification { .. } => match found(&self.app, &self.caller, &self.headers) {
-                Found::Unknown => no_session(),
-                Found::Session(_) | Found::None => StatusCode::ACCEPTED.into_response(),
-            },
+            Received::Notification { method, params } => {
+                match found(&self.app, &self.caller, &self.headers) {
+                    Found::Unknown => return no_session(),
+                    Found::Session(session) => session.under_way.hear(&method, params.as_deref()),
+                    Found::None => {}
+                }
+                StatusCode::ACCEPTED.into_response()
+            }
             Received::Response { id, answer } => {
                 match found(&self.app, &self.caller, &self.headers) {
                     Found::Unknown => no_session(),
@@ -255,11 +258,17 @@ impl Visit {
             Err(Refusal { status, error }) => return answered(status, &id, &Err(error)),
         };
         if method == "subscriptions/listen" {
-            let filters = match self.filters() {
-                Ok(filters) => filters,
-                Err(error) => return answered(400, &id, &Err(error)),
+            let asker = self.asker(Era::Modern, said.rest, None);
+            let subscription = match &asker {
+                Ok(asker) => {
+                    Subscription::open(&self.door, asker, id.clone(), params.as_deref()).await
+                }
+                Err(error) => Err(error.clone()),
             };
-            return stream::listen(&self.app, self.caller, filters, (id, params));
+            return match subscription {
+                Ok(subscription) => stream::listen(&self.app, &id, subscription),
+                Err(error) => answered(400, &id, &Err(error)),
+            };
         }
         let (ear, heard) = mcp::ear(said.progress_token, None);
         let guest = Guest {
@@ -277,7 +286,7 @@ impl Visit {
                 return answered(400, &id, &Err(rpc(HEADER_MISMATCH, told)));
             }
         }
-        stream::answer(self.door, asker, (id, method, params), heard).await
+        stream::answer(self.door, asker, (id, method, params), (heard, None)).await
     }
 
     async fn legacy(
@@ -317,8 +326,11 @@ impl Visit {
         let (ear, heard) = mcp::ear(token, Some(Arc::clone(&session.questions)));
         match self.asker(Era::Legacy, Object::new(), Some(ear)) {
             Ok(asker) => {
-                let asker = asker.in_session(session.as_client());
-                stream::answer(self.door, asker, (id, method, params), heard).await
+                let mut asker = asker.in_session(session.as_client());
+                asker.watcher = Some(Arc::clone(&session.watcher));
+                let place = session.under_way.enter(&id);
+                let told = (heard, Some(place));
+                stream::answer(self.door, asker, (id, method, params), told).await
             }
             Err(error) => answered(400, &id, &Err(error)),
         }
@@ -326,25 +338,20 @@ impl Visit {
 
     /// What a client asks for that makes its session one of its own.
     async fn note(&self, session: &Session, method: &str, params: Option<&RawValue>) {
-        match method {
-            "resources/subscribe" => session.watches(),
-            "logging/setLevel" => {
-                #[derive(serde::Deserialize)]
-                struct Level {
-                    level: String,
-                }
-                let level = params.and_then(|raw| serde_json::from_str::<Level>(raw.get()).ok());
-                if let Some(Level { level }) = level {
-                    let ask = Ask {
-                        method: "logging/setLevel",
-                        params: Object::new().text("level", &level),
-                        ..Ask::default()
-                    };
-                    session.set_log_level(Some(level));
-                    self.app.gateway().tell_own(&session.id, &ask).await;
-                }
-            }
-            _ => {}
+        #[derive(serde::Deserialize)]
+        struct Level {
+            level: String,
+        }
+        let params = params.filter(|_| method == "logging/setLevel");
+        let level = params.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        if let Some(Level { level }) = level {
+            let ask = Ask {
+                method: "logging/setLevel",
+                params: Object::new().text("level", &level),
+                ..Ask::default()
+            };
+            session.set_log_level(Some(level));
+            self.app.gateway().tell_own(&session.id, &ask).await;
         }
     }
 
@@ -383,6 +390,7 @@ impl Visit {
         Ok(Asker {
             caller: self.caller.clone(),
             era,
+            watcher: None,
             request: Arc::new(Request {
                 id: Some(self.id.clone()),
                 parent: request::parent(&self.headers),

@@ -33,18 +33,11 @@ async fn all_that_2026_07_28_requires() {
     }
 }
 
-/// A modern server is watched with `subscriptions/listen`, which the gateway does not yet do for a
-/// client of the old era.
 #[tokio::test]
 async fn an_old_client_reaches_a_modern_server() {
     let report = through_the_gateway("modern", "2025-11-25").await;
-    let failed: Vec<&str> = report.failed.iter().map(String::as_str).collect();
-    assert_eq!(
-        failed,
-        ["resources-subscribe", "resources-unsubscribe"],
-        "{}",
-        report.summary
-    );
+    let all = report.failed.is_empty() && report.passed.len() == 30;
+    assert!(all, "{}", report.summary);
 }
 
 /// An old server asks while a call is open, which a modern client cannot hear.

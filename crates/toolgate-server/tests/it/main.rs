@@ -27,3 +27,4 @@ mod mcp;
 mod real;
 mod sdk;
 mod serve;
+mod watching;

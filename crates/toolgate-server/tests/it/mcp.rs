@@ -7,7 +7,7 @@ use toolgate_testkit::eventually;
 
 use crate::gate::{SOON, TestGate, zoo};
 
-const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}"#;
+pub(crate) const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}"#;
 
 async fn gate(extra: &str) -> TestGate {
     let toml = zoo("old", &[]) + &zoo("new", &["--era", "modern"]) + extra;
@@ -18,7 +18,7 @@ async fn gate(extra: &str) -> TestGate {
     gate
 }
 
-fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+pub(crate) fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in pairs {
         let name: reqwest::header::HeaderName = name.parse().unwrap();
@@ -58,7 +58,7 @@ async fn modern_as(
 }
 
 /// A session of the old era.
-struct Old<'g> {
+pub(crate) struct Old<'g> {
     gate: &'g TestGate,
     path: &'g str,
     id: String,
@@ -66,7 +66,7 @@ struct Old<'g> {
 }
 
 impl<'g> Old<'g> {
-    async fn open(gate: &'g TestGate, path: &'g str, key: Option<&str>) -> Self {
+    pub(crate) async fn open(gate: &'g TestGate, path: &'g str, key: Option<&str>) -> Self {
         let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
         let key_header = key.map(|key| ("x-api-key", key));
@@ -86,20 +86,20 @@ impl<'g> Old<'g> {
         }
     }
 
-    fn headers(&self) -> HeaderMap {
+    pub(crate) fn headers(&self) -> HeaderMap {
         let mut pairs = vec![("mcp-session-id", self.id.as_str())];
         pairs.extend(self.key.as_deref().map(|key| ("x-api-key", key)));
         headers(&pairs)
     }
 
-    async fn ask(&self, method: &str, params: Value) -> (u16, Value) {
+    pub(crate) async fn ask(&self, method: &str, params: Value) -> (u16, Value) {
         let body = json!({"jsonrpc": "2.0", "id": "a", "method": method, "params": params});
         let body = body.to_string();
         let response = self.gate.post(self.path, &body, self.headers());
         json_of(response.await).await
     }
 
-    async fn result(&self, method: &str, params: Value) -> Value {
+    pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
         let (status, answer) = self.ask(method, params).await;
         assert_eq!((status, &answer["id"]), (200, &json!("a")), "{answer}");
         answer["result"].clone()

@@ -103,6 +103,8 @@ pub enum Limit {
     ServerBusy { server: ServerName },
     #[error("too many approvals are pending")]
     Approvals,
+    #[error("too many resources are watched")]
+    Watched,
     #[error("arguments of so many bytes cannot be put before an approver")]
     ApprovalSize,
 }

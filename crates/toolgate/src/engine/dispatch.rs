@@ -7,12 +7,13 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
+use toolgate_mcp::ear::Ear;
 use toolgate_mcp::lane::{Ask, ToolCall as LaneCall};
-use toolgate_mcp::registry::{Access, NoAccess, Registry};
+use toolgate_mcp::registry::{Access, NoAccess, Registry, WatchError, Watching};
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey};
 
-use crate::call::{Arguments, CallError, ClientSession, Request};
+use crate::call::{Arguments, CallError, ClientSession, Limit, Request};
 use crate::metrics::Metrics;
 
 /// How long a call waits for a connection that is being made anew.
@@ -92,11 +93,22 @@ impl Dispatch {
         };
         let next = match &error {
             RequestError::Lost(_) if lane.is_open() => Some(lane),
-            _ => self.registry.after(&lane, RECONNECT).await,
+            _ => self.after(&lane).await,
         };
         let Some(next) = next else { return Err(error) };
         tracing::debug!(tool = %self.tool.id, %error, "once more");
         next.call_tool(call()).await
+    }
+
+    /// The connection that comes after one that was lost: the client's own again if it was its own.
+    async fn after(&self, lost: &Lane) -> Option<Lane> {
+        match (&lost.key().lane, &self.request.session) {
+            (LaneId::Session(_), Some(session)) => {
+                let client = &session.client;
+                self.registry.own_after(lost, client, RECONNECT).await
+            }
+            _ => self.registry.after(lost, RECONNECT).await,
+        }
     }
 
     /// A call that did not run may run; one that may have run only if twice is as good as once.
@@ -129,9 +141,39 @@ async fn access(
         }
         None => registry.access(&key(LaneId::Shared), within).await,
     };
-    access.map_err(|error| match error {
+    access.map_err(no_access)
+}
+
+fn no_access(error: NoAccess) -> CallError {
+    match error {
         NoAccess::Away(away) => CallError::Away(away),
         NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
+    }
+}
+
+/// Has `ear` told whenever a resource changes.
+pub(super) async fn watch(
+    registry: &Registry,
+    server: &ServerName,
+    uri: &str,
+    ear: Arc<dyn Ear>,
+    within: Duration,
+) -> Result<Watching, CallError> {
+    let watching = registry.watch(server, uri, ear, within).await;
+    watching.map_err(|error| match error {
+        WatchError::NoAccess(error) => no_access(error),
+        WatchError::Server(cause) => CallError::Server {
+            server: server.clone(),
+            cause: (*cause).clone(),
+        },
+        WatchError::Refused => CallError::Server {
+            server: server.clone(),
+            cause: RequestError::Malformed(error.to_string()),
+        },
+        WatchError::TooMany => CallError::Limited {
+            limit: Limit::Watched,
+            retry_after: None,
+        },
     })
 }
 

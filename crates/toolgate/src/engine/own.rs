@@ -266,14 +266,7 @@ impl Inner {
         server: &ServerName,
         ask: Ask,
     ) -> Result<Box<RawValue>, CallError> {
-        let principal = rules.principal(caller)?;
-        let lens = rules.access.lens(principal, &request.filters);
-        if !lens.sees_resources(server) {
-            return Err(CallError::Unknown {
-                name: server.to_string(),
-                nearest: Vec::new(),
-            });
-        }
+        rules.sees_resources(caller, &request.filters, server)?;
         let ask = Ask {
             headers: rules.forwarded(server, &request.headers),
             meta: request.meta.clone(),

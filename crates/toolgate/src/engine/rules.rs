@@ -13,7 +13,7 @@ use toolgate_core::config::{
     VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
-use toolgate_core::scope::{Access, Principal};
+use toolgate_core::scope::{Access, Filters, Principal};
 use toolgate_core::secret::Masker;
 use toolgate_mcp::Environment;
 
@@ -157,6 +157,23 @@ impl Rules {
     pub(super) fn principal(&self, caller: &Caller) -> Result<&Principal, CallError> {
         let holder = self.holder(caller)?;
         Ok(holder.map_or(&self.keys.nobody, |holder| &holder.principal))
+    }
+
+    /// That a server's resources exist for a caller.
+    pub(super) fn sees_resources(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+        server: &ServerName,
+    ) -> Result<(), CallError> {
+        let lens = self.access.lens(self.principal(caller)?, filters);
+        match lens.sees_resources(server) {
+            true => Ok(()),
+            false => Err(CallError::Unknown {
+                name: server.to_string(),
+                nearest: Vec::new(),
+            }),
+        }
     }
 
     pub(super) fn has_role(&self, key: &str, role: &str) -> bool {

@@ -6,7 +6,7 @@ use toolgate_core::catalog::{Item, Offer, with_text};
 use toolgate_core::name::ServerName;
 use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object, RpcError};
 use toolgate_mcp::lane::Ask;
-use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, no_method, rpc};
+use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, rpc};
 
 use super::tools::{with_link, with_uri};
 use super::{Asker, Door, Face, failed, page, read, uri};
@@ -106,20 +106,7 @@ impl Door {
 
     pub(super) async fn read_resource(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
         let params: ReadParams = read(params)?;
-        let missing = || RpcError {
-            data: to_raw_value(&serde_json::json!({"uri": params.uri})).ok(),
-            ..rpc(
-                RESOURCE_NOT_FOUND,
-                format!("no resource has the URI `{}`", params.uri),
-            )
-        };
-        let (server, own) = match &self.face {
-            Face::Server(name) => (name.clone(), params.uri.as_str()),
-            Face::All | Face::Virtual(_) => uri::unwrap(&params.uri).ok_or_else(missing)?,
-        };
-        if !self.servers(asker)?.contains(&server) {
-            return Err(missing());
-        }
+        let (server, own) = self.resource(asker, &params.uri)?;
         let ask = Ask {
             method: "resources/read",
             params: Object::new().text("uri", own),
@@ -170,23 +157,25 @@ impl Door {
         })
     }
 
-    /// Watches a resource, or no longer, on the client's own connection.
-    pub(super) async fn subscribe(
+    /// The server that a URI leads to, and the URI there.
+    pub(super) fn resource<'a>(
         &self,
         asker: &Asker,
-        method: &'static str,
-        params: Option<&RawValue>,
-    ) -> Answer {
-        let params: ReadParams = read(params)?;
-        let Face::Server(server) = &self.face else {
-            return Err(no_method(method));
+        uri: &'a str,
+    ) -> Result<(ServerName, &'a str), RpcError> {
+        let found = match &self.face {
+            Face::Server(name) => Some((name.clone(), uri)),
+            Face::All | Face::Virtual(_) => uri::unwrap(uri),
         };
-        let ask = Ask {
-            method,
-            params: Object::new().text("uri", &params.uri),
-            ..Ask::default()
-        };
-        self.ask(asker, server, ask).await
+        let servers = self.servers(asker)?;
+        let found = found.filter(|(server, _)| servers.contains(server));
+        found.ok_or_else(|| RpcError {
+            data: to_raw_value(&serde_json::json!({"uri": uri})).ok(),
+            ..rpc(
+                RESOURCE_NOT_FOUND,
+                format!("no resource has the URI `{uri}`"),
+            )
+        })
     }
 
     pub(super) async fn complete(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {

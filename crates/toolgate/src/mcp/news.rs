@@ -3,15 +3,31 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt as _};
+use indexmap::IndexMap;
 use serde::Deserialize;
-use serde_json::value::RawValue;
-use tokio::sync::watch;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::{mpsc, watch};
 use toolgate_core::Catalog;
 use toolgate_core::scope::Filters;
-use toolgate_mcp::jsonrpc::{self, Object};
+use toolgate_mcp::jsonrpc::{self, Object, RpcError};
+use toolgate_mcp::registry::Watching;
+use toolgate_mcp::serve::{Caching, empty_object, for_modern};
 
+use super::watcher::{Tell, UPDATED};
+use super::{Asker, Door};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+/// Updates that a client may be behind.
+const BEHIND: usize = 1024;
+/// Resources that are asked for at a time.
+const AT_ONCE: usize = 16;
+/// Resources that one subscription may watch.
+const MOST_WATCHED: usize = 1000;
 
 /// Prints of the lists as one client sees them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,12 +126,13 @@ impl Watch {
 }
 
 /// The news that a modern client wants to hear.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Wanted {
+struct Wanted {
     tools_list_changed: bool,
     prompts_list_changed: bool,
     resources_list_changed: bool,
+    resource_subscriptions: Vec<String>,
 }
 
 #[derive(Deserialize, Default)]
@@ -124,26 +141,91 @@ struct ListenParams {
     notifications: Wanted,
 }
 
-impl Wanted {
-    /// Reads the parameters of `subscriptions/listen`.
-    pub fn read(params: Option<&RawValue>) -> Self {
-        let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
-        let params: ListenParams = params.unwrap_or_default();
-        params.notifications
+/// `subscriptions/listen`: what a modern client hears until it leaves.
+#[derive(Debug)]
+pub struct Subscription {
+    id: Box<RawValue>,
+    wanted: Wanted,
+    lists: Watch,
+    updates: mpsc::Receiver<String>,
+    /// The resources that it hears of.
+    watching: Vec<(String, Watching)>,
+}
+
+impl Subscription {
+    pub async fn open(
+        door: &Door,
+        asker: &Asker,
+        id: Box<RawValue>,
+        params: Option<&RawValue>,
+    ) -> Result<Self, RpcError> {
+        let ListenParams { notifications } = super::read(params)?;
+        let (sender, updates) = mpsc::channel(BEHIND);
+        let tell: Tell = Arc::new({
+            let id = id.clone();
+            move |params: &RawValue| {
+                // A client that is so far behind will read everything anew.
+                let _ = sender.try_send(updated(&id, params));
+            }
+        });
+        let wanted = notifications.resource_subscriptions.iter();
+        let asked: Vec<BoxFuture<'_, _>> = wanted
+            .take(MOST_WATCHED)
+            .map(|uri| watched(door, asker, uri, Arc::clone(&tell)).boxed())
+            .collect();
+        // What cannot be watched is not acknowledged.
+        let watching = stream::iter(asked).buffered(AT_ONCE);
+        let watching = watching.filter_map(std::future::ready).collect().await;
+        let (gateway, caller) = (door.gateway.clone(), asker.caller.clone());
+        Ok(Self {
+            id,
+            wanted: notifications,
+            lists: Watch::new(gateway, caller, asker.request.filters.clone()),
+            updates,
+            watching,
+        })
     }
 
     /// What the client is told first: what it will hear.
-    pub fn acknowledged(self, id: &RawValue) -> String {
-        let granted = serde_json::json!({
-            "toolsListChanged": self.tools_list_changed,
-            "promptsListChanged": self.prompts_list_changed,
-            "resourcesListChanged": self.resources_list_changed,
+    pub fn acknowledged(&self) -> String {
+        let mut granted = serde_json::json!({
+            "toolsListChanged": self.wanted.tools_list_changed,
+            "promptsListChanged": self.wanted.prompts_list_changed,
+            "resourcesListChanged": self.wanted.resources_list_changed,
         });
-        let params = subscription(id).raw("notifications", &granted.to_string());
+        if !self.watching.is_empty() {
+            let uris = self.watching.iter().map(|(uri, _)| uri.as_str());
+            granted["resourceSubscriptions"] = uris.collect();
+        }
+        let params = subscription(&self.id).raw("notifications", &granted.to_string());
         jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
     }
 
-    pub fn wants(self, method: &str) -> bool {
+    /// Waits for the next messages; none once there can be no more.
+    pub async fn next(&mut self) -> Option<Vec<String>> {
+        tokio::select! {
+            Some(update) = self.updates.recv() => Some(vec![update]),
+            changed = self.lists.next() => {
+                let wanted = changed?.into_iter().filter(|method| self.wanted.wants(method));
+                let tell = |method| jsonrpc::notification(method, &subscription(&self.id));
+                Some(wanted.map(tell).collect())
+            }
+        }
+    }
+
+    /// What the request itself is answered with, at the end.
+    pub fn ended() -> Box<RawValue> {
+        for_modern(empty_object(), Caching::None)
+    }
+}
+
+async fn watched(door: &Door, asker: &Asker, uri: &str, tell: Tell) -> Option<(String, Watching)> {
+    let watching = door.watch(asker, uri, tell).await.ok()?;
+    Some((uri.to_owned(), watching))
+}
+
+impl Wanted {
+    fn wants(&self, method: &str) -> bool {
         match method {
             "notifications/tools/list_changed" => self.tools_list_changed,
             "notifications/prompts/list_changed" => self.prompts_list_changed,
@@ -151,14 +233,29 @@ impl Wanted {
             _ => false,
         }
     }
+}
 
-    /// A notification of this subscription.
-    pub fn notification(self, id: &RawValue, method: &str) -> String {
-        jsonrpc::notification(method, &subscription(id))
+/// A notification of a subscription that a resource changed.
+fn updated(id: &RawValue, params: &RawValue) -> String {
+    let read = |raw: &RawValue| {
+        serde_json::from_str::<IndexMap<String, Box<RawValue>>>(raw.get()).unwrap_or_default()
+    };
+    let mut members = read(params);
+    let mut meta = members
+        .get("_meta")
+        .map(|meta| read(meta))
+        .unwrap_or_default();
+    meta.insert(SUBSCRIPTION.to_owned(), id.to_owned());
+    if let Ok(meta) = to_raw_value(&meta) {
+        members.insert("_meta".to_owned(), meta);
     }
+    let told = members.iter().fold(Object::new(), |told, (name, value)| {
+        told.raw(name, value.get())
+    });
+    jsonrpc::notification(UPDATED, &told)
 }
 
 fn subscription(id: &RawValue) -> Object {
-    let meta = Object::new().raw("io.modelcontextprotocol/subscriptionId", id.get());
+    let meta = Object::new().raw(SUBSCRIPTION, id.get());
     Object::new().raw("_meta", &meta.to_string())
 }

@@ -11,13 +11,14 @@ use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use toolgate::ear::{Client, Ear};
 use toolgate::jsonrpc::Answer;
-use toolgate::mcp::Face;
-use toolgate::serve::{Hello, Questions, no_method, notification};
-use toolgate::{Caller, ClientSession};
+use toolgate::mcp::{Face, Watcher};
+use toolgate::serve::{Hello, Questions, UnderWay, no_method, notification};
+use toolgate::{Caller, ClientSession, Gateway};
 use toolgate_core::scope::Filters;
 
 /// Messages that a listening client may be behind.
 const NEWS: usize = 256;
+const UPDATED: &str = "notifications/resources/updated";
 const MOST: u64 = 1000;
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
@@ -35,14 +36,11 @@ pub(crate) struct Session {
     pub(super) questions: Arc<Questions>,
     /// To the stream that it listens on.
     pub(super) news: broadcast::Sender<String>,
-    wishes: Mutex<Wishes>,
-}
-
-/// What a client has asked for beyond answers.
-#[derive(Debug, Default)]
-struct Wishes {
-    log_level: Option<String>,
-    watches: bool,
+    /// The resources that it watches.
+    pub(super) watcher: Arc<Watcher>,
+    pub(super) under_way: Arc<UnderWay>,
+    /// From which level on it wants to hear log messages.
+    log_level: Mutex<Option<String>>,
 }
 
 /// Hears on behalf of a session what servers say outside of any request.
@@ -54,6 +52,9 @@ struct SessionEar {
 
 impl Ear for SessionEar {
     fn hear(&self, method: &str, params: Option<&RawValue>) {
+        if method == UPDATED {
+            return; // whoever watches a resource is told by its watcher
+        }
         // Whoever does not listen does not hear.
         let _ = self.news.send(notification(method, params));
     }
@@ -78,6 +79,8 @@ pub(super) enum Known {
 
 impl Session {
     pub(super) fn new(face: Face, caller: Caller, hello: Hello, filters: Filters) -> Self {
+        let news = broadcast::Sender::new(NEWS);
+        let to_client = news.clone();
         Self {
             id: uuid::Uuid::new_v4().to_string(),
             face,
@@ -86,8 +89,12 @@ impl Session {
             filters,
             ended: CancellationToken::new(),
             questions: Arc::default(),
-            news: broadcast::Sender::new(NEWS),
-            wishes: Mutex::default(),
+            watcher: Arc::new(Watcher::new(move |params| {
+                let _ = to_client.send(notification(UPDATED, Some(params)));
+            })),
+            under_way: Arc::default(),
+            news,
+            log_level: Mutex::default(),
         }
     }
 
@@ -95,25 +102,23 @@ impl Session {
     fn close(&self) {
         self.ended.cancel();
         self.questions.close();
+        self.watcher.close();
     }
 
     pub(super) fn set_log_level(&self, level: Option<String>) {
-        self.wishes().log_level = level;
+        *self.log_level() = level;
     }
 
-    pub(super) fn watches(&self) {
-        self.wishes().watches = true;
-    }
-
-    fn wishes(&self) -> std::sync::MutexGuard<'_, Wishes> {
-        self.wishes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log_level(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        let level = self.log_level.lock();
+        level.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As servers see it, if it needs connections of its own: it can be asked, or wants to hear
     /// what is meant for it alone.
     pub(super) fn as_client(&self) -> Option<ClientSession> {
-        let wishes = self.wishes();
-        if !self.hello.can_be_asked() && wishes.log_level.is_none() && !wishes.watches {
+        let log_level = self.log_level().clone();
+        if !self.hello.can_be_asked() && log_level.is_none() {
             return None;
         }
         Some(ClientSession {
@@ -124,20 +129,23 @@ impl Session {
                     news: self.news.clone(),
                     questions: Arc::clone(&self.questions),
                 }),
-                log_level: wishes.log_level.clone(),
+                log_level,
             },
         })
     }
 }
 
 impl Sessions {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(gateway: Gateway) -> Self {
         Self(
             Cache::builder()
                 .max_capacity(MOST)
                 .time_to_idle(IDLE)
                 .eviction_policy(EvictionPolicy::lru())
-                .eviction_listener(|_, session: Arc<Session>, _| session.close())
+                .eviction_listener(move |_, session: Arc<Session>, _| {
+                    session.close();
+                    gateway.end_session(&session.id);
+                })
                 .build(),
         )
     }

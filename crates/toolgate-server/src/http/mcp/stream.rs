@@ -14,10 +14,9 @@ use serde_json::value::RawValue;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
-use toolgate::Caller;
 use toolgate::jsonrpc::{self, Answer, METHOD_NOT_FOUND, Object};
-use toolgate::mcp::{Asker, Door, Era, Wanted, Watch};
-use toolgate_core::scope::Filters;
+use toolgate::mcp::{Asker, Door, Era, Subscription, Watch};
+use toolgate::serve::Place;
 
 use super::session::Session;
 use super::{App, answered};
@@ -29,24 +28,34 @@ pub(super) async fn answer(
     door: Door,
     asker: Asker,
     (id, method, params): (Box<RawValue>, String, Option<Box<RawValue>>),
-    mut heard: UnboundedReceiver<String>,
+    (mut heard, place): (UnboundedReceiver<String>, Option<Place>),
 ) -> Response {
     let modern = asker.era == Era::Modern;
-    let mut answer: BoxFuture<'static, Answer> =
-        Box::pin(async move { door.answer(&asker, &method, params.as_deref()).await });
+    let mut answer: BoxFuture<'static, Option<Answer>> = Box::pin(async move {
+        let answer = door.answer(&asker, &method, params.as_deref());
+        match place {
+            None => Some(answer.await),
+            Some(place) => tokio::select! {
+                answer = answer => Some(answer),
+                () = place.cancelled() => None,
+            },
+        }
+    });
     let first = tokio::select! {
         biased;
         Some(message) = heard.recv() => message,
-        answered_first = &mut answer => match heard.try_recv() {
+        answered_first = &mut answer => match (heard.try_recv(), answered_first) {
             // What was said before the answer comes before it.
-            Ok(message) => {
+            (Ok(message), answered_first) => {
                 answer = Box::pin(std::future::ready(answered_first));
                 message
             }
-            Err(_) => {
-                let status = status(modern, &answered_first);
-                return answered(status, &id, &answered_first);
+            (Err(_), Some(answer)) => {
+                let status = status(modern, &answer);
+                return answered(status, &id, &answer);
             }
+            // Nobody waits for what was cancelled.
+            (Err(_), None) => return StatusCode::ACCEPTED.into_response(),
         },
     };
     let state = Streaming {
@@ -72,7 +81,8 @@ fn status(modern: bool, answer: &Answer) -> u16 {
 struct Streaming {
     first: Option<String>,
     heard: UnboundedReceiver<String>,
-    answer: Option<BoxFuture<'static, Answer>>,
+    /// Without an answer if the request is cancelled.
+    answer: Option<BoxFuture<'static, Option<Answer>>>,
     id: Box<RawValue>,
 }
 
@@ -87,7 +97,7 @@ impl Streaming {
             Some(message) = self.heard.recv() => message,
             answer = answer => {
                 self.answer = None;
-                jsonrpc::answer(&self.id, &answer)
+                jsonrpc::answer(&self.id, &answer?)
             }
         };
         Some((message, self))
@@ -121,34 +131,15 @@ pub(super) fn news(app: &App, session: Arc<Session>) -> Response {
 }
 
 /// `subscriptions/listen`: the news that a modern client wants, until it leaves.
-pub(super) fn listen(
-    app: &App,
-    caller: Caller,
-    filters: Filters,
-    (id, params): (Box<RawValue>, Option<Box<RawValue>>),
-) -> Response {
-    let wanted = Wanted::read(params.as_deref());
-    let acknowledged = wanted.acknowledged(&id);
-    let watch = Watch::new(app.gateway().clone(), caller, filters);
-    let told = stream::unfold(watch, |mut watch| async move {
-        let told = watch.next().await?;
-        Some((stream::iter(told), watch))
+pub(super) fn listen(app: &App, id: &RawValue, subscription: Subscription) -> Response {
+    let acknowledged = subscription.acknowledged();
+    let told = stream::unfold(subscription, |mut subscription| async move {
+        let told = subscription.next().await?;
+        Some((stream::iter(told), subscription))
     });
-    let subscription = id.clone();
-    let told = told.flatten().filter_map(move |method| {
-        let wants = wanted.wants(method);
-        let message = wants.then(|| wanted.notification(&subscription, method));
-        std::future::ready(message)
-    });
-    let end = jsonrpc::answer(
-        &id,
-        &Ok(toolgate::serve::for_modern(
-            toolgate::serve::empty_object(),
-            toolgate::serve::Caching::None,
-        )),
-    );
+    let end = jsonrpc::answer(id, &Ok(Subscription::ended()));
     let messages = stream::iter([acknowledged])
-        .chain(until(told, [app.stopping()]))
+        .chain(until(told.flatten(), [app.stopping()]))
         .chain(stream::iter([end]));
     events(messages)
 }
