@@ -3,6 +3,7 @@
 SHELL := /bin/bash
 NODE_ENV_STAMP := tests/env/node/node_modules/.installed
 PYTHON_ENV_STAMP := tests/env/python/.venv/.installed
+PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 
 .PHONY: help run build test check docs bench test-env clean
 
@@ -33,7 +34,7 @@ docs: ## Generate what is generated: the config schema and the OpenAPI document
 bench: ## Measure what the engine costs a call
 	cargo bench --locked --package toolgate --bench engine
 
-test-env: $(NODE_ENV_STAMP) $(PYTHON_ENV_STAMP) ## Install the real MCP servers that tests use
+test-env: $(NODE_ENV_STAMP) $(PYTHON_ENV_STAMP) $(PYTHON_1_ENV_STAMP) ## Install the real MCP servers and clients that tests use
 
 $(NODE_ENV_STAMP): tests/env/node/package.json tests/env/node/package-lock.json
 	cd tests/env/node && npm ci --no-audit --no-fund
@@ -44,6 +45,11 @@ $(PYTHON_ENV_STAMP): tests/env/python/requirements.txt
 	tests/env/python/.venv/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
+$(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
+	python3 -m venv tests/env/python/.venv1
+	tests/env/python/.venv1/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 clean: ## Remove everything that was built or installed
 	cargo clean
-	rm -rf tests/env/node/node_modules tests/env/python/.venv
+	rm -rf tests/env/node/node_modules tests/env/python/.venv tests/env/python/.venv1

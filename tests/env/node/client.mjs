@@ -2,57 +2,171 @@
 // says what it saw.
 //
 // Usage: client.mjs URL KIND, where KIND is `v1`, `v2-legacy`, `v2-auto` or `v2-2026-07-28`.
+// Prints one JSON object: what each step saw, or how it failed.
+
+const PATIENCE = 30_000;
+const USER = { username: "ada", email: "ada@example.com" };
 
 const [, , url, kind] = process.argv;
+const updates = [];
 
-async function client() {
+function onElicit({ params }) {
+  const asked = params.requestedSchema.properties ?? {};
+  const content = Object.fromEntries(Object.entries(USER).filter(([name]) => name in asked));
+  return { action: "accept", content };
+}
+
+function onSample() {
+  return { role: "assistant", content: { type: "text", text: "Paris" }, model: "test" };
+}
+
+function onUpdate({ params }) {
+  updates.push(params.uri);
+}
+
+async function connected() {
   const info = { name: "test", version: "1.0.0" };
-  const capabilities = { elicitation: {} };
-  if (kind === "v1") {
-    const { Client } = await import("@modelcontextprotocol/sdk/client/index.js");
-    const { StreamableHTTPClientTransport } = await import(
-      "@modelcontextprotocol/sdk/client/streamableHttp.js"
-    );
-    const made = new Client(info, { capabilities });
-    await made.connect(new StreamableHTTPClientTransport(new URL(url)));
-    return made;
-  }
-  const { Client, StreamableHTTPClientTransport } = await import("@modelcontextprotocol/client");
-  const mode = kind.slice("v2-".length);
-  const made = new Client(info, {
-    capabilities,
-    versionNegotiation: { mode: mode.startsWith("2") ? { pin: mode } : mode },
-  });
-  await made.connect(new StreamableHTTPClientTransport(new URL(url)));
+  const capabilities = { elicitation: {}, sampling: {} };
+  const version = kind === "v1" ? await version1() : await version2();
+  const made = new version.Client(info, { capabilities, ...version.options });
+  made.setRequestHandler(version.elicit, onElicit);
+  made.setRequestHandler(version.sample, onSample);
+  made.setNotificationHandler(version.updated, onUpdate);
+  await made.connect(new version.StreamableHTTPClientTransport(new URL(url)));
   return made;
 }
 
-const mcp = await client();
-const progress = [];
-const tools = (await mcp.listTools()).tools;
-const call = (name, args, options) =>
-  kind === "v1"
-    ? mcp.callTool({ name, arguments: args }, undefined, options)
-    : mcp.callTool({ name, arguments: args }, options);
-const added = await call("zoo_add", { a: 1, b: 2 });
-await call("zoo_progress", { steps: 3 }, { onprogress: (told) => progress.push(told.progress) });
-const failed = await call("zoo_fail", {});
-const resources = (await mcp.listResources()).resources;
-const text = resources.find((resource) => resource.uri.endsWith("zoo://text"));
-const read = await mcp.readResource({ uri: text.uri });
-const templates = (await mcp.listResourceTemplates()).resourceTemplates;
-const prompts = (await mcp.listPrompts()).prompts;
-const greeting = await mcp.getPrompt({ name: "zoo.greet", arguments: { who: "Ada" } });
-console.log(
-  JSON.stringify({
-    tools: tools.map((tool) => tool.name).sort(),
-    added: added.content[0].text,
-    progress,
-    failed: failed.isError,
-    read: read.contents[0].uri,
-    templates: templates.map((template) => template.uriTemplate),
-    prompts: prompts.map((prompt) => prompt.name).sort(),
-    greeting: greeting.messages[0].content.text,
-  }),
-);
+async function version1() {
+  const { Client } = await import("@modelcontextprotocol/sdk/client/index.js");
+  const { StreamableHTTPClientTransport } = await import(
+    "@modelcontextprotocol/sdk/client/streamableHttp.js"
+  );
+  const types = await import("@modelcontextprotocol/sdk/types.js");
+  return {
+    Client,
+    StreamableHTTPClientTransport,
+    elicit: types.ElicitRequestSchema,
+    sample: types.CreateMessageRequestSchema,
+    updated: types.ResourceUpdatedNotificationSchema,
+  };
+}
+
+async function version2() {
+  const { Client, StreamableHTTPClientTransport } = await import("@modelcontextprotocol/client");
+  const mode = kind.slice("v2-".length);
+  return {
+    Client,
+    StreamableHTTPClientTransport,
+    options: { versionNegotiation: { mode: mode.startsWith("2") ? { pin: mode } : mode } },
+    elicit: "elicitation/create",
+    sample: "sampling/createMessage",
+    updated: "notifications/resources/updated",
+  };
+}
+
+const mcp = await connected();
+let names = [];
+let uris = [];
+
+// What the gateway calls this tool of the server.
+const tool = (name) => names.find((each) => each.endsWith(name));
+
+function call(name, args = {}, options = {}) {
+  const params = { name: tool(name), arguments: args };
+  return kind === "v1" ? mcp.callTool(params, undefined, options) : mcp.callTool(params, options);
+}
+
+const text = (result) => result.content[0].text;
+const cancellations = async () => Number(text(await call("test_count_cancellations")));
+const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function watch(uri) {
+  if (kind !== "v1" && mcp.getProtocolEra() === "modern") {
+    const subscription = await mcp.listen({ resourceSubscriptions: [uri] });
+    return () => subscription.close();
+  }
+  await mcp.subscribeResource({ uri });
+  return () => mcp.unsubscribeResource({ uri });
+}
+
+const steps = {
+  async tools() {
+    names = (await mcp.listTools()).tools.map((each) => each.name).sort();
+    return names;
+  },
+  async called() {
+    return text(await call("test_simple_text"));
+  },
+  async added() {
+    const sums = {};
+    for (const name of names.filter((each) => each.endsWith("_add"))) {
+      sums[name] = text(await call(name, { a: 1, b: 2 }));
+    }
+    return sums;
+  },
+  async failed() {
+    return (await call("test_error_handling")).isError;
+  },
+  async read() {
+    uris = (await mcp.listResources()).resources.map((each) => each.uri);
+    const uri = uris.find((each) => each.endsWith("test://static-text"));
+    return (await mcp.readResource({ uri })).contents[0];
+  },
+  async template() {
+    const templates = (await mcp.listResourceTemplates()).resourceTemplates;
+    const found = templates.find((each) => each.uriTemplate.includes("test://template"));
+    const uri = found.uriTemplate.replace("{id}", "7");
+    return (await mcp.readResource({ uri })).contents[0].uri;
+  },
+  async prompt() {
+    const prompts = (await mcp.listPrompts()).prompts;
+    const { name } = prompts.find((each) => each.name.endsWith("test_prompt_with_arguments"));
+    const got = await mcp.getPrompt({ name, arguments: { arg1: "one", arg2: "two" } });
+    return { name, text: got.messages[0].content.text };
+  },
+  async progress() {
+    const told = [];
+    const onprogress = ({ progress }) => told.push(progress);
+    await call("test_tool_with_progress", {}, { onprogress });
+    while (told.length < 3) await sleep(10);
+    return told;
+  },
+  async elicited() {
+    return text(await call("test_elicitation", { message: "Who are you?" }));
+  },
+  async sampled() {
+    return text(await call("test_sampling", { prompt: "The capital of France?" }));
+  },
+  // The address in the news of a resource that is watched.
+  async updated() {
+    const stop = await watch(uris.find((each) => each.endsWith("test://watched-resource")));
+    // Old clients open their stream for news when they like: there may be none yet.
+    while (updates.length === 0) {
+      await call("test_trigger_resource_update");
+      for (let polls = 0; polls < 100 && updates.length === 0; polls += 1) await sleep(10);
+    }
+    await stop();
+    return updates[0];
+  },
+  // Whether the server heard that a call is not wanted any more.
+  async cancelled() {
+    const before = await cancellations();
+    const controller = new AbortController();
+    const options = { onprogress: () => controller.abort("enough"), signal: controller.signal };
+    await call("test_wait_for_cancellation", {}, options).catch(() => {});
+    while ((await cancellations()) === before) await sleep(50);
+    return true;
+  },
+};
+
+const late = async () => {
+  await sleep(PATIENCE);
+  throw new Error("timed out");
+};
+const seen = {};
+for (const [name, step] of Object.entries(steps)) {
+  seen[name] = await Promise.race([step(), late()]).catch((error) => `failed: ${error}`);
+}
+console.log(JSON.stringify(seen));
 await mcp.close();
+process.exit();

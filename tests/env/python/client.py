@@ -1,47 +1,214 @@
 """A real MCP client (the Python SDK) that uses a gateway in every way it can, and says what it saw.
 
-Usage: client.py URL MODE, where MODE is `legacy`, `auto` or a protocol version.
+Usage: client.py URL KIND, where KIND is `v1` with version 1 of the SDK, and with version 2 `legacy`,
+`auto` or a protocol version. Prints one JSON object: what each step saw, or how it failed.
 """
 
-import asyncio
 import json
 import sys
+import warnings
+from contextlib import asynccontextmanager
 
-from mcp import Client
-from mcp.types import ElicitResult
+import anyio
+from mcp import types
+
+PATIENCE = 30
+USER = {"username": "ada", "email": "ada@example.com"}
 
 
-async def main(url: str, mode: str) -> None:
-    progress: list[float] = []
+@asynccontextmanager
+async def connected(url, kind, **callbacks):
+    if kind == "v1":
+        from mcp import ClientSession
+        from mcp.client.streamable_http import streamable_http_client
 
-    async def on_progress(done, total, message):
-        progress.append(done)
+        async with streamable_http_client(url) as (read, write, _):
+            async with ClientSession(read, write, **callbacks) as session:
+                await session.initialize()
+                yield session
+    else:
+        from mcp import Client
+
+        async with Client(url, mode=kind, **callbacks) as client:
+            yield client
+
+
+def wire(message):
+    """The message as it was sent: the versions of the SDK name its fields differently."""
+    return message.model_dump(by_alias=True, exclude_none=True, mode="json")
+
+
+def text(result):
+    return wire(result)["content"][0]["text"]
+
+
+class Visit:
+    """All that one client does, step by step."""
+
+    def __init__(self, client, kind, updates):
+        self.client, self.kind, self.updates = client, kind, updates
+
+    def tool(self, name):
+        """What the gateway calls this tool of the server."""
+        return next(each for each in self.names if each.endswith(name))
+
+    async def call(self, name, arguments=None, **options):
+        return await self.client.call_tool(self.tool(name), arguments or {}, **options)
+
+    async def tools(self):
+        listed = wire(await self.client.list_tools())["tools"]
+        self.names = sorted(tool["name"] for tool in listed)
+        return self.names
+
+    async def called(self):
+        return text(await self.call("test_simple_text"))
+
+    async def added(self):
+        adding = [name for name in self.names if name.endswith("_add")]
+        return {name: text(await self.call(name, {"a": 1, "b": 2})) for name in adding}
+
+    async def failed(self):
+        return wire(await self.call("test_error_handling"))["isError"]
+
+    async def read(self):
+        listed = wire(await self.client.list_resources())["resources"]
+        self.uris = [resource["uri"] for resource in listed]
+        uri = next(uri for uri in self.uris if uri.endswith("test://static-text"))
+        return wire(await self.client.read_resource(uri))["contents"][0]
+
+    async def template(self):
+        listed = wire(await self.client.list_resource_templates())["resourceTemplates"]
+        templates = (template["uriTemplate"] for template in listed)
+        template = next(each for each in templates if "test://template" in each)
+        return wire(await self.client.read_resource(template.replace("{id}", "7")))["contents"][0]["uri"]
+
+    async def prompt(self):
+        listed = wire(await self.client.list_prompts())["prompts"]
+        names = (prompt["name"] for prompt in listed)
+        name = next(each for each in names if each.endswith("test_prompt_with_arguments"))
+        got = await self.client.get_prompt(name, {"arg1": "one", "arg2": "two"})
+        return {"name": name, "text": wire(got)["messages"][0]["content"]["text"]}
+
+    async def progress(self):
+        told = []
+
+        async def on_progress(done, total, message):
+            told.append(int(done))
+
+        await self.call("test_tool_with_progress", progress_callback=on_progress)
+        await until(lambda: len(told) == 3)
+        return told
+
+    async def elicited(self):
+        return text(await self.call("test_elicitation", {"message": "Who are you?"}))
+
+    async def sampled(self):
+        return text(await self.call("test_sampling", {"prompt": "The capital of France?"}))
+
+    async def updated(self):
+        """The address in the news of a resource that is watched."""
+        uri = next(uri for uri in self.uris if uri.endswith("test://watched-resource"))
+        async with self.watching(uri):
+            # Old clients open their stream for news when they like: there may be none yet.
+            while not self.updates:
+                await self.call("test_trigger_resource_update")
+                with anyio.move_on_after(1):
+                    await until(lambda: self.updates)
+        return self.updates[0]
+
+    @asynccontextmanager
+    async def watching(self, uri):
+        if getattr(self.client, "protocol_version", "") >= "2026":
+            async with self.client.listen(resource_subscriptions=[uri]):
+                yield
+        else:
+            await self.client.subscribe_resource(uri)
+            yield
+            await self.client.unsubscribe_resource(uri)
+
+    async def cancelled(self):
+        """Whether the server heard that a call is not wanted any more."""
+        before = await self.cancellations()
+        running = anyio.Event()
+
+        async def on_progress(done, total, message):
+            running.set()
+
+        async def wait():
+            await self.call("test_wait_for_cancellation", progress_callback=on_progress)
+
+        async with anyio.create_task_group() as calls:
+            number = getattr(self.client, "_request_id", None)
+            calls.start_soon(wait)
+            await running.wait()
+            if self.kind == "v1":
+                # Version 1 leaves it to its user to tell the server.
+                params = types.CancelledNotificationParams(requestId=number)
+                told = types.CancelledNotification(method="notifications/cancelled", params=params)
+                await self.client.send_notification(types.ClientNotification(told))
+            calls.cancel_scope.cancel()
+        while await self.cancellations() == before:
+            await anyio.sleep(0.05)
+        return True
+
+    async def cancellations(self):
+        return int(text(await self.call("test_count_cancellations")))
+
+
+async def until(condition):
+    while not condition():
+        await anyio.sleep(0.01)
+
+
+STEPS = [
+    Visit.tools,
+    Visit.called,
+    Visit.added,
+    Visit.failed,
+    Visit.read,
+    Visit.template,
+    Visit.prompt,
+    Visit.progress,
+    Visit.elicited,
+    Visit.sampled,
+    Visit.updated,
+    Visit.cancelled,
+]
+
+
+async def main(url, kind):
+    updates, seen = [], {}
+
+    async def on_message(message):
+        message = getattr(message, "root", message)
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updates.append(str(message.params.uri))
 
     async def on_elicit(context, params):
-        return ElicitResult(action="accept", content={})
+        asked = wire(params)["requestedSchema"].get("properties", {})
+        content = {name: value for name, value in USER.items() if name in asked}
+        return types.ElicitResult(action="accept", content=content)
 
-    async with Client(url, mode=mode, elicitation_callback=on_elicit) as client:
-        tools = (await client.list_tools()).tools
-        added = await client.call_tool("zoo_add", {"a": 1, "b": 2})
-        await client.call_tool("zoo_progress", {"steps": 3}, progress_callback=on_progress)
-        failed = await client.call_tool("zoo_fail", {})
-        resources = (await client.list_resources()).resources
-        texts = [r for r in resources if str(r.uri).endswith("zoo://text")]
-        read = await client.read_resource(str(texts[0].uri))
-        templates = (await client.list_resource_templates()).resource_templates
-        prompts = (await client.list_prompts()).prompts
-        greeting = await client.get_prompt("zoo.greet", {"who": "Ada"})
-        seen = {
-            "tools": sorted(tool.name for tool in tools),
-            "added": added.content[0].text,
-            "progress": progress,
-            "failed": failed.is_error,
-            "read": str(read.contents[0].uri),
-            "templates": [template.uri_template for template in templates],
-            "prompts": sorted(prompt.name for prompt in prompts),
-            "greeting": greeting.messages[0].content.text,
-        }
-        print(json.dumps(seen))
+    async def on_sample(context, params):
+        content = types.TextContent(type="text", text="Paris")
+        return types.CreateMessageResult(role="assistant", content=content, model="test")
+
+    async with connected(
+        url,
+        kind,
+        message_handler=on_message,
+        elicitation_callback=on_elicit,
+        sampling_callback=on_sample,
+    ) as client:
+        visit = Visit(client, kind, updates)
+        for step in STEPS:
+            try:
+                with anyio.fail_after(PATIENCE):
+                    seen[step.__name__] = await step(visit)
+            except Exception as error:
+                seen[step.__name__] = f"failed: {error!r}"
+        print(json.dumps(seen), flush=True)
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2]))
+warnings.simplefilter("ignore")
+anyio.run(main, sys.argv[1], sys.argv[2])

@@ -125,7 +125,9 @@ async fn whoever_watches_a_resource_is_told() {
             .await;
         raw.result("resources/subscribe", json!({"uri": WATCHED}))
             .await;
-        let mut modern = servers.listen("/mcp", &everyone, std::slice::from_ref(&wrapped)).await;
+        let mut modern = servers
+            .listen("/mcp", &everyone, std::slice::from_ref(&wrapped))
+            .await;
         let granted = modern
             .next("notifications/subscriptions/acknowledged")
             .await;

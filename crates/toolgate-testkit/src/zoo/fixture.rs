@@ -35,6 +35,8 @@ pub(crate) struct Fixtures {
     seal: Seal,
     /// How often the content of a resource has changed.
     updates: AtomicU64,
+    /// How many calls that waited to be cancelled were.
+    cancellations: AtomicU64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -72,6 +74,8 @@ enum Step {
     Wait(u64),
     /// End the stream of a legacy call; the rest is for whoever resumes it.
     Cut,
+    /// Never go on; the call ends when it is cancelled.
+    UntilCancelled,
     Change(Change),
     Ask(Map<String, Value>),
 }
@@ -83,6 +87,7 @@ impl Fixtures {
             book: book.expect("`scripts.json` is valid"),
             seal: Seal::new(),
             updates: AtomicU64::new(0),
+            cancellations: AtomicU64::new(0),
         }
     }
 
@@ -194,6 +199,12 @@ impl Fixture {
                 Step::Wait(ms) => tokio::time::sleep(Duration::from_millis(*ms)).await,
                 Step::Cut if call.era == Era::Legacy => call.outbox.cut(),
                 Step::Cut => {}
+                Step::UntilCancelled => {
+                    call.cancelled().await;
+                    call.server.ledger.cancelled();
+                    fixtures.cancellations.fetch_add(1, Ordering::Relaxed);
+                    return Err(Outcome::Nothing);
+                }
                 Step::Change(change) => fixtures.change(call, change),
                 Step::Ask(questions) => {
                     let questions = self.asked(call, questions, &facts);
@@ -203,6 +214,7 @@ impl Fixture {
         }
         facts["answers"] = Value::from(conversation.answers);
         facts["updates"] = fixtures.updates.load(Ordering::Relaxed).into();
+        facts["cancellations"] = fixtures.cancellations.load(Ordering::Relaxed).into();
         let result = template::filled(&self.result, &facts);
         Ok(Outcome::Result(result.to_string()))
     }

@@ -90,6 +90,19 @@ async fn a_legacy_client_may_refuse_or_cancel() {
 }
 
 #[tokio::test]
+async fn a_call_waits_to_be_cancelled_and_the_next_one_tells() {
+    let mut zoo = Pipe::start(&["--fixtures"]);
+    let params = r#"{"name":"test_wait_for_cancellation","_meta":{"progressToken":1}}"#;
+    let note = zoo.ask_value(&request(1, "tools/call", params)).await;
+    assert_eq!(note["method"], "notifications/progress");
+    let count = call(2, "test_count_cancellations", "{}");
+    assert_eq!(text(&zoo.ask_value(&count).await), "0");
+    zoo.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#)
+        .await;
+    while text(&zoo.ask_value(&count).await) == "0" {}
+}
+
+#[tokio::test]
 async fn a_modern_client_calls_again_with_answers_and_state() {
     let mut zoo = Pipe::start(&["--fixtures", "--era", "modern"]);
     let name = "test_input_required_result_multi_round";
