@@ -1,8 +1,10 @@
 # `make run` starts the gateway, `make test` runs every test; both do their own set-up.
 
 SHELL := /bin/bash
-NODE_ENV_STAMP := tests/env/node/node_modules/.installed
-PYTHON_ENV_STAMP := tests/env/python/.venv/.installed
+NODE_ENVS := tests/env/node tests/env/ai
+PYTHON_ENVS := tests/env/python tests/env/models
+NODE_ENV_STAMPS := $(NODE_ENVS:%=%/node_modules/.installed)
+PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 
 .PHONY: help run build test check docs bench test-env clean
@@ -34,15 +36,15 @@ docs: ## Generate what is generated: the config schema and the OpenAPI document
 bench: ## Measure what the engine costs a call
 	cargo bench --locked --package toolgate --bench engine
 
-test-env: $(NODE_ENV_STAMP) $(PYTHON_ENV_STAMP) $(PYTHON_1_ENV_STAMP) ## Install the real MCP servers and clients that tests use
+test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) ## Install the real servers and clients that tests use
 
-$(NODE_ENV_STAMP): tests/env/node/package.json tests/env/node/package-lock.json
-	cd tests/env/node && npm ci --no-audit --no-fund
+$(NODE_ENV_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
+	cd $* && npm ci --no-audit --no-fund
 	touch $@
 
-$(PYTHON_ENV_STAMP): tests/env/python/requirements.txt
-	python3 -m venv tests/env/python/.venv
-	tests/env/python/.venv/bin/pip install --quiet --disable-pip-version-check -r $<
+$(PYTHON_ENV_STAMPS): %/.venv/.installed: %/requirements.txt
+	python3 -m venv $*/.venv
+	$*/.venv/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
 $(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
@@ -52,4 +54,4 @@ $(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
 
 clean: ## Remove everything that was built or installed
 	cargo clean
-	rm -rf tests/env/node/node_modules tests/env/python/.venv tests/env/python/.venv1
+	rm -rf $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/models/__pycache__

@@ -1,4 +1,4 @@
-//! The built zoo binary, and whether a process still lives.
+//! The built binaries, and whether a process still lives.
 
 use std::path::{Path, PathBuf};
 
@@ -8,18 +8,16 @@ use std::path::{Path, PathBuf};
 /// If it was not built: cargo builds the binaries of a dependency only when told to.
 #[must_use]
 pub fn zoo_path() -> PathBuf {
-    let test = std::env::current_exe().expect("a running test has a path");
-    let mut folder = test.parent().expect("a file has a folder");
-    if folder.ends_with("deps") || folder.ends_with("examples") {
-        folder = folder.parent().unwrap_or(folder);
-    }
-    let path = folder.join("toolgate-zoo");
-    assert!(
-        path.is_file(),
-        "`{}` is missing: run `cargo build -p toolgate-testkit`",
-        path.display()
-    );
-    path
+    built("toolgate-zoo")
+}
+
+/// Where `toolgate-model` was built, beside the test that asks.
+///
+/// # Panics
+/// If it was not built, as with [`zoo_path`].
+#[must_use]
+pub fn model_path() -> PathBuf {
+    built("toolgate-model")
 }
 
 /// Whether a process of this id runs; one that ended and waits to be reaped does not.
@@ -34,6 +32,21 @@ pub fn alive(pid: u32) -> bool {
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
+}
+
+fn built(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    let mut folder = test.parent().expect("a file has a folder");
+    if folder.ends_with("deps") || folder.ends_with("examples") {
+        folder = folder.parent().unwrap_or(folder);
+    }
+    let path = folder.join(name);
+    assert!(
+        path.is_file(),
+        "`{}` is missing: run `cargo build -p toolgate-testkit`",
+        path.display()
+    );
+    path
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod gate;
 mod keys;
 mod load;
 mod mcp;
+mod models_sdk;
 mod real;
 mod sdk;
 mod serve;

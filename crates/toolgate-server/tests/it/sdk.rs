@@ -109,7 +109,8 @@ impl Prefix {
     }
 }
 
-fn env_file(path: &str) -> PathBuf {
+/// A file that `make test-env` installed, or one beside it.
+pub(crate) fn env_file(path: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/env")
         .join(path);

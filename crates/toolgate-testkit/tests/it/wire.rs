@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: nothing between the test and the bytes that the zoo sends.
+//! HTTP/1.1 by hand: nothing between the test and the bytes that a server sends.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -12,6 +12,7 @@ pub(crate) struct Reply {
     pub(crate) status: u16,
     headers: String,
     body: String,
+    complete: bool,
 }
 
 /// An event stream that stays open.
@@ -30,10 +31,17 @@ impl Reply {
         &self.body
     }
 
+    /// Whether the body ended as its head said it would.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
     /// The last message of the body, whether it came as JSON or as events.
     pub(crate) fn answer(&self) -> String {
         match self.header("content-type") {
-            Some("text/event-stream") => self.messages().pop().expect("an event"),
+            Some(kind) if kind.starts_with("text/event-stream") => {
+                self.messages().pop().expect("an event")
+            }
             _ => self.body.clone(),
         }
     }
@@ -108,21 +116,41 @@ pub(crate) async fn send(
     headers: &[(&str, &str)],
     body: &str,
 ) -> Reply {
-    let mut stream = connect(zoo, method, path, headers, body).await;
+    exchange(zoo.port(), method, path, headers, body).await
+}
+
+/// The same with whatever listens on a port.
+pub(crate) async fn exchange(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Reply {
+    let mut stream = dial(port, method, path, headers, body).await;
     let mut bytes = Vec::new();
     let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
     read.expect("the reply ends in time").unwrap();
-    let text = String::from_utf8(bytes).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
-    let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let body = bytes.split_off(end.expect("a head") + 4);
+    let head = String::from_utf8(bytes).unwrap();
+    let (line, headers) = head.split_once("\r\n").unwrap();
     let mut reply = Reply {
         status: line.split(' ').nth(1).unwrap().parse().unwrap(),
         headers: headers.to_owned(),
-        body: body.to_owned(),
+        body: String::new(),
+        complete: true,
     };
-    if reply.header("transfer-encoding") == Some("chunked") {
-        reply.body = unchunked(body);
-    }
+    // Chunks may cut a letter in two, so they are bytes until they are joined.
+    let body = if reply.header("transfer-encoding") == Some("chunked") {
+        reply.complete = body.ends_with(b"0\r\n\r\n");
+        unchunked(&body)
+    } else {
+        let length = reply.header("content-length");
+        reply.complete = length.is_none_or(|length| length.parse() == Ok(body.len()));
+        body
+    };
+    reply.body = String::from_utf8(body).unwrap();
     reply
 }
 
@@ -138,6 +166,17 @@ pub(crate) async fn connect(
     headers: &[(&str, &str)],
     body: &str,
 ) -> TcpStream {
+    dial(zoo.port(), method, path, headers, body).await
+}
+
+/// Sends one request to whatever listens on a port, and leaves the reply to be read.
+pub(crate) async fn dial(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> TcpStream {
     let mut head = format!(
         "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\
          Accept: application/json, text/event-stream\r\n\
@@ -147,7 +186,7 @@ pub(crate) async fn connect(
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    let mut stream = TcpStream::connect(("127.0.0.1", zoo.port())).await.unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     stream
         .write_all(format!("{head}\r\n{body}").as_bytes())
         .await
@@ -155,15 +194,17 @@ pub(crate) async fn connect(
     stream
 }
 
-fn unchunked(mut body: &str) -> String {
-    let mut whole = String::new();
-    while let Some((size, rest)) = body.split_once("\r\n") {
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
+        let size = str::from_utf8(&body[..end]).unwrap();
         let size = usize::from_str_radix(size, 16).expect("a chunk size");
         if size == 0 {
             break;
         }
-        whole.push_str(&rest[..size]);
-        body = &rest[size + 2..];
+        let start = end + 2;
+        whole.extend(&body[start..start + size]);
+        body = &body[start + size + 2..];
     }
     whole
 }
