@@ -14,6 +14,7 @@ pub mod entries;
 pub mod file;
 pub mod import;
 mod known;
+pub mod provider;
 mod server;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use check::schema;
 pub use control::{Approvals, Approver, Audit, AuditContent, OnDanger, Results, Scanner};
 pub use document::{Document, Format, Place};
 pub use duration::Span;
+pub use provider::{Dialect, Models, Provider};
 pub use server::{
     Care, Flavour, Http, Limits, Link, Protocol, Server, Stdio, Tls, ToolLimits, micro_usd,
 };
@@ -45,6 +47,7 @@ pub struct Config {
     pub keys: Vec<Key>,
     pub roles: Vec<Role>,
     pub virtual_servers: Vec<VirtualServer>,
+    pub models: Models,
     pub scanner: Scanner,
     pub results: Results,
     pub audit: Audit,
@@ -77,6 +80,8 @@ pub struct ToolManager {
     /// How often a quiet server is asked whether it is still there.
     pub health_interval: Duration,
     pub max_agent_depth: u32,
+    /// Whether model requests get tools without asking for them by a filter.
+    pub inject_tools: bool,
 }
 
 /// Which servers may be connected at all.
@@ -123,6 +128,7 @@ impl Default for ToolManager {
             tool_sync_interval: Some(Duration::from_secs(600)),
             health_interval: Duration::from_secs(30),
             max_agent_depth: 10,
+            inject_tools: true,
         }
     }
 }

@@ -30,6 +30,8 @@ pub enum Period {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     pub calls: Option<u64>,
+    /// Of models, of prompts and answers together.
+    pub tokens: Option<u64>,
     /// In millionths of a dollar, so that sums are exact.
     pub micro_usd: Option<u64>,
     /// None for as long as the key exists.

@@ -7,6 +7,7 @@ pub(crate) mod execute;
 pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod mcp;
+pub(crate) mod models;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;

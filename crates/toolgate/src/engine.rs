@@ -27,12 +27,13 @@ use futures_util::FutureExt as _;
 use kept::Kept;
 pub use kept::Part;
 use limits::{Budgets, Limited};
-use own::OwnTool;
+pub(crate) use own::OwnTool;
 use reuse::Reuse;
 pub use rules::KeyError;
 use rules::Rules;
 use scopes::Scopes;
 use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::name::{ServerName, ToolId};
@@ -50,6 +51,9 @@ use crate::caller::Caller;
 use crate::hook::Hook;
 use crate::metrics::Metrics;
 use crate::store::Store;
+
+/// How long a model request waits for a place among those with its key.
+const MODEL_WAIT: Duration = Duration::from_secs(60);
 
 /// Decides about calls and dispatches them; clones share it.
 #[derive(Clone, Debug)]
@@ -80,6 +84,12 @@ struct Inner {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
+
+/// A model request's place among those with its caller's key.
+#[derive(Debug)]
+pub(crate) struct Place(
+    #[expect(dead_code, reason = "it is held, not looked at")] Option<OwnedSemaphorePermit>,
+);
 
 /// A call on its way, with all that was decided when it began.
 struct Journey {
@@ -202,6 +212,45 @@ impl Engine {
             rules.limits.count(&Limited::Key(Arc::clone(key)))?;
         }
         self.0.ask(&rules, caller, request, server, ask).await
+    }
+
+    /// Lets a model request in: the rate, the places and the budget of the caller's key.
+    pub(crate) async fn enter_model(&self, caller: &Caller) -> Result<Place, CallError> {
+        let rules = self.0.rules.load_full();
+        let holder = rules.holder(caller)?;
+        let (Some(key), Some(holder)) = (caller.key(), holder) else {
+            return Ok(Place(None));
+        };
+        let limited = Limited::Key(Arc::clone(key));
+        rules.limits.count(&limited)?;
+        if let Some(budget) = &holder.limits.budget {
+            self.0
+                .budgets
+                .check(&self.0.parts.store, key, budget)
+                .await?;
+        }
+        let place = rules.limits.enter(&limited, MODEL_WAIT).await?;
+        Ok(Place(place))
+    }
+
+    /// Whether what a caller uses must be counted.
+    pub(crate) fn has_budget(&self, caller: &Caller) -> bool {
+        let rules = self.0.rules.load();
+        let holder = rules.holder(caller).ok().flatten();
+        let budget = holder.and_then(|holder| holder.limits.budget);
+        budget.is_some_and(|budget| budget.tokens.is_some() || budget.micro_usd.is_some())
+    }
+
+    /// Takes what a model request used from the budget of the caller's key.
+    pub(crate) fn spend(&self, caller: &Caller, tokens: u64, micro_usd: u64) {
+        if let Some(key) = caller.key() {
+            self.0.budgets.spend(key, tokens, micro_usd);
+        }
+    }
+
+    /// Whether model requests get tools without asking for them by a filter.
+    pub(crate) fn injects_tools(&self) -> bool {
+        self.0.rules.load().manager.inject_tools
     }
 
     /// Has `ear` told whenever a resource changes, for as long as the answer lives.

@@ -26,6 +26,7 @@ use crate::event::{Event, Events, ServerWatch};
 use crate::history::History;
 use crate::hook::{Hook, NoHook};
 use crate::metrics::{Metrics, Stats};
+use crate::models::{Ledger, Models};
 use crate::store::{Store, StoreError, Version};
 
 /// A running gateway; clones share it.
@@ -44,6 +45,8 @@ struct Inner {
     audit: Audit,
     approvals: Approvals,
     events: Events,
+    models: Models,
+    ledger: Ledger,
     server_watch: ServerWatch,
 }
 
@@ -147,10 +150,14 @@ impl Builder {
             approvals: approvals.clone(),
             store: store.clone(),
             hook,
-            environment,
+            environment: environment.clone(),
         };
+        let engine = Engine::new(&config, parts);
+        let ledger = Ledger::start(store.clone(), Arc::clone(&metrics));
         Ok(Gateway(Arc::new(Inner {
-            engine: Engine::new(&config, parts),
+            models: Models::new(&config, engine.clone(), environment, ledger.clone()),
+            engine,
+            ledger,
             history: History::start(store.clone(), registry.subscribe()),
             server_watch: ServerWatch::start(Arc::clone(&registry), events.clone()),
             registry,
@@ -177,6 +184,11 @@ impl Gateway {
 
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         self.0.engine.call(caller, call).await
+    }
+
+    /// The way to models.
+    pub fn models(&self) -> &Models {
+        &self.0.models
     }
 
     /// The current catalog, whoever asks; [`Self::scope`] says what a caller may see of it.
@@ -348,6 +360,7 @@ impl Gateway {
         config.servers.extend(own);
         check_names(&config)?;
         self.0.engine.apply(&config);
+        self.0.models.apply(&config);
         self.0.registry.apply(plan(&config));
         Ok(())
     }
@@ -381,6 +394,7 @@ impl Gateway {
         self.0.engine.drain(within).await;
         self.0.approvals.stop().await;
         self.0.audit.stop().await;
+        self.0.ledger.stop().await;
         self.0.registry.stop().await;
         self.0.server_watch.stop().await;
         self.0.history.stop().await;

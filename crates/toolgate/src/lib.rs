@@ -40,6 +40,7 @@ pub mod hook;
 mod keep;
 pub mod mcp;
 pub mod metrics;
+pub mod models;
 pub mod result;
 pub mod store;
 
@@ -48,7 +49,9 @@ pub use caller::{Caller, Origin};
 pub use event::Event;
 pub use gateway::Gateway;
 pub use hook::{Hook, Proposal, Review};
+pub use models::{AnswerBody, ModelAnswer, ModelError, ModelRequest, Models};
 pub use result::ToolResult;
 pub use store::Store;
+pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
 pub use toolgate_mcp::{Environment, State, Status, ear, jsonrpc, local, registry, serve};

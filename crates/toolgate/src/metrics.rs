@@ -1,10 +1,14 @@
 //! Figures: for Prometheus, and percentiles for the API.
 
+mod models;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram as Percentiles;
+use models::ModelMetrics;
+pub use models::{ModelFigures, dollars};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -16,11 +20,14 @@ use toolgate_core::ToolId;
 use toolgate_mcp::State;
 use toolgate_mcp::registry::Registry;
 
+use crate::models::ModelRecord;
+
 /// The figures of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
     prometheus: Prometheus,
     families: Families,
+    models: ModelMetrics,
     tools: Mutex<BTreeMap<ToolId, Tally>>,
     /// One scrape at a time: states are set anew for each.
     scrape: Mutex<()>,
@@ -55,6 +62,10 @@ pub struct Figures {
 pub struct Stats {
     pub servers: BTreeMap<String, Figures>,
     pub tools: BTreeMap<ToolId, Figures>,
+    /// By provider and model.
+    pub models: BTreeMap<(String, String), ModelFigures>,
+    /// What callers used of models, by key.
+    pub callers: BTreeMap<String, ModelFigures>,
 }
 
 #[derive(Clone, Debug)]
@@ -134,6 +145,7 @@ impl Metrics {
             f.generation,
         );
         Self {
+            models: ModelMetrics::new(&mut prometheus),
             prometheus,
             families,
             tools: Mutex::default(),
@@ -189,6 +201,11 @@ impl Metrics {
         InFlight(gauge)
     }
 
+    /// Counts a model request.
+    pub(crate) fn model(&self, record: &ModelRecord) {
+        self.models.count(record);
+    }
+
     /// Figures of every tool that was called, and of their servers.
     pub(crate) fn stats(&self) -> Stats {
         let tallies = self
@@ -203,7 +220,10 @@ impl Metrics {
                 .or_default()
                 .add(tally);
         }
+        let of_models = self.models.tallies();
         Stats {
+            models: of_models.models,
+            callers: of_models.callers,
             servers: servers
                 .into_iter()
                 .map(|(name, tally)| (name, tally.figures()))

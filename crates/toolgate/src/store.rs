@@ -6,6 +6,7 @@
 
 mod approvals;
 mod audit;
+mod models;
 mod schema;
 mod seal;
 
@@ -14,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) use audit::Spent;
 use seal::Seal;
 use serde_json::Value;
 use sqlx::any::{AnyPoolOptions, AnyRow};

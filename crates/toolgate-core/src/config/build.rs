@@ -3,6 +3,7 @@
 
 mod caller;
 mod entry;
+mod provider;
 mod rule;
 
 use std::collections::{BTreeSet, HashMap};
@@ -54,6 +55,10 @@ struct Merge {
     roles_used: Vec<(String, Severity, Place)>,
     /// Environments that have an overlay.
     environments: BTreeSet<String>,
+    /// Models that aliases stand for.
+    model_names: Vec<(String, Place)>,
+    /// Where the default provider was named.
+    default_provider: Option<Place>,
     /// Where the environment in force was chosen.
     chosen: Option<Place>,
 }
@@ -101,6 +106,10 @@ impl Merge {
             roles,
             keys,
             virtual_servers,
+            providers,
+            model_aliases,
+            prices,
+            default_provider,
             scanner,
             results,
             audit,
@@ -122,6 +131,9 @@ impl Merge {
         self.add_roles(roles, reader);
         self.add_keys(keys, reader);
         self.add_virtual_servers(virtual_servers, reader);
+        self.add_providers(providers, reader);
+        self.add_aliases(model_aliases, default_provider, reader);
+        self.add_prices(prices);
         self.add_control(&scanner, &results, &audit);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {
@@ -206,6 +218,7 @@ impl Merge {
         let ToolManagerConfig {
             tool_execution_timeout,
             max_agent_depth,
+            disable_auto_tool_inject,
         } = tool_manager_config;
         self.select("/mcp/blocked_tools", &blocked_tools, Reading::Wide, reader);
         self.config.blocked_tools.extend(blocked_tools);
@@ -219,6 +232,10 @@ impl Merge {
                 .filter(|timeout| !timeout.is_zero()),
         );
         set(&mut manager.max_agent_depth, max_agent_depth);
+        set(
+            &mut manager.inject_tools,
+            disable_auto_tool_inject.map(|disabled| !disabled),
+        );
         set(
             &mut manager.health_interval,
             health_interval
@@ -291,6 +308,7 @@ impl Merge {
     }
 
     fn finish(self, findings: &mut Vec<Finding>) -> Config {
+        findings.extend(self.unknown_providers());
         let mut config = self.config;
         let (servers, places): (Vec<Server>, Vec<Place>) = self.servers.into_values().unzip();
         let mut ids: HashMap<&str, &ServerName> = HashMap::new();

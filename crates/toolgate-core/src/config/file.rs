@@ -5,6 +5,7 @@
 
 mod caller;
 mod control;
+mod provider;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -12,6 +13,10 @@ use serde::Deserialize;
 
 pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 pub use control::{AuditTable, OneOrMany, ResultsTable, ScannerTable, ToolTable};
+pub use provider::{
+    CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
+    ProxyConfig, ProxyKind,
+};
 
 use super::duration::Span;
 use super::{Approver, Protocol};
@@ -38,6 +43,15 @@ pub struct File {
     pub keys: IndexMap<String, KeyTable>,
     /// Named subsets of the tools, each an MCP server of its own at `/mcp/v/NAME`.
     pub virtual_servers: IndexMap<String, VirtualServerTable>,
+    /// Where models come from, by name. With none, those whose keys are in the environment.
+    pub providers: IndexMap<String, ProviderTable>,
+    /// Names that stand for models (`provider/model`): one, or several of which the later ones are tried if the
+    /// first one fails.
+    pub model_aliases: IndexMap<String, OneOrMany>,
+    /// What a million tokens cost, by model: `provider/model`, or a model's name; `*` stands for anything.
+    pub prices: IndexMap<String, PriceTable>,
+    /// The provider of models that name none.
+    pub default_provider: Option<String>,
     /// What to do with arguments that look dangerous.
     pub scanner: ScannerTable,
     /// What happens to results on their way to a model.
@@ -82,6 +96,13 @@ pub struct Overlay {
     pub roles: IndexMap<String, RoleTable>,
     /// Keys of callers by name.
     pub keys: IndexMap<String, KeyTable>,
+    /// Where models come from, by name. With none, those whose keys are in the environment.
+    pub providers: IndexMap<String, ProviderTable>,
+    /// Names that stand for models (`provider/model`): one, or several of which the later ones are tried if the
+    /// first one fails.
+    pub model_aliases: IndexMap<String, OneOrMany>,
+    /// What a million tokens cost, by model: `provider/model`, or a model's name; `*` stands for anything.
+    pub prices: IndexMap<String, PriceTable>,
     /// What to do with arguments that look dangerous.
     pub scanner: ScannerTable,
     /// What happens to results on their way to a model.
@@ -119,6 +140,8 @@ pub struct ToolManagerConfig {
     /// How many rounds of tool calls an agent may take. Default 10.
     #[schemars(range(min = 1, max = 50))]
     pub max_agent_depth: Option<u32>,
+    /// Tools are added to a model request only if it has a filter header. Default `false`.
+    pub disable_auto_tool_inject: Option<bool>,
 }
 
 /// A server in `mcp.client_configs`; absent tool lists mean none.

@@ -31,7 +31,8 @@ const fn refused(pointer: &'static str, instead: &'static str) -> Known {
     }
 }
 
-const NOT_YET: &str = "this version does not serve models yet, so it has no effect";
+const NOT_YET: &str = "this version has no code mode yet, so it has no effect";
+const BACKOFF: &str = "retries wait 0.5 s, then twice as long each time, or as the provider says";
 const KEYS: &str = "define callers' keys as `[keys.NAME]` or with POST /api/keys";
 const STORE: &str = "data is kept in `data_dir`";
 const OBSERVE: &str = "see `/metrics` and the logs";
@@ -56,7 +57,21 @@ const KNOWN: &[Known] = &[
         "use `mcp.tool_manager_config`, `mcp.tool_sync_interval` and `allowed_origins`",
     ),
     ignored("/framework", "it has no effect"),
-    ignored("/providers", NOT_YET),
+    ignored(
+        "/providers/*/concurrency_and_buffer_size",
+        "requests to providers are not queued; limit callers with `rate_limit` and `max_in_flight`",
+    ),
+    ignored(
+        "/providers/*/send_back_raw_response",
+        "answers keep every field",
+    ),
+    ignored("/providers/*/send_back_raw_request", "it has no effect"),
+    ignored("/providers/*/network_config/retry_backoff_initial", BACKOFF),
+    ignored("/providers/*/network_config/retry_backoff_max", BACKOFF),
+    ignored(
+        "/providers/*/custom_provider_config/allowed_requests",
+        "it has no effect",
+    ),
     ignored("/governance", KEYS),
     ignored("/access_profiles", KEYS),
     ignored("/scim_config", KEYS),
@@ -75,8 +90,11 @@ const KNOWN: &[Known] = &[
         "bodies are bounded at 16 MiB",
     ),
     ignored("/cluster_config", "one node serves"),
-    ignored("/load_balancer_config", NOT_YET),
-    ignored("/circuit_breaker_config", NOT_YET),
+    ignored("/load_balancer_config", "use several `keys` with weights"),
+    ignored(
+        "/circuit_breaker_config",
+        "use `model_aliases` with fallbacks",
+    ),
     refused(
         "/guardrails_config",
         "use `permissions.rules` and `scanner` to keep tools from running",
@@ -86,7 +104,6 @@ const KNOWN: &[Known] = &[
         "use `roles` with `tools`, and `tools_to_execute`",
     ),
     ignored("/mcp/tool_manager_config/code_mode_binding_level", NOT_YET),
-    ignored("/mcp/tool_manager_config/disable_auto_tool_inject", NOT_YET),
     ignored("/mcp/client_configs/*/is_code_mode_client", NOT_YET),
     ignored(
         "/mcp/client_configs/*/needs_session_stickiness",
@@ -108,7 +125,7 @@ const KNOWN: &[Known] = &[
         "use `connection_string` with an HTTP URL",
     ),
     ignored("/schema_version", "it has no effect"),
-    ignored("/api", NOT_YET),
+    ignored("/api", "use `providers`"),
     ignored("/ui", FRONTEND),
     ignored("/features", FRONTEND),
     ignored("/hooks", FRONTEND),

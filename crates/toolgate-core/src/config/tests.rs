@@ -117,12 +117,11 @@ fn the_json_spelling() {
         config.tool_manager.tool_execution_timeout,
         Duration::from_secs(60)
     );
-    let warnings: Vec<_> = findings.iter().map(ToString::to_string).collect();
-    assert_eq!(warnings.len(), 1);
-    assert!(
-        warnings[0].starts_with("test:24:3: providers: warning: `providers` is ignored"),
-        "{warnings:?}"
-    );
+    assert_eq!(findings, []);
+    let [openai] = &config.models.providers[..] else {
+        panic!("one provider")
+    };
+    assert_eq!(openai.base_url.as_str(), "https://api.openai.com/v1");
 }
 
 #[test]
@@ -443,3 +442,5 @@ fn mistakes_in_keys_roles_and_overlays_are_told() {
         );
     }
 }
+
+mod providers;

@@ -1,15 +1,18 @@
 //! Errors as the model APIs write them: `{"error": {"message", "type", "code"}}`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use toolgate::CallError;
+use toolgate::models::Failure;
 use utoipa::ToSchema;
 
 /// What went wrong with a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
     code: &'static str,
@@ -46,6 +49,23 @@ impl ApiError {
         &self.message
     }
 
+    /// In the words that the model APIs share.
+    pub(crate) fn failure(&self) -> Failure {
+        Failure {
+            kind: Some(self.kind().to_owned()),
+            message: self.message.clone(),
+            code: Some(self.code.into()),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.status.as_u16() {
+            401 | 403 => "authentication_error",
+            400..500 => "invalid_request_error",
+            _ => "server_error",
+        }
+    }
+
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
@@ -53,17 +73,15 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let kind = match self.status.as_u16() {
-            401 | 403 => "authentication_error",
-            400..500 => "invalid_request_error",
-            _ => "server_error",
-        };
         let error = ErrorDetail {
-            message: self.message,
-            kind,
+            message: self.message.clone(),
+            kind: self.kind(),
             code: self.code,
         };
-        (self.status, Json(ErrorBody { error })).into_response()
+        let mut response = (self.status, Json(ErrorBody { error })).into_response();
+        // Those who speak another dialect write it anew.
+        response.extensions_mut().insert(Arc::new(self));
+        response
     }
 }
 

@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, admin, auth, error, execute, guard, health, mcp, request, results};
+use super::{App, admin, auth, error, execute, guard, health, mcp, models, request, results};
 
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
@@ -35,6 +35,7 @@ pub(crate) fn router(app: App) -> Router {
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(from_fn_with_state(app.clone(), guard::check))
+        .layer(from_fn(models::anthropic_errors))
         .layer(from_fn(request::identify))
         .with_state(app)
 }
@@ -101,6 +102,11 @@ fn approver_routes() -> OpenApiRouter<App> {
 fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))
+        .routes(routes!(models::chat))
+        .routes(routes!(models::responses))
+        .routes(routes!(models::messages))
+        .routes(routes!(models::count_tokens))
+        .routes(routes!(models::list))
         .routes(routes!(results::read))
         .routes(routes!(mcp::post_all, mcp::listen, mcp::end))
         .routes(routes!(mcp::post_one))

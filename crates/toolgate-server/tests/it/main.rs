@@ -24,6 +24,7 @@ mod gate;
 mod keys;
 mod load;
 mod mcp;
+mod models;
 mod models_sdk;
 mod real;
 mod sdk;

@@ -16,7 +16,7 @@ use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::rate::{Budget, Rate};
 
 use crate::call::{CallError, Limit};
-use crate::store::{Store, millis};
+use crate::store::{Spent, Store, millis};
 
 /// Calls that may wait for a place, for each place.
 const QUEUE: usize = 4;
@@ -55,6 +55,7 @@ struct Window {
     /// Milliseconds since 1970.
     since: i64,
     calls: u64,
+    tokens: u64,
     micro_usd: u64,
 }
 
@@ -206,15 +207,65 @@ impl Budgets {
         if let Some(charged) = self.try_charge(key, budget, since, price) {
             return charged;
         }
-        let (calls, micro_usd) = store.spent(key, since).await?;
-        let window = Window {
-            since,
-            calls,
-            micro_usd,
-        };
-        self.begin(key, window);
+        self.load(store, key, since).await?;
         self.try_charge(key, budget, since, price)
             .unwrap_or(Err(CallError::Unrecorded))
+    }
+
+    /// That something is left of a key's budget for a model, whose price is known afterwards.
+    pub(super) async fn check(
+        &self,
+        store: &Store,
+        key: &Arc<str>,
+        budget: &Budget,
+    ) -> Result<(), CallError> {
+        let since = window_start(budget, SystemTime::now());
+        if self.window(key, since).is_none() {
+            self.load(store, key, since).await?;
+        }
+        let Some(window) = self.window(key, since) else {
+            return Err(CallError::Unrecorded);
+        };
+        let tokens_left = budget.tokens.is_none_or(|most| window.tokens < most);
+        let money_left = budget.micro_usd.is_none_or(|most| window.micro_usd < most);
+        match tokens_left && money_left {
+            true => Ok(()),
+            false => Err(spent(key, budget, since)),
+        }
+    }
+
+    /// Takes what a model request used.
+    pub(super) fn spend(&self, key: &Arc<str>, tokens: u64, micro_usd: u64) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = windows.get_mut(key) {
+            window.tokens = window.tokens.saturating_add(tokens);
+            window.micro_usd = window.micro_usd.saturating_add(micro_usd);
+        }
+    }
+
+    fn window(&self, key: &Arc<str>, since: i64) -> Option<Window> {
+        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let window = windows.get(key).copied();
+        window.filter(|window| window.since == since)
+    }
+
+    /// Begins a window with what is on record.
+    async fn load(&self, store: &Store, key: &Arc<str>, since: i64) -> Result<(), CallError> {
+        let Spent {
+            calls,
+            tokens,
+            micro_usd,
+        } = store.spent(key, since).await?;
+        self.begin(
+            key,
+            Window {
+                since,
+                calls,
+                tokens,
+                micro_usd,
+            },
+        );
+        Ok(())
     }
 
     /// Forgets what a key has spent.
@@ -253,17 +304,7 @@ impl Budgets {
             window.micro_usd = window.micro_usd.saturating_add(price);
             return Some(Ok(()));
         }
-        Some(Err(CallError::Limited {
-            limit: Limit::KeyBudget {
-                key: key.to_string(),
-                budget: describe(budget),
-            },
-            retry_after: budget.per.map(|per| {
-                let ends = since + i64::try_from(per.duration().as_millis()).unwrap_or(0);
-                let left = ends - millis(SystemTime::now());
-                Duration::from_millis(left.max(0).unsigned_abs())
-            }),
-        }))
+        Some(Err(spent(key, budget, since)))
     }
 
     /// Another may have begun the same window meanwhile; the first one counts.
@@ -273,6 +314,20 @@ impl Budgets {
         if known.since != window.since {
             *known = window;
         }
+    }
+}
+
+fn spent(key: &Arc<str>, budget: &Budget, since: i64) -> CallError {
+    CallError::Limited {
+        limit: Limit::KeyBudget {
+            key: key.to_string(),
+            budget: describe(budget),
+        },
+        retry_after: budget.per.map(|per| {
+            let ends = since + i64::try_from(per.duration().as_millis()).unwrap_or(0);
+            let left = ends - millis(SystemTime::now());
+            Duration::from_millis(left.max(0).unsigned_abs())
+        }),
     }
 }
 
@@ -293,7 +348,8 @@ fn describe(budget: &Budget) -> String {
     let money = budget
         .micro_usd
         .map(|micro| format!("{} US dollars", micro as f64 / 1e6));
-    let parts: Vec<String> = calls.into_iter().chain(money).collect();
+    let tokens = budget.tokens.map(|tokens| format!("{tokens} tokens"));
+    let parts: Vec<String> = calls.into_iter().chain(tokens).chain(money).collect();
     let per = match budget.per {
         Some(per) => format!(" a {}", per.as_str()),
         None => String::new(),

@@ -5,21 +5,23 @@ use serde_json::{Value, json};
 use toolgate_core::Catalog;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::policy::Verdict;
+use toolgate_core::scope::{Filters, Scope};
+use toolgate_llm::tools::Offered;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::Ask;
 
 use super::dispatch;
 use super::kept::{Kept, Part};
 use super::rules::Rules;
-use super::{Inner, Journey};
+use super::{Engine, Inner, Journey};
 use crate::audit::Record;
 use crate::call::{Arguments, CallError, Request, ToolCall};
 use crate::caller::Caller;
 use crate::result::ToolResult;
 
 /// One of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnTool {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum OwnTool {
     /// Reads on in a large result.
     ReadResult,
     /// Lists what servers offer to be read.
@@ -45,6 +47,33 @@ impl OwnTool {
             "ReadMcpResource" => Self::ReadResource,
             _ => return None,
         })
+    }
+
+    /// As models are told of it.
+    pub(crate) fn offered(self) -> Offered<'static> {
+        let (alias, description, parameters) = match self {
+            Self::ReadResult => (
+                "toolgate_read_result",
+                "Reads on in a tool result that was too large to be shown whole.",
+                r#"{"type":"object","properties":{"handle":{"type":"string","description":"The handle named at the end of the cut result"},"offset":{"type":"integer","description":"Byte to read from; 0 is the start"}},"required":["handle"]}"#,
+            ),
+            Self::ListResources => (
+                "ListMcpResources",
+                "Lists the resources (files, records, documents) that connected servers offer to be read.",
+                r#"{"type":"object","properties":{"server":{"type":"string","description":"Only those of this server"}}}"#,
+            ),
+            Self::ReadResource => (
+                READ_RESOURCE,
+                "Reads a resource of a connected server by its URI.",
+                r#"{"type":"object","properties":{"uri":{"type":"string"},"server":{"type":"string","description":"The server that offers it, where several do"}},"required":["uri"]}"#,
+            ),
+        };
+        Offered {
+            alias,
+            id: None,
+            description,
+            parameters,
+        }
     }
 
     /// The id under which it is recorded.
@@ -156,6 +185,33 @@ fn shown(handle: &str, part: Part) -> String {
             let more: Value = json!({"handle": handle, "offset": next});
             format!("{text}\n[bytes {offset} to {next} of {total}; for more: {more}]")
         }
+    }
+}
+
+impl Engine {
+    /// The gateway's own tools that a model is offered beside those in scope.
+    pub(crate) fn own_tools(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+        scope: &Scope,
+        was_cut: bool,
+    ) -> Vec<OwnTool> {
+        let mut tools = Vec::new();
+        let resource_tools = self.0.rules.load().manager.resource_tools;
+        let servers = self.servers_with_resources(caller, filters);
+        let mut servers = servers.unwrap_or_default().into_iter();
+        let has_some = |server: ServerName| {
+            let offer = scope.catalog().offer(&server);
+            offer.is_some_and(|offer| !offer.resources.is_empty() || !offer.templates.is_empty())
+        };
+        if resource_tools && servers.any(has_some) {
+            tools.extend([OwnTool::ListResources, OwnTool::ReadResource]);
+        }
+        if was_cut {
+            tools.push(OwnTool::ReadResult);
+        }
+        tools
     }
 }
 

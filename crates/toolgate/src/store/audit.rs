@@ -71,6 +71,19 @@ impl Store {
         .bind(&before)
         .execute(&mut *transaction)
         .await?;
+        sqlx::query(
+            "INSERT INTO spending (caller, calls, micro_usd, tokens)
+             SELECT caller, 0, COALESCE(SUM(cost_micro_usd), 0), COALESCE(SUM(input_tokens + output_tokens), 0)
+             FROM model_requests WHERE id < $1 AND caller IS NOT NULL GROUP BY caller
+             ON CONFLICT (caller) DO UPDATE SET micro_usd = spending.micro_usd + excluded.micro_usd, tokens = spending.tokens + excluded.tokens",
+        )
+        .bind(&before)
+        .execute(&mut *transaction)
+        .await?;
+        sqlx::query("DELETE FROM model_requests WHERE id < $1")
+            .bind(&before)
+            .execute(&mut *transaction)
+            .await?;
         let done = sqlx::query("DELETE FROM audit WHERE id < $1")
             .bind(&before)
             .execute(&mut *transaction)
@@ -121,8 +134,8 @@ impl Store {
         })
     }
 
-    /// How many calls a key was charged for since a time, and how much; since 1970 means ever.
-    pub(crate) async fn spent(&self, caller: &str, since: i64) -> Result<(u64, u64), StoreError> {
+    /// What a key was charged for since a time; since 1970 means ever.
+    pub(crate) async fn spent(&self, caller: &str, since: i64) -> Result<Spent, StoreError> {
         let row = sqlx::query(
             "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM audit
              WHERE caller = $1 AND id >= $2 AND charged = 1",
@@ -131,7 +144,15 @@ impl Store {
         .bind(first_id(since))
         .fetch_one(&self.readers)
         .await?;
-        let before = sqlx::query("SELECT calls, micro_usd FROM spending WHERE caller = $1")
+        let models = sqlx::query(
+            "SELECT COALESCE(SUM(input_tokens + output_tokens), 0), COALESCE(SUM(cost_micro_usd), 0)
+             FROM model_requests WHERE caller = $1 AND id >= $2",
+        )
+        .bind(caller)
+        .bind(first_id(since))
+        .fetch_one(&self.readers)
+        .await?;
+        let before = sqlx::query("SELECT calls, micro_usd, tokens FROM spending WHERE caller = $1")
             .bind(caller)
             .fetch_optional(&self.readers)
             .await?;
@@ -139,17 +160,30 @@ impl Store {
             let value: i64 = row.try_get(at)?;
             Ok(value.unsigned_abs())
         };
-        let (mut calls, mut micro_usd) = (of(&row, 0)?, of(&row, 1)?);
+        let mut spent = Spent {
+            calls: of(&row, 0)?,
+            tokens: of(&models, 0)?,
+            micro_usd: of(&row, 1)? + of(&models, 1)?,
+        };
         if let Some(before) = before.filter(|_| since == 0) {
-            calls += of(&before, 0)?;
-            micro_usd += of(&before, 1)?;
+            spent.calls += of(&before, 0)?;
+            spent.micro_usd += of(&before, 1)?;
+            spent.tokens += of(&before, 2)?;
         }
-        Ok((calls, micro_usd))
+        Ok(spent)
     }
 }
 
+/// What a key has used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) calls: u64,
+    pub(crate) tokens: u64,
+    pub(crate) micro_usd: u64,
+}
+
 /// The lowest id that a record of this time can have.
-fn first_id(millis: i64) -> String {
+pub(super) fn first_id(millis: i64) -> String {
     let mut bytes = [0; 16];
     bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
     Uuid::from_bytes(bytes).to_string()

@@ -106,6 +106,32 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         UNIQUE (caller, server, tool, binding)
     );",
     ),
+    (
+        3,
+        "model requests",
+        "CREATE TABLE model_requests (
+        id TEXT PRIMARY KEY,
+        request_id TEXT NOT NULL,
+        caller TEXT,
+        provider TEXT NOT NULL,
+        model TEXT NOT NULL,
+        dialect TEXT NOT NULL,
+        status BIGINT NOT NULL,
+        outcome TEXT NOT NULL,
+        stream BIGINT NOT NULL,
+        input_tokens BIGINT,
+        output_tokens BIGINT,
+        cached_tokens BIGINT,
+        cache_written_tokens BIGINT,
+        reasoning_tokens BIGINT,
+        cost_micro_usd BIGINT,
+        started_at BIGINT NOT NULL,
+        first_byte_us BIGINT,
+        duration_us BIGINT NOT NULL
+    );
+    CREATE INDEX model_requests_caller ON model_requests (caller, id) WHERE caller IS NOT NULL;
+    ALTER TABLE spending ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0;",
+    ),
 ];
 
 pub(super) fn migrator() -> Migrator {

@@ -177,6 +177,7 @@ fn grants(tools: Option<Vec<String>>, mcp_configs: Option<Vec<McpGrant>>) -> Opt
 fn read_budget(table: &BudgetTable) -> Budget {
     Budget {
         calls: table.calls,
+        tokens: table.tokens,
         micro_usd: table.usd.map(micro_usd),
         per: table.per,
     }

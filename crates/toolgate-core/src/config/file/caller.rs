@@ -82,7 +82,9 @@ pub struct McpGrant {
 pub struct BudgetTable {
     /// Tool calls.
     pub calls: Option<u64>,
-    /// US dollars, by `tool_pricing`.
+    /// Tokens of models, of prompts and answers together.
+    pub tokens: Option<u64>,
+    /// US dollars, by `tool_pricing` and `prices`.
     #[schemars(range(min = 0))]
     pub usd: Option<f64>,
     /// Default as long as the key exists.

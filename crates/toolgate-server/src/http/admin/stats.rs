@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use toolgate::metrics::Figures;
+use toolgate::metrics::{Figures, dollars};
+use toolgate::models::Usage;
 use utoipa::ToSchema;
 
 use crate::http::App;
@@ -13,6 +14,10 @@ use crate::http::App;
 pub(crate) struct StatsView {
     servers: Vec<ServerStats>,
     tools: Vec<ToolStats>,
+    /// Models that were asked.
+    models: Vec<ModelStats>,
+    /// What the keys of callers used of models.
+    callers: Vec<CallerStats>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -28,6 +33,35 @@ struct ToolStats {
     figures: FiguresView,
 }
 
+#[derive(Debug, Serialize, ToSchema)]
+struct ModelStats {
+    provider: String,
+    model: String,
+    requests: u64,
+    errors: u64,
+    tokens: TokensView,
+    /// By `prices`, or list prices; nothing for models without one.
+    cost_usd: f64,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct CallerStats {
+    key: String,
+    requests: u64,
+    errors: u64,
+    tokens: TokensView,
+    cost_usd: f64,
+}
+
+/// Tokens: all of the prompts, all of the answers, and which of them were cached or reasoning.
+#[derive(Debug, Serialize, ToSchema)]
+struct TokensView {
+    input: u64,
+    output: u64,
+    cached: u64,
+    reasoning: u64,
+}
+
 /// Calls, errors, bytes and percentiles of latency.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct FiguresView {
@@ -40,7 +74,7 @@ pub(crate) struct FiguresView {
     p99_ms: f64,
 }
 
-/// Figures of every server and tool that was called.
+/// Figures of every server, tool and model that was called.
 #[utoipa::path(get, path = "/api/stats", tag = "api", responses((status = 200, body = StatsView)))]
 pub(crate) async fn stats(State(app): State<App>) -> Json<StatsView> {
     let stats = app.gateway().stats();
@@ -53,10 +87,39 @@ pub(crate) async fn stats(State(app): State<App>) -> Json<StatsView> {
         tool: tool.tool.to_string(),
         figures: figures.into(),
     });
+    let models = stats.models.iter();
+    let models = models.map(|((provider, model), figures)| ModelStats {
+        provider: provider.clone(),
+        model: model.clone(),
+        requests: figures.requests,
+        errors: figures.errors,
+        tokens: figures.usage.into(),
+        cost_usd: dollars(figures.cost_micro_usd),
+    });
+    let callers = stats.callers.iter().map(|(key, figures)| CallerStats {
+        key: key.clone(),
+        requests: figures.requests,
+        errors: figures.errors,
+        tokens: figures.usage.into(),
+        cost_usd: dollars(figures.cost_micro_usd),
+    });
     Json(StatsView {
         servers: servers.collect(),
         tools: tools.collect(),
+        models: models.collect(),
+        callers: callers.collect(),
     })
+}
+
+impl From<Usage> for TokensView {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input: usage.input,
+            output: usage.output,
+            cached: usage.cached,
+            reasoning: usage.reasoning,
+        }
+    }
 }
 
 impl From<&Figures> for FiguresView {

@@ -1,0 +1,113 @@
+use super::*;
+use crate::config::Dialect;
+use crate::config::provider::{Auth, Provider, Proxy};
+
+fn provider<'a>(config: &'a Config, name: &str) -> &'a Provider {
+    let found = config
+        .models
+        .providers
+        .iter()
+        .find(|provider| provider.name == name);
+    found.unwrap_or_else(|| panic!("{name}"))
+}
+
+#[test]
+fn a_preset_needs_nothing_and_anything_else_an_address() {
+    let toml = r#"
+        [providers.openai]
+        [providers.anthropic]
+        api_key = "env.CLAUDE"
+        [providers.ollama]
+        [providers.local]
+        base_url = "http://127.0.0.1:9999/v1"
+        dialect = ["anthropic", "openai"]
+        [providers.azure]
+        base_url = "https://r.openai.azure.com/openai/v1"
+        [providers.off]
+        enabled = false
+    "#;
+    let (config, findings) = load(Format::Toml, toml).unwrap();
+    assert_eq!((findings.len(), config.models.providers.len()), (0, 5));
+    let openai = provider(&config, "openai");
+    assert_eq!(openai.dialects, [Dialect::Chat, Dialect::Responses]);
+    assert_eq!(openai.keys[0].value, Secret::Env("OPENAI_API_KEY".into()));
+    assert_eq!(openai.network.timeout, Duration::from_secs(600));
+    let anthropic = provider(&config, "anthropic");
+    assert_eq!(anthropic.auth, Auth::XApiKey);
+    assert_eq!(anthropic.keys[0].value, Secret::Env("CLAUDE".into()));
+    assert_eq!(anthropic.keys.len(), 1);
+    assert_eq!(provider(&config, "ollama").keys, []);
+    let local = provider(&config, "local");
+    assert_eq!(local.dialects, [Dialect::Messages, Dialect::Chat]);
+    assert_eq!(provider(&config, "azure").auth, Auth::ApiKey);
+    let told = errors(Format::Toml, "[providers.mine]\napi_key = \"x\"");
+    assert!(told[0].contains("needs a `base_url`"), "{told:?}");
+    let told = errors(Format::Toml, "[providers.azure]");
+    assert!(told[0].contains("RESOURCE.openai.azure.com"), "{told:?}");
+}
+
+#[test]
+fn the_spelling_of_bifrost() {
+    let json = r#"{"providers": {"openai": {
+        "keys": [
+            {"name": "a", "value": "env.A", "models": ["gpt-4o"], "weight": 0.7},
+            {"value": "env.B", "models": ["*"], "weight": 0.3},
+            {"value": "env.C", "enabled": false}
+        ],
+        "network_config": {"base_url": "https://proxy.example.com/", "extra_headers": {"x-team": "t"},
+            "default_request_timeout_in_seconds": 30, "max_retries": 5, "retry_backoff_initial": 100},
+        "proxy_config": {"type": "http", "url": "http://p:3128", "username": "u", "password": "env.P"},
+        "concurrency_and_buffer_size": {"concurrency": 3, "buffer_size": 10}
+    }, "mine": {
+        "keys": [{"value": "k"}],
+        "network_config": {"base_url": "https://m.example.com"},
+        "custom_provider_config": {"base_provider_type": "anthropic"}
+    }}}"#;
+    let (config, findings) = load(Format::Json, json).unwrap();
+    assert_eq!(findings.len(), 2, "{findings:?}");
+    let openai = provider(&config, "openai");
+    assert_eq!(openai.base_url.as_str(), "https://proxy.example.com/v1");
+    assert_eq!(openai.network.max_retries, 5);
+    assert_eq!(openai.network.timeout, Duration::from_secs(30));
+    assert!(matches!(
+        &openai.network.proxy,
+        Proxy::Url { user: Some(_), .. }
+    ));
+    assert!(openai.network.headers.contains_key("x-team"));
+    let names: Vec<_> = openai
+        .keys
+        .iter()
+        .map(|key| (key.name.as_str(), key.models.is_none()))
+        .collect();
+    assert_eq!(names, [("a", false), ("key 2", true)]);
+    assert_eq!(provider(&config, "mine").dialects, [Dialect::Messages]);
+}
+
+#[test]
+fn what_names_no_provider_is_a_mistake() {
+    let toml = r#"
+        default_provider = "opnai"
+        [model_aliases]
+        fast = ["groq/x", "openai/gpt-5-mini", "local-name"]
+        [providers.openai]
+        [prices]
+        "gpt-5*" = { input = 1.25, output = 10, cached_input = 0.125 }
+    "#;
+    let told = errors(Format::Toml, toml);
+    assert!(
+        told[0].contains("no provider is called `opnai`; did you mean `openai`?"),
+        "{told:?}"
+    );
+    assert!(told[1].contains("no provider is called `groq`"), "{told:?}");
+    let good = toml.replace("opnai", "openai").replace("\"groq/x\", ", "");
+    let (config, _) = load(Format::Toml, &good).unwrap();
+    assert_eq!(
+        config.models.aliases["fast"],
+        ["openai/gpt-5-mini", "local-name"]
+    );
+    let price = config.models.prices["gpt-5*"];
+    assert_eq!(
+        (price.input, price.cached_input, price.cache_write),
+        (1_250_000, 125_000, 1_250_000)
+    );
+}

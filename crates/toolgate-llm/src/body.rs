@@ -1,0 +1,290 @@
+//! A request's body: JSON whose members can be read and changed while every other byte stays.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+use bytes::Bytes;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// A JSON object, and where its members stand.
+#[derive(Clone, Debug)]
+pub struct Body {
+    text: Bytes,
+    members: Vec<Member>,
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    name: String,
+    value: Range<usize>,
+}
+
+/// Why a body is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("the body is not UTF-8")]
+    NotUtf8,
+    #[error("the body is not a JSON object: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error("`{0}` stands in the body twice")]
+    Twice(String),
+}
+
+/// Changes to a body.
+#[derive(Debug)]
+pub struct Edit<'a> {
+    body: &'a Body,
+    /// What is put instead of a range, ordered by place.
+    changes: Vec<(Range<usize>, Cow<'a, str>)>,
+}
+
+struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(name) = map.next_key::<Name<'de>>()? {
+                    members.push((name.0, map.next_value()?));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+/// A name, borrowed unless it is written with escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Body {
+    pub fn read(text: Bytes) -> Result<Self, BodyError> {
+        let utf8 = std::str::from_utf8(&text).map_err(|_| BodyError::NotUtf8)?;
+        let Members(found) = serde_json::from_str(utf8)?;
+        let start = utf8.as_ptr().addr();
+        let mut members: Vec<Member> = Vec::with_capacity(found.len());
+        for (name, value) in found {
+            if members.iter().any(|member| member.name == name) {
+                return Err(BodyError::Twice(name.into_owned()));
+            }
+            let value = value.get();
+            let from = value.as_ptr().addr() - start;
+            members.push(Member {
+                name: name.into_owned(),
+                value: from..from + value.len(),
+            });
+        }
+        Ok(Self { text, members })
+    }
+
+    /// The whole body.
+    pub fn bytes(&self) -> &Bytes {
+        &self.text
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.text).unwrap_or_default()
+    }
+
+    /// The JSON of a member.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let member = self.member(name)?;
+        Some(&self.text()[member.value.clone()])
+    }
+
+    /// A member that is text.
+    pub fn string(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.get(name)?).ok()
+    }
+
+    pub fn is_true(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+
+    pub fn edit(&self) -> Edit<'_> {
+        Edit {
+            body: self,
+            changes: Vec::new(),
+        }
+    }
+
+    fn member(&self, name: &str) -> Option<&Member> {
+        self.members.iter().find(|member| member.name == name)
+    }
+}
+
+impl<'a> Edit<'a> {
+    /// Gives a member a value, which is JSON.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        match self.body.member(name) {
+            Some(member) => self
+                .changes
+                .push((member.value.clone(), Cow::Owned(value.to_owned()))),
+            None => {
+                let end = self.body.text().rfind('}').unwrap_or_default();
+                let comma = match self.body.members.is_empty() && self.changes.is_empty() {
+                    true => "",
+                    false => ",",
+                };
+                let name = serde_json::Value::from(name);
+                let member = format!("{comma}{name}:{value}");
+                self.changes.push((end..end, Cow::Owned(member)));
+            }
+        }
+        self
+    }
+
+    /// Takes a member out.
+    #[must_use]
+    pub fn remove(mut self, name: &str) -> Self {
+        let members = &self.body.members;
+        let Some(at) = members.iter().position(|member| member.name == name) else {
+            return self;
+        };
+        let end = members[at].value.end;
+        let text = self.body.text();
+        let range = match at.checked_sub(1) {
+            Some(before) => members[before].value.end..end,
+            None => {
+                let start = text.find('{').map_or(0, |brace| brace + 1);
+                let comma = text[end..].find(',').filter(|_| members.len() > 1);
+                start..end + comma.map_or(0, |comma| comma + 1)
+            }
+        };
+        self.changes.push((range, Cow::Borrowed("")));
+        self
+    }
+
+    /// Appends items, which are JSON with commas between them, to a member that is an array. It is
+    /// made if it is not there, or is `null`.
+    #[must_use]
+    pub fn append(mut self, name: &str, items: &'a str) -> Self {
+        if items.is_empty() {
+            return self;
+        }
+        let there = self.body.member(name);
+        let there = there.filter(|member| self.body.text()[member.value.clone()].ends_with(']'));
+        let Some(member) = there else {
+            return self.set(name, &format!("[{items}]"));
+        };
+        let end = member.value.end - 1;
+        let before = &self.body.text()[member.value.start + 1..end];
+        if !before.trim().is_empty() {
+            self.changes.push((end..end, Cow::Borrowed(",")));
+        }
+        self.changes.push((end..end, Cow::Borrowed(items)));
+        self
+    }
+
+    /// The body with the changes.
+    pub fn finish(mut self) -> Bytes {
+        if self.changes.is_empty() {
+            return self.body.text.clone();
+        }
+        // Stable, so that two changes at one place keep their order.
+        self.changes.sort_by_key(|(range, _)| range.start);
+        let added: usize = self.changes.iter().map(|(_, text)| text.len()).sum();
+        let mut out = Vec::with_capacity(self.body.text.len() + added);
+        let mut at = 0;
+        for (range, text) in &self.changes {
+            out.extend_from_slice(&self.body.text[at..range.start]);
+            out.extend_from_slice(text.as_bytes());
+            at = range.end;
+        }
+        out.extend_from_slice(&self.body.text[at..]);
+        Bytes::from(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(text: &'static str) -> Body {
+        Body::read(Bytes::from_static(text.as_bytes())).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_changed_changes() {
+        let request = body(
+            "{ \"model\" : \"p/m\",\n \"x\": 1.0e5, \"tools\":[ {\"a\":1} ], \"é\\u0041\": null }",
+        );
+        assert_eq!(request.get("éA"), Some("null"));
+        let edited = request
+            .edit()
+            .append("tools", "{},{}")
+            .set("model", "\"m\"");
+        let edited = edited.set("new", "7").finish();
+        assert_eq!(
+            edited,
+            "{ \"model\" : \"m\",\n \"x\": 1.0e5, \"tools\":[ {\"a\":1} ,{},{}], \"é\\u0041\": null ,\"new\":7}".as_bytes()
+        );
+        assert_eq!(request.edit().finish(), request.bytes());
+    }
+
+    #[test]
+    fn arrays_are_made_and_filled() {
+        for (text, expected) in [
+            ("{}", "{\"tools\":[1]}"),
+            ("{ }", "{ \"tools\":[1]}"),
+            ("{\"tools\":null}", "{\"tools\":[1]}"),
+            ("{\"tools\":[]}", "{\"tools\":[1]}"),
+            ("{\"tools\":[ ]}", "{\"tools\":[ 1]}"),
+            ("{\"tools\":[0]}", "{\"tools\":[0,1]}"),
+            ("{\"a\":1}", "{\"a\":1,\"tools\":[1]}"),
+        ] {
+            let edited = body(text).edit().append("tools", "1").finish();
+            assert_eq!(edited, expected.as_bytes(), "{text}");
+        }
+        assert_eq!(
+            body("{}").edit().append("tools", "").finish(),
+            "{}".as_bytes()
+        );
+        let two = body("{}").edit().set("a", "1").set("b", "2").finish();
+        assert_eq!(two, "{\"a\":1,\"b\":2}".as_bytes());
+    }
+
+    #[test]
+    fn members_are_taken_out() {
+        for (text, expected) in [
+            ("{ \"x\" : 1 }", "{ }"),
+            ("{\"x\":[1,2], \"a\":1}", "{ \"a\":1}"),
+            ("{\"a\":1, \"x\": {} , \"b\":2}", "{\"a\":1 , \"b\":2}"),
+            ("{\"a\":1, \"x\": 3}", "{\"a\":1}"),
+            ("{\"a\":1}", "{\"a\":1}"),
+        ] {
+            assert_eq!(body(text).edit().remove("x").finish(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        let read = |text: &'static str| Body::read(Bytes::from_static(text.as_bytes()));
+        for bad in [
+            "[]",
+            "{\"a\":1",
+            "{\"a\":1}{}",
+            "nonsense",
+            "{\"a\":1,\"\\u0061\":2}",
+        ] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        assert!(matches!(
+            Body::read(Bytes::from_static(b"\xff")),
+            Err(BodyError::NotUtf8)
+        ));
+    }
+}

@@ -1,0 +1,230 @@
+//! Watches an answer that passes through for what it used, without taking it apart.
+//!
+//! Most lines of a stream say nothing about that; only those that do are parsed.
+
+use bytes::Bytes;
+use memchr::{memchr, memmem};
+use serde::Deserialize;
+use serde_json::Value;
+use toolgate_core::config::Dialect;
+
+use crate::event::Usage;
+use crate::{chat, messages, responses};
+
+/// Longest line that is kept to be looked at; a longer one says nothing that is missed.
+const LONGEST: usize = 4 * 1024 * 1024;
+
+/// What was seen of an answer so far.
+#[derive(Debug)]
+pub struct Tap {
+    dialect: Dialect,
+    usage: Option<Usage>,
+    /// The line that has begun.
+    line: Vec<u8>,
+    ended: bool,
+}
+
+/// The places where an answer speaks of usage.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Told {
+    usage: Option<Value>,
+    message: Option<Inner>,
+    response: Option<Inner>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Inner {
+    usage: Option<Value>,
+}
+
+impl Tap {
+    pub fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            usage: None,
+            line: Vec::new(),
+            ended: false,
+        }
+    }
+
+    /// Looks at an answer that came whole.
+    pub fn whole(dialect: Dialect, body: &[u8]) -> Option<Usage> {
+        let mut tap = Self::new(dialect);
+        tap.parse(body);
+        tap.usage
+    }
+
+    /// Looks at a piece of a stream.
+    pub fn feed(&mut self, mut chunk: &[u8]) {
+        while let Some(end) = memchr(b'\n', chunk) {
+            match self.line.is_empty() {
+                true => self.look(&chunk[..end]),
+                false => {
+                    self.keep(&chunk[..end]);
+                    let line = std::mem::take(&mut self.line);
+                    self.look(&line);
+                }
+            }
+            chunk = &chunk[end + 1..];
+        }
+        self.keep(chunk);
+    }
+
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage
+    }
+
+    /// Whether the stream came to its end, rather than breaking off.
+    pub fn is_done(&self) -> bool {
+        self.ended
+    }
+
+    fn keep(&mut self, part: &[u8]) {
+        if self.line.len() + part.len() <= LONGEST {
+            self.line.extend_from_slice(part);
+        }
+    }
+
+    fn look(&mut self, line: &[u8]) {
+        let Some(data) = line.strip_prefix(b"data:") else {
+            return;
+        };
+        let has = |text: &str| memmem::find(data, text.as_bytes()).is_some();
+        self.ended |= match self.dialect {
+            Dialect::Chat => {
+                has("[DONE]") || has("\"finish_reason\":\"") || has("\"finish_reason\": \"")
+            }
+            Dialect::Messages => has("\"message_stop\"") || has("\"error\""),
+            Dialect::Responses => {
+                let ends = ["completed", "incomplete", "failed", "cancelled"];
+                let mut ends = ends.iter().map(|end| format!("\"response.{end}\""));
+                has("\"response.") && ends.any(|end| has(&end)) || has("\"type\":\"error\"")
+            }
+        };
+        if speaks_of_usage(data) {
+            self.parse(data);
+        }
+    }
+
+    fn parse(&mut self, data: &[u8]) {
+        let told: Told = serde_json::from_slice(data).unwrap_or_default();
+        let inner = [told.message, told.response].into_iter().flatten();
+        let usages = inner.filter_map(|inner| inner.usage).chain(told.usage);
+        for value in usages.filter(Value::is_object) {
+            let seen = match self.dialect {
+                Dialect::Chat => chat::usage(&value),
+                Dialect::Responses => responses::usage(&value),
+                Dialect::Messages => messages::usage(&value),
+            };
+            // A stream may tell of the prompt first and of the answer at its end.
+            let before = self.usage.unwrap_or_default();
+            self.usage = Some(Usage {
+                input: seen.input.max(before.input),
+                output: seen.output.max(before.output),
+                cached: seen.cached.max(before.cached),
+                cache_written: seen.cache_written.max(before.cache_written),
+                reasoning: seen.reasoning.max(before.reasoning),
+            });
+        }
+    }
+}
+
+/// Takes the chunk with the usage out of a stream of chat completions, for callers who did not ask
+/// for it.
+#[derive(Debug, Default)]
+pub struct UsageChunk {
+    /// The event that has begun.
+    event: Vec<u8>,
+}
+
+impl UsageChunk {
+    /// The events that a piece of the stream completes, but for that one.
+    pub fn taken_out(&mut self, chunk: &[u8]) -> Bytes {
+        self.event.extend_from_slice(chunk);
+        let Some(end) = memmem::rfind(&self.event, b"\n\n") else {
+            return Bytes::new();
+        };
+        let rest = self.event.split_off(end + 2);
+        let whole = std::mem::replace(&mut self.event, rest);
+        let mut out = Vec::with_capacity(whole.len());
+        let mut at = 0;
+        for end in memmem::find_iter(&whole, b"\n\n") {
+            let event = &whole[at..end + 2];
+            if !is_usage_alone(event) {
+                out.extend_from_slice(event);
+            }
+            at = end + 2;
+        }
+        Bytes::from(out)
+    }
+
+    /// What is left at the end.
+    pub fn rest(self) -> Bytes {
+        Bytes::from(self.event)
+    }
+}
+
+fn is_usage_alone(event: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Chunk {
+        choices: Vec<Value>,
+    }
+    let Some(data) = event
+        .strip_prefix(b"data:")
+        .filter(|data| speaks_of_usage(data))
+    else {
+        return false;
+    };
+    serde_json::from_slice::<Chunk>(data).is_ok_and(|chunk| chunk.choices.is_empty())
+}
+
+/// Whether a line holds `"usage"` with an object, rather than `null`.
+fn speaks_of_usage(data: &[u8]) -> bool {
+    memmem::find_iter(data, b"\"usage\"").any(|at| {
+        let rest = &data[at + "\"usage\"".len()..];
+        let mut rest = rest.iter().filter(|byte| !byte.is_ascii_whitespace());
+        rest.next() == Some(&b':') && rest.next() == Some(&b'{')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STREAM: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"usage\"},\"finish_reason\":null}],\"usage\":null}\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\": {\"prompt_tokens\":7,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
+
+    #[test]
+    fn the_same_at_every_chunking() {
+        for size in 1..STREAM.len() {
+            let mut tap = Tap::new(Dialect::Chat);
+            STREAM
+                .as_bytes()
+                .chunks(size)
+                .for_each(|chunk| tap.feed(chunk));
+            let usage = tap.usage().unwrap();
+            assert_eq!((usage.input, usage.output, tap.is_done()), (7, 3, true));
+        }
+    }
+
+    #[test]
+    fn the_usage_that_nobody_asked_for_is_taken_out() {
+        for size in 1..STREAM.len() {
+            let mut without = UsageChunk::default();
+            let chunks = STREAM.as_bytes().chunks(size);
+            let mut out: Vec<u8> = chunks.flat_map(|chunk| without.taken_out(chunk)).collect();
+            out.extend(without.rest());
+            let out = String::from_utf8(out).unwrap();
+            assert!(!out.contains("prompt_tokens") && out.ends_with("data: [DONE]\n\n"));
+            assert_eq!(out.matches("data:").count(), 3);
+        }
+    }
+
+    #[test]
+    fn what_breaks_off_has_not_ended() {
+        let mut tap = Tap::new(Dialect::Chat);
+        tap.feed(STREAM.split_inclusive('\n').next().unwrap().as_bytes());
+        assert!(!tap.is_done() && tap.usage().is_none());
+    }
+}

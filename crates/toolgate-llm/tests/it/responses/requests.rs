@@ -1,0 +1,256 @@
+//! Requests.
+
+use toolgate_llm::prompt::{Choice, Effort, Format, Ignored, Part, Prompt, Role};
+use toolgate_llm::{chat, responses};
+
+use super::pretty;
+
+fn read(body: &str) -> Prompt {
+    responses::read(body, &Ignored::default()).unwrap()
+}
+
+/// Everything that can be said elsewhere too.
+const FULL: &str = r#"{
+  "model": "gpt-x",
+  "instructions": "Be brief.",
+  "input": [
+    {"role": "developer", "content": "Speak English."},
+    {"role": "user", "content": [
+      {"type": "input_text", "text": "What is this?"},
+      {"type": "input_image", "image_url": "https://x.test/a.png", "detail": "low"},
+      {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"},
+      {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,BBBB"}
+    ]},
+    {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": "gAAA"},
+    {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "phase": "commentary", "content": [{"type": "output_text", "text": "Let me see.", "annotations": [], "logprobs": []}]},
+    {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{\"at\": 1.0}", "status": "completed"},
+    {"type": "function_call", "id": "fc_2", "call_id": "c2", "name": "look", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c1", "output": "a cat"},
+    {"type": "function_call_output", "id": "fco_2", "call_id": "c2", "status": "completed", "output": [
+      {"type": "input_text", "text": "a picture:"},
+      {"type": "input_image", "image_url": "data:image/png;base64,CCCC"}
+    ]},
+    {"type": "message", "role": "user", "content": "And?"}
+  ],
+  "tools": [
+    {"type": "function", "name": "look", "description": "Looks.", "parameters": {"type": "object", "properties": {"at": {"type": "number"}}}, "strict": false},
+    {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}, "strict": true}
+  ],
+  "tool_choice": {"type": "function", "name": "look"},
+  "parallel_tool_calls": false,
+  "max_output_tokens": 100,
+  "temperature": 0.50,
+  "top_p": 1,
+  "text": {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object"}, "strict": true, "description": "What it is."}, "verbosity": "medium"},
+  "reasoning": {"effort": "low", "summary": "auto"},
+  "user": "bob",
+  "stream": true
+}"#;
+
+#[test]
+fn a_request_is_said_in_chat() {
+    let prompt = read(FULL);
+    insta::assert_snapshot!("to_chat", pretty(&chat::write(&prompt).unwrap()));
+}
+
+#[test]
+fn a_request_is_said_again() {
+    let prompt = read(FULL);
+    let again = responses::write(&prompt).unwrap();
+    insta::assert_snapshot!("again", pretty(&again));
+    let mut expected = prompt;
+    // What is not told to a provider of another dialect.
+    for message in &mut expected.messages {
+        message.parts.retain(|part| *part != Part::Reasoning);
+    }
+    assert_eq!(read(&again), expected);
+}
+
+#[test]
+fn a_chat_request_is_said_here() {
+    let body = r#"{"model":"gpt-x","messages":[
+      {"role":"system","content":"Be brief."},
+      {"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}]},
+      {"role":"assistant","content":"Let me see.","reasoning_content":"hm","tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{}"}},{"id":"c2","type":"function","function":{"name":"look","arguments":"{}"}}]},
+      {"role":"tool","tool_call_id":"c1","content":"a cat"},
+      {"role":"tool","tool_call_id":"c2","content":""},
+      {"role":"system","content":"Be kind."},
+      {"role":"assistant","content":[{"type":"text","text":"a"},{"type":"refusal","refusal":"no"}]},
+      {"role":"user","content":"go on"}],
+      "tools":[{"type":"function","function":{"name":"look"}}],"tool_choice":"required","parallel_tool_calls":true,
+      "max_tokens":5,"temperature":0.10,"top_p":0.9,"response_format":{"type":"json_object"},"reasoning_effort":"high","user":"bob"}"#;
+    let prompt = chat::read(body, &Ignored::default()).unwrap();
+    insta::assert_snapshot!("from_chat", pretty(&responses::write(&prompt).unwrap()));
+}
+
+#[test]
+fn items_of_one_turn_are_one_message() {
+    let prompt = read(FULL);
+    let shape: Vec<_> = prompt
+        .messages
+        .iter()
+        .map(|message| (message.role, message.parts.len()))
+        .collect();
+    assert_eq!(
+        shape,
+        [
+            (Role::System, 1),
+            (Role::System, 1),
+            (Role::User, 4),
+            (Role::Assistant, 4),
+            (Role::User, 3),
+        ]
+    );
+}
+
+#[test]
+fn the_short_forms_are_read() {
+    let prompt = read(r#"{"model":"m","input":"hi"}"#);
+    assert_eq!(prompt.messages[0].role, Role::User);
+    assert_eq!(prompt.messages[0].parts, [Part::Text("hi".to_owned())]);
+    for (choice, expected) in [
+        (r#""auto""#, Choice::Auto),
+        (r#""none""#, Choice::None),
+        (r#""required""#, Choice::Required),
+    ] {
+        let body = format!(r#"{{"model":"m","input":"hi","tool_choice":{choice}}}"#);
+        assert_eq!(read(&body).choice, Some(expected));
+    }
+    for (text, expected) in [
+        (r#"{"format":{"type":"text"}}"#, None),
+        (r#"{"verbosity":"medium"}"#, None),
+        (r#"{"format":{"type":"json_object"}}"#, Some(Format::Json)),
+    ] {
+        let body = format!(r#"{{"model":"m","input":"hi","text":{text}}}"#);
+        assert_eq!(read(&body).format, expected);
+    }
+    let prompt = read(r#"{"model":"m","input":"hi","reasoning":{"effort":"xhigh"}}"#);
+    assert_eq!(prompt.effort, Some(Effort::Word("xhigh".to_owned())));
+}
+
+#[test]
+fn what_changes_nothing_is_taken() {
+    read(
+        r#"{"model":"m","instructions":null,"input":"hi","store":false,"background":false,"metadata":{},
+        "service_tier":"auto","top_logprobs":0,"truncation":"auto","include":["reasoning.encrypted_content"],
+        "previous_response_id":null,"prompt_cache_key":"k","prompt_cache_retention":"24h","safety_identifier":"s",
+        "stream_options":{"include_obfuscation":false},"max_tool_calls":3,"client_metadata":{"a":"b"},
+        "reasoning":{"effort":null,"summary":"detailed","mode":"standard"}}"#,
+    );
+}
+
+/// Members of a request that cannot be said elsewhere, and the places that are named.
+const OWN: &[(&str, &str)] = &[
+    (r#""stop":["x"]"#, "stop"),
+    (r#""seed":1"#, "seed"),
+    (r#""frequency_penalty":1"#, "frequency_penalty"),
+    (r#""store":true"#, "store"),
+    (r#""background":true"#, "background"),
+    (r#""metadata":{"a":"b"}"#, "metadata"),
+    (r#""previous_response_id":"resp_0""#, "previous_response_id"),
+    (r#""conversation":"conv_0""#, "conversation"),
+    (r#""prompt":{"id":"pmpt_0"}"#, "prompt"),
+    (r#""moderation":{"model":"x"}"#, "moderation"),
+    (r#""service_tier":"flex""#, "service_tier"),
+    (r#""top_logprobs":2"#, "top_logprobs"),
+    (r#""truncation":"odd""#, "truncation"),
+    (
+        r#""include":["reasoning.encrypted_content","file_search_call.results"]"#,
+        "include[1]",
+    ),
+    (r#""text":{"verbosity":"low"}"#, "text.verbosity"),
+    (
+        r#""text":{"format":{"type":"grammar"}}"#,
+        "text.format.type",
+    ),
+    (r#""reasoning":{"mode":"pro"}"#, "reasoning.mode"),
+    (
+        r#""tools":[{"type":"function","name":"a"},{"type":"web_search"}]"#,
+        "tools[1].type",
+    ),
+    (r#""tools":[{"type":"custom","name":"a"}]"#, "tools[0].type"),
+    (
+        r#""tools":[{"type":"namespace","name":"a","tools":[]}]"#,
+        "tools[0].type",
+    ),
+    (
+        r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
+        "tool_choice.type",
+    ),
+    (
+        r#""input":[{"type":"item_reference","id":"msg_0"}]"#,
+        "input[0].type",
+    ),
+    (
+        r#""input":[{"type":"web_search_call","id":"ws_0","status":"completed"}]"#,
+        "input[0].type",
+    ),
+    (r#""input":[{"content":"x"}]"#, "input[0].role"),
+    (
+        r#""input":[{"type":"function_call","call_id":"c","name":"n","arguments":"{}","namespace":"s"}]"#,
+        "input[0].namespace",
+    ),
+];
+
+/// Parts of a message likewise.
+const OWN_PARTS: &[(&str, &str)] = &[
+    (r#"{"type":"input_image","file_id":"file-0"}"#, "file_id"),
+    (r#"{"type":"input_file","file_id":"file-0"}"#, "file_id"),
+    (
+        r#"{"type":"input_file","filename":"a","file_data":"QUFB"}"#,
+        "file_data",
+    ),
+    (
+        r#"{"type":"output_text","text":"x","annotations":[{"type":"url_citation"}]}"#,
+        "annotations",
+    ),
+];
+
+#[test]
+fn what_only_this_dialect_can_say_is_named() {
+    let refused = |member: &str| {
+        let body = format!(r#"{{"model":"m",{member}}}"#);
+        let error = responses::read(&body, &Ignored::default()).unwrap_err();
+        error.field
+    };
+    for (member, field) in OWN {
+        assert_eq!(refused(member), *field);
+    }
+    for (part, name) in OWN_PARTS {
+        let member = format!(r#""input":[{{"role":"user","content":[{part}]}}]"#);
+        assert_eq!(refused(&member), format!("input[0].content[0].{name}"));
+    }
+    let forgiving = Ignored(vec!["metadata".to_owned(), "include".to_owned()]);
+    let body =
+        r#"{"model":"m","input":"hi","metadata":{"a":"b"},"include":["file_search_call.results"]}"#;
+    responses::read(body, &forgiving).unwrap();
+}
+
+#[test]
+fn what_cannot_be_said_here_is_named() {
+    for (member, field) in [
+        (r#""stop":["x"]"#, "stop"),
+        (r#""top_k":1"#, "top_k"),
+        (r#""seed":1"#, "seed"),
+        (r#""frequency_penalty":1"#, "frequency_penalty"),
+        (r#""presence_penalty":1"#, "presence_penalty"),
+        (
+            r#""messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AA","format":"wav"}}]}]"#,
+            "input_audio",
+        ),
+    ] {
+        let body = format!(r#"{{"model":"m",{member}}}"#);
+        let prompt = chat::read(&body, &Ignored::default()).unwrap();
+        assert_eq!(responses::write(&prompt).unwrap_err().field, field);
+    }
+}
+
+#[test]
+fn files_are_named_as_the_api_wants_it() {
+    let body = r#"{"model":"m","input":[{"role":"user","content":[
+        {"type":"input_file","file_url":"https://x.test/a.pdf","filename":"a.pdf"},
+        {"type":"input_file","file_data":"data:application/pdf;base64,AAAA"},
+        {"type":"input_file","file_data":"data:text/csv;base64,AAAA","filename":"a.csv"}]}]}"#;
+    let written = responses::write(&read(body)).unwrap();
+    insta::assert_snapshot!("files", pretty(&written));
+}

@@ -1,0 +1,511 @@
+//! Models through the gateway: what goes out, what comes back, and what it used.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use reqwest::Response;
+use serde_json::{Value, json};
+use toolgate_testkit::eventually;
+use toolgate_testkit::model::{Chunking, Model, Reply};
+
+use crate::gate::{SOON, TestGate, zoo};
+use crate::mcp::headers;
+
+const PATHS: [(&str, &str); 3] = [
+    ("openai", "/v1/chat/completions"),
+    ("responses", "/v1/responses"),
+    ("anthropic", "/v1/messages"),
+];
+
+/// A provider that speaks one dialect, in front of a scripted model.
+fn provider(name: &str, model: &Model, dialect: &str) -> String {
+    format!(
+        "[providers.{name}]\nbase_url = \"{}/v1\"\napi_key = \"secret-of-{name}\"\ndialect = {dialect:?}\n",
+        model.url()
+    )
+}
+
+/// A request in the shape of a dialect.
+fn request(dialect: &str, model: &str, stream: bool) -> Value {
+    let said = json!([{"role": "user", "content": "hello"}]);
+    let mut request = match dialect {
+        "responses" => json!({"model": model, "input": said}),
+        "anthropic" => json!({"model": model, "max_tokens": 50, "messages": said}),
+        _ => json!({"model": model, "messages": said}),
+    };
+    if stream {
+        request["stream"] = json!(true);
+    }
+    request
+}
+
+/// What a model said, in whichever dialect and form.
+fn said(body: &str) -> String {
+    if let Ok(value) = serde_json::from_str::<Value>(body) {
+        return texts(&value);
+    }
+    let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    events
+        .map(|event| {
+            let chat = event["choices"][0]["delta"]["content"].as_str();
+            let messages = event["delta"]["text"].as_str();
+            let responses = event["delta"].as_str();
+            chat.or(messages)
+                .or(responses)
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .collect()
+}
+
+fn texts(answer: &Value) -> String {
+    let places = [
+        "/choices/0/message/content",
+        "/content/0/text",
+        "/output/0/content/0/text",
+    ];
+    let found = places
+        .iter()
+        .find_map(|place| answer.pointer(place)?.as_str());
+    found.unwrap_or_default().to_owned()
+}
+
+async fn ask(gate: &TestGate, path: &str, body: &Value) -> Response {
+    gate.post(path, &body.to_string(), headers(&[])).await
+}
+
+#[tokio::test]
+async fn every_dialect_reaches_every_dialect() {
+    for (spoken, _) in PATHS {
+        let model = Model::start(vec![Reply::text("hello you").usage(9, 4)]);
+        let gate = TestGate::start(&provider("there", &model, spoken));
+        for (wanted, path) in PATHS {
+            for stream in [false, true] {
+                let body = request(wanted, "there/m-1", stream);
+                let response = ask(&gate, path, &body).await;
+                let status = response.status();
+                let text = response.text().await.unwrap();
+                let what = format!("{wanted} to {spoken}, stream {stream}: {text}");
+                assert_eq!(status, 200, "{what}");
+                assert_eq!(said(&text), "hello you", "{what}");
+            }
+        }
+        for turn in model.turns() {
+            assert_eq!(turn.body["model"], "m-1");
+            let secret = turn.header("authorization").or(turn.header("x-api-key"));
+            assert!(secret.unwrap().ends_with("secret-of-there"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn tools_in_scope_are_added_and_those_of_the_caller_are_kept() {
+    let model = Model::start(vec![Reply::text("ok")]);
+    let toml =
+        provider("there", &model, "openai") + &zoo("zoo", &[]) + &zoo("other", &["--tools", "2"]);
+    let gate = TestGate::start(&toml);
+    gate.reaches("zoo", "healthy").await;
+    gate.reaches("other", "healthy").await;
+    let mut body = request("openai", "there/m", false);
+    body["tools"] = json!([
+        {"type": "function", "function": {"name": "mine", "parameters": {}}},
+        {"type": "function", "function": {"name": "mcp__zoo__echo", "parameters": {}}},
+        {"type": "web_search", "x": 1},
+    ]);
+    let filtered = headers(&[("x-bf-mcp-include-clients", "zoo")]);
+    let answer = gate.post(PATHS[0].1, &body.to_string(), filtered).await;
+    assert_eq!(answer.status(), 200);
+    let sent = model.turns()[0].body.clone();
+    let names = |sent: &Value| -> Vec<String> {
+        let tools = sent["tools"].as_array().unwrap().iter();
+        let named = tools.filter_map(|tool| tool["function"]["name"].as_str());
+        named.map(str::to_owned).collect()
+    };
+    let seen = names(&sent);
+    assert_eq!(seen[..2], ["mine", "mcp__zoo__echo"]);
+    assert!(seen.contains(&"zoo_add".to_owned()) && !seen.contains(&"zoo_echo".to_owned()));
+    assert!(!seen.iter().any(|name| name.starts_with("other_")));
+    assert!(seen.contains(&"ListMcpResources".to_owned()), "{seen:?}");
+    assert_eq!(sent["tools"][2], body["tools"][2]);
+    let ours: Vec<&String> = seen[2..]
+        .iter()
+        .filter(|name| name.starts_with("zoo_"))
+        .collect();
+    assert!(ours.is_sorted());
+    // The same request gets the same bytes.
+    for _ in 0..2 {
+        ask(&gate, PATHS[0].1, &request("openai", "there/m", false)).await;
+    }
+    let turns = model.turns();
+    assert_eq!(turns[1].text, turns[2].text);
+    let none = headers(&[("x-bf-mcp-include-clients", "")]);
+    gate.post(
+        PATHS[0].1,
+        &request("openai", "there/m", false).to_string(),
+        none,
+    )
+    .await;
+    assert!(model.turns()[3].body.get("tools").is_none());
+}
+
+#[tokio::test]
+async fn without_injection_only_a_filter_brings_tools() {
+    let model = Model::start(vec![Reply::text("ok")]);
+    let toml = provider("there", &model, "openai") + &zoo("zoo", &[]);
+    let gate =
+        TestGate::start(&(toml + "[mcp.tool_manager_config]\ndisable_auto_tool_inject = true\n"));
+    gate.reaches("zoo", "healthy").await;
+    let body = request("openai", "there/m", false).to_string();
+    gate.post(PATHS[0].1, &body, headers(&[])).await;
+    gate.post(
+        PATHS[0].1,
+        &body,
+        headers(&[("x-bf-mcp-include-clients", "zoo")]),
+    )
+    .await;
+    let turns = model.turns();
+    assert_eq!(turns[0].text, body.replace("there/m", "m"));
+    assert!(turns[1].body["tools"].is_array());
+}
+
+/// The documents' flow by hand: the model's call comes back, the caller runs it and goes on.
+#[tokio::test]
+async fn the_manual_flow() {
+    let call = Reply::calls([("call_7", "zoo_add", json!({"a": 19, "b": 23}))]);
+    let model = Model::start(vec![call, Reply::text("It is 42.")]);
+    let gate = TestGate::start(&(provider("openai", &model, "openai") + &zoo("zoo", &[])));
+    gate.reaches("zoo", "healthy").await;
+    let mut body = request("openai", "openai/gpt-x", false);
+    let first: Value =
+        serde_json::from_str(&ask(&gate, PATHS[0].1, &body).await.text().await.unwrap()).unwrap();
+    let message = &first["choices"][0]["message"];
+    assert_eq!(first["choices"][0]["finish_reason"], "tool_calls");
+    let call = message["tool_calls"][0].to_string();
+    let answered = gate.post("/v1/mcp/tool/execute", &call, headers(&[])).await;
+    let answered: Value = serde_json::from_str(&answered.text().await.unwrap()).unwrap();
+    assert_eq!(
+        answered,
+        json!({"role": "tool", "content": "42", "tool_call_id": "call_7"})
+    );
+    let messages = body["messages"].as_array_mut().unwrap();
+    messages.extend([message.clone(), answered]);
+    let last = ask(&gate, PATHS[0].1, &body).await.text().await.unwrap();
+    assert_eq!(said(&last), "It is 42.");
+}
+
+#[tokio::test]
+async fn errors_keep_their_status_and_speak_the_callers_dialect() {
+    let model = Model::start(vec![Reply::error(400, "no such thing")]);
+    let gate =
+        TestGate::start(&(provider("a", &model, "openai") + &provider("b", &model, "anthropic")));
+    for (wanted, path) in PATHS {
+        for name in ["a/m", "b/m"] {
+            let response = ask(&gate, path, &request(wanted, name, false)).await;
+            assert_eq!(response.status(), 400);
+            let error: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+            assert_eq!(
+                error["error"]["message"], "no such thing",
+                "{wanted} to {name}: {error}"
+            );
+            assert_eq!(error["type"] == "error", wanted == "anthropic", "{error}");
+        }
+        let response = ask(&gate, path, &request(wanted, "nowhere/m", false)).await;
+        assert_eq!(response.status(), 404);
+        let error: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains("providers a, b"), "{message}");
+        let broken = gate
+            .post(path, "{\"model\":\"a/m\",\"model\":\"b/m\"}", headers(&[]))
+            .await;
+        assert_eq!(broken.status(), 400);
+    }
+    // What cannot be said is named.
+    let mut body = request("openai", "b/m", false);
+    body["logit_bias"] = json!({"5": 1});
+    let response = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(response.status(), 400);
+    assert!(response.text().await.unwrap().contains("`logit_bias`"));
+}
+
+#[tokio::test]
+async fn what_fails_is_tried_again_and_then_elsewhere() {
+    let flaky = Model::start(vec![
+        Reply::error(429, "slow down").header("retry-after", "0"),
+        Reply::error(503, "busy").header("retry-after-ms", "1"),
+        Reply::text("at last"),
+        Reply::error(500, "never").header("retry-after", "0"),
+    ]);
+    let other = Model::start(vec![Reply::text("from elsewhere")]);
+    let toml = provider("flaky", &flaky, "openai")
+        + &provider("other", &other, "anthropic")
+        + "[providers.dead]\nbase_url = \"http://127.0.0.1:9/v1\"\nmax_retries = 0\n"
+        + "[model_aliases]\nbest = [\"dead/x\", \"flaky/m\", \"other/m\"]\n";
+    let gate = TestGate::start(&toml);
+    let answer = ask(&gate, PATHS[0].1, &request("openai", "flaky/m", false)).await;
+    assert_eq!(said(&answer.text().await.unwrap()), "at last");
+    assert_eq!(flaky.turns().len(), 3);
+    let answer = ask(&gate, PATHS[0].1, &request("openai", "best", true)).await;
+    assert_eq!(said(&answer.text().await.unwrap()), "from elsewhere");
+    let mut body = request("openai", "dead/x", false);
+    body["fallbacks"] = json!(["other/m"]);
+    let answer = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(said(&answer.text().await.unwrap()), "from elsewhere");
+    assert!(
+        other
+            .turns()
+            .iter()
+            .all(|turn| turn.body.get("fallbacks").is_none())
+    );
+    let answer = ask(&gate, PATHS[0].1, &request("openai", "dead/x", false)).await;
+    assert_eq!(answer.status(), 502);
+    let text = answer.text().await.unwrap();
+    assert!(
+        text.contains("could not be reached") && !text.contains("127.0.0.1"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_ends_with_an_error() {
+    for (dialect, path) in PATHS {
+        let model = Model::start(vec![Reply::text("one two three four").breaks_after(3)]);
+        let gate = TestGate::start(
+            &(provider("same", &model, dialect) + &provider("other", &model, "openai")),
+        );
+        for name in ["same/m", "other/m"] {
+            let answer = ask(&gate, path, &request(dialect, name, true)).await;
+            assert_eq!(answer.status(), 200);
+            let text = answer.text().await.unwrap();
+            let last = text.trim_end().rsplit("data: ").next().unwrap();
+            let last: Value = serde_json::from_str(last).unwrap();
+            let names_error = last["error"].is_object()
+                || last["type"] == "error"
+                || last["type"] == "response.failed";
+            assert!(names_error, "{dialect} from {name}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_caller_who_leaves_ends_the_providers_work() {
+    let slow = Reply::text("word ".repeat(500)).slow(Duration::from_millis(50));
+    let model = Model::start(vec![slow]);
+    let gate = TestGate::start(&provider("there", &model, "openai"));
+    let mut answer = ask(&gate, PATHS[0].1, &request("openai", "there/m", true)).await;
+    answer.chunk().await.unwrap().unwrap();
+    drop(answer);
+    eventually("the provider is left too", SOON, async || {
+        (model.disconnects() == 1).then_some(())
+    })
+    .await;
+    eventually("it is counted", SOON, async || {
+        let figures = gate.get("/metrics").await.text().await.unwrap();
+        figures.contains("outcome=\"cancelled\"").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_used_is_counted_and_budgets_hold() {
+    let model = Model::start(vec![Reply::text("hi").usage(1000, 200)]);
+    let (key, rich) = ("k".repeat(43), "r".repeat(43));
+    let toml = provider("there", &model, "openai")
+        + "[prices]\n\"there/*\" = { input = 2.0, output = 10.0 }\n"
+        + &format!("[keys.small]\nkey = {key:?}\nbudget = {{ tokens = 2000 }}\n")
+        + &format!("[keys.rich]\nkey = {rich:?}\n");
+    let mut gate = TestGate::start(&toml);
+    let body = |stream| request("openai", "there/m", stream).to_string();
+    let small = || headers(&[("authorization", &format!("Bearer {key}"))]);
+    let streamed = gate
+        .post(PATHS[0].1, &body(true), small())
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert!(
+        !streamed.contains("prompt_tokens"),
+        "nobody asked for it: {streamed}"
+    );
+    assert_eq!(said(&streamed), "hi");
+    eventually("the stream is counted", SOON, async || {
+        let stats = gate.json("/api/stats").await;
+        (stats["callers"][0]["tokens"]["input"] == 1000).then_some(())
+    })
+    .await;
+    assert_eq!(
+        gate.post(PATHS[0].1, &body(false), small()).await.status(),
+        200
+    );
+    let refused = gate.post(PATHS[0].1, &body(false), small()).await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.text().await.unwrap().contains("budget"));
+    let stats = gate.json("/api/stats").await;
+    assert_eq!(stats["models"][0]["model"], "m");
+    assert_eq!(stats["models"][0]["cost_usd"], 0.008);
+    let figures = gate.get("/metrics").await.text().await.unwrap();
+    assert!(
+        figures.contains(
+            "toolgate_model_tokens_total{provider=\"there\",model=\"m\",kind=\"output\"} 400"
+        ),
+        "{figures}"
+    );
+    let rich = headers(&[("x-api-key", &rich)]);
+    let plain = gate
+        .post(PATHS[0].1, &body(true), rich)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert_eq!(
+        model.turns().last().unwrap().text,
+        body(true).replace("there/m", "m")
+    );
+    assert_eq!(said(&plain), "hi");
+    // What was spent is remembered.
+    gate.restart().await;
+    assert_eq!(
+        gate.post(PATHS[0].1, &body(false), small()).await.status(),
+        429
+    );
+}
+
+#[tokio::test]
+async fn models_are_listed_for_both_kinds_of_sdk() {
+    let model = Model::start(vec![Reply::text("x")]);
+    let toml = provider("there", &model, "openai")
+        + "models = [\"m-1\"]\n"
+        + &provider("asked", &model, "openai")
+        + "[model_aliases]\nfast = \"there/m-1\"\n";
+    let gate = TestGate::start(&toml);
+    let list = gate.json("/v1/models").await;
+    let ids: Vec<&str> = list["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|model| model["id"].as_str())
+        .collect();
+    assert_eq!(ids[..2], ["fast", "there/m-1"]);
+    assert!(ids[2].starts_with("asked/"), "{ids:?}");
+    let anthropic = gate
+        .client
+        .get(format!("{}/v1/models", gate.url))
+        .header("anthropic-version", "2023-06-01");
+    let anthropic: Value =
+        serde_json::from_str(&anthropic.send().await.unwrap().text().await.unwrap()).unwrap();
+    assert_eq!(anthropic["data"][0]["type"], "model");
+}
+
+#[tokio::test]
+async fn headers_go_through_but_credentials_do_not() {
+    let model = Model::start(vec![
+        Reply::text("x")
+            .header("x-ratelimit-remaining", "7")
+            .header("set-cookie", "a=b"),
+    ]);
+    let gate = TestGate::start(&provider("there", &model, "anthropic"));
+    let sent = headers(&[
+        ("anthropic-beta", "b-1"),
+        (
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ),
+        ("x-bf-eh-x-team", "blue"),
+        ("x-bf-eh-authorization", "Bearer stolen"),
+        ("x-api-key", "sk-what-the-sdk-must-send"),
+        ("cookie", "session=1"),
+    ]);
+    let path = format!("{}?beta=true", PATHS[2].1);
+    let answer = gate
+        .post(
+            &path,
+            &request("anthropic", "there/m", false).to_string(),
+            sent,
+        )
+        .await;
+    assert_eq!(answer.headers()["x-ratelimit-remaining"], "7");
+    assert!(answer.headers().get("set-cookie").is_none());
+    let turn = model.turns().remove(0);
+    assert_eq!(turn.path, "/v1/messages?beta=true");
+    for (name, value) in [
+        ("anthropic-beta", "b-1"),
+        ("anthropic-version", "2023-06-01"),
+        ("x-team", "blue"),
+        ("x-api-key", "secret-of-there"),
+        (
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ),
+    ] {
+        assert_eq!(turn.header(name), Some(value), "{name}");
+    }
+    assert!(turn.header("cookie").is_none() && turn.header("authorization").is_none());
+    assert!(turn.header("content-length").is_some());
+}
+
+fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[ -~é\\n\"\\\\]{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::hash_map("[a-z]{1,5}", inner, 0..4)
+                .prop_map(|map| Value::from_iter(map)),
+        ]
+    })
+}
+
+/// Answers with a field of the request, in pieces of a size that it names.
+fn echo() -> Reply {
+    Reply::with(|body| {
+        let reply = Reply::text("t").extra(json!({"x_extra": body["x_extra"]}));
+        let size = body["x_chunk"].as_u64().unwrap();
+        reply.chunked(Chunking::Bytes(usize::try_from(size).unwrap()))
+    })
+}
+
+/// For equal dialects, request and answer come through byte for byte but for the model and tools.
+#[test]
+fn what_is_not_understood_passes_through() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let (model, twin) = (Model::start(vec![echo()]), Model::start(vec![echo()]));
+        let toml: String = PATHS
+            .iter()
+            .map(|(dialect, _)| provider(&format!("p-{dialect}"), &model, dialect))
+            .collect();
+        let gate = TestGate::start(&toml);
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        for _ in 0..40 {
+            let extra = json_value().new_tree(&mut runner).unwrap().current();
+            for (dialect, path) in PATHS {
+                for stream in [false, true] {
+                    let mut body = request(dialect, &format!("p-{dialect}/m"), stream);
+                    body["x_extra"] = extra.clone();
+                    body["x_chunk"] = json!(extra.to_string().len() % 13 + 1);
+                    let text = serde_json::to_string_pretty(&body).unwrap();
+                    let through = gate
+                        .post(path, &text, headers(&[]))
+                        .await
+                        .bytes()
+                        .await
+                        .unwrap();
+                    let sent = text.replace(&format!("p-{dialect}/m"), "m");
+                    assert_eq!(model.turns().last().unwrap().text, sent);
+                    let direct = gate.client.post(format!("{}{path}", twin.url()));
+                    let direct = direct.header("anthropic-version", "2023-06-01").body(sent);
+                    let direct = direct.send().await.unwrap().bytes().await.unwrap();
+                    assert_eq!(through, direct);
+                }
+            }
+        }
+    });
+}

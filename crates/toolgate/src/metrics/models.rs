@@ -1,0 +1,187 @@
+//! Figures of model requests.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry as Prometheus;
+use toolgate_llm::event::Usage;
+
+use crate::models::ModelRecord;
+
+/// Models that are told apart; those that callers make up beyond that count together.
+const MOST: usize = 1000;
+
+#[derive(Debug)]
+pub(super) struct ModelMetrics {
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    first_byte: Family<ModelLabels, Histogram, fn() -> Histogram>,
+    tokens: Family<TokenLabels, Counter>,
+    cost: Family<ModelLabels, Counter<f64, AtomicU64>>,
+    tallies: Mutex<Tallies>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tallies {
+    /// By provider and model.
+    pub(super) models: BTreeMap<(String, String), ModelFigures>,
+    /// By key.
+    pub(super) callers: BTreeMap<String, ModelFigures>,
+}
+
+/// What was counted of a model, or of a caller.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelFigures {
+    pub requests: u64,
+    pub errors: u64,
+    pub usage: Usage,
+    pub cost_micro_usd: u64,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RequestLabels {
+    provider: String,
+    model: String,
+    status: String,
+    outcome: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ModelLabels {
+    provider: String,
+    model: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct TokenLabels {
+    provider: String,
+    model: String,
+    kind: &'static str,
+}
+
+impl ModelMetrics {
+    pub(super) fn new(prometheus: &mut Prometheus) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(histogram as fn() -> Histogram),
+            first_byte: Family::new_with_constructor(histogram as fn() -> Histogram),
+            tokens: Family::default(),
+            cost: Family::default(),
+            tallies: Mutex::default(),
+        };
+        prometheus.register(
+            "model_requests",
+            "Requests to models by status and outcome",
+            metrics.requests.clone(),
+        );
+        prometheus.register(
+            "model_request_seconds",
+            "Time until the end of a model's answer",
+            metrics.seconds.clone(),
+        );
+        prometheus.register(
+            "model_first_byte_seconds",
+            "Time until the first byte of a streamed answer",
+            metrics.first_byte.clone(),
+        );
+        prometheus.register(
+            "model_tokens",
+            "Tokens of models by kind",
+            metrics.tokens.clone(),
+        );
+        prometheus.register("model_cost_usd", "What models cost", metrics.cost.clone());
+        metrics
+    }
+
+    pub(super) fn count(&self, record: &ModelRecord) {
+        let provider = record.provider.clone();
+        let model = self.tally(record);
+        let labels = ModelLabels {
+            provider: provider.clone(),
+            model: model.clone(),
+        };
+        let counted = RequestLabels {
+            provider: provider.clone(),
+            model: model.clone(),
+            status: record.status.to_string(),
+            outcome: record.outcome.clone(),
+        };
+        self.requests.get_or_create(&counted).inc();
+        let seconds = |micros: i64| Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
+        let whole = self.seconds.get_or_create(&labels);
+        whole.observe(seconds(record.duration_us));
+        if let Some(micros) = record.first_byte_us {
+            let first = self.first_byte.get_or_create(&labels);
+            first.observe(seconds(micros));
+        }
+        let usage = record.usage.unwrap_or_default();
+        for (kind, tokens) in [
+            ("input", usage.input),
+            ("output", usage.output),
+            ("cached", usage.cached),
+            ("reasoning", usage.reasoning),
+        ] {
+            let labels = TokenLabels {
+                provider: provider.clone(),
+                model: model.clone(),
+                kind,
+            };
+            self.tokens.get_or_create(&labels).inc_by(tokens);
+        }
+        if let Some(cost) = record.cost_micro_usd {
+            self.cost.get_or_create(&labels).inc_by(dollars(cost));
+        }
+    }
+
+    pub(super) fn tallies(&self) -> Tallies {
+        let tallies = self.tallies.lock();
+        tallies.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds a request, and gives the name under which its model is counted.
+    fn tally(&self, record: &ModelRecord) -> String {
+        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (record.provider.clone(), record.model.clone());
+        // A name that the provider does not know says nothing.
+        let known = tallies.models.contains_key(&key)
+            || (record.status == 200 && tallies.models.len() < MOST);
+        let model = match known {
+            true => record.model.clone(),
+            false => "other".to_owned(),
+        };
+        let key = (record.provider.clone(), model.clone());
+        tallies.models.entry(key).or_default().add(record);
+        if let Some(caller) = &record.caller {
+            let caller = tallies.callers.entry(caller.clone());
+            caller.or_default().add(record);
+        }
+        model
+    }
+}
+
+impl ModelFigures {
+    fn add(&mut self, record: &ModelRecord) {
+        self.requests += 1;
+        self.errors += u64::from(record.outcome != "ok");
+        self.usage = self.usage.and(record.usage.unwrap_or_default());
+        self.cost_micro_usd += record.cost_micro_usd.unwrap_or_default();
+    }
+}
+
+/// Millionths of a dollar as dollars.
+#[expect(clippy::cast_precision_loss, reason = "it is shown, not added up")]
+pub fn dollars(micro: u64) -> f64 {
+    micro as f64 / 1e6
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([
+        0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+    ])
+}

@@ -1,0 +1,284 @@
+//! Models: where a request goes, which tools it is given, what comes back, and what it used.
+//!
+//! A request that goes out in its own dialect keeps its bytes but for the model's name and the
+//! tools that are spliced in; its answer passes through as it comes. Others are translated.
+
+mod answer;
+mod error;
+mod headers;
+mod ledger;
+mod offer;
+mod table;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+pub use error::ModelError;
+use futures_util::stream::BoxStream;
+use http::{HeaderMap, StatusCode};
+pub(crate) use ledger::Ledger;
+pub use ledger::ModelRecord;
+use ledger::Recording;
+use offer::Offers;
+use table::{Table, Target};
+use toolgate_core::Config;
+use toolgate_core::config::Dialect;
+pub use toolgate_llm::event::{Failure, Usage};
+use toolgate_llm::prompt::Ignored;
+use toolgate_llm::tools::{Form, OwnTools};
+use toolgate_llm::turn::Head;
+use toolgate_llm::upstream::Outgoing;
+use toolgate_llm::{Body, Wire as _};
+use toolgate_mcp::Environment;
+
+use crate::call::Request;
+use crate::caller::Caller;
+use crate::engine::Engine;
+
+/// The way to models; clones share it.
+#[derive(Clone, Debug)]
+pub struct Models(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    environment: Environment,
+    ledger: Ledger,
+    table: ArcSwap<Table>,
+    offers: Offers,
+}
+
+/// A request to a model, as a caller sent it.
+#[derive(Debug)]
+pub struct ModelRequest {
+    pub dialect: Dialect,
+    pub operation: Operation,
+    pub body: Bytes,
+    /// The query of the caller's URL, which goes on to a provider of the same dialect.
+    pub query: Option<String>,
+    pub request: Arc<Request>,
+}
+
+/// What is asked of a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    #[default]
+    Complete,
+    /// How many tokens a request has, which only Anthropic's dialect can ask.
+    CountTokens,
+}
+
+/// The answer to a request.
+pub struct ModelAnswer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: AnswerBody,
+}
+
+pub enum AnswerBody {
+    Whole(Bytes),
+    /// Ends early if the provider's does, with an error event.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+/// A model that can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelName {
+    /// As it can be asked for: `provider/model`, or an alias.
+    pub name: String,
+    pub provider: String,
+}
+
+/// One request under way.
+struct Asked<'a> {
+    request: &'a ModelRequest,
+    body: Body,
+    /// The model as the caller named it.
+    name: String,
+    stream: bool,
+    caller: &'a Caller,
+}
+
+impl Models {
+    pub(crate) fn new(
+        config: &Config,
+        engine: Engine,
+        environment: Environment,
+        ledger: Ledger,
+    ) -> Self {
+        let table = Table::new(&config.models, &environment);
+        Self(Arc::new(Inner {
+            engine,
+            environment,
+            ledger,
+            table: ArcSwap::from_pointee(table),
+            offers: Offers::new(),
+        }))
+    }
+
+    /// Takes up a new configuration; requests under way are not touched.
+    pub(crate) fn apply(&self, config: &Config) {
+        let table = Table::new(&config.models, &self.0.environment);
+        self.0.table.store(Arc::new(table));
+    }
+
+    /// The models that are known by name.
+    pub async fn list(&self) -> Vec<ModelName> {
+        self.0.table.load_full().list().await
+    }
+
+    /// Sends a request to its model, or to the next one that may answer instead.
+    pub async fn complete(
+        &self,
+        caller: &Caller,
+        request: ModelRequest,
+    ) -> Result<ModelAnswer, ModelError> {
+        let body = Body::read(request.body.clone())?;
+        let name = body.string("model").ok_or(ModelError::NoModelNamed)?;
+        let asked = Asked {
+            stream: body.is_true("stream"),
+            body,
+            name,
+            caller,
+            request: &request,
+        };
+        let table = self.0.table.load_full();
+        let targets = table.resolve(&asked.name, asked.body.get("fallbacks"))?;
+        let place = self.0.engine.enter_model(caller).await?;
+        let mut place = Some(place);
+        let last = targets.len() - 1;
+        for (at, target) in targets.iter().enumerate() {
+            let parts = (&self.0.ledger, &self.0.engine);
+            let mut recording = Recording::new(parts, &asked, target, &table);
+            let answer = self.ask(&asked, target).await;
+            let fails = match &answer {
+                Ok(response) => table::may_fall_back(response.status().as_u16()),
+                Err(ModelError::Send(_)) => true,
+                Err(_) => false,
+            };
+            let status = answer
+                .as_ref()
+                .map_or(0, |response| response.status().as_u16());
+            if fails && at < last {
+                recording.failed(status);
+                tracing::info!(model = %target.shown(), next = %targets[at + 1].shown(), "the next model is asked");
+                continue;
+            }
+            if answer.is_err() {
+                recording.failed(status);
+            }
+            let recording = recording.holding(place.take());
+            return answer::answer(&asked, target, answer?, recording).await;
+        }
+        Err(ModelError::NoModelNamed)
+    }
+
+    async fn ask(
+        &self,
+        asked: &Asked<'_>,
+        target: &Target,
+    ) -> Result<reqwest::Response, ModelError> {
+        let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
+        let body = self.body(asked, target)?;
+        let mut path = spoken.path().to_owned();
+        if asked.request.operation == Operation::CountTokens {
+            if spoken != Dialect::Messages {
+                return Err(ModelError::CannotCount(target.upstream.name.clone()));
+            }
+            path.push_str("/count_tokens");
+        }
+        if let Some(query) = asked.request.query.as_deref().filter(|_| wanted == spoken) {
+            path.push('?');
+            path.push_str(query);
+        }
+        let outgoing = Outgoing {
+            path: &path,
+            dialect: spoken,
+            model: &target.model,
+            body,
+            headers: headers::forwarded(&asked.request.request.headers, spoken),
+        };
+        Ok(target.upstream.send(&outgoing).await?)
+    }
+
+    /// The request as its provider gets it.
+    fn body(&self, asked: &Asked<'_>, target: &Target) -> Result<Bytes, ModelError> {
+        let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
+        let own = OwnTools::of(&asked.body);
+        let form = Form {
+            dialect: wanted,
+            flat: target.upstream.flat_schemas,
+        };
+        let tools = self.0.offers.tools(&self.0.engine, asked, form)?;
+        let tools = tools.besides(&own);
+        let mut edit = asked.body.edit().append("tools", &tools);
+        if target.model != asked.name {
+            edit = edit.set(
+                "model",
+                &serde_json::Value::from(target.model.as_str()).to_string(),
+            );
+        }
+        if asked.body.get("fallbacks").is_some_and(table::is_fallbacks) {
+            edit = edit.remove("fallbacks");
+        }
+        if asked.counts_stream(&self.0.engine) {
+            edit = edit.set("stream_options", r#"{"include_usage":true}"#);
+        }
+        let body = edit.finish();
+        if wanted == spoken {
+            return Ok(body);
+        }
+        let text = std::str::from_utf8(&body).unwrap_or_default();
+        let ignored: &Ignored = &target.upstream.ignored;
+        let prompt = wanted.read(text, ignored)?;
+        Ok(Bytes::from(spoken.write(&prompt)?))
+    }
+}
+
+impl Asked<'_> {
+    /// Whether the usage of a stream must be asked for because the caller has a budget and did not
+    /// ask itself.
+    fn counts_stream(&self, engine: &Engine) -> bool {
+        self.request.dialect == Dialect::Chat
+            && self.stream
+            && self.body.get("stream_options").is_none()
+            && engine.has_budget(self.caller)
+    }
+
+    fn head(&self) -> Head {
+        Head {
+            id: String::new(),
+            model: self.name.clone(),
+            created: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+            stream_usage: self.body.get("stream_options").is_some_and(|options| {
+                serde_json::from_str::<serde_json::Value>(options)
+                    .is_ok_and(|options| options["include_usage"] == true)
+            }),
+        }
+    }
+}
+
+/// An error in the shape of a dialect.
+pub fn error_body(dialect: Dialect, failure: &Failure) -> String {
+    dialect.error(failure).to_string()
+}
+
+impl std::fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Whole(_) => "Whole",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl std::fmt::Debug for ModelAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelAnswer")
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,261 @@
+//! What comes back from a provider, on its way to the caller: as it is, or translated.
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue};
+use reqwest::Response;
+use toolgate_core::config::Dialect;
+use toolgate_core::sse;
+use toolgate_llm::dialect::{Decoder, Encoder};
+use toolgate_llm::event::{Event, Failure};
+use toolgate_llm::tap::{Tap, UsageChunk};
+use toolgate_llm::{Turn, Wire as _};
+
+use super::ledger::Recording;
+use super::table::Target;
+use super::{AnswerBody, Asked, ModelAnswer, ModelError, headers};
+
+/// Largest answer that is held whole, and largest event of a stream.
+const MOST: usize = 64 * 1024 * 1024;
+const LONGEST_EVENT: usize = 16 * 1024 * 1024;
+
+pub(super) async fn answer(
+    asked: &Asked<'_>,
+    target: &Target,
+    response: Response,
+    mut recording: Recording,
+) -> Result<ModelAnswer, ModelError> {
+    let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
+    let status = response.status();
+    let mut headers = headers::returned(response.headers());
+    recording.answered(status.as_u16());
+    if is_stream(response.headers()) && status.is_success() {
+        let body = match wanted == spoken {
+            true => passed(response, wanted, recording),
+            false => translated(response, (spoken, wanted), asked, recording),
+        };
+        return Ok(ModelAnswer {
+            status,
+            headers,
+            body: AnswerBody::Stream(body),
+        });
+    }
+    let body = whole(response).await?;
+    if wanted == spoken {
+        recording.used(Tap::whole(wanted, &body));
+        return Ok(ModelAnswer {
+            status,
+            headers,
+            body: AnswerBody::Whole(body),
+        });
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let text = String::from_utf8_lossy(&body);
+    let body = match status.is_success() {
+        true => {
+            let turn = Turn::of(&spoken.events(&text)?);
+            recording.used(turn.usage);
+            match &turn.failure {
+                Some(failure) => wanted.error(failure).to_string(),
+                None => {
+                    let mut head = asked.head();
+                    head.id.clone_from(&turn.id);
+                    wanted.answer(&head, &turn)
+                }
+            }
+        }
+        false => wanted.error(&failure(&text)).to_string(),
+    };
+    Ok(ModelAnswer {
+        status,
+        headers,
+        body: AnswerBody::Whole(body.into()),
+    })
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
+async fn whole(mut response: Response) -> Result<Bytes, ModelError> {
+    let expected = response.content_length().unwrap_or_default();
+    let expected = usize::try_from(expected).unwrap_or(usize::MAX);
+    if expected > MOST {
+        return Err(ModelError::TooLarge(MOST));
+    }
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(|_| ModelError::BrokeOff)? {
+        if body.is_empty() && chunk.len() == expected {
+            return Ok(chunk);
+        }
+        if body.len() + chunk.len() > MOST {
+            return Err(ModelError::TooLarge(MOST));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.freeze())
+}
+
+/// What a provider's error says, whichever of the dialects' shapes it has.
+fn failure(body: &str) -> Failure {
+    let value: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
+    let error = &value["error"];
+    let message = error["message"].as_str().or(error.as_str());
+    let message = message.or(value["message"].as_str());
+    Failure {
+        kind: error["type"].as_str().map(str::to_owned),
+        message: message.unwrap_or("the provider gave no reason").to_owned(),
+        code: error.get("code").filter(|code| !code.is_null()).cloned(),
+    }
+}
+
+/// A stream that passes through as it comes.
+struct Passing {
+    response: Response,
+    tap: Tap,
+    /// Takes out what the caller did not ask for.
+    without: Option<UsageChunk>,
+    dialect: Dialect,
+    recording: Recording,
+    ended: bool,
+}
+
+fn passed(response: Response, dialect: Dialect, recording: Recording) -> BoxStream<'static, Bytes> {
+    let passing = Passing {
+        response,
+        tap: Tap::new(dialect),
+        without: recording.counts_stream().then(UsageChunk::default),
+        dialect,
+        recording,
+        ended: false,
+    };
+    stream::unfold(passing, |mut passing| async move {
+        let chunk = passing.next().await?;
+        Some((chunk, passing))
+    })
+    .boxed()
+}
+
+impl Passing {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let chunk = self.response.chunk().await;
+        match chunk {
+            Ok(Some(chunk)) => {
+                self.recording.first_byte();
+                self.tap.feed(&chunk);
+                Some(match &mut self.without {
+                    Some(without) => without.taken_out(&chunk),
+                    None => chunk,
+                })
+            }
+            Ok(None) if self.tap.is_done() => {
+                self.finish();
+                self.without.take().map(UsageChunk::rest)
+            }
+            Ok(None) | Err(_) => {
+                self.finish();
+                self.recording.broke_off();
+                Some(self.dialect.broken().into())
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.ended = true;
+        self.recording.used(self.tap.usage());
+    }
+}
+
+/// A stream that is taken apart and put together anew.
+struct Translating {
+    response: Response,
+    events: sse::Decoder,
+    decoder: Decoder,
+    encoder: Encoder,
+    recording: Recording,
+    ended: bool,
+}
+
+fn translated(
+    response: Response,
+    (spoken, wanted): (Dialect, Dialect),
+    asked: &Asked<'_>,
+    recording: Recording,
+) -> BoxStream<'static, Bytes> {
+    let mut head = asked.head();
+    head.id = wanted.new_id();
+    let translating = Translating {
+        response,
+        events: sse::Decoder::new(LONGEST_EVENT),
+        decoder: spoken.decoder(),
+        encoder: wanted.encoder(head),
+        recording,
+        ended: false,
+    };
+    stream::unfold(translating, |mut translating| async move {
+        let chunk = translating.next().await?;
+        Some((chunk, translating))
+    })
+    .boxed()
+}
+
+impl Translating {
+    async fn next(&mut self) -> Option<Bytes> {
+        let mut out = String::new();
+        while out.is_empty() {
+            if self.ended {
+                return None;
+            }
+            match self.response.chunk().await {
+                Ok(Some(chunk)) => {
+                    self.recording.first_byte();
+                    if let Err(message) = self.take(&chunk, &mut out) {
+                        self.fail(message, &mut out);
+                    }
+                }
+                Ok(None) if self.decoder.is_done() => {
+                    self.ended = true;
+                    self.encoder.end(&mut out);
+                }
+                Ok(None) | Err(_) => self.fail(ModelError::BrokeOff.to_string(), &mut out),
+            }
+        }
+        Some(out.into())
+    }
+
+    fn take(&mut self, chunk: &[u8], out: &mut String) -> Result<(), String> {
+        let (mut raw, mut events) = (Vec::new(), Vec::new());
+        let fed = self.events.feed(chunk, &mut raw);
+        for event in &raw {
+            let taken = self.decoder.take(event, &mut events);
+            taken.map_err(|error| error.to_string())?;
+        }
+        for event in &events {
+            if let Event::Usage(usage) = event {
+                self.recording.used(Some(*usage));
+            }
+            self.encoder.put(event, out);
+        }
+        fed.map_err(|error| error.to_string())
+    }
+
+    fn fail(&mut self, message: String, out: &mut String) {
+        self.ended = true;
+        self.recording.broke_off();
+        let failure = Failure {
+            kind: Some("api_error".to_owned()),
+            message,
+            code: None,
+        };
+        self.encoder.put(&Event::Failed(failure), out);
+        self.encoder.end(out);
+    }
+}

@@ -1,0 +1,102 @@
+//! The tools that a request is given: the caller's scope, encoded once and kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use moka::sync::Cache;
+use toolgate_core::scope::Scope;
+use toolgate_llm::tools::{Definitions, Form, Offered};
+
+use super::{Asked, ModelError};
+use crate::engine::{Engine, OwnTool};
+
+/// Bytes of definitions that are kept.
+const MOST_BYTES: u64 = 64 * 1024 * 1024;
+const IDLE: Duration = Duration::from_secs(300);
+/// What tells a model that there is more of a result.
+const CUT: &[u8] = b"toolgate_read_result";
+
+/// A scope by its address, which is its own as long as the scope is held here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    scope: usize,
+    form: Form,
+    own: Vec<OwnTool>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    definitions: Arc<Definitions>,
+    _scope: Arc<Scope>,
+}
+
+#[derive(Debug)]
+pub(super) struct Offers(Cache<Key, Kept>);
+
+impl Offers {
+    pub(super) fn new() -> Self {
+        let weigh =
+            |_: &Key, kept: &Kept| u32::try_from(kept.definitions.len() + 256).unwrap_or(u32::MAX);
+        Self(
+            Cache::builder()
+                .max_capacity(MOST_BYTES)
+                .weigher(weigh)
+                .time_to_idle(IDLE)
+                .build(),
+        )
+    }
+
+    /// What to add to a request.
+    pub(super) fn tools(
+        &self,
+        engine: &Engine,
+        asked: &Asked<'_>,
+        form: Form,
+    ) -> Result<Arc<Definitions>, ModelError> {
+        let filters = &asked.request.request.filters;
+        if !engine.injects_tools() && filters.is_empty() {
+            return Ok(Arc::default());
+        }
+        let scope = engine.scope(asked.caller, filters)?;
+        let own = engine.own_tools(asked.caller, filters, &scope, has_cut(asked));
+        let key = Key {
+            scope: Arc::as_ptr(&scope).addr(),
+            form,
+            own,
+        };
+        if let Some(kept) = self.0.get(&key) {
+            return Ok(kept.definitions);
+        }
+        let definitions = Arc::new(encoded(&scope, &key.own, form));
+        let kept = Kept {
+            definitions: Arc::clone(&definitions),
+            _scope: scope,
+        };
+        self.0.insert(key, kept);
+        Ok(definitions)
+    }
+}
+
+/// Whether the conversation tells of a result that was cut.
+fn has_cut(asked: &Asked<'_>) -> bool {
+    memchr::memmem::find(asked.body.bytes(), CUT).is_some()
+}
+
+fn encoded(scope: &Scope, own: &[OwnTool], form: Form) -> Definitions {
+    let views: Vec<_> = scope
+        .tools()
+        .map(|(entry, _)| (entry, entry.tool.view()))
+        .collect();
+    let tools = views.iter().map(|(entry, view)| {
+        let id = &entry.tool.id;
+        let title = view.title.as_deref().unwrap_or_default();
+        Offered {
+            alias: &entry.alias,
+            id: Some((id.server.as_str(), id.tool.as_str())),
+            description: view.description.as_deref().unwrap_or(title),
+            parameters: view.input_schema.map_or("{}", |schema| schema.get()),
+        }
+    });
+    let own = own.iter().map(|tool| tool.offered());
+    Definitions::new(form, tools.chain(own))
+}
