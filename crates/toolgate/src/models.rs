@@ -7,6 +7,7 @@ mod answer;
 mod error;
 mod headers;
 mod ledger;
+mod memory;
 mod offer;
 mod table;
 
@@ -20,6 +21,7 @@ use http::{HeaderMap, StatusCode};
 pub(crate) use ledger::Ledger;
 pub use ledger::ModelRecord;
 use ledger::Recording;
+use memory::Memory;
 use offer::Offers;
 use table::{Table, Target};
 use toolgate_core::Config;
@@ -47,6 +49,7 @@ struct Inner {
     ledger: Ledger,
     table: ArcSwap<Table>,
     offers: Offers,
+    memory: Memory,
 }
 
 /// A request to a model, as a caller sent it.
@@ -114,6 +117,7 @@ impl Models {
             ledger,
             table: ArcSwap::from_pointee(table),
             offers: Offers::new(),
+            memory: Memory::new(),
         }))
     }
 
@@ -169,7 +173,7 @@ impl Models {
                 recording.failed(status);
             }
             let recording = recording.holding(place.take());
-            return answer::answer(&asked, target, answer?, recording).await;
+            return answer::answer(&asked, target, answer?, (recording, &self.0.memory)).await;
         }
         Err(ModelError::NoModelNamed)
     }
@@ -230,8 +234,12 @@ impl Models {
             return Ok(body);
         }
         let text = std::str::from_utf8(&body).unwrap_or_default();
+        let text = match wanted {
+            Dialect::Responses => self.0.memory.expanded(asked.caller, text)?,
+            Dialect::Chat | Dialect::Messages => text.into(),
+        };
         let ignored: &Ignored = &target.upstream.ignored;
-        let prompt = wanted.read(text, ignored)?;
+        let prompt = wanted.read(&text, ignored)?;
         Ok(Bytes::from(spoken.write(&prompt)?))
     }
 }

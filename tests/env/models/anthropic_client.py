@@ -31,7 +31,8 @@ def streamed() -> dict:
         elif event.type == "content_block_delta":
             pieces.append(event.delta.text)
         elif event.type == "message_delta":
-            counted[1] = event.usage.output_tokens
+            # What only the end knows is told there.
+            counted = [event.usage.input_tokens or counted[0], event.usage.output_tokens]
     return {"text": "".join(pieces), "pieces": len(pieces), "tokens": counted}
 
 

@@ -8,6 +8,9 @@ use crate::prompt::{
     Tool,
 };
 
+/// What SDKs note down of an answer for themselves, and send back with it.
+const PARSED: &[&str] = &["parsed", "parsed_arguments"];
+
 pub fn read(body: &str, ignored: &Ignored) -> Result<Prompt, BadField> {
     let body: Value = serde_json::from_str(body)
         .map_err(|error| BadField::new("body", format!("is not JSON: {error}")))?;
@@ -206,6 +209,7 @@ fn read_assistant(message: &mut Fields<'_>) -> Result<Vec<Part>, BadField> {
     message.only("function_call", &[])?;
     message.only("audio", &[])?;
     message.only("annotations", &[json!([])])?;
+    message.hints(PARSED);
     let calls = message.list("tool_calls")?.unwrap_or_default();
     for (index, call) in calls.into_iter().enumerate() {
         let at = message.place(&format!("tool_calls[{index}]"));
@@ -222,6 +226,7 @@ fn read_assistant(message: &mut Fields<'_>) -> Result<Vec<Part>, BadField> {
             name: function.need_text("name")?,
             arguments: function.text("arguments")?.unwrap_or_default(),
         }));
+        function.hints(PARSED);
         function.end()?;
         call.end()?;
     }

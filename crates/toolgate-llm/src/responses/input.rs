@@ -69,6 +69,8 @@ fn read_item(item: Value, at: &str, ignored: &Ignored) -> Result<Message, BadFie
     item.only("caller", &[json!({"type": "direct"})])?;
     // Under which name the provider knew it, and that it was complete.
     item.hints(&["id", "status"]);
+    // What SDKs note down for themselves.
+    item.hints(&["parsed_arguments"]);
     item.end()?;
     Ok(read)
 }
@@ -96,7 +98,7 @@ fn read_part(part: Value, at: &str, ignored: &Ignored) -> Result<Part, BadField>
         "input_text" => Part::Text(part.need_text("text")?),
         "output_text" => {
             part.only("annotations", &[json!([])])?;
-            part.hints(&["logprobs"]);
+            part.hints(&["logprobs", "parsed"]);
             Part::Text(part.need_text("text")?)
         }
         "refusal" => Part::Refusal(part.need_text("refusal")?),

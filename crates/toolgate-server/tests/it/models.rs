@@ -454,8 +454,7 @@ fn json_value() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(3, 16, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
-            prop::collection::hash_map("[a-z]{1,5}", inner, 0..4)
-                .prop_map(|map| Value::from_iter(map)),
+            prop::collection::hash_map("[a-z]{1,5}", inner, 0..4).prop_map(Value::from_iter),
         ]
     })
 }

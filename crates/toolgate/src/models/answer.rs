@@ -11,11 +11,14 @@ use toolgate_core::sse;
 use toolgate_llm::dialect::{Decoder, Encoder};
 use toolgate_llm::event::{Event, Failure};
 use toolgate_llm::tap::{Tap, UsageChunk};
-use toolgate_llm::{Turn, Wire as _};
+use toolgate_llm::turn::Head;
+use toolgate_llm::{Body, Turn, Wire as _};
 
 use super::ledger::Recording;
+use super::memory::Memory;
 use super::table::Target;
 use super::{AnswerBody, Asked, ModelAnswer, ModelError, headers};
+use crate::caller::Caller;
 
 /// Largest answer that is held whole, and largest event of a stream.
 const MOST: usize = 64 * 1024 * 1024;
@@ -25,7 +28,7 @@ pub(super) async fn answer(
     asked: &Asked<'_>,
     target: &Target,
     response: Response,
-    mut recording: Recording,
+    (mut recording, memory): (Recording, &Memory),
 ) -> Result<ModelAnswer, ModelError> {
     let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
     let status = response.status();
@@ -34,7 +37,7 @@ pub(super) async fn answer(
     if is_stream(response.headers()) && status.is_success() {
         let body = match wanted == spoken {
             true => passed(response, wanted, recording),
-            false => translated(response, (spoken, wanted), asked, recording),
+            false => translated(response, spoken, asked, (recording, memory)),
         };
         return Ok(ModelAnswer {
             status,
@@ -61,8 +64,12 @@ pub(super) async fn answer(
                 Some(failure) => wanted.error(failure).to_string(),
                 None => {
                     let mut head = asked.head();
-                    head.id.clone_from(&turn.id);
-                    wanted.answer(&head, &turn)
+                    head.id = wanted.new_id();
+                    let answer = wanted.answer(&head, &turn);
+                    if wanted == Dialect::Responses {
+                        memory.keep(asked.caller, asked.body.text(), &answer);
+                    }
+                    answer
                 }
             }
         }
@@ -181,23 +188,42 @@ struct Translating {
     decoder: Decoder,
     encoder: Encoder,
     recording: Recording,
+    to_keep: Option<ToKeep>,
     ended: bool,
+}
+
+/// An answer that its caller may refer to later.
+struct ToKeep {
+    memory: Memory,
+    caller: Caller,
+    body: Body,
+    head: Head,
+    turn: Turn,
 }
 
 fn translated(
     response: Response,
-    (spoken, wanted): (Dialect, Dialect),
+    spoken: Dialect,
     asked: &Asked<'_>,
-    recording: Recording,
+    (recording, memory): (Recording, &Memory),
 ) -> BoxStream<'static, Bytes> {
     let mut head = asked.head();
+    let wanted = asked.request.dialect;
     head.id = wanted.new_id();
+    let to_keep = (wanted == Dialect::Responses).then(|| ToKeep {
+        memory: memory.clone(),
+        caller: asked.caller.clone(),
+        body: asked.body.clone(),
+        head: head.clone(),
+        turn: Turn::default(),
+    });
     let translating = Translating {
         response,
         events: sse::Decoder::new(LONGEST_EVENT),
         decoder: spoken.decoder(),
         encoder: wanted.encoder(head),
         recording,
+        to_keep,
         ended: false,
     };
     stream::unfold(translating, |mut translating| async move {
@@ -224,6 +250,10 @@ impl Translating {
                 Ok(None) if self.decoder.is_done() => {
                     self.ended = true;
                     self.encoder.end(&mut out);
+                    if let Some(done) = self.to_keep.take() {
+                        let answer = Dialect::Responses.answer(&done.head, &done.turn);
+                        done.memory.keep(&done.caller, done.body.text(), &answer);
+                    }
                 }
                 Ok(None) | Err(_) => self.fail(ModelError::BrokeOff.to_string(), &mut out),
             }
@@ -241,6 +271,9 @@ impl Translating {
         for event in &events {
             if let Event::Usage(usage) = event {
                 self.recording.used(Some(*usage));
+            }
+            if let Some(to_keep) = &mut self.to_keep {
+                to_keep.turn.take(event);
             }
             self.encoder.put(event, out);
         }
