@@ -145,6 +145,16 @@ impl Upstream {
         }
     }
 
+    pub fn base_url(&self) -> &str {
+        self.base_url.as_str()
+    }
+
+    /// The names of its keys.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        let named = self.keys.iter().filter(|key| key.header.is_some());
+        named.map(|key| key.name.as_str())
+    }
+
     /// Whether there is a key to ask it with.
     pub fn has_key(&self) -> bool {
         !self.keys.is_empty()

@@ -93,6 +93,19 @@ pub struct ModelName {
     pub provider: String,
 }
 
+/// A provider, as it may be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderStatus {
+    pub name: String,
+    pub base_url: String,
+    pub dialects: Vec<Dialect>,
+    pub models: Vec<String>,
+    /// The names of its keys.
+    pub keys: Vec<String>,
+    /// Whether it can be asked.
+    pub ready: bool,
+}
+
 /// One request under way.
 struct Asked<'a> {
     request: &'a ModelRequest,
@@ -125,6 +138,11 @@ impl Models {
     pub(crate) fn apply(&self, config: &Config) {
         let table = Table::new(&config.models, &self.0.environment);
         self.0.table.store(Arc::new(table));
+    }
+
+    /// All providers, and whether they can be asked.
+    pub fn providers(&self) -> Vec<ProviderStatus> {
+        self.0.table.load().providers()
     }
 
     /// The models that are known by name.

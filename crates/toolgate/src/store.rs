@@ -198,6 +198,8 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let text: String = row.try_get(0)?;
+        // Earlier versions kept settings in clear; they held no secrets.
+        let text = self.seal.open(&text).unwrap_or(text);
         Ok(Some((
             serde_json::from_str(&text).unwrap_or_default(),
             row.try_get(1)?,
@@ -215,7 +217,7 @@ impl Store {
              ON CONFLICT (key) DO UPDATE SET value = excluded.value, file_hash = excluded.file_hash",
         )
         .bind(key)
-        .bind(value.to_string())
+        .bind(self.seal.close(&value.to_string())?)
         .bind(file_hash)
         .execute(&self.pool)
         .await?;

@@ -56,6 +56,7 @@ pub(crate) enum Named {
     Keys,
     Roles,
     VirtualServers,
+    Providers,
 }
 
 /// What was set through the API and no longer holds.
@@ -85,13 +86,19 @@ impl Section {
 }
 
 impl Named {
-    pub(super) const ALL: [Self; 3] = [Self::Keys, Self::Roles, Self::VirtualServers];
+    pub(super) const ALL: [Self; 4] = [
+        Self::Keys,
+        Self::Roles,
+        Self::VirtualServers,
+        Self::Providers,
+    ];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Keys => "keys",
             Self::Roles => "roles",
             Self::VirtualServers => "virtual_servers",
+            Self::Providers => "providers",
         }
     }
 }

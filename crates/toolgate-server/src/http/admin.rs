@@ -9,6 +9,7 @@ pub(crate) mod explain;
 pub(crate) mod keys;
 pub(crate) mod page;
 pub(crate) mod permissions;
+pub(crate) mod providers;
 pub(crate) mod roles;
 pub(crate) mod stats;
 pub(crate) mod tools;

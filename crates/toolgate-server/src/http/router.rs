@@ -84,6 +84,8 @@ fn admin_routes() -> OpenApiRouter<App> {
             admin::virtual_servers::put,
             admin::virtual_servers::remove
         ))
+        .routes(routes!(admin::providers::list))
+        .routes(routes!(admin::providers::put, admin::providers::remove))
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))

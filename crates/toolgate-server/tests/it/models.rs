@@ -398,6 +398,87 @@ async fn models_are_listed_for_both_kinds_of_sdk() {
 }
 
 #[tokio::test]
+async fn providers_are_shown_and_changed_without_their_keys() {
+    let model = Model::start(vec![Reply::text("from the api")]);
+    let mut gate = TestGate::start(&provider("filed", &model, "openai"));
+    let listed = gate.json("/api/providers").await;
+    assert!(!listed.to_string().contains("secret-of-filed"), "{listed}");
+    assert_eq!(listed["providers"][0]["source"], "file");
+    assert_eq!(listed["providers"][0]["ready"], true);
+    let put = |name: &str, body: Value| {
+        let request = gate
+            .client
+            .put(format!("{}/api/providers/{name}", gate.url));
+        request.body(body.to_string()).send()
+    };
+    let entry =
+        json!({"base_url": format!("{}/v1", model.url()), "api_key": "a-secret-of-the-api"});
+    let added = put("mine", entry.clone()).await.unwrap();
+    assert_eq!(added.status(), 200);
+    assert!(!added.text().await.unwrap().contains("a-secret"));
+    assert_eq!(put("filed", entry).await.unwrap().status(), 409);
+    let wrong = put("wrong", json!({"base_url": "nowhere"})).await.unwrap();
+    assert_eq!(wrong.status(), 400);
+    let body = request("openai", "mine/m", false);
+    let asked = async |gate: &TestGate| ask(gate, PATHS[0].1, &body).await.text().await.unwrap();
+    assert_eq!(said(&asked(&gate).await), "from the api");
+    gate.restart().await;
+    assert_eq!(said(&asked(&gate).await), "from the api");
+    for file in std::fs::read_dir(gate.folder.path().join("data")).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains("a-secret-of-the-api"));
+    }
+    let gone = gate
+        .client
+        .delete(format!("{}/api/providers/mine", gate.url));
+    assert_eq!(gone.send().await.unwrap().status(), 200);
+    assert_eq!(ask(&gate, PATHS[0].1, &body).await.status(), 404);
+}
+
+#[tokio::test]
+async fn responses_refer_to_what_was_said_before() {
+    let call = Reply::calls([("call_1", "mine", json!({"x": 1}))]);
+    let model = Model::start(vec![call, Reply::text("done"), Reply::text("again")]);
+    let gate = TestGate::start(&provider("there", &model, "openai"));
+    let first = ask(&gate, PATHS[1].1, &request("responses", "there/m", false)).await;
+    let first: Value = serde_json::from_str(&first.text().await.unwrap()).unwrap();
+    let mut body = request("responses", "there/m", true);
+    body["input"] = json!([{"type": "function_call_output", "call_id": "call_1", "output": "42"}]);
+    body["previous_response_id"] = first["id"].clone();
+    let second = ask(&gate, PATHS[1].1, &body).await.text().await.unwrap();
+    assert_eq!(said(&second), "done");
+    let sent = model.turns()[1].body["messages"].clone();
+    assert_eq!(sent[0]["content"], "hello");
+    assert_eq!(sent[1]["tool_calls"][0]["id"], "call_1");
+    assert_eq!(
+        sent[2],
+        json!({"role": "tool", "tool_call_id": "call_1", "content": "42"})
+    );
+    let completed = second
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    let completed: Value = serde_json::from_str(completed.last().unwrap()).unwrap();
+    body["previous_response_id"] = completed["response"]["id"].clone();
+    body["input"] = json!("and?");
+    let third = ask(&gate, PATHS[1].1, &body).await.text().await.unwrap();
+    assert_eq!(said(&third), "again");
+    assert_eq!(
+        model.turns()[2].body["messages"].as_array().unwrap().len(),
+        5
+    );
+    body["previous_response_id"] = json!("resp_unheard_of");
+    let refused = ask(&gate, PATHS[1].1, &body).await;
+    assert_eq!(refused.status(), 400);
+    assert!(
+        refused
+            .text()
+            .await
+            .unwrap()
+            .contains("previous_response_id")
+    );
+}
+
+#[tokio::test]
 async fn headers_go_through_but_credentials_do_not() {
     let model = Model::start(vec![
         Reply::text("x")

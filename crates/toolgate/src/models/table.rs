@@ -9,11 +9,12 @@ use serde::Deserialize;
 use tokio::sync::OnceCell;
 use toolgate_core::config::provider::PRESETS;
 use toolgate_core::config::{self, Dialect};
+use toolgate_core::secret::mask_url;
 use toolgate_llm::price::Prices;
 use toolgate_llm::upstream::Upstream;
 use toolgate_mcp::Environment;
 
-use super::{ModelError, ModelName};
+use super::{ModelError, ModelName, ProviderStatus};
 
 /// How long a provider may take to list its models.
 const LISTED: Duration = Duration::from_secs(5);
@@ -151,6 +152,18 @@ impl Table {
             name: name.to_owned(),
             hint,
         }
+    }
+
+    pub(super) fn providers(&self) -> Vec<ProviderStatus> {
+        let status = |upstream: &Arc<Upstream>| ProviderStatus {
+            name: upstream.name.clone(),
+            base_url: mask_url(upstream.base_url()),
+            dialects: upstream.dialects.clone(),
+            models: upstream.models.clone(),
+            keys: upstream.keys().map(str::to_owned).collect(),
+            ready: upstream.has_key(),
+        };
+        self.upstreams.iter().map(status).collect()
     }
 
     /// Aliases, and the models that providers have.

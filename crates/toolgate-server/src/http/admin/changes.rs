@@ -54,6 +54,8 @@ pub(crate) struct ToolManagerView {
     max_agent_depth: u32,
     /// Bound on one tool call, in seconds.
     tool_execution_timeout: f64,
+    /// Whether model requests get tools only if they have a filter header.
+    disable_auto_tool_inject: bool,
 }
 
 /// Add a server; it is connected at once and kept over restarts.
@@ -196,6 +198,7 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
             .tool_manager
             .tool_execution_timeout
             .as_secs_f64(),
+        disable_auto_tool_inject: !published.config.tool_manager.inject_tools,
     })
 }
 
