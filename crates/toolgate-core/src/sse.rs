@@ -110,6 +110,8 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const STREAM: &str = "\u{feff}: hello\n\nevent: ping\r\ndata: a\r\ndata:b\r\n\r\nid: 7\rretry: 20\r\rdata: é\n\n\ndata\n\n";
@@ -141,6 +143,31 @@ mod tests {
         for size in 1..STREAM.len() {
             let chunks = STREAM.as_bytes().chunks(size).map(<[u8]>::to_vec);
             assert_eq!(decode(chunks), whole, "chunks of {size}");
+        }
+    }
+
+    proptest! {
+        /// Whatever comes, in whatever pieces: no panic, and the same events as in one piece.
+        #[test]
+        fn anything_at_any_chunking(
+            lines in prop::collection::vec("(data|event|id|retry|x|)(:| :|: )?[ -~é]{0,12}(\r\n|\n|\r|\n\n)", 0..30),
+            noise in prop::collection::vec(any::<u8>(), 0..40),
+            cuts in prop::collection::vec(1..9usize, 1..200),
+        ) {
+            let mut bytes = lines.concat().into_bytes();
+            bytes.extend(noise);
+            let (mut whole, mut pieces) = (Vec::new(), Vec::new());
+            let (mut one, mut other) = (Decoder::new(1000), Decoder::new(1000));
+            let fed = one.feed(&bytes, &mut whole);
+            let (mut at, mut cuts) = (0, cuts.iter().cycle());
+            let mut refed = Ok(());
+            while at < bytes.len() && refed.is_ok() {
+                let to = (at + cuts.next().unwrap()).min(bytes.len());
+                refed = other.feed(&bytes[at..to], &mut pieces);
+                at = to;
+            }
+            prop_assert_eq!(fed.is_ok(), refed.is_ok());
+            prop_assert_eq!(whole, pieces);
         }
     }
 

@@ -454,10 +454,10 @@ async fn responses_refer_to_what_was_said_before() {
         sent[2],
         json!({"role": "tool", "tool_call_id": "call_1", "content": "42"})
     );
-    let completed = second
+    let mut completed = second
         .lines()
         .filter_map(|line| line.strip_prefix("data: "));
-    let completed: Value = serde_json::from_str(completed.last().unwrap()).unwrap();
+    let completed: Value = serde_json::from_str(completed.next_back().unwrap()).unwrap();
     body["previous_response_id"] = completed["response"]["id"].clone();
     body["input"] = json!("and?");
     let third = ask(&gate, PATHS[1].1, &body).await.text().await.unwrap();
