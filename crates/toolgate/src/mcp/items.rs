@@ -1,5 +1,6 @@
 //! Resources, templates, prompts and completion: listed from the catalog, asked of their server.
 
+use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::catalog::{Item, Offer, with_text};
@@ -144,15 +145,7 @@ impl Door {
         Ok(match self.is_raw() {
             true => result,
             false => each(&result, "messages", |message| {
-                let parts: Result<indexmap::IndexMap<String, Box<RawValue>>, _> =
-                    serde_json::from_str(message.get());
-                let Ok(mut parts) = parts else {
-                    return message.to_owned();
-                };
-                if let Some(content) = parts.get_mut("content") {
-                    *content = with_link(content, &server);
-                }
-                to_raw_value(&parts).unwrap_or_else(|_| message.to_owned())
+                member(message, "content", |content| with_link(content, &server))
             }),
         })
     }
@@ -228,25 +221,33 @@ impl Door {
 }
 
 /// A result with each item of one of its lists made anew.
-fn each(
+pub(super) fn each(
     result: &RawValue,
-    member: &str,
+    list: &str,
     make: impl Fn(&RawValue) -> Box<RawValue>,
 ) -> Box<RawValue> {
-    let parts: Result<indexmap::IndexMap<String, Box<RawValue>>, _> =
-        serde_json::from_str(result.get());
+    member(result, list, |items| {
+        let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(items.get()) else {
+            return items.to_owned();
+        };
+        let made: Vec<Box<RawValue>> = items.iter().map(|item| make(item)).collect();
+        to_raw_value(&made).unwrap_or_else(|_| RawValue::NULL.to_owned())
+    })
+}
+
+/// An object with one of its members made anew; as it came if it has no such member.
+pub(super) fn member(
+    object: &RawValue,
+    name: &str,
+    make: impl FnOnce(&RawValue) -> Box<RawValue>,
+) -> Box<RawValue> {
+    let parts = serde_json::from_str::<IndexMap<String, Box<RawValue>>>(object.get());
     let Ok(mut parts) = parts else {
-        return result.to_owned();
+        return object.to_owned();
     };
-    let items = parts
-        .get(member)
-        .and_then(|items| serde_json::from_str::<Vec<&RawValue>>(items.get()).ok());
-    let Some(items) = items else {
-        return result.to_owned();
+    let Some(found) = parts.get_mut(name) else {
+        return object.to_owned();
     };
-    let made: Vec<Box<RawValue>> = items.into_iter().map(make).collect();
-    if let Ok(made) = to_raw_value(&made) {
-        parts.insert(member.to_owned(), made);
-    }
-    to_raw_value(&parts).unwrap_or_else(|_| result.to_owned())
+    *found = make(found);
+    to_raw_value(&parts).unwrap_or_else(|_| object.to_owned())
 }

@@ -12,6 +12,7 @@ use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS};
 use toolgate_mcp::param_header;
 use toolgate_mcp::serve::{empty_object, rpc};
 
+use super::items::{each, member};
 use super::{Asker, Door, Face, page, read, said_by_server, uri};
 use crate::call::{Arguments, CallError, Outcome, ToolCall};
 use crate::store::millis;
@@ -90,7 +91,7 @@ impl Door {
         let raw = result.into_raw();
         match self.is_raw() || !raw.get().contains("\"resource") {
             true => raw,
-            false => with_links(&raw, &tool.server),
+            false => each(&raw, "content", |block| with_link(block, &tool.server)),
         }
     }
 }
@@ -118,47 +119,14 @@ fn refused(error: &CallError) -> Answer {
     }
 }
 
-/// A result whose resources and links to them carry the URIs of this door.
-fn with_links(result: &RawValue, server: &ServerName) -> Box<RawValue> {
-    let parts: Result<indexmap::IndexMap<String, Box<RawValue>>, _> =
-        serde_json::from_str(result.get());
-    let Ok(mut parts) = parts else {
-        return result.to_owned();
-    };
-    let content = parts
-        .get("content")
-        .and_then(|content| serde_json::from_str::<Vec<&RawValue>>(content.get()).ok());
-    let Some(content) = content else {
-        return result.to_owned();
-    };
-    let blocks: Vec<Box<RawValue>> = content
-        .into_iter()
-        .map(|block| with_link(block, server))
-        .collect();
-    if let Ok(blocks) = to_raw_value(&blocks) {
-        parts.insert("content".to_owned(), blocks);
-    }
-    to_raw_value(&parts).unwrap_or_else(|_| result.to_owned())
-}
-
+/// A block whose resource, or link to one, leads through this door.
 pub(super) fn with_link(block: &RawValue, server: &ServerName) -> Box<RawValue> {
     let head: BTreeMap<String, &RawValue> = serde_json::from_str(block.get()).unwrap_or_default();
     let text = |raw: &RawValue| serde_json::from_str::<String>(raw.get()).ok();
     let kind = head.get("type").and_then(|raw| text(raw));
     match kind.as_deref() {
         Some("resource_link") => with_uri(block, server),
-        Some("resource") => {
-            let inner = head.get("resource").map(|inner| with_uri(inner, server));
-            let parts: Result<indexmap::IndexMap<String, Box<RawValue>>, _> =
-                serde_json::from_str(block.get());
-            match (parts, inner) {
-                (Ok(mut parts), Some(inner)) => {
-                    parts.insert("resource".to_owned(), inner);
-                    to_raw_value(&parts).unwrap_or_else(|_| block.to_owned())
-                }
-                _ => block.to_owned(),
-            }
-        }
+        Some("resource") => member(block, "resource", |inner| with_uri(inner, server)),
         _ => block.to_owned(),
     }
 }
