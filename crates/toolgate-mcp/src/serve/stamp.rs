@@ -19,6 +19,11 @@ const OWN: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
 /// A result as a modern client wants it.
 pub fn for_modern(result: Box<RawValue>, caching: Caching) -> Box<RawValue> {
+    // Whatever its server says: who may read it depends on the key.
+    let result = match caching {
+        Caching::Private => without(result, &["cacheScope"]),
+        Caching::None => result,
+    };
     let fields = fields(&result);
     if fields.contains_key("resultType") && caching == Caching::None {
         return result;
@@ -31,9 +36,7 @@ pub fn for_modern(result: Box<RawValue>, caching: Caching) -> Box<RawValue> {
         if !fields.contains_key("ttlMs") {
             added = added.raw("ttlMs", "0");
         }
-        if !fields.contains_key("cacheScope") {
-            added = added.text("cacheScope", "private");
-        }
+        added = added.text("cacheScope", "private");
     }
     let text = result.get();
     let inner = text.trim_start().strip_prefix('{');
@@ -52,15 +55,20 @@ pub fn for_modern(result: Box<RawValue>, caching: Caching) -> Box<RawValue> {
 
 /// A result as a client of the old era knows it.
 pub fn for_legacy(result: Box<RawValue>) -> Box<RawValue> {
+    without(result, &OWN)
+}
+
+/// A result without some of its members; as it came if it has none of them.
+fn without(result: Box<RawValue>, names: &[&str]) -> Box<RawValue> {
     let present = fields(&result);
-    if !OWN.iter().any(|own| present.contains_key(*own)) {
+    if !names.iter().any(|name| present.contains_key(*name)) {
         return result;
     }
     let kept: Result<indexmap::IndexMap<String, &RawValue>, _> = serde_json::from_str(result.get());
     let Ok(kept) = kept else { return result };
     let stripped = kept
         .iter()
-        .filter(|(name, _)| !OWN.contains(&name.as_str()))
+        .filter(|(name, _)| !names.contains(&name.as_str()))
         .fold(Object::new(), |object, (name, raw)| {
             object.raw(name, raw.get())
         });
@@ -92,6 +100,14 @@ mod tests {
         assert_eq!(
             for_modern(raw("{}"), Caching::Private).get(),
             r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#
+        );
+        assert_eq!(
+            for_modern(
+                raw(r#"{"ttlMs":9,"cacheScope":"public"}"#),
+                Caching::Private
+            )
+            .get(),
+            r#"{"resultType":"complete","cacheScope":"private","ttlMs":9}"#
         );
         let own = r#"{"resultType":"input_required","requestState":"s"}"#;
         assert_eq!(for_modern(raw(own), Caching::None).get(), own);
