@@ -306,11 +306,15 @@ impl Inner {
             name: Some(uri.to_owned()),
             ..Ask::default()
         };
-        let request = &journey.call.request;
+        // A tool's result cannot ask what a resource wants to know.
+        let request = Request {
+            guest: None,
+            ..(*journey.call.request).clone()
+        };
         let read = self
-            .ask(&journey.rules, &journey.caller, request, server, ask)
+            .ask(&journey.rules, &journey.caller, &request, server, ask)
             .await?;
-        Ok(contents(&read))
+        Ok(self.tidied(contents(&read).into_raw(), &journey.rules))
     }
 
     /// Asks a server for something that is no tool call.

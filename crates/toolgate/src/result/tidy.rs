@@ -23,7 +23,13 @@ pub(crate) fn tidy(raw: Box<RawValue>, secrets: Secrets) -> Box<RawValue> {
     let Ok(mut value) = serde_json::from_str::<Value>(raw.get()) else {
         return raw;
     };
-    if !visit(&mut value, secrets) {
+    // A server gets its state back as it was, or does not know it.
+    let state = value.get_mut("requestState").map(Value::take);
+    let changed = visit(&mut value, secrets);
+    if let (Some(place), Some(state)) = (value.get_mut("requestState"), state) {
+        *place = state;
+    }
+    if !changed {
         return raw;
     }
     serde_json::value::to_raw_value(&value).unwrap_or(raw)
@@ -110,6 +116,18 @@ mod tests {
         let json = r#"{"content":[{"type":"text","text":"\u001b[31mred\u001b[0m\u0007"}],"structuredContent":{"n":18446744073709551617,"s":"a\u009b2Jb"}}"#;
         let tidied = r#"{"content":[{"type":"text","text":"red"}],"structuredContent":{"n":18446744073709551617,"s":"ab"}}"#;
         assert_eq!(run(json, Secrets::Kept), tidied);
+    }
+
+    #[test]
+    fn the_state_of_a_server_stays_as_it_is() {
+        let key = format!("ghp_{}", "a1B2".repeat(9));
+        let json = format!(r#"{{"requestState":"{key}","inputRequests":{{"q":"{key}"}}}}"#);
+        let tidied = run(&json, Secrets::Redacted);
+        assert!(tidied.starts_with(&format!(r#"{{"requestState":"{key}","#)));
+        assert_eq!(
+            tidied.matches("a1B2a1B2").count(),
+            json.matches("a1B2a1B2").count() / 2
+        );
     }
 
     #[test]
