@@ -33,6 +33,7 @@ pub use watcher::Watcher;
 use crate::call::{CallError, ClientSession, Request};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
+use crate::result::asks_for_input;
 
 /// What a client is told of all servers together.
 const INSTRUCTIONS: &str = "Tools of several servers behind one gateway; each tool's name begins with its server's. Prompts are named `SERVER.PROMPT`, resources `toolgate://SERVER/URI`.";
@@ -292,18 +293,6 @@ fn said_by_server(error: &CallError) -> Option<&RpcError> {
         } => Some(error),
         _ => None,
     }
-}
-
-/// Whether a modern server wants to know something first.
-fn asks_for_input(result: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Head<'a> {
-        #[serde(borrow)]
-        result_type: std::borrow::Cow<'a, str>,
-    }
-    let head = serde_json::from_str::<Head<'_>>(result.get());
-    head.is_ok_and(|head| head.result_type == "input_required")
 }
 
 /// A result that says which server it is from.

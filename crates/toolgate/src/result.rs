@@ -125,6 +125,18 @@ impl ToolResult {
     }
 }
 
+/// Whether a modern server wants to know something first.
+pub(crate) fn asks_for_input(result: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Head<'a> {
+        #[serde(borrow)]
+        result_type: Cow<'a, str>,
+    }
+    let head = serde_json::from_str::<Head<'_>>(result.get());
+    head.is_ok_and(|head| head.result_type == "input_required")
+}
+
 fn block(raw: &RawValue) -> Block<'_> {
     match serde_json::from_str::<BlockView<'_>>(raw.get()) {
         Ok(BlockView {

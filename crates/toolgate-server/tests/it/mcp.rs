@@ -352,7 +352,8 @@ async fn the_person_at_a_modern_client_approves_a_call() {
     assert_eq!(other["error"]["code"], -32602, "other arguments: {other}");
     let forged = format!("{}x", &state[..state.len() - 1]);
     let forged = ask(retry(json!({"a": 1, "b": 2}), "accept", &forged)).await;
-    assert_eq!(forged["error"]["code"], -32602, "{forged}");
+    let asked_anew = &forged["result"]["resultType"];
+    assert_eq!(asked_anew, "input_required", "{forged}");
     let ran = ask(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
     assert_eq!(ran["result"]["content"][0]["text"], "3", "{ran}");
     let again = ask(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;

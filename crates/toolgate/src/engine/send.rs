@@ -18,7 +18,7 @@ use super::{Inner, Journey, Progress};
 use crate::audit::Record;
 use crate::call::{CallError, Outcome};
 use crate::caller::Origin;
-use crate::result::ToolResult;
+use crate::result::{ToolResult, asks_for_input};
 use crate::result::bound::bound;
 use crate::result::tidy::{Secrets, tidy};
 
@@ -145,6 +145,10 @@ impl Inner {
                     self.refund(journey, &mut progress.attempt.record);
                 }
                 let Answer { raw, outdated } = answer?;
+                if journey.call.request.guest.is_some() && asks_for_input(&raw) {
+                    // The same call is made again with the answers, and is approved already.
+                    progress.uses(id, false);
+                }
                 let result = self.tidied(raw, rules);
                 if let Some((key, ttl)) = key.filter(|_| !outdated) {
                     self.reuse.put(key, &result, ttl);

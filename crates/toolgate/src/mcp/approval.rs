@@ -4,17 +4,19 @@
 //! result, with a sealed state that holds what was asked: a retry of another call, by another
 //! caller or with other arguments is refused.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use tokio::sync::broadcast::{self, error::RecvError};
 use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object};
 use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::{Asker, Door, Era};
 use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
 use crate::call::{Arguments, CallError, Outcome, ToolCall};
+use crate::event::Event;
 
 /// The key of our question among those that a modern client is asked.
 const KEY: &str = "toolgate_approval";
@@ -61,17 +63,18 @@ impl Door {
         let input: Input<'_> = params
             .and_then(|params| serde_json::from_str(params.get()).ok())
             .unwrap_or_default();
-        if let Some(sealed) = input
-            .request_state
-            .as_deref()
-            .and_then(|state| state.strip_prefix(PREFIX))
-        {
+        // One that was not sealed here may be that of another gateway, behind this one.
+        let state = input.request_state.as_deref();
+        if let Some(state) = state.and_then(|state| self.unsealed(state)) {
             let reply = reply(input.input_responses);
-            return self.answered(asker, call, sealed, reply).await;
+            return self.answered(asker, call, &state, reply).await;
         }
         let outcome = self.gateway.call(&asker.caller, call.clone()).await;
         let Err(CallError::NeedsApproval {
-            id, alias, because, ..
+            id,
+            alias,
+            because,
+            expires_at,
         }) = &outcome
         else {
             return Ok(outcome);
@@ -89,12 +92,17 @@ impl Door {
                 let Some(ear) = &asker.request.ear else {
                     return Ok(outcome);
                 };
+                let left = expires_at.duration_since(SystemTime::now());
                 let asked = to_raw_value(&question).unwrap_or_else(|_| empty_object());
-                let reply = match ear.asked("elicitation/create", Some(&asked)).await {
-                    Ok(answer) => action(&answer),
-                    Err(_) => Reply::Cancel,
+                let again = tokio::select! {
+                    answer = ear.asked("elicitation/create", Some(&asked)) => {
+                        let reply = answer.map_or(Reply::Cancel, |answer| action(&answer));
+                        self.decide(id, reply).await
+                    }
+                    // Somebody else may be quicker, and nobody is asked for ever.
+                    decided = self.is_decided(id, left.unwrap_or_default()) => decided,
                 };
-                match self.decide(id, reply).await {
+                match again {
                     true => Ok(self.gateway.call(&asker.caller, call).await),
                     false => Ok(outcome),
                 }
@@ -108,27 +116,37 @@ impl Door {
         if wait.is_zero() {
             return false;
         }
-        let deadline = tokio::time::Instant::now() + wait;
-        let mut events = self.gateway.events();
+        let decided = self.is_decided(approval, wait);
+        tokio::pin!(decided);
         let mut notices = tokio::time::interval(NOTICE);
-        let mut told = 0_u64;
+        let mut told = 0_u32;
         loop {
-            let found = self.gateway.approval(approval).await.ok().flatten();
-            if found.is_none_or(|found| found.state != ApprovalState::Pending) {
-                return true;
-            }
             tokio::select! {
-                // Whatever happened, the next look at the approval tells.
-                _ = events.recv() => {}
+                decided = &mut decided => return decided,
                 _ = notices.tick() => {
                     told += 1;
                     if let Some(ear) = &asker.request.ear {
                         ear.hear("notifications/progress", waiting(approval, told).as_deref());
                     }
                 }
-                () = tokio::time::sleep_until(deadline) => return false,
             }
         }
+    }
+
+    /// Waits for somebody to decide about an approval; false if nobody does in time.
+    async fn is_decided(&self, approval: &str, within: Duration) -> bool {
+        // Heard from before the first look on, so that nothing is missed between the two.
+        let mut events = self.gateway.events();
+        let decided = async {
+            loop {
+                let found = self.gateway.approval(approval).await.ok().flatten();
+                if found.is_none_or(|found| found.state != ApprovalState::Pending) {
+                    return;
+                }
+                news_of(approval, &mut events).await;
+            }
+        };
+        tokio::time::timeout(within, decided).await.is_ok()
     }
 
     /// A modern client's second try, with the person's answer.
@@ -136,17 +154,12 @@ impl Door {
         &self,
         asker: &Asker,
         call: ToolCall,
-        sealed: &str,
+        state: &State,
         reply: Reply,
     ) -> Result<Result<Outcome, CallError>, Answer> {
-        let refused = |text: &str| Err(Err(rpc(INVALID_PARAMS, text)));
-        let opened = self.gateway.store().unseal(sealed);
-        let state = opened.and_then(|text| serde_json::from_str::<State>(&text).ok());
-        let Some(state) = state else {
-            return refused("`requestState` is none of this gateway's");
-        };
-        if state != self.state(asker, &call, &state.approval) {
-            return refused("`requestState` belongs to another call");
+        if *state != self.state(asker, &call, &state.approval) {
+            let told = "`requestState` belongs to another call";
+            return Err(Err(rpc(INVALID_PARAMS, told)));
         }
         self.decide(&state.approval, reply).await;
         let mut call = call;
@@ -196,6 +209,12 @@ impl Door {
         super::raw(&result)
     }
 
+    /// What was asked here, if this is what was sent along with it.
+    fn unsealed(&self, state: &str) -> Option<State> {
+        let text = self.gateway.store().unseal(state.strip_prefix(PREFIX)?)?;
+        serde_json::from_str(&text).ok()
+    }
+
     fn state(&self, asker: &Asker, call: &ToolCall, approval: &str) -> State {
         State {
             approval: approval.to_owned(),
@@ -213,10 +232,24 @@ impl Door {
     }
 }
 
-/// A notice that a call still waits; its token is put in by whoever passes it on.
-fn waiting(approval: &str, told: u64) -> Option<Box<RawValue>> {
+/// Waits until something is heard of an approval, or may have been missed.
+async fn news_of(approval: &str, events: &mut broadcast::Receiver<Event>) {
+    loop {
+        match events.recv().await {
+            Ok(Event::Approval(told)) if told.id == approval => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// A notice that a call still waits; its token is put in by whoever passes it on. Progress must
+/// only ever grow, so it leaves room for that of the tool itself.
+fn waiting(approval: &str, told: u32) -> Option<Box<RawValue>> {
     let message = format!("waiting for approval {approval}");
-    let notice = json!({"progressToken": 0, "progress": told, "message": message});
+    let progress = f64::from(told) * 1e-6;
+    let notice = json!({"progressToken": 0, "progress": progress, "message": message});
     to_raw_value(&notice).ok()
 }
 
