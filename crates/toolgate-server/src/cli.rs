@@ -169,10 +169,13 @@ fn printable(text: &str, terminal: bool) -> Cow<'_, str> {
 }
 
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
-        .build()?
-        .block_on(work)
+        .build()?;
+    let ended = runtime.block_on(work);
+    // Whatever else runs has been waited for; a read of standard input may never return.
+    runtime.shutdown_background();
+    ended
 }
 
 #[cfg(test)]
