@@ -15,7 +15,7 @@ use crate::catalog::{Catalog, Entry, Resolution};
 use crate::config::{Config, Server};
 use crate::name::ServerName;
 use crate::pattern::{Reading, Selector};
-use crate::policy::{Judgement, Policy, Subject, ToolLists, Verdict};
+use crate::policy::{Judgement, Policy, Subject, ToolList, ToolLists, Verdict};
 use filter::Sieve;
 
 /// What the configuration says about who sees and runs what.
@@ -25,6 +25,8 @@ pub struct Access {
     servers: BTreeMap<ServerName, Opening>,
     names: Vec<ServerName>,
     blocked: Vec<Selector>,
+    /// The tools of each virtual server.
+    virtual_servers: BTreeMap<String, Vec<Selector>>,
     policy: Policy,
 }
 
@@ -121,6 +123,11 @@ impl Access {
             blocked: blocked
                 .filter_map(|text| Selector::meant(text, &names, Reading::Wide))
                 .collect(),
+            virtual_servers: config
+                .virtual_servers
+                .iter()
+                .map(|server| (server.name.clone(), selectors(&server.tools, &names)))
+                .collect(),
             policy: config.policy(),
             names,
         }
@@ -134,22 +141,34 @@ impl Access {
             let mut grants = principal.grants.iter();
             opening.is_some_and(|opening| grants.all(|g| g.names(name) || opening.on_all_keys))
         };
-        let names: Vec<ServerName> = self.names.iter().filter(known).cloned().collect();
+        let names: Vec<ServerName> = match filters.names_tools() {
+            true => self.names.iter().filter(known).cloned().collect(),
+            false => Vec::new(),
+        };
+        // One that is gone has no tools.
+        let within = filters.virtual_server.as_ref();
+        let within = within.map(|name| self.virtual_servers.get(name).cloned());
+        let within = within.map(Option::unwrap_or_default);
         Lens {
             access: self,
             principal,
-            sieve: Sieve::new(filters, &names),
+            sieve: Sieve::new(filters, &names, within),
         }
     }
 
     /// A grant of the tools that these texts name; those that name no server grant nothing.
     pub fn grant(&self, place: &str, texts: &[String]) -> Grant {
-        let read = |text: &String| Selector::meant(text, &self.names, Reading::Narrow);
         Grant {
             place: place.to_owned(),
-            selectors: texts.iter().filter_map(read).collect(),
+            selectors: selectors(texts, &self.names),
         }
     }
+}
+
+/// What texts open; those that are not clear open nothing.
+fn selectors(texts: &[String], names: &[ServerName]) -> Vec<Selector> {
+    let read = |text: &String| Selector::meant(text, names, Reading::Narrow);
+    texts.iter().filter_map(read).collect()
 }
 
 impl Default for Principal {
@@ -206,18 +225,28 @@ impl Lens<'_> {
 
     /// Whether the resources and prompts of a server exist for this request.
     pub fn sees_resources(&self, server: &ServerName) -> bool {
-        let Some(opening) = self.access.servers.get(server) else {
-            return false;
-        };
+        let opening = self.opening(server);
+        opening.is_some_and(|opening| opening.resources && self.principal.resources)
+    }
+
+    /// Whether any part of a server may exist for this request, be it up or not.
+    pub fn sees(&self, server: &ServerName) -> bool {
+        let opening = self.opening(server);
+        let has_tools = opening.is_some_and(|opening| opening.lists.execute != ToolList::none());
+        has_tools || self.sees_resources(server)
+    }
+
+    /// How far a server is open, if this request has anything of it.
+    fn opening(&self, server: &ServerName) -> Option<&Opening> {
+        let opening = self.access.servers.get(server)?;
         let mut grants = self.principal.grants.iter();
-        self.access.enabled
+        let open = self.access.enabled
             && opening.enabled
             && opening.refused.is_none()
-            && opening.resources
-            && self.principal.resources
             && self.sieve.includes_client(server)
             && !self.sieve.excludes_client(server)
-            && grants.all(|grant| grant.names(server) || opening.on_all_keys)
+            && grants.all(|grant| grant.names(server) || opening.on_all_keys);
+        open.then_some(opening)
     }
 
     /// What every gate says of a tool.

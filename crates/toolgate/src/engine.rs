@@ -199,6 +199,15 @@ impl Engine {
         Ok(names.cloned().collect())
     }
 
+    /// Whether any part of any server exists for a request, be it up or not.
+    pub(crate) fn sees_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
+        let rules = self.0.rules.load();
+        rules.principal(caller).is_ok_and(|principal| {
+            let lens = rules.access.lens(principal, filters);
+            rules.servers.keys().any(|name| lens.sees(name))
+        })
+    }
+
     /// Asks a server for something that is no tool call. Dropping the future cancels it.
     pub(crate) async fn ask(
         &self,

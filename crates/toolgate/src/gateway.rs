@@ -215,6 +215,11 @@ impl Gateway {
         }
     }
 
+    /// Whether any part of any server exists for a request, be it up or not.
+    pub(crate) fn sees_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
+        self.0.engine.sees_any_server(caller, filters)
+    }
+
     /// A named subset of the tools.
     pub fn virtual_server(&self, name: &str) -> Option<VirtualServer> {
         self.0.engine.virtual_server(name)

@@ -57,8 +57,6 @@ pub enum Face {
 pub struct Door {
     gateway: Gateway,
     face: Face,
-    /// The tools of a virtual server.
-    within: Option<Vec<String>>,
     instructions: Option<String>,
 }
 
@@ -118,31 +116,27 @@ struct ListParams {
 }
 
 impl Door {
-    /// A door to a part of the gateway; none if there is no such part.
-    pub fn open(gateway: &Gateway, face: Face) -> Option<Self> {
-        let (within, instructions) = match &face {
-            Face::All => (None, Some(INSTRUCTIONS.to_owned())),
+    /// A door to a part of the gateway; none if no such part exists for the caller.
+    pub fn open(gateway: &Gateway, face: Face, caller: &Caller) -> Option<Self> {
+        let instructions = match &face {
+            Face::All => Some(INSTRUCTIONS.to_owned()),
             Face::Server(name) => {
                 let entries = gateway.servers();
                 let entry = entries.iter().find(|entry| entry.server.name == *name)?;
                 let status = entry.status();
                 let session = status.session.as_ref();
-                (
-                    None,
-                    session.and_then(|session| session.instructions.clone()),
-                )
+                session.and_then(|session| session.instructions.clone())
             }
-            Face::Virtual(name) => {
-                let found = gateway.virtual_server(name)?;
-                (Some(found.tools), found.description)
-            }
+            Face::Virtual(name) => gateway.virtual_server(name)?.description,
         };
-        Some(Self {
+        let door = Self {
             gateway: gateway.clone(),
             face,
-            within,
             instructions,
-        })
+        };
+        let filters = door.filters(Filters::default());
+        let exists = door.face == Face::All || gateway.sees_any_server(caller, &filters);
+        exists.then_some(door)
     }
 
     /// The request's own filters, and those of this door.
@@ -152,7 +146,10 @@ impl Door {
                 Face::Server(name) => Some(name.clone()),
                 Face::All | Face::Virtual(_) => None,
             },
-            within: self.within.clone(),
+            virtual_server: match &self.face {
+                Face::Virtual(name) => Some(name.clone()),
+                Face::All | Face::Server(_) => None,
+            },
             ..filters
         }
     }

@@ -12,8 +12,8 @@ pub struct Filters {
     pub exclude_tools: Option<Vec<String>>,
     /// The only server, where a client talks to one alone.
     pub server: Option<ServerName>,
-    /// The tools of a virtual server, where a client talks to one.
-    pub within: Option<Vec<String>>,
+    /// The virtual server, where a client talks to one.
+    pub virtual_server: Option<String>,
 }
 
 /// A filter that cannot be understood.
@@ -57,6 +57,11 @@ impl Filters {
         *self == Self::default()
     }
 
+    /// Whether tools are named, which is to be read against the servers.
+    pub(super) fn names_tools(&self) -> bool {
+        self.include_tools.is_some() || self.exclude_tools.is_some()
+    }
+
     /// How many names there are in all.
     pub fn size(&self) -> usize {
         let lists = [
@@ -79,7 +84,12 @@ impl Filters {
 }
 
 impl Sieve {
-    pub(super) fn new(filters: &Filters, servers: &[ServerName]) -> Self {
+    /// What a virtual server has stands in `within`.
+    pub(super) fn new(
+        filters: &Filters,
+        servers: &[ServerName],
+        within: Option<Vec<Selector>>,
+    ) -> Self {
         let globs = |list: &Vec<String>| list.iter().map(|text| Glob::new(text)).collect();
         let mut ambiguous = Vec::new();
         let include_tools = filters.include_tools.as_ref().map(|texts| {
@@ -106,10 +116,7 @@ impl Sieve {
             exclude_tools: exclude_tools
                 .filter_map(|text| Selector::meant(text, servers, Reading::Wide))
                 .collect(),
-            within: filters.within.as_ref().map(|texts| {
-                let meant = |text: &String| Selector::meant(text, servers, Reading::Narrow);
-                texts.iter().filter_map(meant).collect()
-            }),
+            within,
             ambiguous,
             filters: filters.clone(),
         }

@@ -94,7 +94,7 @@ impl Mcp {
             (None, Some(name)) => Face::Virtual(name),
             (None, None) => Face::All,
         };
-        let door = Door::open(&gateway, face);
+        let door = Door::open(&gateway, face, &Caller::cli());
         let door = door.ok_or_else(|| anyhow::anyhow!("there is no such server"))?;
         // A client lists once, and seldom again: whoever is up soon should be in that list.
         let _ = tokio::time::timeout(Duration::from_secs(5), gateway.settled()).await;

@@ -158,7 +158,7 @@ impl Visit {
         Extension(RequestId(id)): Extension<RequestId>,
         headers: HeaderMap,
     ) -> Result<Self, ApiError> {
-        let door = Door::open(app.gateway(), face.clone()).ok_or_else(nothing_here)?;
+        let door = Door::open(app.gateway(), face.clone(), &caller).ok_or_else(nothing_here)?;
         Ok(Self {
             app,
             door,
