@@ -126,6 +126,18 @@ impl RpcError {
     }
 }
 
+/// The request that `notifications/cancelled` is about.
+pub(crate) fn cancelled(params: Option<&RawValue>) -> Option<&RawValue> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled<'a> {
+        #[serde(borrow)]
+        request_id: &'a RawValue,
+    }
+    let cancelled: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
+    Some(cancelled.request_id)
+}
+
 /// Builds a JSON object from parts that are already JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Object(String);

@@ -10,6 +10,7 @@ pub mod environment;
 pub mod handshake;
 pub mod jsonrpc;
 pub mod lane;
+pub mod line;
 pub mod local;
 pub mod param_header;
 pub mod registry;

@@ -8,6 +8,7 @@ pub mod http;
 pub mod sse;
 pub mod stdio;
 
+mod asking;
 mod closing;
 mod inbox;
 mod pending;
@@ -20,7 +21,6 @@ use serde_json::value::RawValue;
 use sse::Sse;
 use stdio::Stdio;
 use tokio::sync::mpsc;
-use tokio_util::task::TaskTracker;
 use toolgate_core::secret::Masker;
 
 use crate::ear::Ear;
@@ -198,18 +198,4 @@ fn progress_of(params: Option<&RawValue>) -> Option<u64> {
     }
     let progress: Progress = serde_json::from_str(params?.get()).ok()?;
     Some(progress.progress_token)
-}
-
-/// Answers a request of the server: by whoever can be asked, else by nobody.
-fn answer_server(
-    tasks: &TaskTracker,
-    ear: &Arc<dyn Ear>,
-    (id, method, params): (&RawValue, &str, Option<&RawValue>),
-    reply: impl FnOnce(String) + Send + 'static,
-) {
-    if method == "ping" || !ear.can_be_asked() {
-        return reply(jsonrpc::answer_to_server(id, method));
-    }
-    let (id, asked) = (id.to_owned(), ear.asked(method, params));
-    tasks.spawn(async move { reply(jsonrpc::answer(&id, &asked.await)) });
 }

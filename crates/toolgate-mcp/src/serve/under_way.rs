@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
+
+use crate::jsonrpc;
 
 /// By the text of their ids.
 #[derive(Debug, Default)]
@@ -17,13 +18,6 @@ pub struct Place {
     id: String,
     token: Arc<CancellationToken>,
     all: Arc<UnderWay>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Cancelled<'a> {
-    #[serde(borrow)]
-    request_id: &'a RawValue,
 }
 
 impl UnderWay {
@@ -40,9 +34,8 @@ impl UnderWay {
     /// Takes a notification; `notifications/cancelled` ends the request that it names.
     pub fn hear(&self, method: &str, params: Option<&RawValue>) {
         let params = params.filter(|_| method == "notifications/cancelled");
-        let cancelled = params.and_then(|params| serde_json::from_str(params.get()).ok());
-        if let Some(Cancelled { request_id }) = cancelled
-            && let Some(token) = self.with(|all| all.get(request_id.get()).cloned())
+        if let Some(id) = jsonrpc::cancelled(params)
+            && let Some(token) = self.with(|all| all.get(id.get()).cloned())
         {
             token.cancel();
         }

@@ -16,9 +16,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use reqwest::{Client, Response};
 use stream::{Resume, Stream};
 use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use super::asking::Asking;
 use super::closing::{self, Closing, Ending};
 use super::{Event, Events, Outgoing, RequestError};
 use crate::MAX_MESSAGE_BYTES;
@@ -54,6 +56,10 @@ pub struct Http {
     tasks: TaskTracker,
     /// Who hears what is said outside of any request.
     ear: Arc<dyn Ear>,
+    asking: Asking,
+    /// Ends what the server has asked.
+    stop: CancellationToken,
+    _guard: DropGuard,
 }
 
 impl Http {
@@ -65,6 +71,7 @@ impl Http {
         let client = endpoint.client()?;
         let (events, heard) = mpsc::channel(16);
         let (ending, closing) = closing::channel();
+        let stop = CancellationToken::new();
         let http = Self {
             client,
             url: endpoint.url.clone(),
@@ -77,6 +84,9 @@ impl Http {
             closing,
             tasks: tasks.clone(),
             ear,
+            asking: Asking::new(tasks),
+            _guard: stop.clone().drop_guard(),
+            stop,
         };
         Ok((http, heard))
     }
@@ -134,6 +144,7 @@ impl Http {
     }
 
     pub(super) async fn close(&self) {
+        self.stop.cancel();
         if self.session.get().is_some() {
             let goodbye = self
                 .client
@@ -229,10 +240,14 @@ impl Http {
     ) -> Result<Answer, RequestError> {
         let mut stream = Stream::new(response);
         let mut resume = Resume::default();
+        // What is asked on the stream of a request is forgotten with the request.
+        let end = self.stop.child_token();
+        let _guard = end.clone().drop_guard();
+        let heard = Heard { id, ear, end: &end };
         loop {
             match stream.next(&mut resume).await {
                 Ok(Some(text)) => {
-                    if let Some(answer) = self.hear(&text, id, ear) {
+                    if let Some(answer) = self.hear(&text, &heard) {
                         return Ok(answer);
                     }
                 }
@@ -255,9 +270,9 @@ impl Http {
         }
     }
 
-    /// Takes a message of a stream; the answer to `id` if it is that. All else on the stream is
-    /// meant for whoever caused the request.
-    fn hear(&self, text: &str, id: u64, ear: Option<&Arc<dyn Ear>>) -> Option<Answer> {
+    /// Takes a message of a stream; the answer if it is that. All else on the stream is meant for
+    /// whoever caused the request.
+    fn hear(&self, text: &str, stream: &Heard<'_>) -> Option<Answer> {
         let messages = match jsonrpc::parse(text) {
             Ok(messages) => messages,
             Err(error) => {
@@ -271,27 +286,29 @@ impl Http {
                 Incoming::Response {
                     id: Some(of),
                     answer,
-                } if of == id => found = Some(answer),
+                } if of == stream.id => found = Some(answer),
                 Incoming::Response { .. } => {}
                 Incoming::Notification { method, params } => {
                     if super::announce(&method, &self.events) {
                         continue;
                     }
-                    // A resource that changed concerns whoever watches it.
-                    match ear {
-                        Some(ear) if method != "notifications/resources/updated" => {
-                            ear.hear(&method, params);
+                    match (&*method, stream.ear) {
+                        ("notifications/cancelled", _) => self.asking.withdraw(params),
+                        // A resource that changed concerns whoever watches it.
+                        ("notifications/resources/updated", _) | (_, None) => {
+                            self.ear.hear(&method, params);
                         }
-                        _ => self.ear.hear(&method, params),
+                        (_, Some(ear)) => ear.hear(&method, params),
                     }
                 }
                 Incoming::Request { id, method, params } => {
                     let speaker = self.speaker();
                     let asked = (id, &*method, params);
                     // Only a client of its own connection can be asked.
-                    let ear = ear.filter(|_| self.ear.can_be_asked());
+                    let ear = stream.ear.filter(|_| self.ear.can_be_asked());
                     let ear = ear.unwrap_or(&self.ear);
-                    super::answer_server(&self.tasks, ear, asked, move |reply| speaker.say(reply));
+                    let reply = move |reply| speaker.say(reply);
+                    self.asking.answer(ear, asked, stream.end, reply);
                 }
             }
         }
@@ -323,8 +340,13 @@ impl Http {
                 Ok(response) if response.status().is_success() && is_stream(&response) => {
                     wait = LISTEN_AGAIN;
                     let mut stream = Stream::new(response);
+                    let heard = Heard {
+                        id: 0, // no request has it
+                        ear: None,
+                        end: &self.stop,
+                    };
                     while let Ok(Some(text)) = stream.next(&mut Resume::default()).await {
-                        self.hear(&text, 0, None);
+                        self.hear(&text, &heard);
                     }
                 }
                 Ok(response)
@@ -350,6 +372,15 @@ impl Http {
             tasks: self.tasks.clone(),
         }
     }
+}
+
+/// On whose behalf a stream is heard.
+struct Heard<'a> {
+    /// The request that it belongs to.
+    id: u64,
+    ear: Option<&'a Arc<dyn Ear>>,
+    /// Ends what is asked on it.
+    end: &'a CancellationToken,
 }
 
 /// Sends messages that have no answer.

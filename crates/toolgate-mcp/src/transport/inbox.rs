@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
-use tokio_util::task::TaskTracker;
+use tokio_util::sync::CancellationToken;
 
+use super::asking::Asking;
 use super::pending::Pending;
-use super::{Event, announce, answer_server, progress_of};
+use super::{Event, announce, progress_of};
 use crate::ear::Ear;
 use crate::jsonrpc::{self, Incoming};
 
@@ -18,7 +19,9 @@ pub(super) struct Inbox {
     pub(super) pending: Pending,
     pub(super) events: mpsc::Sender<Event>,
     pub(super) ear: Arc<dyn Ear>,
-    pub(super) tasks: TaskTracker,
+    pub(super) asking: Asking,
+    /// Ends with the connection.
+    pub(super) end: CancellationToken,
 }
 
 impl Inbox {
@@ -49,11 +52,21 @@ impl Inbox {
                 }
                 Incoming::Request { id, method, params } => {
                     let asked = (id, &*method, params);
-                    answer_server(&self.tasks, &self.ear, asked, reply.clone());
+                    let (ear, end) = self.asked();
+                    self.asking.answer(&ear, asked, &end, reply.clone());
                 }
                 Incoming::Notification { method, params } => self.hear(&method, params),
             }
         }
+    }
+
+    /// Who is asked, and until when: the client whose connection it is, where its only call waits.
+    fn asked(&self) -> (Arc<dyn Ear>, CancellationToken) {
+        let only = match self.ear.can_be_asked() {
+            true => self.pending.only(&self.end),
+            false => None,
+        };
+        only.unwrap_or_else(|| (Arc::clone(&self.ear), self.end.clone()))
     }
 
     fn hear(&self, method: &str, params: Option<&RawValue>) {
@@ -61,6 +74,7 @@ impl Inbox {
             return;
         }
         let ear = match method {
+            "notifications/cancelled" => return self.asking.withdraw(params),
             "notifications/progress" => progress_of(params).and_then(|id| self.pending.ear(id)),
             _ => Some(Arc::clone(&self.ear)),
         };

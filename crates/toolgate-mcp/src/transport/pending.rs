@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::RequestError;
 use crate::ear::Ear;
@@ -26,6 +27,8 @@ struct Slots {
 struct Waiter {
     sender: oneshot::Sender<Outcome>,
     ear: Option<Arc<dyn Ear>>,
+    /// Ends what the server asks on its behalf.
+    end: Option<(CancellationToken, DropGuard)>,
 }
 
 /// One request's place; leaving it early forgets the request.
@@ -44,7 +47,10 @@ impl Pending {
             Some(reason) => Err(RequestError::NotSent(reason.clone())),
             None => {
                 slots.next += 1;
-                slots.waiting.insert(slots.next, Waiter { sender, ear });
+                let end = None;
+                slots
+                    .waiting
+                    .insert(slots.next, Waiter { sender, ear, end });
                 Ok(slots.next)
             }
         })?;
@@ -64,6 +70,26 @@ impl Pending {
     /// Who hears of the progress of a request.
     pub(super) fn ear(&self, id: u64) -> Option<Arc<dyn Ear>> {
         self.with(|slots| slots.waiting.get(&id)?.ear.clone())
+    }
+
+    /// Who waits, if only one does who hears anything; and what ends with its request, or with
+    /// the connection.
+    pub(super) fn only(
+        &self,
+        end: &CancellationToken,
+    ) -> Option<(Arc<dyn Ear>, CancellationToken)> {
+        self.with(|slots| {
+            let mut waiters = slots
+                .waiting
+                .values_mut()
+                .filter(|waiter| waiter.ear.is_some());
+            let only = waiters.next().filter(|_| waiters.next().is_none())?;
+            let (end, _) = only.end.get_or_insert_with(|| {
+                let end = end.child_token();
+                (end.clone(), end.drop_guard())
+            });
+            Some((only.ear.clone()?, end.clone()))
+        })
     }
 
     /// Fails everything in flight, and whatever comes later.

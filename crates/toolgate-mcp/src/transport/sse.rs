@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use super::asking::Asking;
 use super::closing::{self, Closing};
 use super::http::stream::{Resume, Stream};
 use super::http::{self, Endpoint};
@@ -74,7 +75,8 @@ impl Sse {
             pending: pending.clone(),
             events,
             ear,
-            tasks: tasks.clone(),
+            asking: Asking::new(tasks),
+            end: stop.clone(),
         };
         let reading = read(stream, inbox, poster.clone());
         let stopped = stop.clone();
@@ -85,6 +87,7 @@ impl Sse {
                 () = stopped.cancelled() => "the connection was closed".to_owned(),
             };
             ended.close(&reason);
+            stopped.cancel();
             ending.tell(&reason);
         });
         let sse = Self {

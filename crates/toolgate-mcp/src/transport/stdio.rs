@@ -4,18 +4,17 @@
 //! it started, when the transport closes. Its standard error goes into a bounded ring.
 
 mod child;
-mod line;
 
 use std::sync::Arc;
 
 use child::Child;
-use line::{Line, Lines};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::asking::Asking;
 use super::closing::{self, Closing};
 use super::inbox::Inbox;
 use super::pending::Pending;
@@ -23,6 +22,7 @@ use super::{Events, Outgoing, RequestError, Tail};
 use crate::MAX_MESSAGE_BYTES;
 use crate::ear::Ear;
 use crate::jsonrpc::{self, Answer, Object};
+use crate::line::{Line, Lines};
 
 pub use child::{Command, SpawnError};
 
@@ -62,7 +62,8 @@ impl Stdio {
             pending: pending.clone(),
             events,
             ear,
-            tasks: tasks.clone(),
+            asking: Asking::new(tasks),
+            end: stop.clone(),
         };
         let reader = read(pipes.stdout, inbox, outbox);
         let mut stderr = tasks.spawn(drain(pipes.stderr, tail.clone()));
@@ -91,6 +92,7 @@ impl Stdio {
             };
             // What the child said last is for those who run the gateway, not for those who call it.
             pending.close(&ended);
+            stop.cancel();
             ending.tell(&reason);
         });
         Ok((stdio, heard))

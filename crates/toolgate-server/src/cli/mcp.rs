@@ -71,9 +71,11 @@ impl Ear for Voice {
     }
 
     fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer> {
-        let (question, answer) = self.0.ask(method, params);
-        tell(&question);
-        answer
+        let tell = |message: String| {
+            tell(&message);
+            true
+        };
+        self.0.ask(method, params, Arc::new(tell))
     }
 }
 
@@ -116,6 +118,7 @@ impl Mcp {
             () = signals.next() => {}
         }
         client.0.end.cancel();
+        client.0.questions.close();
         client.0.tasks.close();
         client.0.tasks.wait().await;
         gateway.stop(Duration::from_secs(2)).await;

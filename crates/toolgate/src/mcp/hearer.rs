@@ -51,9 +51,9 @@ impl Ear for Hearer {
         let Some(questions) = &self.questions else {
             return Box::pin(std::future::ready(Err(no_method(method))));
         };
-        let (question, answer) = questions.ask(method, params);
-        let _ = self.messages.send(question);
-        answer
+        let messages = self.messages.clone();
+        let tell = move |message| messages.send(message).is_ok();
+        questions.ask(method, params, Arc::new(tell))
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate::ear::{Client, Ear};
 use toolgate::jsonrpc::Answer;
 use toolgate::mcp::{Face, Watcher};
-use toolgate::serve::{Hello, Questions, UnderWay, no_method, notification};
+use toolgate::serve::{Hello, Questions, UnderWay, notification};
 use toolgate::{Caller, ClientSession, Gateway};
 use toolgate_core::scope::Filters;
 
@@ -60,11 +60,9 @@ impl Ear for SessionEar {
     }
 
     fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer> {
-        let (question, answer) = self.questions.ask(method, params);
-        match self.news.send(question) {
-            Ok(_) => answer,
-            Err(_) => Box::pin(std::future::ready(Err(no_method(method)))),
-        }
+        let news = self.news.clone();
+        let tell = move |message| news.send(message).is_ok();
+        self.questions.ask(method, params, Arc::new(tell))
     }
 }
 

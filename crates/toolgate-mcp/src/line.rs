@@ -4,8 +4,9 @@ use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
+/// One line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub enum Line {
     Text(String),
     /// A line over the limit, with the JSON-RPC id it had at its top level.
     TooLong {
@@ -13,15 +14,16 @@ pub(super) enum Line {
     },
 }
 
+/// Takes lines from a reader.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub struct Lines<R> {
     reader: BufReader<R>,
     limit: usize,
     kept: Vec<u8>,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(super) fn new(reader: R, limit: usize) -> Self {
+    pub fn new(reader: R, limit: usize) -> Self {
         Self {
             reader: BufReader::with_capacity(64 * 1024, reader),
             limit,
@@ -29,7 +31,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    /// The next line; none at the end.
+    pub async fn next(&mut self) -> io::Result<Option<Line>> {
         let mut scanner: Option<IdScanner> = None;
         loop {
             let chunk = self.reader.fill_buf().await?;
