@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc::{Answer, Object};
 pub use crate::lane::Ask;
@@ -41,4 +42,6 @@ pub struct Client {
     pub ear: Arc<dyn Ear>,
     /// The level from which on it wants to hear log messages.
     pub log_level: Option<String>,
+    /// Is cancelled when it leaves: no connection is opened for it then, and its calls end.
+    pub ended: CancellationToken,
 }

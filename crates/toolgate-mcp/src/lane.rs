@@ -149,14 +149,16 @@ impl Lane {
         }
     }
 
-    /// Stays with the server so that it can tell its news; ends only if it tells none this way.
+    /// Stays with the server so that it can tell its news, and ask where somebody can be asked;
+    /// ends only if it does neither this way.
     pub(crate) async fn listen(&self) {
-        if !self.0.session.capabilities.notifies {
-            return;
-        }
+        let notifies = self.0.session.capabilities.notifies;
+        let is_own = self.0.key.lane != LaneId::Shared;
         match (&self.0.transport, self.0.session.era) {
-            (Transport::Http(http), Era::Legacy) => http.listen().await,
-            (Transport::Http(_) | Transport::Stdio(_), Era::Modern) => self.subscribe().await,
+            (Transport::Http(http), Era::Legacy) if notifies || is_own => http.listen().await,
+            (Transport::Http(_) | Transport::Stdio(_), Era::Modern) if notifies => {
+                self.subscribe().await;
+            }
             // A legacy server on pipes or an event stream tells without being asked.
             _ => {}
         }
@@ -359,16 +361,6 @@ impl Lane {
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lane").field(&self.0.key).finish()
-    }
-}
-
-impl fmt::Display for LaneId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shared => f.write_str("shared"),
-            Self::Session(id) => write!(f, "session {id}"),
-            Self::User(id) => write!(f, "user {id}"),
-        }
     }
 }
 

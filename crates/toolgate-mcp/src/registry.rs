@@ -33,6 +33,7 @@ use crate::supervisor::Rhythm;
 use crate::transport::Tail;
 
 pub use entry::Entry;
+pub use lanes::{OwnCall, OwnLane};
 use watches::{Updates, Watches};
 pub use watches::{WatchError, Watching};
 
@@ -72,7 +73,7 @@ pub struct Registry {
     generation: AtomicU64,
     /// Says that some server is in a new state.
     changes: watch::Sender<()>,
-    lanes: lanes::Lanes,
+    lanes: Arc<lanes::Lanes>,
     watches: Arc<Watches>,
     stop: CancellationToken,
     /// Ends everything if the registry is dropped without being stopped.
@@ -87,6 +88,8 @@ pub struct Access {
     pub turn: Turn,
     /// The lane still leads to the program that was configured before.
     pub outdated: bool,
+    /// Where the lane is a session's own.
+    _own: Option<OwnCall>,
 }
 
 /// Why a server cannot be called just now.
@@ -122,10 +125,17 @@ impl Registry {
             setup,
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
-            lanes: lanes::Lanes::default(),
+            lanes: Arc::default(),
             watches: Arc::default(),
             tasks,
         };
+        let (lanes, stop) = (Arc::clone(&registry.lanes), registry.stop.clone());
+        registry.tasks.spawn(async move {
+            tokio::select! {
+                () = lanes.tend() => {}
+                () = stop.cancelled() => {}
+            }
+        });
         registry.apply(plan);
         registry
     }
@@ -193,8 +203,10 @@ impl Registry {
                 old.retire();
             }
         }
-        self.entries.store(Arc::new(entries));
+        let entries = Arc::new(entries);
+        self.entries.store(Arc::clone(&entries));
         self.lists.store(Arc::new(lists));
+        self.retire_lanes(&entries);
         self.changes.send_replace(());
     }
 
@@ -221,32 +233,23 @@ impl Registry {
         self.entries.load().get(name).map(Arc::clone)
     }
 
-    /// An open lane, waking the server if it sleeps, or why there is none. Waits at most `within`
-    /// for its turn.
-    pub async fn access(&self, key: &LaneKey, within: Duration) -> Result<Access, NoAccess> {
-        let away = |state, reason: &str| Away {
-            server: key.server.clone(),
-            status: Arc::new(Status::new(state, Some(reason.to_owned()))),
+    /// The open shared lane, waking the server if it sleeps, or why there is none. Waits at most
+    /// `within` for its turn.
+    pub async fn access(&self, server: &ServerName, within: Duration) -> Result<Access, NoAccess> {
+        let away = |reason: &str| Away {
+            server: server.clone(),
+            status: Arc::new(Status::new(State::Disabled, Some(reason.to_owned()))),
         };
         loop {
-            if let Some(list) = self.lists.load().refuses(&key.server) {
-                return Err(away(State::Disabled, list).into());
+            if let Some(list) = self.lists.load().refuses(server) {
+                return Err(away(list).into());
             }
-            if key.lane != LaneId::Shared {
-                return Err(away(
-                    State::Unavailable,
-                    &format!("it has no lane for {}", key.lane),
-                )
-                .into());
-            }
-            let Some(entry) = self.entry(&key.server) else {
-                return Err(away(State::Disabled, "it is not configured").into());
+            let Some(entry) = self.entry(server) else {
+                return Err(away("it is not configured").into());
             };
             let access = entry.access(within).await;
             // While it waited, its settings may have changed; then the next one is asked.
-            let replaced = self
-                .entry(&key.server)
-                .is_none_or(|now| !now.continues(&entry));
+            let replaced = self.entry(server).is_none_or(|now| !now.continues(&entry));
             match access {
                 Err(NoAccess::Away(_)) if replaced => {}
                 access => return access,
@@ -302,7 +305,7 @@ impl Registry {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .take();
-        self.lanes.close(|_| true).await;
+        self.lanes.close().await;
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -334,6 +337,7 @@ impl Registry {
                     watches: Arc::clone(&self.watches),
                 }),
                 log_level: None,
+                ended: self.stop.clone(),
             },
         }
     }

@@ -10,6 +10,7 @@ mod under_way;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -27,6 +28,11 @@ pub const PARSE_ERROR: i64 = -32700;
 pub const INVALID_REQUEST: i64 = -32600;
 /// What old revisions say of a resource that is not there.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
+
+/// Clients of the old era that may have a session at once.
+pub const MOST_SESSIONS: usize = 1000;
+/// How long a session is kept of which nothing is heard.
+pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
 
 /// Every revision that is spoken, the newest first.
 pub const VERSIONS: [&str; 5] = [

@@ -132,6 +132,11 @@ impl Entry {
         self.supervised.kept_out.is_none().then_some(earliest)
     }
 
+    /// Whether a client's session can have a lane of its own just now.
+    pub(super) fn has_own_lanes(&self) -> bool {
+        self.supervised.kept_out.is_none() && self.server.has_own_lanes()
+    }
+
     /// Whether these settings need no new supervisor.
     pub(super) fn goes_on_as(
         &self,
@@ -297,6 +302,7 @@ impl Supervised {
                     lane: lane.clone(),
                     turn,
                     outdated: false,
+                    _own: None,
                 });
             }
         }
@@ -310,6 +316,7 @@ impl Supervised {
             lane,
             turn,
             outdated: false,
+            _own: None,
         })
     }
 

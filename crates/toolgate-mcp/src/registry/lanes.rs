@@ -1,67 +1,114 @@
 //! Connections that belong to one client's session each. They are opened when first used, on
-//! behalf of a client that can be asked, and end with the session.
+//! behalf of a client that can be asked, and end with the session, or with the settings that they
+//! were opened with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use toolgate_core::config::Server;
+use toolgate_core::name::ServerName;
 
-use super::{Access, Away, NoAccess, Registry};
+use super::{Access, Away, Entry, NoAccess, Registry};
 use crate::ear::Client;
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Ask, Lane, LaneId, LaneKey};
+use crate::serve::{MOST_SESSIONS, SESSION_IDLE};
 use crate::status::{State, Status};
 use crate::transport::Tail;
 
-/// More of them cost more than they are worth; others share.
-const MOST: usize = 1000;
-/// As long as a session lives that nobody uses.
-const IDLE: Duration = Duration::from_secs(30 * 60);
+/// How often those are looked for that nobody uses.
+const LOOK: Duration = Duration::from_secs(60);
+/// How long a server may take to note what its client says to all of them.
+const NOTED: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub(super) struct Lanes(Mutex<HashMap<LaneKey, Arc<Slot>>>);
 
 #[derive(Debug)]
-struct Slot {
+pub(super) struct Slot {
     /// What the server was when the lane was opened.
     server: Arc<Server>,
     lane: OnceCell<Lane>,
     last_used: Mutex<Instant>,
+    /// The calls on it.
+    calls: TaskTracker,
     stop: CancellationToken,
     /// Ends what listens on the lane.
     _guard: DropGuard,
 }
 
+/// A call on a session's own lane, for as long as it lives.
+#[derive(Debug)]
+pub struct OwnCall(#[expect(dead_code, reason = "it counts while it lives")] TaskTrackerToken);
+
+/// A session's own lane, and a call on it.
+#[derive(Debug)]
+pub struct OwnLane {
+    pub lane: Lane,
+    pub call: OwnCall,
+}
+
+impl Slot {
+    fn new(server: Arc<Server>) -> Self {
+        let stop = CancellationToken::new();
+        Self {
+            server,
+            lane: OnceCell::new(),
+            last_used: Mutex::new(Instant::now()),
+            calls: TaskTracker::new(),
+            _guard: stop.clone().drop_guard(),
+            stop,
+        }
+    }
+
+    /// Whether it is as good as a new one.
+    fn is_usable(&self, server: &Server) -> bool {
+        let open = self.lane.get().is_none_or(Lane::is_open);
+        open && !server.reconnects_after(&self.server)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.last_used().elapsed() > SESSION_IDLE
+    }
+
+    fn last_used(&self) -> std::sync::MutexGuard<'_, Instant> {
+        let last_used = self.last_used.lock();
+        last_used.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn end(&self) {
+        self.stop.cancel();
+        if let Some(lane) = self.lane.get() {
+            lane.close().await;
+        }
+    }
+}
+
 impl Lanes {
-    /// The place of a lane; none if there are too many.
-    fn slot(&self, key: &LaneKey, server: &Arc<Server>) -> Option<Arc<Slot>> {
+    /// The place of a lane; none if there are too many, or nobody is there to have it.
+    fn slot(
+        &self,
+        key: &LaneKey,
+        client: &Client,
+        server: impl FnOnce() -> Option<Arc<Server>>,
+    ) -> Option<Arc<Slot>> {
         self.with(|lanes| {
-            let usable = |slot: &&Arc<Slot>| {
-                let open = slot.lane.get().is_none_or(Lane::is_open);
-                open && slot.server.link == server.link
-            };
-            if let Some(slot) = lanes.get(key).filter(usable) {
-                *slot
-                    .last_used
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            // Asked under the lock: whoever ends lanes next finds this one, or it is not made.
+            let server = server().filter(|_| !client.ended.is_cancelled())?;
+            if let Some(slot) = lanes.get(key).filter(|slot| slot.is_usable(&server)) {
+                *slot.last_used() = Instant::now();
                 return Some(Arc::clone(slot));
             }
-            if lanes.len() >= MOST {
+            if lanes.len() >= MOST_SESSIONS && !lanes.contains_key(key) {
                 return None;
             }
-            let stop = CancellationToken::new();
-            let slot = Arc::new(Slot {
-                server: Arc::clone(server),
-                lane: OnceCell::new(),
-                last_used: Mutex::new(Instant::now()),
-                _guard: stop.clone().drop_guard(),
-                stop,
-            });
+            let slot = Arc::new(Slot::new(server));
             lanes.insert(key.clone(), Arc::clone(&slot));
             Some(slot)
         })
@@ -80,27 +127,22 @@ impl Lanes {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) async fn close(&self, wanted: impl Fn(&LaneKey) -> bool) {
-        Self::end(self.take(|key, _| wanted(key))).await;
+    pub(super) async fn close(&self) {
+        end(self.take(|_, _| true)).await;
     }
 
-    /// Ends lanes whose sessions are long forgotten.
-    async fn close_idle(&self) {
-        let idle = |_: &LaneKey, slot: &Slot| {
-            let last_used = slot.last_used.lock();
-            last_used.unwrap_or_else(PoisonError::into_inner).elapsed() > IDLE
-        };
-        Self::end(self.take(idle)).await;
-    }
-
-    async fn end(slots: Vec<Arc<Slot>>) {
-        for slot in slots {
-            slot.stop.cancel();
-            if let Some(lane) = slot.lane.get() {
-                lane.close().await;
-            }
+    /// Ends lanes whose sessions are long forgotten, again and again.
+    pub(super) async fn tend(&self) {
+        let mut looks = tokio::time::interval(LOOK);
+        loop {
+            looks.tick().await;
+            end(self.take(|_, slot| slot.is_idle())).await;
         }
     }
+}
+
+async fn end(slots: Vec<Arc<Slot>>) {
+    futures_util::future::join_all(slots.iter().map(|slot| slot.end())).await;
 }
 
 impl Registry {
@@ -111,23 +153,27 @@ impl Registry {
         client: &Client,
         within: Duration,
     ) -> Result<Access, NoAccess> {
-        let shared = LaneKey {
-            lane: LaneId::Shared,
-            ..key.clone()
-        };
-        let access = self.access(&shared, within).await?;
-        self.lanes.close_idle().await;
+        let access = self.access(&key.server, within).await?;
         Ok(match self.own_lane(key, client, within).await? {
-            Some(lane) => Access { lane, ..access },
+            Some(OwnLane { lane, call }) => Access {
+                lane,
+                _own: Some(call),
+                ..access
+            },
             None => access,
         })
     }
 
     /// The lane that comes after one of a session's own that was lost.
-    pub async fn own_after(&self, old: &Lane, client: &Client, within: Duration) -> Option<Lane> {
+    pub async fn own_after(
+        &self,
+        old: &Lane,
+        client: &Client,
+        within: Duration,
+    ) -> Option<OwnLane> {
         let lost = |slot: &Slot| slot.lane.get().is_some_and(|lane| lane.is(old));
         let lost = self.lanes.take(|key, slot| key == old.key() && lost(slot));
-        Lanes::end(lost).await;
+        self.tasks.spawn(end(lost));
         let lane = self.own_lane(old.key(), client, within).await;
         lane.ok().flatten()
     }
@@ -138,13 +184,28 @@ impl Registry {
         key: &LaneKey,
         client: &Client,
         within: Duration,
-    ) -> Result<Option<Lane>, Away> {
-        let entry = self.entry(&key.server);
-        let slot = entry.and_then(|entry| self.lanes.slot(key, &entry.server));
-        let Some(slot) = slot else { return Ok(None) };
+    ) -> Result<Option<OwnLane>, Away> {
+        let server = || {
+            let entry = self.entry(&key.server)?;
+            entry.has_own_lanes().then(|| Arc::clone(&entry.server))
+        };
+        let Some(slot) = self.lanes.slot(key, client, server) else {
+            return match client.ended.is_cancelled() {
+                true => Err(away(key, "the client's session has ended".to_owned())),
+                false => Ok(None),
+            };
+        };
+        let call = OwnCall(slot.calls.token());
         let opening = slot.lane.get_or_try_init(|| self.open(key, &slot, client));
-        match tokio::time::timeout(within, opening).await {
-            Ok(Ok(lane)) => Ok(Some(lane.clone())),
+        let opened = tokio::select! {
+            opened = tokio::time::timeout(within, opening) => opened,
+            () = slot.stop.cancelled() => Ok(Err("the client's session has ended".to_owned())),
+        };
+        match opened {
+            Ok(Ok(lane)) => Ok(Some(OwnLane {
+                lane: lane.clone(),
+                call,
+            })),
             Ok(Err(reason)) => Err(away(key, reason)),
             Err(_) => Err(away(key, "it did not answer in time".to_owned())),
         }
@@ -164,8 +225,8 @@ impl Registry {
                 params: Object::new().text("level", level),
                 ..Ask::default()
             };
-            // A server without log messages may say so.
-            let _ = lane.ask(ask).await;
+            // A server without log messages may say so, or nothing.
+            let _ = tokio::time::timeout(NOTED, lane.ask(ask)).await;
         }
         let (listening, stop) = (lane.clone(), slot.stop.clone());
         self.tasks.spawn(async move {
@@ -182,7 +243,29 @@ impl Registry {
     pub fn end_session(&self, session: &str) {
         let own = |key: &LaneKey| matches!(&key.lane, LaneId::Session(id) if id == session);
         let ended = self.lanes.take(|key, _| own(key));
-        self.tasks.spawn(async move { Lanes::end(ended).await });
+        self.tasks.spawn(end(ended));
+    }
+
+    /// Lets go of the lanes to servers that are not to be had in this way any more, each as soon
+    /// as the calls on it are done.
+    pub(super) fn retire_lanes(&self, entries: &BTreeMap<ServerName, Arc<Entry>>) {
+        let stays = |key: &LaneKey, slot: &Slot| {
+            let entry = entries.get(&key.server);
+            entry.is_some_and(|entry| {
+                entry.has_own_lanes() && !entry.server.reconnects_after(&slot.server)
+            })
+        };
+        for slot in self.lanes.take(|key, slot| !stays(key, slot)) {
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                slot.calls.close();
+                tokio::select! {
+                    () = slot.calls.wait() => {}
+                    () = stop.cancelled() => {}
+                }
+                slot.end().await;
+            });
+        }
     }
 
     /// The lanes that a session has.

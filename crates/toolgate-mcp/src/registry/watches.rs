@@ -18,7 +18,7 @@ use super::{Entries, NoAccess, Registry};
 use crate::ear::Ear;
 use crate::handshake::Era;
 use crate::jsonrpc::{Answer, Object};
-use crate::lane::{Lane, LaneId, LaneKey};
+use crate::lane::Lane;
 use crate::serve::no_method;
 use crate::transport::RequestError;
 
@@ -268,11 +268,7 @@ impl Registry {
         ear: Arc<dyn Ear>,
         within: Duration,
     ) -> Result<Watching, WatchError> {
-        let shared = LaneKey {
-            server: server.clone(),
-            lane: LaneId::Shared,
-        };
-        let lane = self.access(&shared, within).await?.lane;
+        let lane = self.access(server, within).await?.lane;
         let key = (server.clone(), uri.to_owned());
         let added = self.watches.add(key.clone(), ear);
         let (watching, first) = added.ok_or(WatchError::TooMany)?;

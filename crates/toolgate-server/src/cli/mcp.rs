@@ -251,6 +251,7 @@ impl Client {
                 capabilities: hello.capabilities.get().into(),
                 ear: Arc::new(Voice(Arc::clone(&self.0.questions))),
                 log_level: None,
+                ended: self.0.end.clone(),
             },
         })
     }

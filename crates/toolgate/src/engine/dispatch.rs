@@ -9,7 +9,7 @@ use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::ear::Ear;
 use toolgate_mcp::lane::{Ask, ToolCall as LaneCall};
-use toolgate_mcp::registry::{Access, NoAccess, Registry, WatchError, Watching};
+use toolgate_mcp::registry::{Access, NoAccess, OwnCall, OwnLane, Registry, WatchError, Watching};
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey};
 
@@ -51,7 +51,10 @@ impl Dispatch {
         }
         let _in_flight = self.metrics.enter(server.as_str());
         let began = Instant::now();
-        let answer = tokio::time::timeout(self.after, self.send(access.lane)).await;
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(self.after, self.send(access.lane)) => answer,
+            () = left(own) => return Err(CallError::Cancelled),
+        };
         let bytes = answer
             .as_ref()
             .ok()
@@ -92,22 +95,28 @@ impl Dispatch {
             answer => return answer,
         };
         let next = match &error {
-            RequestError::Lost(_) if lane.is_open() => Some(lane),
+            RequestError::Lost(_) if lane.is_open() => Some((lane, None)),
             _ => self.after(&lane).await,
         };
-        let Some(next) = next else { return Err(error) };
+        let Some((next, _own)) = next else {
+            return Err(error);
+        };
         tracing::debug!(tool = %self.tool.id, %error, "once more");
         next.call_tool(call()).await
     }
 
     /// The connection that comes after one that was lost: the client's own again if it was its own.
-    async fn after(&self, lost: &Lane) -> Option<Lane> {
+    async fn after(&self, lost: &Lane) -> Option<(Lane, Option<OwnCall>)> {
         match (&lost.key().lane, &self.request.session) {
             (LaneId::Session(_), Some(session)) => {
                 let client = &session.client;
-                self.registry.own_after(lost, client, RECONNECT).await
+                let next = self.registry.own_after(lost, client, RECONNECT).await;
+                next.map(|OwnLane { lane, call }| (lane, Some(call)))
             }
-            _ => self.registry.after(lost, RECONNECT).await,
+            _ => {
+                let next = self.registry.after(lost, RECONNECT).await;
+                next.map(|lane| (lane, None))
+            }
         }
     }
 
@@ -130,18 +139,25 @@ async fn access(
     own: Option<&ClientSession>,
     within: Duration,
 ) -> Result<Access, CallError> {
-    let key = |lane| LaneKey {
-        server: server.clone(),
-        lane,
-    };
     let access = match own {
         Some(session) => {
-            let key = key(LaneId::Session(session.id.clone()));
+            let key = LaneKey {
+                server: server.clone(),
+                lane: LaneId::Session(session.id.clone()),
+            };
             registry.own_access(&key, &session.client, within).await
         }
-        None => registry.access(&key(LaneId::Shared), within).await,
+        None => registry.access(server, within).await,
     };
     access.map_err(no_access)
+}
+
+/// Waits until the client has left whose connection it is.
+async fn left(own: Option<&ClientSession>) {
+    match own {
+        Some(session) => session.client.ended.cancelled().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn no_access(error: NoAccess) -> CallError {
@@ -187,7 +203,11 @@ pub(super) async fn ask(
 ) -> Result<Box<RawValue>, CallError> {
     let access = access(registry, server, own, within).await?;
     let method = ask.method;
-    match tokio::time::timeout(within, access.lane.ask_through(ask)).await {
+    let answer = tokio::select! {
+        answer = tokio::time::timeout(within, access.lane.ask_through(ask)) => answer,
+        () = left(own) => return Err(CallError::Cancelled),
+    };
+    match answer {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(cause)) => Err(CallError::Server {
             server: server.clone(),

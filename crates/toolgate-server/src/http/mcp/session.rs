@@ -128,6 +128,7 @@ impl Session {
                     questions: Arc::clone(&self.questions),
                 }),
                 log_level,
+                ended: self.ended.clone(),
             },
         })
     }
