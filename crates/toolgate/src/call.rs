@@ -129,14 +129,20 @@ impl ToolCall {
 impl Request {
     /// Whether the person at the client can be asked for an approval.
     pub(crate) fn can_approve(&self) -> bool {
+        let guest = self.guest.as_ref();
+        self.declares("elicitation")
+            || guest.is_some_and(|guest| declares(&guest.capabilities, "elicitation"))
+    }
+
+    /// Whether a server may ask a person at the client while a call is under way. A modern client
+    /// is asked by the result, for which no call waits.
+    pub(crate) fn may_wait_for_a_person(&self) -> bool {
+        self.declares("elicitation") || self.declares("sampling")
+    }
+
+    fn declares(&self, capability: &str) -> bool {
         let session = self.session.as_ref();
-        let declared = session
-            .map(|session| &session.client.capabilities)
-            .or(self.guest.as_ref().map(|guest| &guest.capabilities));
-        let declared: HashMap<String, &RawValue> = declared
-            .and_then(|declared| serde_json::from_str(declared).ok())
-            .unwrap_or_default();
-        declared.contains_key("elicitation")
+        session.is_some_and(|session| declares(&session.client.capabilities, capability))
     }
 
     /// From which level on the client wants to hear log messages.
@@ -145,15 +151,16 @@ impl Request {
         session.and_then(|session| session.client.log_level.clone())
     }
 
-    /// Whether a server may ask whoever made it.
-    pub(crate) fn can_be_asked(&self) -> bool {
-        self.session.is_some()
-    }
-
     pub fn with_id(id: &str) -> Arc<Self> {
         Arc::new(Self {
             id: Some(id.to_owned()),
             ..Self::default()
         })
     }
+}
+
+fn declares(capabilities: &str, capability: &str) -> bool {
+    let declared: HashMap<String, &RawValue> =
+        serde_json::from_str(capabilities).unwrap_or_default();
+    declared.contains_key(capability)
 }

@@ -190,13 +190,7 @@ impl Engine {
         caller: &Caller,
         filters: &Filters,
     ) -> Result<Vec<ServerName>, CallError> {
-        let rules = self.0.rules.load();
-        let lens = rules.access.lens(rules.principal(caller)?, filters);
-        let names = rules
-            .servers
-            .keys()
-            .filter(|name| lens.sees_resources(name));
-        Ok(names.cloned().collect())
+        self.0.rules.load().with_resources(caller, filters)
     }
 
     /// Whether any part of any server exists for a request, be it up or not.
@@ -204,7 +198,10 @@ impl Engine {
         let rules = self.0.rules.load();
         rules.principal(caller).is_ok_and(|principal| {
             let lens = rules.access.lens(principal, filters);
-            rules.servers.keys().any(|name| lens.sees(name))
+            match &filters.server {
+                Some(only) => lens.sees(only),
+                None => rules.servers.keys().any(|name| lens.sees(name)),
+            }
         })
     }
 

@@ -26,6 +26,9 @@ pub(super) struct Dispatch {
     pub(super) arguments: Arguments,
     pub(super) headers: HeaderMap,
     pub(super) request: Arc<Request>,
+    /// For its turn and its connection.
+    pub(super) within: Duration,
+    /// For its answer.
     pub(super) after: Duration,
     /// Whether the server takes connections of a client's own.
     pub(super) own_lane: bool,
@@ -44,7 +47,7 @@ impl Dispatch {
     pub(super) async fn run(self) -> Result<Answer, CallError> {
         let server = &self.tool.id.server;
         let own = self.request.session.as_ref().filter(|_| self.own_lane);
-        let access = access(&self.registry, server, own, self.after).await?;
+        let access = access(&self.registry, server, own, self.within).await?;
         let (_turn, outdated) = (access.turn, access.outdated);
         if outdated && self.current_only {
             return Err(CallError::Changing(server.clone()));
@@ -199,12 +202,12 @@ pub(super) async fn ask(
     server: &ServerName,
     own: Option<&ClientSession>,
     ask: Ask,
-    within: Duration,
+    (within, after): (Duration, Duration),
 ) -> Result<Box<RawValue>, CallError> {
     let access = access(registry, server, own, within).await?;
     let method = ask.method;
     let answer = tokio::select! {
-        answer = tokio::time::timeout(within, access.lane.ask_through(ask)) => answer,
+        answer = tokio::time::timeout(after, access.lane.ask_through(ask)) => answer,
         () = left(own) => return Err(CallError::Cancelled),
     };
     match answer {
@@ -218,7 +221,7 @@ pub(super) async fn ask(
                 server: server.clone(),
                 tool: ToolName::new(method),
             },
-            after: within,
+            after,
         }),
     }
 }

@@ -228,15 +228,8 @@ impl Inner {
     /// The servers whose resources exist for a call.
     pub(super) fn readable(&self, journey: &Journey) -> Vec<ServerName> {
         let Journey { rules, caller, .. } = journey;
-        let Ok(principal) = rules.principal(caller) else {
-            return Vec::new();
-        };
-        let lens = rules.access.lens(principal, &journey.call.request.filters);
-        let names = rules
-            .servers
-            .keys()
-            .filter(|name| lens.sees_resources(name));
-        names.cloned().collect()
+        let servers = rules.with_resources(caller, &journey.call.request.filters);
+        servers.unwrap_or_default()
     }
 
     pub(super) async fn run_own(
@@ -336,8 +329,9 @@ impl Inner {
             ..ask
         };
         let within = rules.server_timeout(server);
+        let after = rules.patience(request, server, within);
         let own = request.session.as_ref();
         let own = own.filter(|_| rules.has_own_lanes(server));
-        dispatch::ask(&self.parts.registry, server, own, ask, within).await
+        dispatch::ask(&self.parts.registry, server, own, ask, (within, after)).await
     }
 }

@@ -18,7 +18,7 @@ use toolgate_core::secret::Masker;
 use toolgate_mcp::Environment;
 
 use super::limits::Limits;
-use crate::call::CallError;
+use crate::call::{CallError, Request};
 use crate::caller::Caller;
 
 /// Never passed on, whatever a server's config says: they are between the caller and the gateway.
@@ -45,6 +45,9 @@ const OWN_HEADERS: [&str; 20] = [
     "x-real-ip",
 ];
 const OWN_PREFIXES: [&str; 5] = ["mcp-", "proxy-", "x-forwarded-", "x-toolgate-", "x-bf-mcp-"];
+
+/// How long a call may take whose tool may ask a person something.
+const ANSWERED: Duration = Duration::from_secs(10 * 60);
 
 /// One configuration; a new one replaces it whole.
 #[derive(Debug)]
@@ -159,6 +162,17 @@ impl Rules {
         Ok(holder.map_or(&self.keys.nobody, |holder| &holder.principal))
     }
 
+    /// The servers whose resources and prompts exist for a request.
+    pub(super) fn with_resources(
+        &self,
+        caller: &Caller,
+        filters: &Filters,
+    ) -> Result<Vec<ServerName>, CallError> {
+        let lens = self.access.lens(self.principal(caller)?, filters);
+        let names = self.servers.keys().filter(|name| lens.sees_resources(name));
+        Ok(names.cloned().collect())
+    }
+
     /// That a server's resources exist for a caller.
     pub(super) fn sees_resources(
         &self,
@@ -192,6 +206,19 @@ impl Rules {
     pub(super) fn has_own_lanes(&self, server: &ServerName) -> bool {
         let served = self.servers.get(server);
         served.is_some_and(|served| served.server.has_own_lanes())
+    }
+
+    /// How long a request may take, which may be longer where a person is to answer meanwhile.
+    pub(super) fn patience(
+        &self,
+        request: &Request,
+        server: &ServerName,
+        timeout: Duration,
+    ) -> Duration {
+        match request.may_wait_for_a_person() && self.has_own_lanes(server) {
+            true => timeout.max(ANSWERED),
+            false => timeout,
+        }
     }
 
     /// The bound on a request to a server that is no tool call.

@@ -1,7 +1,7 @@
 //! A call that may run, on its way: its place among others, its price, and its result.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
@@ -18,12 +18,9 @@ use super::{Inner, Journey, Progress};
 use crate::audit::Record;
 use crate::call::{CallError, Outcome};
 use crate::caller::Origin;
-use crate::result::{ToolResult, asks_for_input};
 use crate::result::bound::bound;
 use crate::result::tidy::{Secrets, tidy};
-
-/// How long a call may take whose tool may ask a person something.
-const ANSWERED: Duration = Duration::from_secs(10 * 60);
+use crate::result::{ToolResult, asks_for_input};
 
 impl Inner {
     /// Limits of the tool and of the caller's key, and a place among the calls under way.
@@ -119,10 +116,8 @@ impl Inner {
             request: Arc::clone(&journey.call.request),
             arguments: run.arguments,
             tool: Arc::clone(&entry.tool),
-            after: match journey.call.request.can_be_asked() {
-                true => rules.timeout(id).max(ANSWERED),
-                false => rules.timeout(id),
-            },
+            within: rules.timeout(id),
+            after: rules.patience(&journey.call.request, &id.server, rules.timeout(id)),
             own_lane: rules.has_own_lanes(&id.server),
             current_only: run.asked,
         };
