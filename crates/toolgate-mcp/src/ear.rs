@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -34,6 +35,35 @@ pub struct Guest {
     pub input: Object,
 }
 
+/// How much a log message matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl Level {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Debug => "debug",
+            Self::Info => "info",
+            Self::Notice => "notice",
+            Self::Warning => "warning",
+            Self::Error => "error",
+            Self::Critical => "critical",
+            Self::Alert => "alert",
+            Self::Emergency => "emergency",
+        }
+    }
+}
+
 /// The client on whose behalf a connection is opened.
 #[derive(Clone, Debug)]
 pub struct Client {
@@ -41,7 +71,7 @@ pub struct Client {
     pub capabilities: Arc<str>,
     pub ear: Arc<dyn Ear>,
     /// The level from which on it wants to hear log messages.
-    pub log_level: Option<String>,
+    pub log_level: Option<Level>,
     /// Is cancelled when it leaves: no connection is opened for it then, and its calls end.
     pub ended: CancellationToken,
 }

@@ -17,7 +17,7 @@ use toolgate_core::catalog::{Offer, Tool};
 use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
-use crate::ear::{Ear, Guest};
+use crate::ear::{Ear, Guest, Level};
 use crate::handshake::{self, Era, Session, flat};
 use crate::jsonrpc::Object;
 use crate::transport::{Outgoing, RequestError, Transport};
@@ -80,7 +80,7 @@ pub struct ToolCall<'a> {
     /// The client, if a modern server may ask it.
     pub guest: Option<Arc<Guest>>,
     /// From which level on its client wants to hear log messages.
-    pub log_level: Option<String>,
+    pub log_level: Option<Level>,
 }
 
 /// A request on its way to a server.
@@ -94,7 +94,7 @@ pub struct Ask {
     pub headers: HeaderMap,
     pub ear: Option<Arc<dyn Ear>>,
     pub guest: Option<Arc<Guest>>,
-    pub log_level: Option<String>,
+    pub log_level: Option<Level>,
 }
 
 #[derive(Deserialize, Default)]
@@ -320,7 +320,7 @@ impl Lane {
                     None => params,
                 };
                 let meta = match log_level {
-                    Some(level) => meta.text("io.modelcontextprotocol/logLevel", &level),
+                    Some(level) => meta.text("io.modelcontextprotocol/logLevel", level.as_str()),
                     None => meta,
                 };
                 (params, meta.and(&handshake::modern_meta(capabilities)))
@@ -335,6 +335,14 @@ impl Lane {
         };
         let answer = flat(self.0.transport.request(outgoing).await);
         answer.map_err(|error| error.masked(&self.0.masker))
+    }
+
+    /// Sends a notification that only the old era knows.
+    pub(crate) async fn notify(&self, method: &'static str) -> Result<(), RequestError> {
+        match self.0.session.era {
+            Era::Legacy => self.0.transport.notify(method).await,
+            Era::Modern => Ok(()),
+        }
     }
 
     pub(crate) async fn closed(&self) -> String {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(crate) use modern::decoded;
-pub use modern::{HEADER_MISMATCH, Headers, Modern, Refusal};
+pub use modern::{HEADER_MISMATCH, Headers, Modern, Refusal, meta_to_pass_on, progress_token};
 pub use questions::{Questions, Tell, notification};
 pub use stamp::{Caching, for_legacy, for_modern};
 pub use under_way::{Place, UnderWay};
@@ -65,7 +65,6 @@ pub struct Hello {
     /// The revision to speak.
     pub version: &'static str,
     pub capabilities: Box<RawValue>,
-    pub client_info: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -92,8 +91,6 @@ struct Initialize<'a> {
     protocol_version: String,
     #[serde(borrow, default)]
     capabilities: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    client_info: Option<&'a RawValue>,
 }
 
 impl Received {
@@ -160,7 +157,6 @@ impl Hello {
             capabilities: said
                 .capabilities
                 .map_or_else(empty_object, ToOwned::to_owned),
-            client_info: said.client_info.map(ToOwned::to_owned),
         })
     }
 }

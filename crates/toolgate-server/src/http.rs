@@ -96,10 +96,13 @@ impl App {
 /// Serves until `stop`, then lets requests under way end.
 pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
     let stopping = app.0.stopping.clone();
+    let sessions = app.sessions().clone();
+    let gateway = app.gateway().clone();
     let router = router::router(app);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
+    tasks.spawn(sessions.clone().tend(gateway, stop.clone()));
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &places) => accepted,
@@ -127,6 +130,7 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
         });
     }
     stopping.cancel();
+    sessions.close_questions();
     drop(listener);
     tasks.close();
     graceful.shutdown().await;

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::Filters;
-use toolgate_mcp::ear::{Client, Ear, Guest};
+use toolgate_mcp::ear::{Client, Ear, Guest, Level};
 use toolgate_mcp::jsonrpc::Object;
 
 pub use toolgate_core::arguments::{Arguments, BadArguments};
@@ -51,6 +51,8 @@ pub struct Request {
     pub guest: Option<Arc<Guest>>,
     /// The client's session, if servers may ask it there.
     pub session: Option<ClientSession>,
+    /// From which level on the client wants to hear log messages.
+    pub log_level: Option<Level>,
 }
 
 /// A session of a client that can be asked, with connections of its own.
@@ -143,12 +145,6 @@ impl Request {
     fn declares(&self, capability: &str) -> bool {
         let session = self.session.as_ref();
         session.is_some_and(|session| declares(&session.client.capabilities, capability))
-    }
-
-    /// From which level on the client wants to hear log messages.
-    pub(crate) fn log_level(&self) -> Option<String> {
-        let session = self.session.as_ref();
-        session.and_then(|session| session.client.log_level.clone())
     }
 
     pub fn with_id(id: &str) -> Arc<Self> {

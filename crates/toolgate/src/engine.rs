@@ -205,6 +205,11 @@ impl Engine {
         })
     }
 
+    /// Whether the key of a caller, if it has one, is still valid.
+    pub(crate) fn knows(&self, caller: &Caller) -> bool {
+        self.0.rules.load().holder(caller).is_ok()
+    }
+
     /// Asks a server for something that is no tool call. Dropping the future cancels it.
     pub(crate) async fn ask(
         &self,

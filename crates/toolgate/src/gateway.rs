@@ -202,17 +202,23 @@ impl Gateway {
     }
 
     /// Ends the connections that a client's session has of its own.
-    pub fn end_session(&self, session: &str) {
+    pub(crate) fn end_session(&self, session: &str) {
         self.0.registry.end_session(session);
     }
 
     /// Sends a request to every server with which a client's session has a connection of its own.
-    pub async fn tell_own(&self, session: &str, ask: &Ask) {
-        for lane in self.0.registry.own_lanes(session) {
-            if let Err(error) = lane.ask(ask.clone()).await {
-                tracing::debug!(%error, method = ask.method, "a server did not take it");
-            }
-        }
+    pub(crate) fn tell_own(&self, session: &str, ask: &Ask) {
+        self.0.registry.tell_own(session, ask);
+    }
+
+    /// Sends a notification in the same way.
+    pub(crate) fn notify_own(&self, session: &str, method: &'static str) {
+        self.0.registry.notify_own(session, method);
+    }
+
+    /// Whether the key of a caller, if it has one, is still valid.
+    pub fn knows(&self, caller: &Caller) -> bool {
+        self.0.engine.knows(caller)
     }
 
     /// Whether any part of any server exists for a request, be it up or not.

@@ -6,6 +6,9 @@
 //! [`Gateway`].
 
 mod approval;
+mod asker;
+mod batch;
+mod client;
 mod hearer;
 mod items;
 mod news;
@@ -13,24 +16,21 @@ mod tools;
 mod uri;
 mod watcher;
 
-use std::sync::Arc;
-
-pub use hearer::{ear, input, progress_token};
+pub use asker::Asker;
+pub use client::OldClient;
 pub use news::{Subscription, Watch};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
-use toolgate_mcp::ear::Guest;
 pub use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{Answer, INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError};
 use toolgate_mcp::serve::{
     Caching, RESOURCE_NOT_FOUND, VERSIONS, empty_object, for_legacy, for_modern, no_method, rpc,
 };
 use toolgate_mcp::transport::RequestError;
-pub use watcher::Watcher;
 
-use crate::call::{CallError, ClientSession, Request};
+use crate::call::CallError;
 use crate::caller::Caller;
 use crate::gateway::Gateway;
 use crate::result::asks_for_input;
@@ -58,55 +58,6 @@ pub struct Door {
     gateway: Gateway,
     face: Face,
     instructions: Option<String>,
-}
-
-/// Who asks, and how.
-#[derive(Clone, Debug)]
-pub struct Asker {
-    pub caller: Caller,
-    pub era: Era,
-    pub request: Arc<Request>,
-    /// Where a client of the old era hears of resources.
-    pub watcher: Option<Arc<Watcher>>,
-}
-
-impl Asker {
-    /// The same, in the session of a client that servers may ask.
-    #[must_use]
-    pub fn in_session(mut self, session: Option<ClientSession>) -> Self {
-        let request = Request {
-            session,
-            ..(*self.request).clone()
-        };
-        self.request = Arc::new(request);
-        self
-    }
-
-    /// The request without answers to a question of ours, which no server asked.
-    fn without_input(&self) -> Arc<Request> {
-        let guest = self.request.guest.as_ref();
-        let guest = guest.map(|guest| {
-            Arc::new(Guest {
-                capabilities: Arc::clone(&guest.capabilities),
-                input: Object::new(),
-            })
-        });
-        Arc::new(Request {
-            guest,
-            ..(*self.request).clone()
-        })
-    }
-
-    /// The same, by a client that a modern server may ask.
-    #[must_use]
-    pub fn as_guest(mut self, guest: Guest) -> Self {
-        let request = Request {
-            guest: Some(Arc::new(guest)),
-            ..(*self.request).clone()
-        };
-        self.request = Arc::new(request);
-        self
-    }
 }
 
 #[derive(Deserialize, Default)]
@@ -210,7 +161,8 @@ impl Door {
 
     async fn found(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
         match (method, asker.era) {
-            ("ping" | "logging/setLevel", Era::Legacy) => Ok(empty_object()),
+            ("ping", Era::Legacy) => Ok(empty_object()),
+            ("logging/setLevel", Era::Legacy) => self.set_log_level(asker, params),
             ("server/discover", Era::Modern) => Ok(self.discovered()),
             ("tools/list", _) => self.list_tools(asker, params),
             ("tools/call", _) => self.call_tool(asker, params).await,

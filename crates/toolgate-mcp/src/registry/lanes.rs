@@ -20,7 +20,7 @@ use crate::jsonrpc::Object;
 use crate::lane::{Ask, Lane, LaneId, LaneKey};
 use crate::serve::{MOST_SESSIONS, SESSION_IDLE};
 use crate::status::{State, Status};
-use crate::transport::Tail;
+use crate::transport::{RequestError, Tail};
 
 /// How often those are looked for that nobody uses.
 const LOOK: Duration = Duration::from_secs(60);
@@ -222,7 +222,7 @@ impl Registry {
         if let Some(level) = &client.log_level {
             let ask = Ask {
                 method: "logging/setLevel",
-                params: Object::new().text("level", level),
+                params: Object::new().text("level", level.as_str()),
                 ..Ask::default()
             };
             // A server without log messages may say so, or nothing.
@@ -268,8 +268,32 @@ impl Registry {
         }
     }
 
-    /// The lanes that a session has.
-    pub fn own_lanes(&self, session: &str) -> Vec<Lane> {
+    /// Sends a request to every server with which a session has a lane of its own, without
+    /// waiting for the answers.
+    pub fn tell_own(&self, session: &str, ask: &Ask) {
+        for lane in self.own_lanes(session) {
+            let ask = ask.clone();
+            self.send_off(async move { lane.ask(ask).await.map(drop) });
+        }
+    }
+
+    /// Sends a notification in the same way.
+    pub fn notify_own(&self, session: &str, method: &'static str) {
+        for lane in self.own_lanes(session) {
+            self.send_off(async move { lane.notify(method).await });
+        }
+    }
+
+    fn send_off(&self, sending: impl Future<Output = Result<(), RequestError>> + Send + 'static) {
+        self.tasks.spawn(async move {
+            let sent = tokio::time::timeout(NOTED, sending).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                tracing::debug!(?sent, "a server did not take what its client said");
+            }
+        });
+    }
+
+    fn own_lanes(&self, session: &str) -> Vec<Lane> {
         self.lanes.with(|lanes| {
             let own = lanes
                 .iter()

@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 
 use super::{VERSIONS, rpc};
+use crate::ear::Level;
 use crate::handshake::MODERN;
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError, UNSUPPORTED_VERSION};
 
 pub const HEADER_MISMATCH: i64 = -32020;
 const PREFIX: &str = "io.modelcontextprotocol/";
+const PROGRESS: &str = "progressToken";
 
 /// The headers that repeat a request's body.
 #[derive(Clone, Debug, Default)]
@@ -23,8 +25,8 @@ pub struct Headers<'a> {
 #[derive(Clone, Debug)]
 pub struct Modern {
     pub capabilities: Box<RawValue>,
-    pub client_info: Option<Box<RawValue>>,
-    pub log_level: Option<String>,
+    /// From which level on it wants to hear log messages.
+    pub log_level: Option<Level>,
     pub progress_token: Option<Box<RawValue>>,
     /// What else stood there, which is passed on.
     pub rest: Object,
@@ -68,22 +70,35 @@ impl Modern {
             .get(&key("clientCapabilities"))
             .filter(|raw| raw.get().starts_with('{'))
             .ok_or_else(|| missing("clientCapabilities"))?;
-        let own = |name: &str| meta.get(name).map(|raw| (*raw).to_owned());
-        let rest = meta
-            .iter()
-            .filter(|(name, _)| !name.starts_with(PREFIX) && *name != "progressToken");
-        let mut rest: Vec<_> = rest.collect();
-        rest.sort_by_key(|(name, _)| name.as_str());
+        let log_level = meta.get(&key("logLevel"));
+        let log_level = log_level.map(|raw| serde_json::from_str(raw.get()));
+        let log_level = log_level.transpose().map_err(|error| {
+            let message = format!("`{PREFIX}logLevel`: {error}");
+            Refusal::new(400, rpc(INVALID_PARAMS, message))
+        })?;
         Ok(Self {
             capabilities: (*capabilities).to_owned(),
-            client_info: own(&key("clientInfo")),
-            log_level: text("logLevel"),
-            progress_token: own("progressToken"),
-            rest: rest
-                .into_iter()
-                .fold(Object::new(), |rest, (name, raw)| rest.raw(name, raw.get())),
+            log_level,
+            progress_token: progress_token(params),
+            rest: meta_to_pass_on(params),
         })
     }
+}
+
+/// The token under which a client wants to hear of a request's progress.
+pub fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
+    meta(params).get(PROGRESS).map(|raw| (*raw).to_owned())
+}
+
+/// What stands in a request's `_meta` that is not between the client and the gateway.
+pub fn meta_to_pass_on(params: Option<&RawValue>) -> Object {
+    let meta = meta(params);
+    let rest = meta.iter();
+    let rest = rest.filter(|(name, _)| !name.starts_with(PREFIX) && *name != PROGRESS);
+    let mut rest: Vec<_> = rest.collect();
+    rest.sort_by_key(|(name, _)| name.as_str());
+    rest.into_iter()
+        .fold(Object::new(), |rest, (name, raw)| rest.raw(name, raw.get()))
 }
 
 impl Headers<'_> {

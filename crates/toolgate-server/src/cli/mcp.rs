@@ -1,22 +1,23 @@
 //! `toolgate mcp`: the same MCP server as at `/mcp`, over standard input and output, for clients
 //! that start their servers themselves.
 
-use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::AsyncWriteExt as _;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate::ear::{self, Ear, Guest};
 use toolgate::jsonrpc::{self, Answer, Object, RpcError};
-use toolgate::mcp::{self, Asker, Door, Era, Face, Subscription, Watch, Watcher};
-use toolgate::serve::{Hello, Modern, Questions, Received, Refusal, UnderWay, notification, rpc};
-use toolgate::{Caller, ClientSession, Gateway, Origin, Request, ServerName};
+use toolgate::line::{Line, Lines};
+use toolgate::mcp::{Asker, Door, Face, OldClient, Subscription, Watch};
+use toolgate::serve::{Hello, INVALID_REQUEST, Modern, Received, Refusal, Tell, UnderWay, rpc};
+use toolgate::{Caller, Gateway, Origin, Request, ServerName};
 use toolgate_core::Config;
+use toolgate_core::scope::Filters;
 
 use super::ConfigFlag;
 use super::signals::Signals;
@@ -24,7 +25,10 @@ use crate::files;
 
 /// Longest message that a client may send.
 const MAX_LINE: usize = 16 * 1024 * 1024;
-const UPDATED: &str = "notifications/resources/updated";
+/// Messages that a client may be behind.
+const BEHIND: usize = 1024;
+/// How long it may take to read the last ones.
+const LAST: Duration = Duration::from_secs(2);
 
 /// Serve the configured servers to one MCP client over standard input and output
 #[derive(Debug, clap::Args)]
@@ -48,35 +52,14 @@ struct Inner {
     gateway: Gateway,
     tasks: TaskTracker,
     under_way: Arc<UnderWay>,
-    /// The resources that a client of the old era watches.
-    watcher: Arc<Watcher>,
-    /// What a client of the old era said of itself.
-    hello: OnceLock<Hello>,
-    /// What it was asked.
-    questions: Arc<Questions>,
+    /// What is to be written.
+    out: mpsc::Sender<String>,
+    /// The same client, once it has said that it is one of the old era.
+    old: OnceLock<Arc<OldClient>>,
+    /// Whether it hears already what changes.
+    hears_news: AtomicBool,
     /// Ends everything that is told without being asked.
     end: CancellationToken,
-}
-
-/// Hears on behalf of the client what servers say outside of any request.
-#[derive(Debug)]
-struct Voice(Arc<Questions>);
-
-impl Ear for Voice {
-    fn hear(&self, method: &str, params: Option<&RawValue>) {
-        if method == UPDATED {
-            return; // whoever watches a resource is told by its watcher
-        }
-        tell(&notification(method, params));
-    }
-
-    fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer> {
-        let tell = |message: String| {
-            tell(&message);
-            true
-        };
-        self.0.ask(method, params, Arc::new(tell))
-    }
 }
 
 impl Mcp {
@@ -96,20 +79,21 @@ impl Mcp {
             (None, Some(name)) => Face::Virtual(name),
             (None, None) => Face::All,
         };
-        let door = Door::open(&gateway, face, &Caller::cli());
+        let door = Door::open(&gateway, face, &caller());
         let door = door.ok_or_else(|| anyhow::anyhow!("there is no such server"))?;
         // A client lists once, and seldom again: whoever is up soon should be in that list.
         let _ = tokio::time::timeout(Duration::from_secs(5), gateway.settled()).await;
+        let (out, messages) = mpsc::channel(BEHIND);
+        let (written, writers) = (CancellationToken::new(), TaskTracker::new());
+        writers.spawn(write(messages, written.clone()));
         let client = Client(Arc::new(Inner {
             door,
             gateway: gateway.clone(),
             tasks: TaskTracker::new(),
             under_way: Arc::default(),
-            watcher: Arc::new(Watcher::new(|params| {
-                tell(&notification(UPDATED, Some(params)));
-            })),
-            hello: OnceLock::new(),
-            questions: Arc::default(),
+            out,
+            old: OnceLock::new(),
+            hears_news: AtomicBool::new(false),
             end: CancellationToken::new(),
         }));
         let mut signals = Signals::new()?;
@@ -117,11 +101,12 @@ impl Mcp {
             () = client.serve() => {}
             () = signals.next() => {}
         }
-        client.0.end.cancel();
-        client.0.questions.close();
-        client.0.tasks.close();
-        client.0.tasks.wait().await;
+        client.end().await;
         gateway.stop(Duration::from_secs(2)).await;
+        written.cancel();
+        writers.close();
+        // A client that does not read is a client that has left.
+        let _ = tokio::time::timeout(LAST, writers.wait()).await;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -129,54 +114,103 @@ impl Mcp {
 impl Client {
     /// Takes messages until there are no more.
     async fn serve(&self) {
-        let mut lines = BufReader::new(tokio::io::stdin());
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            match lines.read_until(b'\n', &mut line).await {
-                Ok(1..) if line.len() <= MAX_LINE => self.take(&String::from_utf8_lossy(&line)),
-                Ok(1..) => tell(&refusal(&rpc(-32600, "the message is too large"))),
-                Ok(0) | Err(_) => return,
+        let mut lines = Lines::new(tokio::io::stdin(), MAX_LINE);
+        while let Ok(Some(line)) = lines.next().await {
+            match line {
+                Line::Text(text) => self.take(&text),
+                Line::TooLong { .. } => {
+                    let error = rpc(INVALID_REQUEST, "the message is too large");
+                    self.say(refusal(&error)).await;
+                }
             }
         }
     }
 
+    async fn end(&self) {
+        let Inner {
+            old, end, tasks, ..
+        } = &*self.0;
+        end.cancel();
+        if let Some(old) = old.get() {
+            old.end(&self.0.gateway);
+        }
+        tasks.close();
+        tasks.wait().await;
+    }
+
     fn take(&self, line: &str) {
-        if line.trim().is_empty() {
+        let line = line.trim();
+        if line.is_empty() {
             return;
+        }
+        if line.starts_with('[') {
+            return self.batch(line.to_owned());
         }
         match Received::read(line) {
             Ok(Received::Request { id, method, params }) => self.request(id, method, params),
             Ok(Received::Notification { method, params }) => self.hear(&method, params.as_deref()),
             Ok(Received::Response { id, answer }) => {
-                self.0.questions.settle(&id, answer);
+                if let Some(old) = self.0.old.get() {
+                    old.settle(&id, answer);
+                }
             }
-            Err(error) => tell(&refusal(&error)),
+            Err(error) => {
+                let client = self.clone();
+                self.spawn(async move { client.say(refusal(&error)).await });
+            }
         }
     }
 
     fn hear(&self, method: &str, params: Option<&RawValue>) {
         self.0.under_way.hear(method, params);
-        if method == "notifications/initialized" {
+        if let Some(old) = self.0.old.get() {
+            old.hear(&self.0.gateway, method, params);
+        }
+        if method == "notifications/initialized" && !self.0.hears_news.swap(true, Ordering::Relaxed)
+        {
             let client = self.clone();
-            self.0.tasks.spawn(async move {
-                tokio::select! {
-                    () = client.news() => {}
-                    () = client.0.end.cancelled() => {}
-                }
-            });
+            self.spawn(async move { client.news().await });
         }
     }
 
     fn request(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
         let (client, place) = (self.clone(), self.0.under_way.enter(&id));
-        self.0.tasks.spawn(async move {
+        self.spawn(async move {
             let answer = tokio::select! {
                 answer = client.answer(&id, &method, params.as_deref()) => answer,
                 () = place.cancelled() => return,
-                () = client.0.end.cancelled() => return,
             };
-            tell(&jsonrpc::answer(&id, &answer));
+            client.say(jsonrpc::answer(&id, &answer)).await;
+        });
+    }
+
+    /// Several messages at once, which one old revision knows.
+    fn batch(&self, text: String) {
+        let client = self.clone();
+        self.spawn(async move {
+            let answers = match client.old() {
+                Ok(old) => {
+                    let asked = (caller(), client.ask());
+                    client.0.door.batch(asked, old, &text).await
+                }
+                Err(error) => Err(error),
+            };
+            match answers {
+                Ok(Some(answers)) => client.say(answers).await,
+                Ok(None) => {}
+                Err(error) => client.say(refusal(&error)).await,
+            }
+        });
+    }
+
+    /// Works on something until it is done, or the client has left.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let end = self.0.end.clone();
+        self.0.tasks.spawn(async move {
+            tokio::select! {
+                () = work => {}
+                () = end.cancelled() => {}
+            }
         });
     }
 
@@ -185,111 +219,106 @@ impl Client {
             let hello = Hello::read(params)?;
             let answer = self.0.door.hello(hello.version);
             // Whoever says it twice is the same client.
-            let _ = self.0.hello.set(hello);
+            self.0
+                .old
+                .get_or_init(|| Arc::new(OldClient::new("pipes".to_owned(), hello, self.tell())));
             return Ok(answer);
         }
-        let (era, meta, token, guest) = match Modern::is_spoken(method, params) {
+        let asker = match Modern::is_spoken(method, params) {
             true => {
                 let said = Modern::read(method, params, None);
                 let said = said.map_err(|Refusal { error, .. }| error)?;
-                let guest = Guest {
-                    capabilities: said.capabilities.get().into(),
-                    input: mcp::input(params),
-                };
-                let guest = Some(Arc::new(guest));
-                (Era::Modern, said.rest, said.progress_token, guest)
-            }
-            false => {
-                let token = mcp::progress_token(params);
-                (Era::Legacy, Object::new(), token, None)
-            }
-        };
-        let session = self.session().filter(|_| era == Era::Legacy);
-        let questions = session.is_some().then(|| Arc::clone(&self.0.questions));
-        let (ear, mut heard) = mcp::ear(token, questions);
-        let asker = Asker {
-            caller: Caller::cli().through(Origin::Mcp),
-            era,
-            request: Arc::new(Request {
-                filters: self
-                    .0
-                    .door
-                    .filters(toolgate_core::scope::Filters::default()),
-                meta,
-                ear: Some(ear),
-                guest,
-                session,
-                ..Request::default()
-            }),
-            watcher: (era == Era::Legacy).then(|| Arc::clone(&self.0.watcher)),
-        };
-        if method == "subscriptions/listen" && era == Era::Modern {
-            return self.listen(&asker, id, params).await;
-        }
-        let answer = self.0.door.answer(&asker, method, params);
-        tokio::pin!(answer);
-        loop {
-            tokio::select! {
-                biased;
-                Some(message) = heard.recv() => tell(&message),
-                answer = &mut answer => {
-                    while let Ok(message) = heard.try_recv() {
-                        tell(&message);
-                    }
-                    return answer;
+                let asker = Asker::modern(caller(), self.ask(), said, params, self.tell());
+                if method == "subscriptions/listen" {
+                    return self.listen(&asker, id, params).await;
                 }
+                asker
             }
+            false => Asker::old(caller(), self.ask(), self.old()?, params, self.tell()),
+        };
+        self.0.door.answer(&asker, method, params).await
+    }
+
+    /// The client, if it is one of the old era.
+    fn old(&self) -> Result<&Arc<OldClient>, RpcError> {
+        let first = || {
+            rpc(
+                INVALID_REQUEST,
+                "send `initialize` first, or speak 2026-07-28",
+            )
+        };
+        self.0.old.get().ok_or_else(first)
+    }
+
+    fn ask(&self) -> Request {
+        Request {
+            filters: self.0.door.filters(Filters::default()),
+            ..Request::default()
         }
     }
 
-    /// The client's session with servers, if it can be asked.
-    fn session(&self) -> Option<ClientSession> {
-        let hello = self.0.hello.get()?;
-        hello.can_be_asked().then(|| ClientSession {
-            id: "pipes".to_owned(),
-            client: ear::Client {
-                capabilities: hello.capabilities.get().into(),
-                ear: Arc::new(Voice(Arc::clone(&self.0.questions))),
-                log_level: None,
-                ended: self.0.end.clone(),
-            },
-        })
+    /// Writes what nobody waits for; a client that is too far behind misses it.
+    fn tell(&self) -> Tell {
+        let out = self.0.out.clone();
+        Arc::new(move |message| out.try_send(message).is_ok())
+    }
+
+    /// Writes what must not be missed.
+    async fn say(&self, message: String) {
+        // Who cannot be written to has left.
+        let _ = self.0.out.send(message).await;
     }
 
     /// Tells the news that a modern client wants until it has had enough.
     async fn listen(&self, asker: &Asker, id: &RawValue, params: Option<&RawValue>) -> Answer {
         let mut subscription =
             Subscription::open(&self.0.door, asker, id.to_owned(), params).await?;
-        tell(&subscription.acknowledged());
+        self.say(subscription.acknowledged()).await;
         while let Some(news) = subscription.next().await {
-            news.iter().for_each(|message| tell(message));
+            for message in news {
+                self.say(message).await;
+            }
         }
         Ok(Subscription::ended())
     }
 
     /// Tells a client of the old era what has changed.
     async fn news(&self) {
-        let filters = self
-            .0
-            .door
-            .filters(toolgate_core::scope::Filters::default());
-        let caller = Caller::cli().through(Origin::Mcp);
-        let mut watch = Watch::new(self.0.gateway.clone(), caller, filters);
+        let filters = self.0.door.filters(Filters::default());
+        let mut watch = Watch::new(self.0.gateway.clone(), caller(), filters);
         while let Some(news) = watch.next().await {
             for method in news {
-                tell(&jsonrpc::notification(method, &Object::new()));
+                self.say(jsonrpc::notification(method, &Object::new()))
+                    .await;
             }
         }
     }
+}
+
+fn caller() -> Caller {
+    Caller::cli().through(Origin::Mcp)
 }
 
 fn refusal(error: &RpcError) -> String {
     jsonrpc::answer(RawValue::NULL, &Err(error.clone()))
 }
 
-/// Writes one message as one line. A client that does not read is a client that has left.
-fn tell(message: &str) {
-    let line = message.replace(['\n', '\r'], " ");
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+/// Writes messages, one a line, until `end` and what was to be written by then.
+async fn write(mut messages: mpsc::Receiver<String>, end: CancellationToken) {
+    let mut out = tokio::io::stdout();
+    loop {
+        let message = tokio::select! {
+            biased;
+            message = messages.recv() => message,
+            () = end.cancelled(), if !messages.is_closed() => {
+                messages.close();
+                continue;
+            }
+        };
+        let Some(message) = message else { return };
+        let line = message.replace(['\n', '\r'], " ") + "\n";
+        if out.write_all(line.as_bytes()).await.is_err() || out.flush().await.is_err() {
+            return;
+        }
+    }
 }

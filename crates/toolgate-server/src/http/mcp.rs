@@ -18,11 +18,10 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::value::RawValue;
+use session::Session;
 pub(crate) use session::Sessions;
-use session::{Known, Session};
-use toolgate::ear::{Ask, Guest};
-use toolgate::jsonrpc::{self, Object, RpcError};
-use toolgate::mcp::{self, Asker, Door, Era, Face, Subscription};
+use toolgate::jsonrpc::{self, RpcError};
+use toolgate::mcp::{Asker, Door, Face, Subscription};
 use toolgate::serve::{
     HEADER_MISMATCH, Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc,
 };
@@ -99,7 +98,7 @@ pub(crate) async fn listen(
     headers: HeaderMap,
 ) -> Response {
     match found(&app, &caller, &headers) {
-        Found::Session(session) => stream::news(&app, session),
+        Found::Session(session) => stream::news(&app, &session),
         Found::Unknown => no_session(),
         Found::None => no_stream(),
     }
@@ -143,11 +142,9 @@ fn found(app: &App, caller: &Caller, headers: &HeaderMap) -> Found {
     let Some(id) = headers.get(SESSION) else {
         return Found::None;
     };
-    let known = id.to_str().ok().map(|id| app.sessions().find(id, caller));
-    match known {
-        Some(Known::Yes(session)) => Found::Session(session),
-        Some(Known::No) | None => Found::Unknown,
-    }
+    let id = id.to_str().ok();
+    let known = id.and_then(|id| app.sessions().find(id, caller));
+    known.map_or(Found::Unknown, Found::Session)
 }
 
 impl Visit {
@@ -182,30 +179,20 @@ impl Visit {
         }
     }
 
-    /// Only one revision knows batches.
+    /// Several messages at once.
     async fn batch(self, text: &str) -> Response {
-        match found(&self.app, &self.caller, &self.headers) {
-            Found::Session(session) if session.hello.version == "2025-03-26" => {}
-            Found::Unknown => return no_session(),
-            _ => return refuse(400, &rpc(INVALID_REQUEST, "batches are not taken")),
-        }
-        let Ok(messages) = serde_json::from_str::<Vec<&RawValue>>(text) else {
-            return refuse(400, &rpc(INVALID_REQUEST, "this is no batch"));
+        let (session, request) = match self.session(RawValue::NULL) {
+            Ok(session) => match self.request() {
+                Ok(request) => (session, request),
+                Err(error) => return refuse(400, &error),
+            },
+            Err(response) => return *response,
         };
-        let mut answers: Vec<Box<RawValue>> = Vec::new();
-        for message in messages {
-            if let Ok(Received::Request { id, method, params }) = Received::read(message.get()) {
-                let asker = self.asker(Era::Legacy, Object::new(), None);
-                let answer = match asker {
-                    Ok(asker) => self.door.answer(&asker, &method, params.as_deref()).await,
-                    Err(error) => Err(error),
-                };
-                answers.extend(RawValue::from_string(jsonrpc::answer(&id, &answer)).ok());
-            }
-        }
-        match answers.is_empty() {
-            true => StatusCode::ACCEPTED.into_response(),
-            false => axum::Json(answers).into_response(),
+        let asked = (self.caller, request);
+        match self.door.batch(asked, &session.client, text).await {
+            Ok(Some(answers)) => json(200, answers),
+            Ok(None) => StatusCode::ACCEPTED.into_response(),
+            Err(error) => refuse(400, &error),
         }
     }
 
@@ -220,7 +207,10 @@ impl Visit {
             Received::Notification { method, params } => {
                 match found(&self.app, &self.caller, &self.headers) {
                     Found::Unknown => return no_session(),
-                    Found::Session(session) => session.under_way.hear(&method, params.as_deref()),
+                    Found::Session(session) => {
+                        let gateway = self.app.gateway();
+                        session.client.hear(gateway, &method, params.as_deref());
+                    }
                     Found::None => {}
                 }
                 StatusCode::ACCEPTED.into_response()
@@ -229,7 +219,7 @@ impl Visit {
                 match found(&self.app, &self.caller, &self.headers) {
                     Found::Unknown => no_session(),
                     Found::Session(session) => {
-                        session.questions.settle(&id, answer);
+                        session.client.settle(&id, answer);
                         StatusCode::ACCEPTED.into_response()
                     }
                     Found::None => refuse(
@@ -257,28 +247,20 @@ impl Visit {
             Ok(said) => said,
             Err(Refusal { status, error }) => return answered(status, &id, &Err(error)),
         };
+        let request = match self.request() {
+            Ok(request) => request,
+            Err(error) => return answered(400, &id, &Err(error)),
+        };
+        let (tell, heard) = stream::before_the_answer();
+        let asker = Asker::modern(self.caller.clone(), request, said, params.as_deref(), tell);
         if method == "subscriptions/listen" {
-            let asker = self.asker(Era::Modern, said.rest, None);
-            let subscription = match &asker {
-                Ok(asker) => {
-                    Subscription::open(&self.door, asker, id.clone(), params.as_deref()).await
-                }
-                Err(error) => Err(error.clone()),
-            };
+            let subscription =
+                Subscription::open(&self.door, &asker, id.clone(), params.as_deref()).await;
             return match subscription {
                 Ok(subscription) => stream::listen(&self.app, &id, subscription),
                 Err(error) => answered(400, &id, &Err(error)),
             };
         }
-        let (ear, heard) = mcp::ear(said.progress_token, None);
-        let guest = Guest {
-            capabilities: said.capabilities.get().into(),
-            input: mcp::input(params.as_deref()),
-        };
-        let asker = match self.asker(Era::Modern, said.rest, Some(ear)) {
-            Ok(asker) => asker.as_guest(guest),
-            Err(error) => return answered(400, &id, &Err(error)),
-        };
         if method == "tools/call" {
             let sent = &self.headers;
             let mismatch = self.door.header_mismatch(&asker, params.as_deref(), sent);
@@ -298,61 +280,38 @@ impl Visit {
         if method == "initialize" {
             return self.initialize(&id, params.as_deref());
         }
-        let session = match found(&self.app, &self.caller, &self.headers) {
-            Found::Session(session) if session.face == self.face => session,
-            Found::Session(_) | Found::Unknown => return no_session(),
-            Found::None => {
-                let error = rpc(
-                    INVALID_REQUEST,
-                    "send `initialize` first, then `Mcp-Session-Id` with every request; or speak 2026-07-28, which needs neither",
-                );
-                return answered(400, &id, &Err(error));
-            }
+        let session = match self.session(&id) {
+            Ok(session) => session,
+            Err(response) => return *response,
         };
-        if let Some(version) = self.headers.get(VERSION)
-            && version.as_bytes() != session.hello.version.as_bytes()
-        {
-            let error = rpc(
-                INVALID_REQUEST,
-                format!(
-                    "`MCP-Protocol-Version` must be `{}`, as agreed",
-                    session.hello.version
-                ),
-            );
-            return answered(400, &id, &Err(error));
-        }
-        self.note(&session, &method, params.as_deref()).await;
-        let token = mcp::progress_token(params.as_deref());
-        let (ear, heard) = mcp::ear(token, Some(Arc::clone(&session.questions)));
-        match self.asker(Era::Legacy, Object::new(), Some(ear)) {
-            Ok(asker) => {
-                let mut asker = asker.in_session(session.as_client());
-                asker.watcher = Some(Arc::clone(&session.watcher));
-                let place = session.under_way.enter(&id);
-                let told = (heard, Some(place));
-                stream::answer(self.door, asker, (id, method, params), told).await
-            }
-            Err(error) => answered(400, &id, &Err(error)),
-        }
+        let request = match self.request() {
+            Ok(request) => request,
+            Err(error) => return answered(400, &id, &Err(error)),
+        };
+        let client = &session.client;
+        let (tell, heard) = stream::before_the_answer();
+        let asker = Asker::old(self.caller, request, client, params.as_deref(), tell);
+        let told = (heard, Some(client.enter(&id)));
+        stream::answer(self.door, asker, (id, method, params), told).await
     }
 
-    /// What a client asks for that makes its session one of its own.
-    async fn note(&self, session: &Session, method: &str, params: Option<&RawValue>) {
-        #[derive(serde::Deserialize)]
-        struct Level {
-            level: String,
-        }
-        let params = params.filter(|_| method == "logging/setLevel");
-        let level = params.and_then(|raw| serde_json::from_str(raw.get()).ok());
-        if let Some(Level { level }) = level {
-            let ask = Ask {
-                method: "logging/setLevel",
-                params: Object::new().text("level", &level),
-                ..Ask::default()
-            };
-            session.set_log_level(Some(level));
-            self.app.gateway().tell_own(&session.id, &ask).await;
-        }
+    /// The session that a request belongs to, or what the request is answered with instead.
+    fn session(&self, id: &RawValue) -> Result<Arc<Session>, Box<Response>> {
+        let refused = |text: String| Err(rpc(INVALID_REQUEST, text));
+        let error = match found(&self.app, &self.caller, &self.headers) {
+            Found::Session(session) if session.face == self.face => {
+                let (version, sent) = (session.client.version(), self.headers.get(VERSION));
+                if sent.is_none_or(|sent| sent.as_bytes() == version.as_bytes()) {
+                    return Ok(session);
+                }
+                refused(format!("`{VERSION}` must be `{version}`, as agreed"))
+            }
+            Found::Session(_) | Found::Unknown => return Err(Box::new(no_session())),
+            Found::None => refused(
+                "send `initialize` first, then `Mcp-Session-Id` with every request; or speak 2026-07-28, which needs neither".to_owned(),
+            ),
+        };
+        Err(Box::new(answered(400, id, &error)))
     }
 
     /// Opens a session.
@@ -368,7 +327,7 @@ impl Visit {
         let answer = Ok(self.door.hello(hello.version));
         let session = Session::new(self.face, self.caller, hello, filters);
         let mut response = answered(200, id, &answer);
-        if let Ok(value) = HeaderValue::from_str(&session.id) {
+        if let Ok(value) = HeaderValue::from_str(session.client.id()) {
             response.headers_mut().insert(SESSION, value);
         }
         self.app.sessions().open(session);
@@ -381,25 +340,13 @@ impl Visit {
         Ok(self.door.filters(sent))
     }
 
-    fn asker(
-        &self,
-        era: Era,
-        meta: Object,
-        ear: Option<Arc<dyn toolgate::ear::Ear>>,
-    ) -> Result<Asker, RpcError> {
-        Ok(Asker {
-            caller: self.caller.clone(),
-            era,
-            watcher: None,
-            request: Arc::new(Request {
-                id: Some(self.id.clone()),
-                parent: request::parent(&self.headers),
-                filters: self.filters()?,
-                headers: self.headers.clone(),
-                meta,
-                ear,
-                ..Request::default()
-            }),
+    fn request(&self) -> Result<Request, RpcError> {
+        Ok(Request {
+            id: Some(self.id.clone()),
+            parent: request::parent(&self.headers),
+            filters: self.filters()?,
+            headers: self.headers.clone(),
+            ..Request::default()
         })
     }
 }

@@ -27,18 +27,23 @@ pub(crate) fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-async fn json_of(response: Response) -> (u16, Value) {
+pub(crate) async fn json_of(response: Response) -> (u16, Value) {
     let status = response.status().as_u16();
     let text = response.text().await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
 /// A modern request with the headers that repeat it.
-async fn modern(gate: &TestGate, path: &str, method: &str, params: Value) -> (u16, Value) {
+pub(crate) async fn modern(
+    gate: &TestGate,
+    path: &str,
+    method: &str,
+    params: Value,
+) -> (u16, Value) {
     modern_as(gate, path, method, params, META).await
 }
 
-async fn modern_as(
+pub(crate) async fn modern_as(
     gate: &TestGate,
     path: &str,
     method: &str,
@@ -67,8 +72,18 @@ pub(crate) struct Old<'g> {
 
 impl<'g> Old<'g> {
     pub(crate) async fn open(gate: &'g TestGate, path: &'g str, key: Option<&str>) -> Self {
+        Self::saying(gate, path, key, ("2025-06-18", json!({}))).await
+    }
+
+    /// One that says what it is and what it can do.
+    pub(crate) async fn saying(
+        gate: &'g TestGate,
+        path: &'g str,
+        key: Option<&str>,
+        (version, capabilities): (&str, Value),
+    ) -> Self {
         let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
-            "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+            "protocolVersion": version, "capabilities": capabilities, "clientInfo": {"name": "t", "version": "1"}}});
         let key_header = key.map(|key| ("x-api-key", key));
         let sent = headers(&Vec::from_iter(key_header));
         let response = gate.post(path, &body.to_string(), sent).await;
@@ -76,7 +91,7 @@ impl<'g> Old<'g> {
         let id = response.headers()["mcp-session-id"].to_str().unwrap();
         let id = id.to_owned();
         let (_, hello) = json_of(response).await;
-        assert_eq!(hello["result"]["protocolVersion"], "2025-06-18");
+        assert_eq!(hello["result"]["protocolVersion"], version);
         assert!(hello["result"]["capabilities"]["tools"].is_object());
         Self {
             gate,
@@ -106,7 +121,7 @@ impl<'g> Old<'g> {
     }
 }
 
-fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
+pub(crate) fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
     let items = result[list].as_array().unwrap().iter();
     items
         .map(|item| item[key].as_str().unwrap().to_owned())

@@ -10,20 +10,20 @@ use crate::mcp::{META, Old, headers};
 const WATCHED: &str = "test://watched-resource";
 
 /// What is told on a stream, message by message.
-struct Stream {
+pub(crate) struct Stream {
     response: Response,
     text: String,
 }
 
 impl Stream {
-    fn new(response: Response) -> Self {
+    pub(crate) fn new(response: Response) -> Self {
         assert_eq!(response.status(), 200);
         let text = String::new();
         Self { response, text }
     }
 
     /// The next message with this method.
-    async fn next(&mut self, method: &str) -> Value {
+    pub(crate) async fn next(&mut self, method: &str) -> Value {
         let heard = async {
             loop {
                 while let Some((event, rest)) = self.text.split_once("\n\n") {
@@ -40,6 +40,14 @@ impl Stream {
             }
         };
         tokio::time::timeout(SOON, heard).await.expect(method)
+    }
+
+    /// What comes until it ends.
+    pub(crate) async fn rest(&mut self) -> String {
+        while let Some(chunk) = self.response.chunk().await.unwrap() {
+            self.text.push_str(&String::from_utf8_lossy(&chunk));
+        }
+        std::mem::take(&mut self.text)
     }
 
     async fn updated(&mut self) -> Value {

@@ -29,6 +29,11 @@ impl Ledger {
         self.line(&format!("refused {status} {}", described(request)));
     }
 
+    /// A notification that the server does nothing about.
+    pub(crate) fn notified(&self, method: &str) {
+        self.line(method);
+    }
+
     /// A tool that stopped because its call was cancelled.
     pub(crate) fn cancelled(&self) {
         self.line("cancelled");

@@ -177,6 +177,7 @@ impl Server {
                     self.storm("{}", outbox);
                 }
             }
+            "notifications/roots/list_changed" => self.ledger.notified(method),
             _ => {}
         }
     }

@@ -91,7 +91,7 @@ impl Dispatch {
             meta: self.request.meta.clone(),
             ear: self.request.ear.clone(),
             guest: self.request.guest.clone(),
-            log_level: self.request.log_level(),
+            log_level: self.request.log_level,
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.may_repeat(&error) => error,

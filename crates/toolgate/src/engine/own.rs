@@ -325,7 +325,7 @@ impl Inner {
             meta: request.meta.clone(),
             ear: request.ear.clone(),
             guest: request.guest.clone(),
-            log_level: request.log_level(),
+            log_level: request.log_level,
             ..ask
         };
         let within = rules.server_timeout(server);

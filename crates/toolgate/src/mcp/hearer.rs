@@ -1,59 +1,55 @@
 //! Who hears of a request's progress on behalf of the client that made it.
 
-use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use toolgate_mcp::ear::Ear;
+use toolgate_mcp::ear::{Ear, Level};
 use toolgate_mcp::jsonrpc::{self, Answer, Object};
-use toolgate_mcp::serve::{Questions, no_method, notification};
+use toolgate_mcp::serve::{Questions, Tell, no_method, notification};
 
 /// Hears of a request's progress on behalf of the client that made it.
-#[derive(Debug)]
-struct Hearer {
-    messages: UnboundedSender<String>,
+pub(super) struct Hearer {
+    pub(super) tell: Tell,
     /// The client's own token; without one it hears of no progress.
-    token: Option<Box<RawValue>>,
-    /// Where a client of the old era is asked; it hears log messages too.
-    questions: Option<Arc<Questions>>,
-}
-
-/// An ear for a request, and what it will have heard.
-pub fn ear(
-    token: Option<Box<RawValue>>,
-    questions: Option<Arc<Questions>>,
-) -> (Arc<dyn Ear>, UnboundedReceiver<String>) {
-    let (messages, heard) = mpsc::unbounded_channel();
-    let hearer = Hearer {
-        messages,
-        token,
-        questions,
-    };
-    (Arc::new(hearer), heard)
+    pub(super) token: Option<Box<RawValue>>,
+    /// Where a client of the old era is asked.
+    pub(super) questions: Option<Arc<Questions>>,
+    /// From which level on it hears log messages; without one it hears none.
+    pub(super) logs: Option<Level>,
 }
 
 impl Ear for Hearer {
     fn hear(&self, method: &str, params: Option<&RawValue>) {
         let message = match (method, &self.token, params) {
             ("notifications/progress", Some(token), Some(params)) => progress(params, token),
-            ("notifications/message", ..) if self.questions.is_some() => {
-                notification(method, params)
-            }
+            ("notifications/message", ..) if self.wants(params) => notification(method, params),
             _ => return,
         };
         // The client may have left.
-        let _ = self.messages.send(message);
+        (self.tell)(message);
     }
 
     fn asked(&self, method: &str, params: Option<&RawValue>) -> BoxFuture<'static, Answer> {
-        let Some(questions) = &self.questions else {
-            return Box::pin(std::future::ready(Err(no_method(method))));
-        };
-        let messages = self.messages.clone();
-        let tell = move |message| messages.send(message).is_ok();
-        questions.ask(method, params, Arc::new(tell))
+        match &self.questions {
+            Some(questions) => questions.ask(method, params, Arc::clone(&self.tell)),
+            None => Box::pin(std::future::ready(Err(no_method(method)))),
+        }
+    }
+}
+
+impl Hearer {
+    /// Whether the client wants to hear a log message; one whose level is unknown it does.
+    fn wants(&self, params: Option<&RawValue>) -> bool {
+        #[derive(Deserialize)]
+        struct Message {
+            level: Level,
+        }
+        let message = params.and_then(|params| serde_json::from_str(params.get()).ok());
+        self.logs
+            .is_some_and(|least| message.is_none_or(|Message { level }| level >= least))
     }
 }
 
@@ -69,30 +65,10 @@ fn progress(params: &RawValue, token: &RawValue) -> String {
     jsonrpc::notification("notifications/progress", &told)
 }
 
-/// The token under which a client of the old era wants to hear of progress.
-pub fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
-    #[derive(serde::Deserialize)]
-    struct Params {
-        #[serde(rename = "_meta")]
-        meta: Meta,
+impl fmt::Debug for Hearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hearer")
+            .field("token", &self.token)
+            .finish_non_exhaustive()
     }
-    #[derive(serde::Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Meta {
-        progress_token: Box<RawValue>,
-    }
-    let params: Params = serde_json::from_str(params?.get()).ok()?;
-    Some(params.meta.progress_token)
-}
-
-/// A modern client's answers to what was asked before, with the server's state, as it sent them.
-pub fn input(params: Option<&RawValue>) -> Object {
-    let fields: HashMap<String, &RawValue> = params
-        .and_then(|params| serde_json::from_str(params.get()).ok())
-        .unwrap_or_default();
-    let given = ["inputResponses", "requestState"].into_iter();
-    given.fold(Object::new(), |input, name| match fields.get(name) {
-        Some(value) => input.raw(name, value.get()),
-        None => input,
-    })
 }

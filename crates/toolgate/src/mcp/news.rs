@@ -111,10 +111,13 @@ impl Watch {
     }
 
     /// Waits until something has changed, and gives the methods of the notifications that say so;
-    /// none once nothing can change any more.
+    /// none once nothing can change any more, or the caller's key is gone.
     pub async fn next(&mut self) -> Option<Vec<&'static str>> {
         loop {
             self.catalogs.changed().await.ok()?;
+            if !self.gateway.knows(&self.caller) {
+                return None;
+            }
             let now = Lists::of(&self.gateway, &self.caller, &self.filters);
             let news = now.news(self.seen);
             self.seen = now;

@@ -27,7 +27,7 @@ const MOST: usize = 1000;
 pub(super) type Tell = Arc<dyn Fn(&RawValue) + Send + Sync>;
 
 /// What a client of the old era watches, by the URIs it knows.
-pub struct Watcher {
+pub(super) struct Watcher {
     tell: Tell,
     watched: Mutex<HashMap<String, Watching>>,
 }
@@ -49,7 +49,7 @@ struct Params {
 }
 
 impl Watcher {
-    pub fn new(tell: impl Fn(&RawValue) + Send + Sync + 'static) -> Self {
+    pub(super) fn new(tell: impl Fn(&RawValue) + Send + Sync + 'static) -> Self {
         Self {
             tell: Arc::new(tell),
             watched: Mutex::default(),
@@ -57,7 +57,7 @@ impl Watcher {
     }
 
     /// Watches nothing any more.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.with(HashMap::clear);
     }
 
@@ -69,8 +69,9 @@ impl Watcher {
 impl Door {
     pub(super) async fn subscribe(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
         let Params { uri } = read(params)?;
-        let watcher = asker.watcher.as_ref();
-        let watcher = watcher.ok_or_else(|| no_method("resources/subscribe"))?;
+        let client = asker.client.as_ref();
+        let client = client.ok_or_else(|| no_method("resources/subscribe"))?;
+        let watcher = &client.watcher;
         let known = watcher.with(|watched| watched.contains_key(&uri));
         if !known && watcher.with(|watched| watched.len()) >= MOST {
             let told = format!("no more than {MOST} resources may be watched");
@@ -83,9 +84,9 @@ impl Door {
 
     pub(super) fn unsubscribe(asker: &Asker, params: Option<&RawValue>) -> Answer {
         let Params { uri } = read(params)?;
-        let watcher = asker.watcher.as_ref();
-        let watcher = watcher.ok_or_else(|| no_method("resources/unsubscribe"))?;
-        watcher.with(|watched| watched.remove(&uri));
+        let client = asker.client.as_ref();
+        let client = client.ok_or_else(|| no_method("resources/unsubscribe"))?;
+        client.watcher.with(|watched| watched.remove(&uri));
         Ok(empty_object())
     }
 

@@ -11,24 +11,32 @@ use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, Stream};
 use serde_json::value::RawValue;
-use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 use toolgate::jsonrpc::{self, Answer, METHOD_NOT_FOUND, Object};
 use toolgate::mcp::{Asker, Door, Era, Subscription, Watch};
-use toolgate::serve::Place;
+use toolgate::serve::{Place, Tell};
 
 use super::session::Session;
 use super::{App, answered};
 
+/// Messages that a client may be behind before it misses some.
+const BEHIND: usize = 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Tells what comes before the answer to a request, and takes it in.
+pub(super) fn before_the_answer() -> (Tell, Receiver<String>) {
+    let (sender, heard) = mpsc::channel(BEHIND);
+    let tell = move |message| sender.try_send(message).is_ok();
+    (Arc::new(tell), heard)
+}
 
 /// Answers a request: with JSON if the answer is the first thing to say, else with a stream.
 pub(super) async fn answer(
     door: Door,
     asker: Asker,
     (id, method, params): (Box<RawValue>, String, Option<Box<RawValue>>),
-    (mut heard, place): (UnboundedReceiver<String>, Option<Place>),
+    (mut heard, place): (Receiver<String>, Option<Place>),
 ) -> Response {
     let modern = asker.era == Era::Modern;
     let mut answer: BoxFuture<'static, Option<Answer>> = Box::pin(async move {
@@ -80,7 +88,7 @@ fn status(modern: bool, answer: &Answer) -> u16 {
 /// A stream that ends with the answer.
 struct Streaming {
     first: Option<String>,
-    heard: UnboundedReceiver<String>,
+    heard: Receiver<String>,
     /// Without an answer if the request is cancelled.
     answer: Option<BoxFuture<'static, Option<Answer>>>,
     id: Box<RawValue>,
@@ -95,39 +103,38 @@ impl Streaming {
         let message = tokio::select! {
             biased;
             Some(message) = self.heard.recv() => message,
-            answer = answer => {
-                self.answer = None;
-                jsonrpc::answer(&self.id, &answer?)
-            }
+            answer = answer => match self.heard.try_recv() {
+                // What was said before the answer comes before it.
+                Ok(message) => {
+                    self.answer = Some(Box::pin(std::future::ready(answer)));
+                    message
+                }
+                Err(_) => {
+                    self.answer = None;
+                    jsonrpc::answer(&self.id, &answer?)
+                }
+            },
         };
         Some((message, self))
     }
 }
 
-/// The news of a session of the old era, until it ends.
-pub(super) fn news(app: &App, session: Arc<Session>) -> Response {
+/// The news of a session of the old era, until it ends or another stream takes its place.
+pub(super) fn news(app: &App, session: &Session) -> Response {
     let (gateway, stopping) = (app.gateway().clone(), app.stopping());
     let watch = Watch::new(gateway, session.caller.clone(), session.filters.clone());
-    let (ended, told) = (session.ended.clone(), session.news.subscribe());
-    let messages = stream::unfold((watch, session), |(mut watch, session)| async move {
-        let told = watch.next().await?;
-        let messages: Vec<String> = told
-            .into_iter()
-            .map(|method| jsonrpc::notification(method, &Object::new()))
-            .collect();
-        Some((stream::iter(messages), (watch, session)))
-    });
-    let told = stream::unfold(told, |mut told| async move {
-        loop {
-            match told.recv().await {
-                Ok(message) => return Some((message, told)),
-                Err(RecvError::Lagged(_)) => {}
-                Err(RecvError::Closed) => return None,
+    let ended = session.client.ended().clone();
+    let messages = stream::unfold((watch, session.listen()), async |(mut watch, mut told)| {
+        let messages = tokio::select! {
+            message = told.recv() => vec![message?],
+            changed = watch.next() => {
+                let tell = |method| jsonrpc::notification(method, &Object::new());
+                changed?.into_iter().map(tell).collect()
             }
-        }
+        };
+        Some((stream::iter(messages), (watch, told)))
     });
-    let all = stream::select(messages.flatten(), told);
-    events(until(all, [ended, stopping]))
+    events(until(messages.flatten(), [ended, stopping]))
 }
 
 /// `subscriptions/listen`: the news that a modern client wants, until it leaves.

@@ -1,0 +1,115 @@
+//! Who asks, and how.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use toolgate_mcp::ear::{Guest, Level};
+use toolgate_mcp::handshake::Era;
+use toolgate_mcp::jsonrpc::Object;
+use toolgate_mcp::serve::{Modern, Tell, meta_to_pass_on, progress_token};
+
+use super::client::OldClient;
+use super::hearer::Hearer;
+use crate::call::Request;
+use crate::caller::Caller;
+
+/// Who asks, and how.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    pub(super) caller: Caller,
+    pub era: Era,
+    pub(super) request: Arc<Request>,
+    /// The client, if it is one of the old era.
+    pub(super) client: Option<Arc<OldClient>>,
+}
+
+impl Asker {
+    /// One who speaks the modern way, and is told through `tell` what comes before the answer.
+    pub fn modern(
+        caller: Caller,
+        request: Request,
+        said: Modern,
+        params: Option<&RawValue>,
+        tell: Tell,
+    ) -> Self {
+        let hearer = Hearer {
+            tell,
+            token: said.progress_token,
+            questions: None,
+            logs: said.log_level,
+        };
+        let guest = Guest {
+            capabilities: said.capabilities.get().into(),
+            input: input(params),
+        };
+        Self {
+            caller,
+            era: Era::Modern,
+            request: Arc::new(Request {
+                meta: said.rest,
+                ear: Some(Arc::new(hearer)),
+                guest: Some(Arc::new(guest)),
+                log_level: said.log_level,
+                ..request
+            }),
+            client: None,
+        }
+    }
+
+    /// A client of the old era, which is told through `tell` what comes before the answer.
+    pub fn old(
+        caller: Caller,
+        request: Request,
+        client: &Arc<OldClient>,
+        params: Option<&RawValue>,
+        tell: Tell,
+    ) -> Self {
+        let hearer = Hearer {
+            tell,
+            token: progress_token(params),
+            questions: Some(client.questions()),
+            // Whoever has not said so hears them all.
+            logs: Some(client.log_level().unwrap_or(Level::Debug)),
+        };
+        Self {
+            caller,
+            era: Era::Legacy,
+            request: Arc::new(Request {
+                meta: meta_to_pass_on(params),
+                ear: Some(Arc::new(hearer)),
+                session: client.session(),
+                log_level: client.log_level(),
+                ..request
+            }),
+            client: Some(Arc::clone(client)),
+        }
+    }
+
+    /// The request without answers to a question of ours, which no server asked.
+    pub(super) fn without_input(&self) -> Arc<Request> {
+        let guest = self.request.guest.as_ref();
+        let guest = guest.map(|guest| {
+            Arc::new(Guest {
+                capabilities: Arc::clone(&guest.capabilities),
+                input: Object::new(),
+            })
+        });
+        Arc::new(Request {
+            guest,
+            ..(*self.request).clone()
+        })
+    }
+}
+
+/// A modern client's answers to what was asked before, with the server's state, as it sent them.
+fn input(params: Option<&RawValue>) -> Object {
+    let fields: HashMap<String, &RawValue> = params
+        .and_then(|params| serde_json::from_str(params.get()).ok())
+        .unwrap_or_default();
+    let given = ["inputResponses", "requestState"].into_iter();
+    given.fold(Object::new(), |input, name| match fields.get(name) {
+        Some(value) => input.raw(name, value.get()),
+        None => input,
+    })
+}
