@@ -8,6 +8,7 @@ mod write;
 pub use answer::{answer, events};
 pub use read::read;
 pub use stream::{Decoder, Encoder};
+pub(crate) use write::items;
 pub use write::write;
 
 use serde_json::{Value, json};

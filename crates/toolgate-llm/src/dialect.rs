@@ -172,6 +172,15 @@ impl Encoder {
         }
     }
 
+    /// Something about the answer that stands beside its end, as `toolgate`.
+    pub fn note(&mut self, note: Value) {
+        match self {
+            Self::Chat(encoder) => encoder.note = Some(note),
+            Self::Responses(encoder) => encoder.note = Some(note),
+            Self::Messages(encoder) => encoder.note = Some(note),
+        }
+    }
+
     /// Appends the end of the stream.
     pub fn end(&mut self, out: &mut String) {
         match self {

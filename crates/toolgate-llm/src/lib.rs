@@ -10,6 +10,7 @@ pub mod chat;
 pub mod dialect;
 pub mod event;
 mod fields;
+pub mod history;
 pub mod messages;
 pub mod price;
 pub mod prompt;

@@ -10,6 +10,7 @@ pub use answer::{answer, events};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use read::read;
+pub(crate) use write::items;
 pub use write::write;
 
 use serde_json::{Value, json};

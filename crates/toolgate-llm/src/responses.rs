@@ -13,6 +13,7 @@ pub use answer::{answer, events};
 pub use decode::Decoder;
 pub use encode::Encoder;
 pub use read::read;
+pub(crate) use write::items;
 pub use write::write;
 
 use serde_json::{Value, json};

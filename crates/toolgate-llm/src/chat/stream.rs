@@ -136,6 +136,8 @@ pub struct Encoder {
     usage: Option<Usage>,
     finish: Option<Finish>,
     failed: bool,
+    /// What stands beside the end, as `toolgate`.
+    pub(crate) note: Option<Value>,
 }
 
 impl Encoder {
@@ -147,6 +149,7 @@ impl Encoder {
             usage: None,
             finish: None,
             failed: false,
+            note: None,
         }
     }
 
@@ -185,7 +188,11 @@ impl Encoder {
         self.start(out);
         let finish = self.finish.take().unwrap_or(Finish::Stop);
         let choice = json!({"index": 0, "delta": {}, "logprobs": null, "finish_reason": finish_word(&finish)});
-        data(&self.chunk(&json!([choice])), out);
+        let mut last = self.chunk(&json!([choice]));
+        if let Some(note) = self.note.take() {
+            last["toolgate"] = note;
+        }
+        data(&last, out);
         if let Some(usage) = self.usage.filter(|_| self.head.stream_usage) {
             let mut chunk = self.chunk(&json!([]));
             chunk["usage"] = usage_value(&usage);

@@ -7,11 +7,17 @@ use crate::prompt::{
     Call, Choice, Effort, Format, Message, Part, Prompt, Role, Source, Tool, object,
 };
 
-pub fn write(prompt: &Prompt) -> Result<String, BadField> {
+/// Messages as they stand in a request.
+pub(crate) fn items(said: &[Message]) -> Result<Vec<Value>, BadField> {
     let mut messages = Vec::new();
-    for message in &prompt.messages {
+    for message in said {
         write_message(message, &mut messages)?;
     }
+    Ok(messages)
+}
+
+pub fn write(prompt: &Prompt) -> Result<String, BadField> {
+    let messages = items(&prompt.messages)?;
     if prompt.sampling.top_k.is_some() {
         return Err(BadField::untranslatable("top_k"));
     }

@@ -22,6 +22,8 @@ pub struct Encoder {
     usage: Usage,
     finish: Option<Finish>,
     failed: bool,
+    /// What stands beside the end, as `toolgate`.
+    pub(crate) note: Option<Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,6 +47,7 @@ impl Encoder {
             usage: Usage::default(),
             finish: None,
             failed: false,
+            note: None,
         }
     }
 
@@ -83,9 +86,12 @@ impl Encoder {
         self.start(out);
         self.close_all(out);
         let finish = self.finish.take().unwrap_or(Finish::Stop);
-        let end = json!({"type": "message_delta", "delta": {
+        let mut end = json!({"type": "message_delta", "delta": {
             "stop_reason": finish_word(&finish), "stop_sequence": finish_sequence(&finish)},
             "usage": usage_value(&self.usage)});
+        if let Some(note) = self.note.take() {
+            end["toolgate"] = note;
+        }
         data("message_delta", &end, out);
         data("message_stop", &json!({"type": "message_stop"}), out);
     }

@@ -7,7 +7,7 @@ pub(super) use blocks::input;
 use serde_json::{Number, Value, json};
 
 use crate::fields::BadField;
-use crate::prompt::{Choice, Format, Part, Prompt, Role, Tool, object};
+use crate::prompt::{Choice, Format, Message, Part, Prompt, Role, Tool, object};
 
 /// How long an answer may be if nobody says; it must be said here.
 const MAX_TOKENS: u64 = 4096;
@@ -15,6 +15,14 @@ const MAX_TOKENS: u64 = 4096;
 const LEAST_BUDGET: u64 = 1024;
 /// The least `top_p` that goes with thinking.
 const LEAST_TOP_P: f64 = 0.95;
+
+/// Messages as they stand in a request.
+pub(crate) fn items(said: &[Message]) -> Result<Vec<Value>, BadField> {
+    match blocks::messages(said)? {
+        Value::Array(messages) => Ok(messages),
+        other => Ok(vec![other]),
+    }
+}
 
 pub fn write(prompt: &Prompt) -> Result<String, BadField> {
     let thinking = thinking(prompt)?;

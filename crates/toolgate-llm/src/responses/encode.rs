@@ -23,6 +23,8 @@ pub struct Encoder {
     usage: Option<Usage>,
     finish: Option<Finish>,
     failed: bool,
+    /// What stands beside the end, as `toolgate`.
+    pub(crate) note: Option<Value>,
 }
 
 impl Encoder {
@@ -36,6 +38,7 @@ impl Encoder {
             usage: None,
             finish: None,
             failed: false,
+            note: None,
         }
     }
 
@@ -279,7 +282,10 @@ impl Encoder {
     }
 
     fn tell_response(&mut self, kind: &str, status: Status<'_>, out: &mut String) {
-        let response = response(&self.head, status, &self.output, self.usage.as_ref());
+        let mut response = response(&self.head, status, &self.output, self.usage.as_ref());
+        if let Some(note) = self.note.take() {
+            response["toolgate"] = note;
+        }
         self.tell(kind, json!({"response": response}), out);
     }
 

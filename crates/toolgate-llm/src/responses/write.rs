@@ -5,6 +5,15 @@ use serde_json::{Number, Value, json};
 use crate::fields::BadField;
 use crate::prompt::{Choice, Effort, Format, Message, Part, Prompt, Role, Source, Tool, object};
 
+/// Messages as they stand in a request.
+pub(crate) fn items(said: &[Message]) -> Result<Vec<Value>, BadField> {
+    let mut input = Vec::new();
+    for message in said {
+        write_message(message, &mut input)?;
+    }
+    Ok(input)
+}
+
 pub fn write(prompt: &Prompt) -> Result<String, BadField> {
     refuse_unsayable(prompt)?;
     // Instructions alone are no request.
@@ -15,10 +24,7 @@ pub fn write(prompt: &Prompt) -> Result<String, BadField> {
         },
         messages => (None, messages),
     };
-    let mut input = Vec::new();
-    for message in said {
-        write_message(message, &mut input)?;
-    }
+    let input = items(said)?;
     let numbers = |number: &Option<Number>| number.clone().map(Value::Number);
     let tools: Vec<Value> = prompt.tools.iter().map(tool).collect();
     let body = object([
