@@ -4,6 +4,7 @@
 //! write, [`Config`] what the program uses. Loading collects every mistake instead of stopping at
 //! the first one. Reading files and the environment is left to the caller.
 
+mod agent;
 mod build;
 mod caller;
 mod check;
@@ -20,6 +21,7 @@ mod server;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use agent::RunLimits;
 pub use caller::{APPROVER, Key, KeyLimits, Proof, Role, VirtualServer};
 pub use check::schema;
 pub use control::{Approvals, Approver, Audit, AuditContent, OnDanger, Results, Scanner};
@@ -48,6 +50,8 @@ pub struct Config {
     pub roles: Vec<Role>,
     pub virtual_servers: Vec<VirtualServer>,
     pub models: Models,
+    /// Bounds on one run of an agent.
+    pub agent: RunLimits,
     pub scanner: Scanner,
     pub results: Results,
     pub audit: Audit,

@@ -47,7 +47,7 @@ pub(crate) fn usage(value: &Value) -> Usage {
     }
 }
 
-fn usage_value(usage: &Usage) -> Value {
+pub(crate) fn usage_value(usage: &Usage) -> Value {
     json!({
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,

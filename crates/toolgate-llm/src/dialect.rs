@@ -4,7 +4,7 @@ use serde_json::Value;
 pub use toolgate_core::config::Dialect;
 use toolgate_core::sse;
 
-use crate::event::{BadAnswer, Event, Failure};
+use crate::event::{BadAnswer, Event, Failure, Usage};
 use crate::fields::BadField;
 use crate::prompt::{Ignored, Prompt};
 use crate::turn::{Head, Turn};
@@ -40,6 +40,9 @@ pub trait Wire {
 
     /// A whole answer.
     fn answer(self, head: &Head, turn: &Turn) -> String;
+
+    /// Tokens, as an answer tells of them.
+    fn usage(self, usage: &Usage) -> Value;
 
     /// An error.
     fn error(self, failure: &Failure) -> Value;
@@ -86,6 +89,14 @@ impl Wire for Dialect {
             Self::Chat => chat::answer(head, turn),
             Self::Responses => responses::answer(head, turn),
             Self::Messages => messages::answer(head, turn),
+        }
+    }
+
+    fn usage(self, usage: &Usage) -> Value {
+        match self {
+            Self::Chat => chat::usage_value(usage),
+            Self::Responses => responses::usage_value(usage),
+            Self::Messages => messages::usage_value(usage),
         }
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn usage(value: &Value) -> Usage {
     counts.usage()
 }
 
-fn usage_value(usage: &Usage) -> Value {
+pub(crate) fn usage_value(usage: &Usage) -> Value {
     let cache = usage.cached.saturating_add(usage.cache_written);
     object([
         (

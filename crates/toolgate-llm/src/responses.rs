@@ -133,7 +133,7 @@ pub(crate) fn usage(value: &Value) -> Usage {
     }
 }
 
-fn usage_value(usage: &Usage) -> Value {
+pub(crate) fn usage_value(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.input,
         "input_tokens_details": {

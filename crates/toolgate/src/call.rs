@@ -38,6 +38,8 @@ pub struct Request {
     pub id: Option<String>,
     /// The request that led to this one.
     pub parent: Option<String>,
+    /// The run of an agent that it belongs to.
+    pub run: Option<String>,
     pub filters: Filters,
     /// Headers of the caller's request, of which a server gets those that its config names.
     pub headers: HeaderMap,

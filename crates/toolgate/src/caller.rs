@@ -21,6 +21,8 @@ pub enum Origin {
     Mcp,
     Cli,
     Library,
+    /// A model whose tools run unasked, on behalf of the caller.
+    Agent,
 }
 
 impl Caller {
@@ -84,6 +86,7 @@ impl Origin {
             Self::Mcp => "mcp",
             Self::Cli => "cli",
             Self::Library => "library",
+            Self::Agent => "agent",
         }
     }
 }

@@ -11,6 +11,7 @@ mod find;
 mod kept;
 mod limits;
 mod own;
+mod preview;
 mod reuse;
 mod rules;
 mod scopes;
@@ -36,6 +37,7 @@ use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate_core::config::RunLimits;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
@@ -257,6 +259,22 @@ impl Engine {
         if let Some(key) = caller.key() {
             self.0.budgets.spend(key, tokens, micro_usd);
         }
+    }
+
+    /// What bounds a run of this caller.
+    pub(crate) fn run_limits(&self, caller: &Caller) -> RunLimits {
+        let rules = self.0.rules.load();
+        let holder = rules.holder(caller).ok().flatten();
+        let own = holder.map(|holder| holder.limits.run).unwrap_or_default();
+        let depth = RunLimits {
+            depth: Some(rules.manager.max_agent_depth),
+            ..RunLimits::default()
+        };
+        rules.agent.and(own).and(depth)
+    }
+
+    pub(crate) fn hook(&self) -> &Arc<dyn Hook> {
+        &self.0.parts.hook
     }
 
     /// Whether model requests get tools without asking for them by a filter.

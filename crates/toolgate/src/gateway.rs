@@ -402,6 +402,7 @@ impl Gateway {
 
     /// Lets calls under way end within a bound, then ends all servers.
     pub async fn stop(&self, within: Duration) {
+        self.0.models.drain(within).await;
         self.0.engine.drain(within).await;
         self.0.approvals.stop().await;
         self.0.audit.stop().await;

@@ -83,6 +83,11 @@ pub trait Hook: std::fmt::Debug + Send + Sync {
     fn request_id(&self) -> String {
         uuid::Uuid::now_v7().to_string()
     }
+
+    /// The id of a model call of a run, which counts from one.
+    fn turn_id(&self, request: &str, turn: u32) -> String {
+        format!("{request}-iter-{turn}")
+    }
 }
 
 /// Leaves everything as configured.

@@ -28,6 +28,7 @@
 //! # Ok(()) }
 //! ```
 
+mod agent;
 pub mod approval;
 pub mod audit;
 pub mod call;

@@ -12,31 +12,39 @@ mod offer;
 mod table;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+pub(crate) use answer::{LONGEST_EVENT, failure as answer_failure, is_stream, whole};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 pub use error::ModelError;
 use futures_util::stream::BoxStream;
+pub(crate) use headers::returned;
 use http::{HeaderMap, StatusCode};
-pub(crate) use ledger::Ledger;
 pub use ledger::ModelRecord;
-use ledger::Recording;
+pub(crate) use ledger::{Ledger, Recording};
 use memory::Memory;
 use offer::Offers;
 use table::{Table, Target};
+use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
-use toolgate_core::config::Dialect;
+use toolgate_core::config::{Dialect, RunLimits};
 pub use toolgate_llm::event::{Failure, Usage};
 use toolgate_llm::prompt::Ignored;
 use toolgate_llm::tools::{Form, OwnTools};
 use toolgate_llm::turn::Head;
 use toolgate_llm::upstream::Outgoing;
-use toolgate_llm::{Body, Wire as _};
+use toolgate_llm::{BadField, Body, Wire as _};
 use toolgate_mcp::Environment;
 
-use crate::call::Request;
+use crate::agent;
+use crate::call::{CallError, Request};
 use crate::caller::Caller;
 use crate::engine::Engine;
+
+const DEPTH: &str = "x-toolgate-max-depth";
+const BUDGET: &str = "x-toolgate-budget";
+const EVENTS: &str = "x-toolgate-events";
 
 /// The way to models; clones share it.
 #[derive(Clone, Debug)]
@@ -50,6 +58,8 @@ struct Inner {
     table: ArcSwap<Table>,
     offers: Offers,
     memory: Memory,
+    /// Runs of agents.
+    tasks: TaskTracker,
 }
 
 /// A request to a model, as a caller sent it.
@@ -107,13 +117,25 @@ pub struct ProviderStatus {
 }
 
 /// One request under way.
-struct Asked<'a> {
-    request: &'a ModelRequest,
-    body: Body,
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: Arc<ModelRequest>,
+    /// Its id and filters, which differ between the turns of a run.
+    pub(crate) context: Arc<Request>,
+    pub(crate) body: Body,
     /// The model as the caller named it.
     name: String,
-    stream: bool,
-    caller: &'a Caller,
+    pub(crate) stream: bool,
+    pub(crate) caller: Caller,
+    /// Whether the usage of a stream is wanted although the caller did not ask for it.
+    pub(crate) counts_usage: bool,
+}
+
+/// A request that was answered, if only with an error.
+pub(crate) struct Sent {
+    pub(crate) spoken: Dialect,
+    pub(crate) response: reqwest::Response,
+    pub(crate) recording: Recording,
 }
 
 impl Models {
@@ -131,6 +153,7 @@ impl Models {
             table: ArcSwap::from_pointee(table),
             offers: Offers::new(),
             memory: Memory::new(),
+            tasks: TaskTracker::new(),
         }))
     }
 
@@ -150,30 +173,84 @@ impl Models {
         self.0.table.load_full().list().await
     }
 
-    /// Sends a request to its model, or to the next one that may answer instead.
+    /// Answers a request: as an agent if tools in its scope run unasked, else with what the model
+    /// says.
     pub async fn complete(
         &self,
         caller: &Caller,
         request: ModelRequest,
     ) -> Result<ModelAnswer, ModelError> {
+        if self.0.tasks.is_closed() {
+            return Err(ModelError::Refused(CallError::Stopping));
+        }
         let body = Body::read(request.body.clone())?;
         let name = body.string("model").ok_or(ModelError::NoModelNamed)?;
         let asked = Asked {
             stream: body.is_true("stream"),
             body,
             name,
-            caller,
-            request: &request,
+            caller: caller.clone(),
+            context: Arc::clone(&request.request),
+            request: Arc::new(request),
+            counts_usage: false,
         };
+        let limits = self.run_limits(&asked)?;
+        if self.is_for_agent(&asked) {
+            return agent::run(self, asked, limits).await;
+        }
+        let Sent {
+            spoken,
+            response,
+            recording,
+        } = self.send(&asked).await?;
+        answer::answer(&asked, spoken, response, (recording, &self.0.memory)).await
+    }
+
+    /// Several answers at once are nobody's turn.
+    fn is_for_agent(&self, asked: &Asked) -> bool {
+        let filters = &asked.context.filters;
+        let engine = &self.0.engine;
+        let several = asked.body.get("n").is_some_and(|n| n != "1" && n != "null");
+        let offered = engine.injects_tools() || !filters.is_empty();
+        asked.request.operation == Operation::Complete
+            && !several
+            && offered
+            && engine.has_unasked_tools(&asked.caller, filters)
+    }
+
+    /// The bounds of a run, from the configuration, the key and the request.
+    fn run_limits(&self, asked: &Asked) -> Result<RunLimits, ModelError> {
+        let headers = &asked.context.headers;
+        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+        let wrong = |header: &str, problem: String| {
+            ModelError::Field(BadField {
+                field: header.to_owned(),
+                problem,
+            })
+        };
+        let mut own = match text(BUDGET) {
+            Some(budget) => RunLimits::parse(budget).map_err(|problem| wrong(BUDGET, problem))?,
+            None => RunLimits::default(),
+        };
+        if let Some(depth) = text(DEPTH) {
+            let depth = depth.trim().parse::<u32>().ok();
+            let problem = || wrong(DEPTH, "must be a whole number".to_owned());
+            own.depth = Some(depth.ok_or_else(problem)?);
+        }
+        Ok(self.0.engine.run_limits(&asked.caller).and(own))
+    }
+
+    /// Sends a request to its model, or to the next one that may answer instead.
+    pub(crate) async fn send(&self, asked: &Asked) -> Result<Sent, ModelError> {
         let table = self.0.table.load_full();
         let targets = table.resolve(&asked.name, asked.body.get("fallbacks"))?;
-        let place = self.0.engine.enter_model(caller).await?;
+        let place = self.0.engine.enter_model(&asked.caller).await?;
         let mut place = Some(place);
         let last = targets.len() - 1;
         for (at, target) in targets.iter().enumerate() {
             let parts = (&self.0.ledger, &self.0.engine);
-            let mut recording = Recording::new(parts, &asked, target, &table);
-            let answer = self.ask(&asked, target).await;
+            let mut recording = Recording::new(parts, asked, target, &table);
+            let answer = self.ask(asked, target).await;
             let fails = match &answer {
                 Ok(response) => table::may_fall_back(response.status().as_u16()),
                 Err(ModelError::Send(_)) => true,
@@ -190,17 +267,40 @@ impl Models {
             if answer.is_err() {
                 recording.failed(status);
             }
-            let recording = recording.holding(place.take());
-            return answer::answer(&asked, target, answer?, (recording, &self.0.memory)).await;
+            return Ok(Sent {
+                spoken: target.spoken(asked.request.dialect),
+                recording: recording.holding(place.take()),
+                response: answer?,
+            });
         }
         Err(ModelError::NoModelNamed)
     }
 
-    async fn ask(
-        &self,
-        asked: &Asked<'_>,
-        target: &Target,
-    ) -> Result<reqwest::Response, ModelError> {
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskTracker {
+        &self.0.tasks
+    }
+
+    /// The id of a model call of a run.
+    pub(crate) fn turn_id(&self, request: &str, turn: u32) -> String {
+        self.0.engine.hook().turn_id(request, turn)
+    }
+
+    /// Lets runs end within a bound; those that last longer are cut off.
+    pub(crate) async fn drain(&self, within: Duration) {
+        self.0.tasks.close();
+        if tokio::time::timeout(within, self.0.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(runs = self.0.tasks.len(), "runs are cut off");
+        }
+    }
+
+    async fn ask(&self, asked: &Asked, target: &Target) -> Result<reqwest::Response, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
         let body = self.body(asked, target)?;
         let mut path = spoken.path().to_owned();
@@ -219,13 +319,13 @@ impl Models {
             dialect: spoken,
             model: &target.model,
             body,
-            headers: headers::forwarded(&asked.request.request.headers, spoken),
+            headers: headers::forwarded(&asked.context.headers, spoken),
         };
         Ok(target.upstream.send(&outgoing).await?)
     }
 
     /// The request as its provider gets it.
-    fn body(&self, asked: &Asked<'_>, target: &Target) -> Result<Bytes, ModelError> {
+    fn body(&self, asked: &Asked, target: &Target) -> Result<Bytes, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
         let own = OwnTools::of(&asked.body);
         let form = Form {
@@ -253,7 +353,7 @@ impl Models {
         }
         let text = std::str::from_utf8(&body).unwrap_or_default();
         let text = match wanted {
-            Dialect::Responses => self.0.memory.expanded(asked.caller, text)?,
+            Dialect::Responses => self.0.memory.expanded(&asked.caller, text)?,
             Dialect::Chat | Dialect::Messages => text.into(),
         };
         let ignored: &Ignored = &target.upstream.ignored;
@@ -262,17 +362,23 @@ impl Models {
     }
 }
 
-impl Asked<'_> {
+impl Asked {
     /// Whether the usage of a stream must be asked for because the caller has a budget and did not
     /// ask itself.
     fn counts_stream(&self, engine: &Engine) -> bool {
         self.request.dialect == Dialect::Chat
             && self.stream
             && self.body.get("stream_options").is_none()
-            && engine.has_budget(self.caller)
+            && (self.counts_usage || engine.has_budget(&self.caller))
     }
 
-    fn head(&self) -> Head {
+    /// Whether the caller wants to hear of each tool call of a run.
+    pub(crate) fn tells_calls(&self) -> bool {
+        let events = self.context.headers.get(EVENTS);
+        events.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"on"))
+    }
+
+    pub(crate) fn head(&self) -> Head {
         Head {
             id: String::new(),
             model: self.name.clone(),

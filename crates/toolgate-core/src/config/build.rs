@@ -110,6 +110,7 @@ impl Merge {
             model_aliases,
             prices,
             default_provider,
+            agent,
             scanner,
             results,
             audit,
@@ -134,6 +135,7 @@ impl Merge {
         self.add_providers(providers, reader);
         self.add_aliases(model_aliases, default_provider, reader);
         self.add_prices(prices);
+        self.config.agent = self.config.agent.and(agent.into());
         self.add_control(&scanner, &results, &audit);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {

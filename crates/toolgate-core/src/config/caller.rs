@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use super::RunLimits;
 use crate::rate::{Budget, Rate};
 use crate::secret::Secret;
 
@@ -37,6 +38,8 @@ pub struct KeyLimits {
     pub rate: Option<Rate>,
     pub max_in_flight: Option<usize>,
     pub budget: Option<Budget>,
+    /// Of each run of an agent.
+    pub run: RunLimits,
 }
 
 /// A named set of tools.

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
-pub use control::{AuditTable, OneOrMany, ResultsTable, ScannerTable, ToolTable};
+pub use control::{AgentTable, AuditTable, OneOrMany, ResultsTable, ScannerTable, ToolTable};
 pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
     ProxyConfig, ProxyKind,
@@ -52,6 +52,8 @@ pub struct File {
     pub prices: IndexMap<String, PriceTable>,
     /// The provider of models that name none.
     pub default_provider: Option<String>,
+    /// Bounds on one run of an agent.
+    pub agent: AgentTable,
     /// What to do with arguments that look dangerous.
     pub scanner: ScannerTable,
     /// What happens to results on their way to a model.

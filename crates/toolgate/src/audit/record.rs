@@ -78,7 +78,7 @@ pub struct Page {
 
 impl Record {
     pub(crate) fn new(caller: &Caller, call: &ToolCall, request_id: &str) -> Self {
-        let Request { parent, .. } = &*call.request;
+        let Request { parent, run, .. } = &*call.request;
         let arguments = call
             .arguments
             .as_ref()
@@ -88,6 +88,7 @@ impl Record {
             id: Uuid::now_v7().to_string(),
             request_id: request_id.to_owned(),
             parent_id: parent.clone(),
+            run_id: run.clone(),
             caller: caller.key().map(|key| key.to_string()),
             origin: caller.origin.as_str().to_owned(),
             name: call.name.chars().take(256).collect(),

@@ -202,7 +202,7 @@ fn ask(journey: &Journey, target: &Target, arguments: &Arguments, decision: &Dec
             session: caller.session().map(ToOwned::to_owned),
             origin: caller.origin.as_str().to_owned(),
             request_id: request_id.clone(),
-            run_id: None,
+            run_id: call.request.run.clone(),
         },
         by_client: call.request.can_approve(),
         conversation: call.request.conversation.as_deref().map(recent),

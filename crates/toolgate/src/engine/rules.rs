@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use toolgate_core::Config;
 use toolgate_core::config::{
-    Approvals, Key, KeyLimits, Link, Proof, Results, Role, Scanner, Server, ToolManager,
+    Approvals, Key, KeyLimits, Link, Proof, Results, Role, RunLimits, Scanner, Server, ToolManager,
     VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
@@ -57,6 +57,8 @@ pub(super) struct Rules {
     pub(super) servers: BTreeMap<ServerName, Served>,
     pub(super) access: Access,
     pub(super) manager: ToolManager,
+    /// Bounds on one run of an agent.
+    pub(super) agent: RunLimits,
     pub(super) scanner: Scanner,
     pub(super) results: Results,
     pub(super) approvals: Approvals,
@@ -122,6 +124,7 @@ impl Rules {
             keys: Keys::new(config, &access, environment),
             access,
             manager: config.tool_manager.clone(),
+            agent: config.agent,
             scanner: config.scanner,
             results: config.results,
             approvals: config.permissions.approvals.clone(),

@@ -176,7 +176,7 @@ impl Inner {
         result: ToolResult,
     ) -> (ToolResult, Option<String>) {
         let settings = journey.rules.results;
-        let for_model = journey.caller.origin == Origin::Http;
+        let for_model = matches!(journey.caller.origin, Origin::Http | Origin::Agent);
         if !for_model || result.raw().get().len() <= settings.max_bytes {
             return (result, None);
         }

@@ -16,21 +16,20 @@ use toolgate_llm::{Body, Turn, Wire as _};
 
 use super::ledger::Recording;
 use super::memory::Memory;
-use super::table::Target;
 use super::{AnswerBody, Asked, ModelAnswer, ModelError, headers};
 use crate::caller::Caller;
 
 /// Largest answer that is held whole, and largest event of a stream.
 const MOST: usize = 64 * 1024 * 1024;
-const LONGEST_EVENT: usize = 16 * 1024 * 1024;
+pub(crate) const LONGEST_EVENT: usize = 16 * 1024 * 1024;
 
 pub(super) async fn answer(
-    asked: &Asked<'_>,
-    target: &Target,
+    asked: &Asked,
+    spoken: Dialect,
     response: Response,
     (mut recording, memory): (Recording, &Memory),
 ) -> Result<ModelAnswer, ModelError> {
-    let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
+    let wanted = asked.request.dialect;
     let status = response.status();
     let mut headers = headers::returned(response.headers());
     recording.answered(status.as_u16());
@@ -67,7 +66,7 @@ pub(super) async fn answer(
                     head.id = wanted.new_id();
                     let answer = wanted.answer(&head, &turn);
                     if wanted == Dialect::Responses {
-                        memory.keep(asked.caller, asked.body.text(), &answer);
+                        memory.keep(&asked.caller, asked.body.text(), &answer);
                     }
                     answer
                 }
@@ -82,14 +81,14 @@ pub(super) async fn answer(
     })
 }
 
-fn is_stream(headers: &HeaderMap) -> bool {
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-async fn whole(mut response: Response) -> Result<Bytes, ModelError> {
+pub(crate) async fn whole(mut response: Response) -> Result<Bytes, ModelError> {
     let expected = response.content_length().unwrap_or_default();
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
     if expected > MOST {
@@ -109,7 +108,7 @@ async fn whole(mut response: Response) -> Result<Bytes, ModelError> {
 }
 
 /// What a provider's error says, whichever of the dialects' shapes it has.
-fn failure(body: &str) -> Failure {
+pub(crate) fn failure(body: &str) -> Failure {
     let value: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
     let error = &value["error"];
     let message = error["message"].as_str().or(error.as_str());
@@ -204,7 +203,7 @@ struct ToKeep {
 fn translated(
     response: Response,
     spoken: Dialect,
-    asked: &Asked<'_>,
+    asked: &Asked,
     (recording, memory): (Recording, &Memory),
 ) -> BoxStream<'static, Bytes> {
     let mut head = asked.head();

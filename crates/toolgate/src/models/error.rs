@@ -1,6 +1,7 @@
 //! Why a model request has no answer.
 
 use http::StatusCode;
+use toolgate_core::sse::DecodeError;
 use toolgate_llm::BadField;
 use toolgate_llm::body::BodyError;
 use toolgate_llm::event::{BadAnswer, Failure};
@@ -31,6 +32,13 @@ pub enum ModelError {
     TooLarge(usize),
     #[error("the model's answer broke off")]
     BrokeOff,
+    /// The provider said so in the middle of its answer.
+    #[error("the model failed: {}", .0.message)]
+    Failed(Failure),
+    #[error(transparent)]
+    Event(#[from] DecodeError),
+    #[error("the run was cancelled")]
+    Cancelled,
 }
 
 impl ModelError {
@@ -44,9 +52,13 @@ impl ModelError {
             Self::Refused(_) => StatusCode::BAD_REQUEST,
             Self::Send(SendError::Timeout { .. }) => StatusCode::GATEWAY_TIMEOUT,
             Self::Send(SendError::NoKey { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Send(_) | Self::Answer(_) | Self::TooLarge(_) | Self::BrokeOff => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Send(_)
+            | Self::Answer(_)
+            | Self::TooLarge(_)
+            | Self::BrokeOff
+            | Self::Failed(_)
+            | Self::Event(_) => StatusCode::BAD_GATEWAY,
         }
     }
 

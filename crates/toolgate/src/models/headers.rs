@@ -61,7 +61,7 @@ pub(super) fn forwarded(headers: &HeaderMap, dialect: Dialect) -> HeaderMap {
 }
 
 /// The headers of a provider's answer that go back to the caller.
-pub(super) fn returned(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn returned(headers: &HeaderMap) -> HeaderMap {
     let back = headers.iter();
     let back = back.filter(|(name, _)| !KEPT_BACK.contains(&name.as_str()));
     back.map(|(name, value)| (name.clone(), value.clone()))

@@ -57,7 +57,7 @@ pub(crate) struct Ledger {
 /// A request that is being recorded. Dropping it closes the record: whoever leaves in the middle
 /// has cancelled.
 #[derive(Debug)]
-pub(super) struct Recording {
+pub(crate) struct Recording {
     ledger: Ledger,
     engine: Engine,
     caller: Caller,
@@ -118,14 +118,14 @@ async fn write(store: Store, mut inbox: mpsc::Receiver<ModelRecord>, stop: Cance
 impl Recording {
     pub(super) fn new(
         (ledger, engine): (&Ledger, &Engine),
-        asked: &Asked<'_>,
+        asked: &Asked,
         target: &Target,
         table: &Arc<Table>,
     ) -> Self {
         let caller = asked.caller.clone();
         let record = ModelRecord {
             id: Uuid::now_v7().to_string(),
-            request_id: asked.request.request.id.clone().unwrap_or_default(),
+            request_id: asked.context.id.clone().unwrap_or_default(),
             caller: caller.key().map(ToString::to_string),
             provider: target.upstream.name.clone(),
             model: target.model.clone(),
@@ -164,28 +164,41 @@ impl Recording {
         "error".clone_into(&mut self.record.outcome);
     }
 
-    pub(super) fn answered(&mut self, status: u16) {
+    pub(crate) fn answered(&mut self, status: u16) {
         self.record.status = status;
         if status >= 400 {
             "error".clone_into(&mut self.record.outcome);
         }
     }
 
-    pub(super) fn first_byte(&mut self) {
+    pub(crate) fn first_byte(&mut self) {
         if self.record.first_byte_us.is_none() {
             self.record.first_byte_us = Some(micros(self.began));
         }
     }
 
     /// What the answer used; it has come to its end, or nearly.
-    pub(super) fn used(&mut self, usage: Option<Usage>) {
+    pub(crate) fn used(&mut self, usage: Option<Usage>) {
         self.record.usage = usage.or(self.record.usage);
         if self.record.outcome == "cancelled" {
             "ok".clone_into(&mut self.record.outcome);
         }
     }
 
-    pub(super) fn broke_off(&mut self) {
+    /// What it costs, as far as it is known.
+    pub(crate) fn cost(&self) -> Option<u64> {
+        let ModelRecord {
+            provider,
+            model,
+            usage,
+            ..
+        } = &self.record;
+        self.table
+            .prices
+            .cost(provider, model, &usage.unwrap_or_default())
+    }
+
+    pub(crate) fn broke_off(&mut self) {
         "broken".clone_into(&mut self.record.outcome);
     }
 }

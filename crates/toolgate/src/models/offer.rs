@@ -50,15 +50,15 @@ impl Offers {
     pub(super) fn tools(
         &self,
         engine: &Engine,
-        asked: &Asked<'_>,
+        asked: &Asked,
         form: Form,
     ) -> Result<Arc<Definitions>, ModelError> {
-        let filters = &asked.request.request.filters;
+        let filters = &asked.context.filters;
         if !engine.injects_tools() && filters.is_empty() {
             return Ok(Arc::default());
         }
-        let scope = engine.scope(asked.caller, filters)?;
-        let own = engine.own_tools(asked.caller, filters, &scope, has_cut(asked));
+        let scope = engine.scope(&asked.caller, filters)?;
+        let own = engine.own_tools(&asked.caller, filters, &scope, has_cut(asked));
         let key = Key {
             scope: Arc::as_ptr(&scope).addr(),
             form,
@@ -78,7 +78,7 @@ impl Offers {
 }
 
 /// Whether the conversation tells of a result that was cut.
-fn has_cut(asked: &Asked<'_>) -> bool {
+fn has_cut(asked: &Asked) -> bool {
     memchr::memmem::find(asked.body.bytes(), CUT).is_some()
 }
 

@@ -10,7 +10,8 @@ use crate::config::check::nearest;
 use crate::config::document::escape;
 use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 use crate::config::{
-    APPROVER, Config, Finding, Key, KeyLimits, Proof, Role, Severity, VirtualServer, micro_usd,
+    APPROVER, Config, Finding, Key, KeyLimits, Proof, Role, RunLimits, Severity, VirtualServer,
+    micro_usd,
 };
 use crate::pattern::Reading;
 use crate::rate::Budget;
@@ -110,6 +111,7 @@ fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> O
         rate_limit,
         max_in_flight,
         budget,
+        agent,
     } = table;
     let proof = match (key, sha256.as_deref().and_then(digest)) {
         (Some(key), None) if sha256.is_none() => Proof::Key(key),
@@ -153,6 +155,7 @@ fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> O
             rate: rate_limit,
             max_in_flight: max_in_flight.map(|most| most as usize),
             budget: budget.map(|table| read_budget(&table)),
+            run: agent.map(RunLimits::from).unwrap_or_default(),
         },
     })
 }

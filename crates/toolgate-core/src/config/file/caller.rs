@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::AgentTable;
 use crate::rate::{Period, Rate};
 use crate::secret::Secret;
 
@@ -62,6 +63,8 @@ pub struct KeyTable {
     pub max_in_flight: Option<u32>,
     /// What may be used up.
     pub budget: Option<BudgetTable>,
+    /// Bounds on one run of an agent, besides those of all.
+    pub agent: Option<AgentTable>,
 }
 
 /// Tools of one server that a key may use.

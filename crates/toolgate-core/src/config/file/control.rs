@@ -33,6 +33,26 @@ pub struct ToolTable {
     pub price: Option<f64>,
 }
 
+/// Bounds on one run of an agent; absent ones do not bound it.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentTable {
+    /// Model answers whose tools are run; at most `mcp.tool_manager_config.max_agent_depth`.
+    #[schemars(range(min = 1, max = 50))]
+    pub max_depth: Option<u32>,
+    /// Requests to models.
+    pub max_model_calls: Option<u64>,
+    /// Tool calls.
+    pub max_tool_calls: Option<u64>,
+    /// Tokens of prompts and answers together.
+    pub max_tokens: Option<u64>,
+    /// US dollars.
+    #[schemars(range(min = 0))]
+    pub max_usd: Option<f64>,
+    /// From its beginning to its end.
+    pub max_time: Option<Span>,
+}
+
 /// What to do with arguments that look dangerous: `off`, `warn`, `ask` or `deny`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -1,0 +1,113 @@
+//! What bounds one run of an agent.
+
+use std::time::Duration;
+
+use super::duration::Span;
+use super::file::AgentTable;
+use super::micro_usd;
+
+/// Bounds on one run; none where nothing bounds it. Several together are each the lower one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunLimits {
+    pub depth: Option<u32>,
+    pub model_calls: Option<u64>,
+    pub tool_calls: Option<u64>,
+    pub tokens: Option<u64>,
+    pub micro_usd: Option<u64>,
+    pub time: Option<Duration>,
+}
+
+impl RunLimits {
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            depth: lower(self.depth, other.depth),
+            model_calls: lower(self.model_calls, other.model_calls),
+            tool_calls: lower(self.tool_calls, other.tool_calls),
+            tokens: lower(self.tokens, other.tokens),
+            micro_usd: lower(self.micro_usd, other.micro_usd),
+            time: lower(self.time, other.time),
+        }
+    }
+
+    /// Reads a request's own bounds: `tool_calls=5, tokens=20000, usd=0.5, time=30s`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut limits = Self::default();
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
+            let wrong = || {
+                format!(
+                    "`{part}` is no bound; write such as `tool_calls=5, tokens=20000, usd=0.5, time=30s`"
+                )
+            };
+            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            let (name, value) = (name.trim(), value.trim());
+            let count = || value.parse::<u64>().map_err(|_| wrong());
+            match name {
+                "model_calls" => limits.model_calls = Some(count()?),
+                "tool_calls" => limits.tool_calls = Some(count()?),
+                "tokens" => limits.tokens = Some(count()?),
+                "usd" => {
+                    let usd = value.parse::<f64>().ok().filter(|usd| *usd >= 0.0);
+                    limits.micro_usd = Some(micro_usd(usd.ok_or_else(wrong)?));
+                }
+                "time" => {
+                    let span = Span::parse(value).map_err(|_| wrong())?;
+                    limits.time = Some(span.0);
+                }
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(limits)
+    }
+}
+
+impl From<AgentTable> for RunLimits {
+    fn from(table: AgentTable) -> Self {
+        Self {
+            depth: table.max_depth,
+            model_calls: table.max_model_calls,
+            tool_calls: table.max_tool_calls,
+            tokens: table.max_tokens,
+            micro_usd: table.max_usd.map(micro_usd),
+            time: table.max_time.map(|span| span.0),
+        }
+    }
+}
+
+fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_bring_their_own_bounds() {
+        let limits = RunLimits::parse("tool_calls=5, tokens = 20000,usd=0.5, time=30s").unwrap();
+        assert_eq!(limits.tool_calls, Some(5));
+        assert_eq!(limits.micro_usd, Some(500_000));
+        assert_eq!(limits.time, Some(Duration::from_secs(30)));
+        assert_eq!(RunLimits::parse(" , ").unwrap(), RunLimits::default());
+        for wrong in ["tokens", "tokens=x", "usd=-1", "speed=3", "time=soon"] {
+            assert!(RunLimits::parse(wrong).is_err(), "{wrong}");
+        }
+        let other = RunLimits {
+            tool_calls: Some(9),
+            depth: Some(2),
+            ..RunLimits::default()
+        };
+        let both = limits.and(other);
+        assert_eq!(
+            (both.tool_calls, both.depth, both.tokens),
+            (Some(5), Some(2), Some(20000))
+        );
+    }
+}

@@ -1,0 +1,224 @@
+//! The calls of one turn: run, or left to whoever must decide about them.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::{Value, json};
+use toolgate_core::policy::Verdict;
+use toolgate_llm::history;
+use toolgate_llm::prompt::{Call, Message, Part, Role, Source};
+
+use super::Run;
+use super::sink::Sink;
+use crate::call::{CallError, Outcome, Request, ToolCall};
+use crate::caller::Origin;
+use crate::models::Asked;
+use crate::result::Block;
+
+/// Calls of one turn that run at once.
+const AT_ONCE: usize = 8;
+
+/// A call that ran, or was refused with an answer for the model.
+#[derive(Clone, Debug)]
+pub(super) struct Executed {
+    pub(super) call: Call,
+    /// Counted from one.
+    pub(super) turn: u32,
+    pub(super) parts: Vec<Part>,
+    pub(super) is_error: bool,
+    pub(super) ms: u64,
+}
+
+/// A call that is left to somebody else.
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) call: Call,
+    /// Whether the caller brought the tool.
+    pub(super) is_own: bool,
+    /// The approval that it waits for.
+    pub(super) approval: Option<String>,
+}
+
+pub(super) struct Acted {
+    pub(super) pending: Vec<Pending>,
+    /// What the tools answered, as items of the conversation.
+    pub(super) items: Vec<Value>,
+}
+
+/// What came of one call.
+enum Came {
+    Ran(Executed),
+    Waits(Pending),
+}
+
+impl Run {
+    /// Runs what may run, at most so many at once; answers are in the order of the calls.
+    pub(super) async fn act(&mut self, calls: Vec<Call>, asked: &Asked, sink: &mut Sink) -> Acted {
+        let request = self.request(asked);
+        let mut came = Vec::new();
+        {
+            let run = &*self;
+            let running = calls
+                .into_iter()
+                .map(|call| run.one(call, &request, sink.ear()));
+            let running: Vec<_> = running.map(Box::pin).collect();
+            let mut running = stream::iter(running).buffered(AT_ONCE);
+            loop {
+                tokio::select! {
+                    next = running.next() => match next {
+                        Some(one) => came.push(one),
+                        None => break,
+                    },
+                    () = sink.keep_alive() => {}
+                }
+            }
+        }
+        let mut pending = Vec::new();
+        let mut ran = Vec::new();
+        for one in came {
+            match one {
+                Came::Ran(executed) => {
+                    if executed.is_error {
+                        self.guard.failed(&executed.call);
+                    }
+                    ran.push(executed);
+                }
+                Came::Waits(waits) => pending.push(waits),
+            }
+        }
+        let answered = ran.iter().map(|executed| Part::Answered {
+            id: executed.call.id.clone(),
+            parts: executed.parts.clone(),
+            is_error: executed.is_error,
+        });
+        let message = Message {
+            role: Role::User,
+            parts: answered.collect(),
+        };
+        let items = history::items(asked.request.dialect, &[message]).unwrap_or_default();
+        self.executed.extend(ran);
+        Acted { pending, items }
+    }
+
+    /// The request on whose behalf the tools of a turn run.
+    fn request(&self, asked: &Asked) -> Arc<Request> {
+        let member = history::member(asked.request.dialect);
+        let conversation = asked.body.get(member).map(str::to_owned);
+        Arc::new(Request {
+            conversation: conversation
+                .and_then(|text| serde_json::value::RawValue::from_string(text).ok()),
+            ..(*asked.context).clone()
+        })
+    }
+
+    async fn one(&self, call: Call, request: &Arc<Request>, ear: super::sink::CallEar) -> Came {
+        let waits = |call: Call, is_own, approval| {
+            Came::Waits(Pending {
+                call,
+                is_own,
+                approval,
+            })
+        };
+        if self.own.contains(&call.name) {
+            return waits(call, true, None);
+        }
+        let began = Instant::now();
+        let turn = self.iterations;
+        let executed = |call: Call, parts, is_error| {
+            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            Came::Ran(Executed {
+                call,
+                turn,
+                parts,
+                is_error,
+                ms,
+            })
+        };
+        if let Some(refusal) = self.guard.refusal(&call) {
+            return executed(call, vec![Part::Text(refusal)], true);
+        }
+        let caller = self.asked.caller.clone().through(Origin::Agent);
+        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(request);
+        let engine = self.models.engine();
+        if engine.preview(&caller, &tool_call) == Verdict::Manual {
+            return waits(call, false, None);
+        }
+        ear.began(&call);
+        let answer = engine.call(&caller, tool_call).await;
+        ear.ended(&call, &answer);
+        match answer {
+            Err(CallError::NeedsApproval { id, .. }) => waits(call, false, Some(id)),
+            answer => {
+                let (parts, is_error) = parts(&answer);
+                executed(call, parts, is_error)
+            }
+        }
+    }
+}
+
+/// A tool's answer as a model is told it.
+fn parts(answer: &Result<Outcome, CallError>) -> (Vec<Part>, bool) {
+    let outcome = match answer {
+        Ok(outcome) => outcome,
+        Err(error) => return (vec![Part::Text(error.to_string())], true),
+    };
+    let parts = outcome
+        .result
+        .blocks()
+        .into_iter()
+        .map(|block| match block {
+            Block::Text(text) => Part::Text(text.into_owned()),
+            Block::Image { mime_type, data } => Part::Image {
+                source: Source::Data {
+                    media_type: mime_type.to_string(),
+                    data: data.to_string(),
+                },
+                detail: None,
+            },
+            Block::Other(raw) => Part::Text(raw.get().to_owned()),
+        });
+    (parts.collect(), outcome.result.is_error())
+}
+
+impl Executed {
+    /// Its result as one text; what is no text is named.
+    pub(super) fn text(&self) -> String {
+        let texts = self.parts.iter().map(|part| match part {
+            Part::Text(text) => text.clone(),
+            Part::Image { source, .. } => match source {
+                Source::Data { media_type, .. } => format!("[{media_type}]"),
+                Source::Url(url) => url.clone(),
+            },
+            _ => String::new(),
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    pub(super) fn value(&self) -> Value {
+        json!({
+            "id": self.call.id,
+            "name": self.call.name,
+            "arguments": self.call.arguments,
+            "result": self.text(),
+            "is_error": self.is_error,
+            "turn": self.turn,
+            "ms": self.ms,
+        })
+    }
+}
+
+impl Pending {
+    pub(super) fn value(&self) -> Value {
+        let mut value = json!({
+            "id": self.call.id,
+            "name": self.call.name,
+            "arguments": self.call.arguments,
+        });
+        if let Some(approval) = &self.approval {
+            value["approval_id"] = json!(approval);
+        }
+        value
+    }
+}

@@ -1,0 +1,198 @@
+//! What a run is answered with, and the `toolgate` object that tells of it.
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde_json::{Map, Value, json};
+use toolgate_llm::event::{Failure, Finish};
+use toolgate_llm::turn::{Item, Turn};
+use toolgate_llm::{Body, Wire as _};
+
+use super::turn::Trouble;
+use super::{End, Run};
+use crate::models::{AnswerBody, ModelAnswer, ModelError};
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    Done,
+    NeedsApproval,
+    OwnTool,
+    MaxDepth,
+    /// With the bound that was reached.
+    Budget(&'static str),
+    LoopGuard,
+    Error,
+}
+
+impl Stop {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::NeedsApproval => "needs_approval",
+            Self::OwnTool => "own_tool",
+            Self::MaxDepth => "max_agent_depth",
+            Self::Budget(_) => "budget",
+            Self::LoopGuard => "loop_guard",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl Run {
+    /// The answer of a run that was not streamed.
+    pub(super) fn answer(&self, end: End) -> Result<ModelAnswer, ModelError> {
+        let note = self.note(&end);
+        if let Some(trouble) = end.trouble {
+            return self.trouble(trouble, &note);
+        }
+        let dialect = self.asked.request.dialect;
+        let last = self.last.as_ref();
+        let raw = last.and_then(|made| made.raw.as_ref());
+        let body = match raw.filter(|_| !self.is_mixed(&end)) {
+            Some(raw) => raw.clone(),
+            None => {
+                let turn = self.final_turn(&end);
+                let mut head = self.asked.head();
+                head.id = dialect.new_id();
+                Bytes::from(dialect.answer(&head, &turn))
+            }
+        };
+        let body = Body::read(body)?;
+        let usage = dialect.usage(&self.usage).to_string();
+        let body = body
+            .edit()
+            .set("usage", &usage)
+            .set("toolgate", &note.to_string());
+        let mut headers = last.map(|made| made.headers.clone()).unwrap_or_default();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.sign(&mut headers);
+        Ok(ModelAnswer {
+            status: StatusCode::OK,
+            headers,
+            body: AnswerBody::Whole(body.finish()),
+        })
+    }
+
+    /// Whether the answer must tell what ran, because there are calls that did not.
+    pub(super) fn is_mixed(&self, end: &End) -> bool {
+        let waits = matches!(end.stop, Stop::NeedsApproval | Stop::OwnTool);
+        waits && !self.executed.is_empty()
+    }
+
+    /// The last turn as the caller gets it.
+    pub(super) fn final_turn(&self, end: &End) -> Turn {
+        let mut turn = self.last_turn();
+        turn.usage = Some(self.usage);
+        if self.is_mixed(end) {
+            let said = turn.text();
+            let told = self.told();
+            let text = match said.is_empty() {
+                true => told,
+                false => format!("{said}\n\n{told}"),
+            };
+            let calls = end
+                .pending
+                .iter()
+                .map(|pending| Item::Call(pending.call.clone()));
+            turn.items = std::iter::once(Item::Text(text)).chain(calls).collect();
+            turn.finish = Some(Finish::Stop);
+        }
+        turn
+    }
+
+    /// The documents' words for what ran.
+    fn told(&self) -> String {
+        let mut results = Map::new();
+        for executed in &self.executed {
+            let name = &executed.call.name;
+            let mut key = name.clone();
+            let mut count = 1;
+            while results.contains_key(&key) {
+                count += 1;
+                key = format!("{name}#{count}");
+            }
+            results.insert(key, executed.text().into());
+        }
+        let results = Value::Object(results);
+        format!(
+            "The Output from allowed tools calls is - {results}\n\nNow I shall call these tools next..."
+        )
+    }
+
+    /// What every answer of a run tells beside the model's words.
+    pub(super) fn note(&self, end: &End) -> Value {
+        let mut note = json!({
+            "run_id": self.id,
+            "iterations": self.iterations,
+            "stop_reason": end.stop.as_str(),
+            "turns": self.turns,
+            "executed": self.executed.iter().map(super::Executed::value).collect::<Vec<_>>(),
+            "pending": end.pending.iter().map(super::Pending::value).collect::<Vec<_>>(),
+        });
+        if let Stop::Budget(what) = end.stop {
+            note["budget"] = json!(what);
+        }
+        note
+    }
+
+    /// A model call that failed. Once a tool has run, no SDK may try the whole again.
+    fn trouble(&self, trouble: Trouble, note: &Value) -> Result<ModelAnswer, ModelError> {
+        let dialect = self.asked.request.dialect;
+        if self.executed.is_empty() {
+            return match trouble {
+                Trouble::Error(error) => Err(error),
+                Trouble::Status {
+                    status,
+                    headers,
+                    body,
+                    ..
+                } => Ok(ModelAnswer {
+                    status,
+                    headers,
+                    body: AnswerBody::Whole(body),
+                }),
+            };
+        }
+        let failure = self.failure(&trouble);
+        let mut error = dialect.error(&failure);
+        error["toolgate"] = note.clone();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        self.sign(&mut headers);
+        Ok(ModelAnswer {
+            status: StatusCode::FAILED_DEPENDENCY,
+            headers,
+            body: AnswerBody::Whole(error.to_string().into()),
+        })
+    }
+
+    /// What went wrong, with the provider's status and words inside.
+    pub(super) fn failure(&self, trouble: &Trouble) -> Failure {
+        let (status, failure) = match trouble {
+            Trouble::Error(error) => (error.status(), error.failure()),
+            Trouble::Status {
+                status, failure, ..
+            } => (*status, failure.clone()),
+        };
+        let ran = self.executed.len();
+        Failure {
+            message: match ran {
+                0 => failure.message,
+                _ => format!(
+                    "the model failed ({}: {}) after {ran} tool calls had run; `toolgate.executed` holds them",
+                    status.as_u16(),
+                    failure.message
+                ),
+            },
+            ..failure
+        }
+    }
+
+    pub(super) fn sign(&self, headers: &mut HeaderMap) {
+        if let Ok(id) = HeaderValue::from_str(&self.id) {
+            headers.insert("x-toolgate-run-id", id);
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What would become of a call, before anything runs.
+
+use serde_json::Value;
+use toolgate_core::catalog::Resolution;
+use toolgate_core::policy::Verdict;
+
+use super::own::READ_RESOURCE;
+use super::{Engine, OwnTool};
+use crate::call::ToolCall;
+use crate::caller::Caller;
+
+impl Engine {
+    /// Whether a call would run unasked, is its caller's to run, or an approver's to decide. What
+    /// would be refused counts as running: its answer is for the model.
+    pub(crate) fn preview(&self, caller: &Caller, call: &ToolCall) -> Verdict {
+        let Ok(arguments) = &call.arguments else {
+            return Verdict::Allow;
+        };
+        match OwnTool::named(&call.name).filter(|_| call.server.is_none()) {
+            Some(OwnTool::ReadResource) => return self.reads_unasked(arguments.value()),
+            Some(_) => return Verdict::Allow,
+            None => {}
+        }
+        let Ok(scope) = self.scope(caller, &call.request.filters) else {
+            return Verdict::Allow;
+        };
+        let Resolution::Found(entry) = scope.resolve(&call.name) else {
+            return Verdict::Allow;
+        };
+        let judgement = scope.judgement(entry);
+        let verdict = judgement.map(|judgement| judgement.on(arguments.value()).verdict);
+        verdict.unwrap_or(Verdict::Allow)
+    }
+
+    /// Whether a request has tools that run unasked.
+    pub(crate) fn has_unasked_tools(
+        &self,
+        caller: &Caller,
+        filters: &toolgate_core::scope::Filters,
+    ) -> bool {
+        let scope = self.scope(caller, filters);
+        scope.is_ok_and(|scope| {
+            let mut tools = scope.tools();
+            tools.any(|(_, judgement)| {
+                let decided = judgement.decision().verdict == Verdict::Allow;
+                decided || judgement.depends_on_arguments()
+            })
+        })
+    }
+
+    fn reads_unasked(&self, arguments: &Value) -> Verdict {
+        let rules = self.0.rules.load();
+        let unasked = |name: &str| {
+            let mut servers = rules.servers.iter();
+            let served = servers.find(|(known, _)| known.as_str() == name);
+            served
+                .is_some_and(|(_, served)| served.server.lists.auto_execute.contains(READ_RESOURCE))
+        };
+        let allowed = match arguments["server"].as_str() {
+            Some(server) => unasked(server),
+            // Which one it is, is found when it is read; all must agree.
+            None => rules.servers.keys().all(|name| unasked(name.as_str())),
+        };
+        match allowed {
+            true => Verdict::Allow,
+            false => Verdict::Manual,
+        }
+    }
+}
