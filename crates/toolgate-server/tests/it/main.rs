@@ -7,6 +7,7 @@
     reason = "a broken expectation has to fail the test"
 )]
 
+mod agent;
 mod api;
 mod approvals;
 mod audit;

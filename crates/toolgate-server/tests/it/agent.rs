@@ -1,0 +1,507 @@
+//! Agent mode over HTTP: tools that run unasked are run, all else is left to whoever must decide.
+
+use std::time::Duration;
+
+use reqwest::Response;
+use serde_json::{Value, json};
+use toolgate_testkit::eventually;
+use toolgate_testkit::model::{Chunking, Model, Reply};
+
+use crate::gate::{SOON, TestGate, zoo};
+use crate::mcp::headers;
+
+const PATHS: [(&str, &str); 3] = [
+    ("openai", "/v1/chat/completions"),
+    ("responses", "/v1/responses"),
+    ("anthropic", "/v1/messages"),
+];
+
+/// A gateway whose zoo may run some tools unasked, in front of models of every dialect.
+async fn gate(model: &Model, unasked: &str, extra: &str) -> TestGate {
+    let mut toml = zoo("zoo", &[]);
+    toml += &format!("tools_to_auto_execute = {unasked}\n");
+    for (dialect, _) in PATHS {
+        toml += &format!(
+            "[providers.{dialect}]\nbase_url = \"{}/v1\"\napi_key = \"k\"\ndialect = {dialect:?}\nmax_retries = 0\n",
+            model.url()
+        );
+    }
+    let gate = TestGate::start(&(toml + extra));
+    gate.reaches("zoo", "healthy").await;
+    gate
+}
+
+fn request(dialect: &str, model: &str, stream: bool) -> Value {
+    let said = json!([{"role": "user", "content": "hello"}]);
+    match dialect {
+        "responses" => json!({"model": model, "input": said, "stream": stream}),
+        "anthropic" => {
+            json!({"model": model, "max_tokens": 50, "messages": said, "stream": stream})
+        }
+        _ => json!({"model": model, "messages": said, "stream": stream}),
+    }
+}
+
+/// What a caller sees of an answer, whichever dialect and form it has.
+#[derive(Debug)]
+struct Seen {
+    text: String,
+    /// Names of the calls that were left.
+    calls: Vec<String>,
+    finish: String,
+    note: Value,
+    input_tokens: u64,
+}
+
+async fn seen(response: Response) -> Seen {
+    let status = response.status();
+    let text = response.text().await.unwrap();
+    assert_eq!(status, 200, "{text}");
+    match serde_json::from_str::<Value>(&text) {
+        Ok(answer) => whole(&answer),
+        Err(_) => streamed(&text),
+    }
+}
+
+fn whole(answer: &Value) -> Seen {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let message = &answer["choices"][0]["message"];
+    let mut seen = Seen {
+        text: message["content"].as_str().unwrap_or_default().to_owned(),
+        calls: Vec::new(),
+        finish: String::new(),
+        note: answer["toolgate"].clone(),
+        input_tokens: 0,
+    };
+    for call in list(&message["tool_calls"]) {
+        seen.calls
+            .push(call["function"]["name"].as_str().unwrap().to_owned());
+    }
+    for item in list(&answer["output"])
+        .iter()
+        .chain(&list(&answer["content"]))
+    {
+        for part in list(&item["content"]) {
+            seen.text += part["text"].as_str().unwrap_or_default();
+        }
+        seen.text += item["text"].as_str().unwrap_or_default();
+        if item["type"] == "function_call" || item["type"] == "tool_use" {
+            seen.calls.push(item["name"].as_str().unwrap().to_owned());
+        }
+    }
+    let finish = [
+        &answer["choices"][0]["finish_reason"],
+        &answer["stop_reason"],
+        &answer["status"],
+    ];
+    seen.finish = finish
+        .iter()
+        .find_map(|word| word.as_str())
+        .unwrap_or_default()
+        .to_owned();
+    let usage = &answer["usage"];
+    let input = usage["prompt_tokens"]
+        .as_u64()
+        .or(usage["input_tokens"].as_u64());
+    seen.input_tokens = input.unwrap_or_default();
+    seen
+}
+
+fn streamed(stream: &str) -> Seen {
+    let data = stream
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = data
+        .filter_map(|data| serde_json::from_str(data).ok())
+        .collect();
+    let mut seen = Seen {
+        text: String::new(),
+        calls: Vec::new(),
+        finish: String::new(),
+        note: Value::Null,
+        input_tokens: 0,
+    };
+    for event in &events {
+        let delta = &event["choices"][0]["delta"];
+        let kind = event["type"].as_str().unwrap_or_default();
+        let text = match kind {
+            "response.output_text.delta" => event["delta"].as_str(),
+            "content_block_delta" => event["delta"]["text"].as_str(),
+            _ => delta["content"].as_str(),
+        };
+        seen.text += text.unwrap_or_default();
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            seen.calls
+                .extend(call["function"]["name"].as_str().map(str::to_owned));
+        }
+        let block = &event["content_block"];
+        if block["type"] == "tool_use" {
+            seen.calls.push(block["name"].as_str().unwrap().to_owned());
+        }
+        if kind == "response.completed" {
+            let whole = whole(&event["response"]);
+            (seen.calls, seen.note, seen.finish) = (whole.calls, whole.note, whole.finish);
+            seen.input_tokens = whole.input_tokens;
+        }
+        if event["toolgate"].is_object() {
+            seen.note = event["toolgate"].clone();
+        }
+        let finish = event["choices"][0]["finish_reason"].as_str();
+        let finish = finish.or(event["delta"]["stop_reason"].as_str());
+        if let Some(finish) = finish {
+            finish.clone_into(&mut seen.finish);
+        }
+        let usage = &event["usage"];
+        let input = usage["prompt_tokens"]
+            .as_u64()
+            .or(usage["input_tokens"].as_u64());
+        seen.input_tokens = input.unwrap_or(seen.input_tokens);
+    }
+    seen
+}
+
+async fn ask(gate: &TestGate, path: &str, body: &Value) -> Seen {
+    seen(gate.post(path, &body.to_string(), headers(&[])).await).await
+}
+
+/// The records of the audit trail, once there are so many.
+async fn records(gate: &TestGate, count: usize) -> Vec<Value> {
+    eventually("the calls are on record", SOON, async || {
+        let audit = gate.json("/api/audit").await;
+        let records = audit["records"].as_array().unwrap().clone();
+        (records.len() >= count).then_some(records)
+    })
+    .await
+}
+
+fn add(id: &str, a: i64) -> (String, &'static str, Value) {
+    (id.to_owned(), "zoo_add", json!({"a": a, "b": 1}))
+}
+
+/// Three turns: two calls at once, one more, and the answer.
+fn conversation() -> Vec<Reply> {
+    vec![
+        Reply::calls([add("c1", 1), add("c2", 10)])
+            .with_text("First.")
+            .usage(10, 1),
+        Reply::calls([add("c3", 100)]).usage(20, 2),
+        Reply::text("All done.").usage(30, 3),
+    ]
+}
+
+#[tokio::test]
+async fn tools_run_until_the_model_has_its_answer() {
+    for (wanted, path) in PATHS {
+        for (spoken, _) in PATHS {
+            for stream in [false, true] {
+                let script = conversation().into_iter();
+                let model = Model::strict(
+                    script
+                        .map(|reply| reply.chunked(Chunking::Bytes(7)))
+                        .collect(),
+                );
+                let gate = gate(&model, "[\"add\"]", "").await;
+                let mut body = request(wanted, &format!("{spoken}/m"), stream);
+                if wanted == "openai" && stream {
+                    body["stream_options"] = json!({"include_usage": true});
+                }
+                let seen = ask(&gate, path, &body).await;
+                let what = format!("{wanted} to {spoken}, stream {stream}: {seen:?}");
+                let text = match stream {
+                    true => "First.\n\nAll done.",
+                    false => "All done.",
+                };
+                assert_eq!(seen.text, text, "{what}");
+                assert_eq!((seen.calls.len(), seen.input_tokens), (0, 60), "{what}");
+                let note = &seen.note;
+                assert_eq!(note["stop_reason"], "done", "{what}");
+                assert_eq!(note["iterations"], 3, "{what}");
+                assert_eq!(note["turns"], json!(["First.", "", "All done."]), "{what}");
+                let results: Vec<&str> = note["executed"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|one| one["result"].as_str().unwrap())
+                    .collect();
+                assert_eq!(results, ["2", "11", "101"], "{what}");
+                assert_eq!(note["pending"], json!([]), "{what}");
+                assert_eq!(model.turns().len(), 3, "{what}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_go_back_in_the_order_of_the_calls() {
+    let slow = ("c1".to_owned(), "zoo_sleep", json!({"ms": 300}));
+    let model = Model::strict(vec![Reply::calls([slow, add("c2", 1)]), Reply::text("ok")]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    let messages = model.turns()[1].body["messages"].clone();
+    let ids: Vec<&str> = messages.as_array().unwrap()[2..]
+        .iter()
+        .map(|m| m["tool_call_id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, ["c1", "c2"]);
+    assert_eq!(
+        messages[1]["tool_calls"][0]["function"]["name"],
+        "zoo_sleep"
+    );
+    for record in records(&gate, 2).await {
+        assert_eq!(record["origin"], "agent");
+        assert!(
+            record["request_id"].as_str().unwrap().ends_with("-iter-1"),
+            "{record}"
+        );
+        assert!(record["run_id"].as_str().unwrap().starts_with("run_"));
+    }
+}
+
+#[tokio::test]
+async fn what_must_be_decided_comes_back_in_the_mixed_form() {
+    let echo = ("c9".to_owned(), "zoo_echo", json!({"x": 1}));
+    for (wanted, path) in PATHS {
+        for stream in [false, true] {
+            let model = Model::strict(vec![
+                Reply::calls([add("c1", 1), echo.clone(), add("c2", 4)]).with_text("Now."),
+            ]);
+            let gate = gate(&model, "[\"add\"]", "").await;
+            let seen = ask(
+                &gate,
+                path,
+                &request(wanted, &format!("{wanted}/m"), stream),
+            )
+            .await;
+            let what = format!("{wanted}, stream {stream}: {seen:?}");
+            assert_eq!(seen.calls, ["zoo_echo"], "{what}");
+            assert_eq!(seen.note["stop_reason"], "needs_approval", "{what}");
+            assert_eq!(seen.note["pending"][0]["id"], "c9", "{what}");
+            assert_eq!(seen.note["executed"].as_array().unwrap().len(), 2, "{what}");
+            if !stream {
+                let told = "Now.\n\nThe Output from allowed tools calls is - {\"zoo_add\":\"2\",\"zoo_add#2\":\"5\"}\n\nNow I shall call these tools next...";
+                assert_eq!(seen.text, told, "{what}");
+            }
+            if wanted == "openai" {
+                assert_eq!(seen.finish, "stop", "{what}");
+            }
+        }
+    }
+    // Nothing ran: the model's answer is as it was.
+    let model = Model::strict(vec![Reply::calls([echo]).with_text("Hm.")]);
+    let gate = gate(&model, "[\"add\"]", "").await;
+    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    assert_eq!(
+        (seen.text.as_str(), seen.finish.as_str()),
+        ("Hm.", "tool_calls")
+    );
+    assert_eq!(seen.note["stop_reason"], "needs_approval");
+}
+
+#[tokio::test]
+async fn the_callers_own_tools_are_the_callers() {
+    let mine = ("c2".to_owned(), "mine", json!({}));
+    let model = Model::strict(vec![Reply::calls([add("c1", 1), mine])]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let mut body = request("openai", "openai/m", true);
+    body["tools"] = json!([{"type": "function", "function": {"name": "mine", "parameters": {}}}]);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(seen.calls, ["mine"]);
+    assert_eq!(seen.note["stop_reason"], "own_tool");
+    assert_eq!(seen.note["executed"][0]["result"], "2");
+}
+
+#[tokio::test]
+async fn an_ask_is_an_approval_that_is_linked_to_its_run() {
+    let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
+    let rule = "[[permissions.rules]]\ntool = \"zoo_add\"\naction = \"ask\"\n[[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"allow\"\n";
+    let gate = gate(&model, "[\"echo\"]", rule).await;
+    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    let approval = gate.json("/api/approvals").await["approvals"][0].clone();
+    assert_eq!(seen.note["pending"][0]["approval_id"], approval["id"]);
+    assert_eq!(approval["run_id"], seen.note["run_id"]);
+    assert_eq!(seen.finish, "tool_calls");
+}
+
+#[tokio::test]
+async fn bounds_end_a_run_and_say_so() {
+    for (header, reason) in [
+        (("x-toolgate-max-depth", "1"), "max_agent_depth"),
+        (("x-toolgate-budget", "tool_calls=2"), "budget"),
+        (("x-toolgate-budget", "tokens=20"), "budget"),
+        (("x-toolgate-budget", "model_calls=1"), "budget"),
+    ] {
+        let model = Model::strict(conversation());
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let body = request("openai", "openai/m", false).to_string();
+        let seen = seen(gate.post(PATHS[0].1, &body, headers(&[header])).await).await;
+        assert_eq!(seen.note["stop_reason"], reason, "{header:?}: {seen:?}");
+        assert!(model.turns().len() <= 2);
+    }
+    let model = Model::strict(conversation());
+    let gate = gate(
+        &model,
+        "[\"*\"]",
+        "[mcp.tool_manager_config]\nmax_agent_depth = 1\n",
+    )
+    .await;
+    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    assert_eq!(
+        (seen.calls.len(), seen.note["iterations"].clone()),
+        (1, json!(2))
+    );
+    let wrong = headers(&[("x-toolgate-budget", "speed=1")]);
+    let body = request("openai", "openai/m", false).to_string();
+    assert_eq!(gate.post(PATHS[0].1, &body, wrong).await.status(), 400);
+}
+
+#[tokio::test]
+async fn the_same_failing_call_is_not_run_for_ever() {
+    let fail = || Reply::calls([("f".to_owned(), "zoo_fail", json!({}))]);
+    let model = Model::start(vec![fail()]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    assert_eq!(seen.note["stop_reason"], "loop_guard", "{seen:?}");
+    assert_eq!(records(&gate, 2).await.len(), 2, "it ran twice");
+    let told = model.turns().last().unwrap().body["messages"].to_string();
+    assert!(told.contains("was not run again"), "{told}");
+}
+
+#[tokio::test]
+async fn what_ran_is_not_lost_when_the_model_fails() {
+    for (wanted, path) in PATHS {
+        let model = Model::strict(vec![
+            Reply::calls([add("c1", 1)]),
+            Reply::error(503, "too busy"),
+        ]);
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let body = request(wanted, &format!("{wanted}/m"), false);
+        let answer = gate.post(path, &body.to_string(), headers(&[])).await;
+        assert_eq!(answer.status(), 424);
+        assert_eq!(answer.headers()["x-should-retry"], "false");
+        assert!(answer.headers().contains_key("x-toolgate-run-id"));
+        let error: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(
+            message.contains("503") && message.contains("too busy"),
+            "{message}"
+        );
+        assert_eq!(error["toolgate"]["executed"][0]["result"], "2");
+    }
+    let model = Model::strict(vec![Reply::error(429, "slow down")]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let body = request("openai", "openai/m", true).to_string();
+    assert_eq!(
+        gate.post(PATHS[0].1, &body, headers(&[])).await.status(),
+        429
+    );
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_in_a_later_turn_ends_with_an_error() {
+    for (wanted, path) in PATHS {
+        let model = Model::strict(vec![
+            Reply::calls([add("c1", 1)]),
+            Reply::text("a b c d").breaks_after(3),
+        ]);
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let body = request(wanted, &format!("{wanted}/m"), true);
+        let text = gate
+            .post(path, &body.to_string(), headers(&[]))
+            .await
+            .text()
+            .await
+            .unwrap();
+        assert!(text.contains("broke off"), "{wanted}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_forced_choice_holds_for_the_first_turn_only() {
+    for (wanted, path) in PATHS {
+        let model = Model::strict(conversation());
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let mut body = request(wanted, &format!("{wanted}/m"), false);
+        body["tool_choice"] = match wanted {
+            "anthropic" => json!({"type": "any"}),
+            _ => json!("required"),
+        };
+        ask(&gate, path, &body).await;
+        let choices: Vec<Value> = model
+            .turns()
+            .iter()
+            .map(|turn| turn.body["tool_choice"].clone())
+            .collect();
+        let free = match wanted {
+            "anthropic" => json!({"type": "auto"}),
+            _ => json!("auto"),
+        };
+        assert_eq!(choices, [body["tool_choice"].clone(), free.clone(), free]);
+    }
+}
+
+#[tokio::test]
+async fn whoever_leaves_stops_the_run() {
+    let slow = ("c1".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
+    let model = Model::strict(vec![Reply::calls([slow]).with_text("Wait.")]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let body = request("openai", "openai/m", true).to_string();
+    let mut answer = gate
+        .post(PATHS[0].1, &body, headers(&[("x-toolgate-events", "on")]))
+        .await;
+    let mut text = String::new();
+    while !text.contains("toolgate.tool_call.started") {
+        text += &String::from_utf8_lossy(&answer.chunk().await.unwrap().unwrap());
+    }
+    assert!(text.contains("Wait."), "{text}");
+    gate.works_on_a_call().await;
+    drop(answer);
+    eventually("the call is cancelled", SOON, async || {
+        let audit = gate.json("/api/audit").await;
+        (audit["records"][0]["outcome"] == "cancelled").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn several_answers_at_once_are_no_run() {
+    let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let mut body = request("openai", "openai/m", false);
+    body["n"] = json!(2);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
+}
+
+#[tokio::test]
+async fn many_runs_at_once_among_failing_and_slow_tools() {
+    let reply = Reply::with(|body| {
+        let text = body["messages"].to_string();
+        let turns = text.matches("tool_call_id").count();
+        match turns {
+            0 => Reply::calls([
+                add("c1", 1),
+                ("c2".to_owned(), "zoo_fail", json!({})),
+                ("c3".to_owned(), "zoo_sleep", json!({"ms": 5})),
+            ]),
+            3 => Reply::calls([add("c4", 2)]),
+            _ => Reply::text("done"),
+        }
+    });
+    let model = Model::start(vec![reply]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let body = request("openai", "openai/m", false);
+    let runs = (0..200).map(|n| {
+        let mut body = body.clone();
+        body["stream"] = json!(n % 2 == 0);
+        let gate = &gate;
+        async move { ask(gate, PATHS[0].1, &body).await }
+    });
+    let runs = tokio::time::timeout(
+        Duration::from_secs(120),
+        futures_util::future::join_all(runs),
+    );
+    for seen in runs.await.unwrap() {
+        assert_eq!(seen.note["stop_reason"], "done", "{seen:?}");
+        assert_eq!(seen.note["executed"].as_array().unwrap().len(), 4);
+    }
+}
