@@ -37,6 +37,14 @@ impl BadField {
     }
 }
 
+/// A tool of its own provider's, which others do not have.
+pub(crate) fn foreign_tool(place: String, kind: &str) -> BadField {
+    let problem = format!(
+        "is `{kind}`, a tool that only its own provider has; leave it out, or name `{kind}` in the provider's `ignore_fields`"
+    );
+    BadField::new(place, problem)
+}
+
 impl<'a> Fields<'a> {
     /// The members of the object at a place; the place of the whole is empty.
     pub(crate) fn of(value: Value, at: &str, ignored: &'a Ignored) -> Result<Self, BadField> {

@@ -145,3 +145,8 @@ pub(crate) fn usage_value(usage: &Usage) -> Value {
         "total_tokens": usage.input + usage.output,
     })
 }
+
+/// The one name of a tool in a namespace.
+fn within(namespace: &str, tool: &str) -> String {
+    format!("{namespace}__{tool}")
+}

@@ -45,6 +45,8 @@ struct Definition {
     range: std::ops::Range<usize>,
     /// The ways in which clients may spell it.
     spellings: Vec<String>,
+    /// How it ends where a client puts its own name for the gateway in front, as OpenCode does.
+    ending: Option<String>,
 }
 
 /// The names of the tools that a request brings, in the one spelling in which they are compared.
@@ -83,6 +85,7 @@ impl Definitions {
             definitions.tools.push(Definition {
                 range: start..definitions.joined.len(),
                 spellings: spellings(&tool),
+                ending: tool.id.map(|_| format!("_{}", fold(tool.alias))),
             });
         }
         definitions
@@ -163,10 +166,30 @@ impl OwnTools {
     }
 
     fn has(&self, tool: &Definition) -> bool {
-        tool.spellings
-            .iter()
-            .any(|spelling| self.folded.contains(spelling))
+        let ending = tool.ending.as_deref();
+        let ends = |name: &String| ending.is_some_and(|ending| name.ends_with(ending));
+        let mut spellings = tool.spellings.iter();
+        spellings.any(|spelling| self.folded.contains(spelling)) || self.folded.iter().any(ends)
     }
+}
+
+/// The names under which a request of the Responses API wraps tools.
+pub fn namespaces(body: &Body) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Wrapped {
+        #[serde(rename = "type", default)]
+        kind: String,
+        #[serde(default)]
+        name: String,
+    }
+    let tools = body
+        .get("tools")
+        .filter(|tools| tools.contains("\"namespace\""));
+    let tools: Vec<Wrapped> = tools
+        .and_then(|tools| serde_json::from_str(tools).ok())
+        .unwrap_or_default();
+    let wrapped = tools.into_iter().filter(|tool| tool.kind == "namespace");
+    wrapped.map(|tool| tool.name).collect()
 }
 
 fn fold(name: &str) -> String {
@@ -247,6 +270,7 @@ mod tests {
             "mcp_files_read",
             "files-read",
             "mcp__toolgate__files_read",
+            "gate_files_read",
         ] {
             let chat = format!(r#"[{{"type":"function","function":{{"name":"{spelled}"}}}}]"#);
             assert_eq!(left(&chat), "web_get-page", "{spelled}");

@@ -13,6 +13,18 @@ pub struct Head {
     pub created: u64,
     /// Whether the caller wants to see the usage at the end of a stream.
     pub stream_usage: bool,
+    /// Names under which the caller wraps tools.
+    pub namespaces: Vec<String>,
+}
+
+impl Head {
+    /// The namespace of a tool, and its name there.
+    pub(crate) fn namespace<'a>(&'a self, tool: &'a str) -> Option<(&'a str, &'a str)> {
+        self.namespaces.iter().find_map(|namespace| {
+            let rest = tool.strip_prefix(namespace.as_str())?.strip_prefix("__")?;
+            Some((namespace.as_str(), rest))
+        })
+    }
 }
 
 /// What a model made in one turn.

@@ -385,6 +385,10 @@ impl Asked {
             created: std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |since| since.as_secs()),
+            namespaces: match self.request.dialect {
+                Dialect::Responses => toolgate_llm::tools::namespaces(&self.body),
+                Dialect::Chat | Dialect::Messages => Vec::new(),
+            },
             stream_usage: self.body.get("stream_options").is_some_and(|options| {
                 serde_json::from_str::<serde_json::Value>(options)
                     .is_ok_and(|options| options["include_usage"] == true)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::fields::{BadField, Fields};
+use crate::fields::{BadField, Fields, foreign_tool};
 use crate::prompt::{
     Call, Choice, Effort, Format, Ignored, Limits, Message, Part, Prompt, Role, Sampling, Source,
     Tool,
@@ -35,7 +35,7 @@ pub fn read(body: &str, ignored: &Ignored) -> Result<Prompt, BadField> {
         .into_iter()
         .enumerate()
     {
-        tools.push(read_tool(tool, &format!("tools[{index}]"), ignored)?);
+        tools.extend(read_tool(tool, &format!("tools[{index}]"), ignored)?);
     }
     let prompt = Prompt {
         model: fields.need_text("model")?,
@@ -154,10 +154,13 @@ fn read_choice(fields: &mut Fields<'_>) -> Result<Option<Choice>, BadField> {
     }
 }
 
-fn read_tool(tool: Value, at: &str, ignored: &Ignored) -> Result<Tool, BadField> {
+/// Nothing if a tool may be left away.
+fn read_tool(tool: Value, at: &str, ignored: &Ignored) -> Result<Option<Tool>, BadField> {
     let mut tool = Fields::of(tool, at, ignored)?;
-    if tool.need_text("type")? != "function" {
-        return Err(BadField::untranslatable(tool.place("type")));
+    match tool.need_text("type")?.as_str() {
+        "function" => {}
+        kind if ignored.has(kind) => return Ok(None),
+        kind => return Err(foreign_tool(tool.place("type"), kind)),
     }
     let function = tool.object("function")?;
     let mut function = function.ok_or_else(|| tool.wrong("function", "is missing"))?;
@@ -170,7 +173,7 @@ fn read_tool(tool: Value, at: &str, ignored: &Ignored) -> Result<Tool, BadField>
     function.end()?;
     tool.hints(&["cache_control"]);
     tool.end()?;
-    Ok(read)
+    Ok(Some(read))
 }
 
 fn read_message(message: Value, at: &str, ignored: &Ignored) -> Result<Message, BadField> {

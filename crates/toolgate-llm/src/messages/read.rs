@@ -4,7 +4,7 @@ mod blocks;
 
 use serde_json::{Value, json};
 
-use crate::fields::{BadField, Fields};
+use crate::fields::{BadField, Fields, foreign_tool};
 use crate::prompt::{
     Choice, Effort, Format, Ignored, Limits, Message, Prompt, Role, Sampling, Tool,
 };
@@ -39,7 +39,8 @@ pub fn read(body: &str, ignored: &Ignored) -> Result<Prompt, BadField> {
     fields.only("service_tier", &[json!("auto"), json!("standard_only")])?;
     fields.only("speed", &[json!("standard")])?;
     fields.only("mcp_servers", &[json!([])])?;
-    fields.hints(&["cache_control"]);
+    // How long a conversation may get is the provider's own business.
+    fields.hints(&["cache_control", "context_management"]);
     fields.end()?;
     Ok(prompt)
 }
@@ -97,8 +98,14 @@ fn read_effort(fields: &mut Fields<'_>, effort: Option<&str>) -> Result<Option<E
             // The budget is no more than a bound where an effort is asked for.
             word.unwrap_or(Effort::Tokens(budget))
         }
-        // What it is if nothing is said of it.
-        "adaptive" => word.unwrap_or_else(|| Effort::Word("high".to_owned())),
+        // As much as the model likes, which is what models do if nothing is said.
+        "adaptive" => match word {
+            Some(word) => word,
+            None => {
+                thinking.end()?;
+                return Ok(None);
+            }
+        },
         // Without reasoning the effort is about the length of what is said, which only this
         // dialect can ask for; `high` asks for nothing.
         "disabled" if effort.is_some_and(|effort| effort != "high") => {
@@ -155,21 +162,26 @@ fn read_tools(fields: &mut Fields<'_>) -> Result<Vec<Tool>, BadField> {
     let read = tools.map(|(index, tool)| {
         let mut tool = Fields::of(tool, &format!("tools[{index}]"), fields.ignored())?;
         // Every other type is a tool of the provider's own.
-        tool.only("type", &[json!("custom")])?;
+        match tool.text("type")?.as_deref() {
+            None | Some("custom") => {}
+            Some(kind) if fields.ignored().has(kind) => return Ok(None),
+            Some(kind) => return Err(foreign_tool(tool.place("type"), kind)),
+        }
         let read = Tool {
             name: tool.need_text("name")?,
             description: tool.text("description")?,
             parameters: tool.take("input_schema"),
             strict: tool.flag("strict")?,
         };
-        tool.only("defer_loading", &[json!(false)])?;
         tool.only("allowed_callers", &[json!(["direct"])])?;
         tool.only("input_examples", &[json!([])])?;
-        tool.hints(&["cache_control", "eager_input_streaming"]);
+        // One that would be loaded later is there at once.
+        tool.hints(&["cache_control", "eager_input_streaming", "defer_loading"]);
         tool.end()?;
-        Ok(read)
+        Ok(Some(read))
     });
-    read.collect()
+    let read: Result<Vec<Option<Tool>>, BadField> = read.collect();
+    Ok(read?.into_iter().flatten().collect())
 }
 
 /// `system` comes before all messages.

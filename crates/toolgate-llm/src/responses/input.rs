@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::within;
 use crate::fields::{BadField, Fields};
 use crate::prompt::{Call, Ignored, Message, Part, Role, Source};
 
@@ -44,9 +45,11 @@ fn read_item(item: Value, at: &str, ignored: &Ignored) -> Result<Message, BadFie
             Message::new(role, read_content(&mut item, "content")?)
         }
         "function_call" => {
+            let name = item.need_text("name")?;
+            let namespace = item.text("namespace")?;
             let call = Call {
                 id: item.need_text("call_id")?,
-                name: item.need_text("name")?,
+                name: namespace.map_or(name.clone(), |namespace| within(&namespace, &name)),
                 arguments: item.text("arguments")?.unwrap_or_default(),
             };
             Message::new(Role::Assistant, vec![Part::Call(call)])

@@ -14,6 +14,8 @@ pub(super) struct Output {
     pub(super) made: Made,
     /// `in_progress`, `completed` or `incomplete`.
     pub(super) status: &'static str,
+    /// Of a call: the namespace in which the caller wraps the tool, and its name there.
+    namespace: Option<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -55,8 +57,13 @@ impl Output {
                 "fc"
             }
         };
+        let namespace = match &made {
+            Made::Call(call) => head.namespace(&call.name),
+            _ => None,
+        };
         Self {
             id: format!("{prefix}_{of}_{at}"),
+            namespace: namespace.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
             made,
             status: "in_progress",
         }
@@ -130,8 +137,14 @@ impl Output {
                 ])
             }
             Made::Call(call) => {
-                json!({"id": self.id, "type": "function_call", "status": self.status,
-                "arguments": call.arguments, "call_id": call.id, "name": call.name})
+                let mut value = json!({"id": self.id, "type": "function_call",
+                    "status": self.status, "arguments": call.arguments, "call_id": call.id,
+                    "name": call.name});
+                if let Some((namespace, name)) = &self.namespace {
+                    value["name"] = json!(name);
+                    value["namespace"] = json!(namespace);
+                }
+                value
             }
         }
     }

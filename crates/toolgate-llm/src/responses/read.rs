@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::input::read_input;
-use crate::fields::{BadField, Fields};
+use super::within;
+use crate::fields::{BadField, Fields, foreign_tool};
 use crate::prompt::{
     Choice, Effort, Format, Ignored, Limits, Message, Part, Prompt, Role, Sampling, Tool,
 };
@@ -18,13 +19,13 @@ pub fn read(body: &str, ignored: &Ignored) -> Result<Prompt, BadField> {
     messages.extend(read_input(&mut fields)?);
     let tools = fields.list("tools")?.unwrap_or_default();
     let tools = tools.into_iter().enumerate();
-    let tools: Result<Vec<Tool>, BadField> = tools
+    let tools: Result<Vec<Vec<Tool>>, BadField> = tools
         .map(|(index, tool)| read_tool(tool, &format!("tools[{index}]"), ignored))
         .collect();
     let prompt = Prompt {
         model: fields.need_text("model")?,
         messages,
-        tools: tools?,
+        tools: tools?.concat(),
         choice: read_choice(&mut fields)?,
         parallel: fields.flag("parallel_tool_calls")?,
         limits: Limits {
@@ -136,10 +137,14 @@ fn read_choice(fields: &mut Fields<'_>) -> Result<Option<Choice>, BadField> {
     }
 }
 
-fn read_tool(tool: Value, at: &str, ignored: &Ignored) -> Result<Tool, BadField> {
+/// The tools that one entry stands for: one, none if it may be left away, or those of a namespace.
+fn read_tool(tool: Value, at: &str, ignored: &Ignored) -> Result<Vec<Tool>, BadField> {
     let mut tool = Fields::of(tool, at, ignored)?;
-    if tool.need_text("type")? != "function" {
-        return Err(BadField::untranslatable(tool.place("type")));
+    match tool.need_text("type")?.as_str() {
+        "function" => {}
+        "namespace" => return read_namespace(&mut tool),
+        kind if ignored.has(kind) => return Ok(Vec::new()),
+        kind => return Err(foreign_tool(tool.place("type"), kind)),
     }
     let read = Tool {
         name: tool.need_text("name")?,
@@ -148,8 +153,26 @@ fn read_tool(tool: Value, at: &str, ignored: &Ignored) -> Result<Tool, BadField>
         // Only here it has to be said that a tool is not strict.
         strict: tool.flag("strict")?.filter(|strict| *strict),
     };
-    tool.only("defer_loading", &[json!(false)])?;
     tool.only("allowed_callers", &[json!(["direct"])])?;
+    // One that would be loaded later is there at once.
+    tool.hints(&["defer_loading"]);
     tool.end()?;
+    Ok(vec![read])
+}
+
+/// Tools that a client wraps, as Codex does with those of an MCP server. Others know them by one
+/// name; [`crate::turn::Head::namespaces`] leads back.
+fn read_namespace(namespace: &mut Fields<'_>) -> Result<Vec<Tool>, BadField> {
+    let name = namespace.need_text("name")?;
+    let tools = namespace.list("tools")?.unwrap_or_default();
+    let mut read = Vec::new();
+    for (index, tool) in tools.into_iter().enumerate() {
+        let place = namespace.place(&format!("tools[{index}]"));
+        let inner = read_tool(tool, &place, namespace.ignored())?;
+        read.extend(inner.into_iter().map(|tool| Tool {
+            name: within(&name, &tool.name),
+            ..tool
+        }));
+    }
     Ok(read)
 }

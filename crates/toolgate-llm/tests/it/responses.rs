@@ -18,6 +18,7 @@ fn head() -> Head {
         model: "m".to_owned(),
         created: 7,
         stream_usage: true,
+        namespaces: Vec::new(),
     }
 }
 

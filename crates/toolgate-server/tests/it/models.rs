@@ -478,6 +478,95 @@ async fn responses_refer_to_what_was_said_before() {
     );
 }
 
+/// Codex wraps the tools of an MCP server in a form that only it knows.
+#[tokio::test]
+async fn tools_in_a_namespace_go_out_by_one_name_and_come_back_wrapped() {
+    let call = || Reply::calls([("call_1", "mcp__w__get_weather", json!({"city": "Rome"}))]);
+    let model = Model::start(vec![call(), call(), Reply::text("sunny")]);
+    let toml = provider("chat", &model, "openai") + "ignore_fields = [\"web_search\"]\n";
+    let gate = TestGate::start(&(toml + &zoo("w", &[])));
+    gate.reaches("w", "healthy").await;
+    let mut body = request("responses", "chat/m", false);
+    body["tools"] = json!([
+        {"type": "namespace", "name": "mcp__w", "description": "weather", "tools": [
+            {"type": "function", "name": "get_weather", "parameters": {"type": "object"}, "strict": false},
+            {"type": "function", "name": "echo", "parameters": {"type": "object"}}]},
+        {"type": "web_search", "external_web_access": false},
+    ]);
+    let agent = headers(&[("user-agent", "codex_exec/0.166.0 (Debian)")]);
+    let whole = gate
+        .post(PATHS[1].1, &body.to_string(), agent.clone())
+        .await;
+    let whole: Value = serde_json::from_str(&whole.text().await.unwrap()).unwrap();
+    let item = &whole["output"][0];
+    assert_eq!(
+        (&item["name"], &item["namespace"]),
+        (&json!("get_weather"), &json!("mcp__w"))
+    );
+    let sent = model.turns()[0].body["tools"].clone();
+    let names: Vec<&str> = sent
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["function"]["name"].as_str().unwrap())
+        .collect();
+    // A program with tools of its own is not offered what it could not run.
+    assert_eq!(names, ["mcp__w__get_weather", "mcp__w__echo"]);
+    body["stream"] = json!(true);
+    let stream = gate
+        .post(PATHS[1].1, &body.to_string(), agent.clone())
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert!(
+        stream.contains(r#""name":"get_weather","namespace":"mcp__w""#),
+        "{stream}"
+    );
+    body["input"] = json!([{"role": "user", "content": "weather?"}, item,
+        {"type": "function_call_output", "call_id": "call_1", "output": [{"type": "input_text", "text": "18"}]}]);
+    let last = gate
+        .post(PATHS[1].1, &body.to_string(), agent)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert_eq!(said(&last), "sunny");
+    let again = &model.turns()[2].body["messages"][1]["tool_calls"][0]["function"]["name"];
+    assert_eq!(again, "mcp__w__get_weather");
+}
+
+/// What Claude Code sends with every request, to a provider that knows none of it.
+#[tokio::test]
+async fn claude_code_talks_to_a_model_of_another_dialect() {
+    let model = Model::start(vec![Reply::text("hi")]);
+    let gate = TestGate::start(&provider("chat", &model, "openai"));
+    let body = json!({"model": "chat/m", "max_tokens": 1000, "stream": true,
+        "system": [{"type": "text", "text": "You are.", "cache_control": {"type": "ephemeral"}}],
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "metadata": {"user_id": "u"},
+        "tools": [{"name": "Bash", "description": "b", "input_schema": {"type": "object"}, "defer_loading": true}],
+        "messages": [
+            {"role": "user", "content": "find"},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "t", "signature": "s"},
+                {"type": "tool_use", "id": "t1", "name": "ToolSearch", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1",
+                "content": [{"type": "tool_reference", "tool_name": "Bash"}]}]}]});
+    let answer = gate
+        .post("/v1/messages?beta=true", &body.to_string(), headers(&[]))
+        .await;
+    assert_eq!(said(&answer.text().await.unwrap()), "hi");
+    let sent = &model.turns()[0].body;
+    assert!(sent.get("reasoning_effort").is_none(), "{sent}");
+    assert!(
+        sent["messages"][3]["content"]
+            .as_str()
+            .unwrap()
+            .contains("`Bash`")
+    );
+}
+
 #[tokio::test]
 async fn headers_go_through_but_credentials_do_not() {
     let model = Model::start(vec![

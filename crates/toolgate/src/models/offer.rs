@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
+use http::header::USER_AGENT;
 use moka::sync::Cache;
+use toolgate_core::policy::{Judgement, Verdict};
 use toolgate_core::scope::Scope;
 use toolgate_llm::tools::{Definitions, Form, Offered};
 
@@ -22,6 +25,8 @@ struct Key {
     scope: usize,
     form: Form,
     own: Vec<OwnTool>,
+    /// Only the tools that the gateway runs itself.
+    unasked_only: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -63,11 +68,12 @@ impl Offers {
             scope: Arc::as_ptr(&scope).addr(),
             form,
             own,
+            unasked_only: is_agent(&asked.context.headers),
         };
         if let Some(kept) = self.0.get(&key) {
             return Ok(kept.definitions);
         }
-        let definitions = Arc::new(encoded(&scope, &key.own, form));
+        let definitions = Arc::new(encoded(&scope, &key));
         let kept = Kept {
             definitions: Arc::clone(&definitions),
             _scope: scope,
@@ -77,14 +83,35 @@ impl Offers {
     }
 }
 
+/// Programs that run tools of their own and end, or go astray, when a model calls one that they do
+/// not know: they are offered only what the gateway runs itself.
+const AGENTS: [&str; 6] = [
+    "claude-cli/",
+    "codex_",
+    "codex-",
+    "opencode/",
+    "geminicli/",
+    "qwencode/",
+];
+
+fn is_agent(headers: &HeaderMap) -> bool {
+    let agent = headers
+        .get(USER_AGENT)
+        .and_then(|agent| agent.to_str().ok());
+    let agent = agent.unwrap_or_default().to_ascii_lowercase();
+    AGENTS.iter().any(|known| agent.starts_with(known))
+}
+
 /// Whether the conversation tells of a result that was cut.
 fn has_cut(asked: &Asked) -> bool {
     memchr::memmem::find(asked.body.bytes(), CUT).is_some()
 }
 
-fn encoded(scope: &Scope, own: &[OwnTool], form: Form) -> Definitions {
+fn encoded(scope: &Scope, key: &Key) -> Definitions {
+    let runs_unasked = |judgement: &Judgement| judgement.decision().verdict == Verdict::Allow;
     let views: Vec<_> = scope
         .tools()
+        .filter(|(_, judgement)| !key.unasked_only || runs_unasked(judgement))
         .map(|(entry, _)| (entry, entry.tool.view()))
         .collect();
     let tools = views.iter().map(|(entry, view)| {
@@ -97,6 +124,7 @@ fn encoded(scope: &Scope, own: &[OwnTool], form: Form) -> Definitions {
             parameters: view.input_schema.map_or("{}", |schema| schema.get()),
         }
     });
-    let own = own.iter().map(|tool| tool.offered());
-    Definitions::new(form, tools.chain(own))
+    let own = key.own.iter().filter(|_| !key.unasked_only);
+    let own = own.map(|tool| tool.offered());
+    Definitions::new(key.form, tools.chain(own))
 }

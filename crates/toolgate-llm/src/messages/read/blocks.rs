@@ -49,6 +49,11 @@ fn read_block(block: Value, at: &str, ignored: &Ignored) -> Result<Part, BadFiel
             parts: read_content(&mut block, "content")?,
             is_error: block.flag("is_error")?.unwrap_or_default(),
         },
+        // A tool that was found; it is among the tools already.
+        "tool_reference" => {
+            let name = block.need_text("tool_name")?;
+            Part::Text(format!("The tool `{name}` can be called."))
+        }
         "thinking" => {
             block.hints(&["thinking", "signature"]);
             Part::Reasoning

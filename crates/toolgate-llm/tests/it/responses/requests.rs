@@ -170,8 +170,8 @@ const OWN: &[(&str, &str)] = &[
     ),
     (r#""tools":[{"type":"custom","name":"a"}]"#, "tools[0].type"),
     (
-        r#""tools":[{"type":"namespace","name":"a","tools":[]}]"#,
-        "tools[0].type",
+        r#""tools":[{"type":"namespace","name":"a","tools":[{"type":"web_search"}]}]"#,
+        "tools[0].tools[0].type",
     ),
     (
         r#""tool_choice":{"type":"allowed_tools","mode":"auto","tools":[]}"#,
@@ -186,10 +186,6 @@ const OWN: &[(&str, &str)] = &[
         "input[0].type",
     ),
     (r#""input":[{"content":"x"}]"#, "input[0].role"),
-    (
-        r#""input":[{"type":"function_call","call_id":"c","name":"n","arguments":"{}","namespace":"s"}]"#,
-        "input[0].namespace",
-    ),
 ];
 
 /// Parts of a message likewise.
