@@ -6,19 +6,24 @@
 
 mod act;
 mod guard;
+mod journal;
 mod report;
+mod resume;
 mod sink;
 mod turn;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use act::{Executed, Pending};
 use guard::Guard;
+use journal::Journal;
+pub use journal::{RunRecord, RunState};
 use report::Stop;
+pub(crate) use resume::resume;
+pub use resume::{CallDecision, ResumeError};
 use serde_json::Value;
 use sink::Sink;
-use tokio_util::sync::CancellationToken;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
 use toolgate_llm::tools::OwnTools;
@@ -28,6 +33,7 @@ use turn::{Made, Trouble};
 use uuid::Uuid;
 
 use crate::models::{Asked, ModelAnswer, ModelError, Models};
+use crate::store::millis;
 
 /// A run under way.
 struct Run {
@@ -51,6 +57,8 @@ struct Run {
     micro_usd: u64,
     /// The model's last answer.
     last: Option<Made>,
+    journal: Journal,
+    record: RunRecord,
 }
 
 /// How a run came to its end.
@@ -67,8 +75,30 @@ pub(crate) async fn run(
     asked: Asked,
     limits: RunLimits,
 ) -> Result<ModelAnswer, ModelError> {
+    let id = format!("run_{}", Uuid::now_v7().simple());
+    let record = RunRecord {
+        id: id.clone(),
+        caller: asked.caller.key().map(ToString::to_string),
+        request_id: asked.context.id.clone().unwrap_or_default(),
+        dialect: asked.request.dialect.as_str().to_owned(),
+        model: asked.name().to_owned(),
+        stream: asked.stream,
+        state: RunState::Running,
+        stop_reason: None,
+        iterations: 0,
+        input_tokens: 0,
+        output_tokens: 0,
+        cost_micro_usd: 0,
+        started_at: millis(SystemTime::now()),
+        ended_at: None,
+    };
+    let store = models.store();
+    store
+        .put_run(&record, &resume::request_value(&asked))
+        .await?;
     let run = Run {
-        id: format!("run_{}", Uuid::now_v7().simple()),
+        journal: Journal::new(store, &id, 0),
+        id,
         models: models.clone(),
         own: OwnTools::of(&asked.body),
         limits,
@@ -81,19 +111,30 @@ pub(crate) async fn run(
         usage: Usage::default(),
         micro_usd: 0,
         last: None,
+        record,
         asked,
     };
-    let cancel = CancellationToken::new();
-    let guard = cancel.clone().drop_guard();
+    start(run).await
+}
+
+/// Sets a run going, as a task that ends with its caller's patience.
+async fn start(run: Run) -> Result<ModelAnswer, ModelError> {
+    let cancel = run.models.runs().enter(&run.id);
+    let guard = cancel.token().clone().drop_guard();
     match run.asked.stream {
         true => sink::streamed(run, cancel, guard).await,
         false => {
-            let tasks = models.tasks().clone();
+            let tasks = run.models.tasks().clone();
             let work = tasks.spawn(async move {
-                tokio::select! {
+                let unfinished = run.unfinished();
+                let ended = tokio::select! {
                     answer = run.whole() => Some(answer),
-                    () = cancel.cancelled() => None,
+                    () = cancel.token().cancelled() => None,
+                };
+                if ended.is_none() {
+                    unfinished.cancelled().await;
                 }
+                ended
             });
             let answer = work.await.ok().flatten();
             drop(guard);
@@ -102,10 +143,50 @@ pub(crate) async fn run(
     }
 }
 
+/// What is written of a run that is cut off.
+struct Unfinished {
+    journal: Journal,
+    record: RunRecord,
+}
+
+impl Unfinished {
+    async fn cancelled(mut self) {
+        self.record.state = RunState::Cancelled;
+        self.record.ended_at = Some(millis(SystemTime::now()));
+        self.journal.ended(&self.record).await;
+    }
+}
+
 impl Run {
+    fn unfinished(&self) -> Unfinished {
+        Unfinished {
+            journal: self.journal.clone(),
+            record: self.record.clone(),
+        }
+    }
+
     async fn whole(mut self) -> Result<ModelAnswer, ModelError> {
         let end = self.go(&mut Sink::None).await;
+        self.close(&end).await;
         self.answer(end)
+    }
+
+    /// Writes how the run ended.
+    async fn close(&mut self, end: &End) {
+        let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let record = &mut self.record;
+        record.state = match end.stop {
+            Stop::Done => RunState::Done,
+            Stop::Error => RunState::Failed,
+            _ => RunState::Waiting,
+        };
+        record.stop_reason = Some(end.stop.as_str().to_owned());
+        record.iterations = i64::from(self.iterations);
+        record.input_tokens = count(self.usage.input);
+        record.output_tokens = count(self.usage.output);
+        record.cost_micro_usd = count(self.micro_usd);
+        record.ended_at = Some(millis(SystemTime::now()));
+        self.journal.ended(&self.record).await;
     }
 
     /// Takes turns until there is an end.
@@ -124,8 +205,12 @@ impl Run {
                 Err(trouble) => return self.failed(trouble),
             };
             let calls: Vec<_> = made.turn.calls().cloned().collect();
-            self.turns.push(made.turn.text());
-            let items = made.items.clone();
+            let (text, items) = (made.turn.text(), made.items.clone());
+            let used = (made.turn.usage.unwrap_or_default(), made.micro_usd);
+            if let Err(error) = self.journal.turn(&items, &calls, &text, used).await {
+                return self.failed(Trouble::Error(error.into()));
+            }
+            self.turns.push(text);
             self.last = Some(made);
             if calls.is_empty() {
                 return self.stopped(Stop::Done);
@@ -139,7 +224,10 @@ impl Run {
             if self.guard.is_exhausted(&calls) {
                 return self.pending(Stop::LoopGuard, calls);
             }
-            let acted = self.act(calls, &asked, sink).await;
+            let acted = match self.act(calls, &asked, sink).await {
+                Ok(acted) => acted,
+                Err(error) => return self.failed(Trouble::Error(error.into())),
+            };
             if !acted.pending.is_empty() {
                 let own = acted.pending.iter().any(|pending| pending.is_own);
                 let stop = match own {
@@ -151,6 +239,9 @@ impl Run {
                     pending: acted.pending,
                     trouble: None,
                 };
+            }
+            if let Err(error) = self.journal.answered(&acted.items).await {
+                return self.failed(Trouble::Error(error.into()));
             }
             self.history.extend(items);
             self.history.extend(acted.items);

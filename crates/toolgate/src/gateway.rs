@@ -155,7 +155,12 @@ impl Builder {
         let engine = Engine::new(&config, parts);
         let ledger = Ledger::start(store.clone(), Arc::clone(&metrics));
         Ok(Gateway(Arc::new(Inner {
-            models: Models::new(&config, engine.clone(), environment, ledger.clone()),
+            models: Models::new(
+                &config,
+                engine.clone(),
+                environment,
+                (ledger.clone(), store.clone()),
+            ),
             engine,
             ledger,
             history: History::start(store.clone(), registry.subscribe()),

@@ -28,7 +28,7 @@
 //! # Ok(()) }
 //! ```
 
-mod agent;
+pub mod agent;
 pub mod approval;
 pub mod audit;
 pub mod call;

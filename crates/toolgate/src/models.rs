@@ -10,7 +10,9 @@ mod ledger;
 mod memory;
 mod offer;
 mod table;
+mod under_way;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +27,7 @@ pub use ledger::ModelRecord;
 pub(crate) use ledger::{Ledger, Recording};
 use memory::Memory;
 use offer::Offers;
+use serde_json::Value;
 use table::{Table, Target};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
@@ -36,11 +39,13 @@ use toolgate_llm::turn::Head;
 use toolgate_llm::upstream::Outgoing;
 use toolgate_llm::{BadField, Body, Wire as _};
 use toolgate_mcp::Environment;
+pub(crate) use under_way::{Place, UnderWay};
 
-use crate::agent;
+use crate::agent::{self, CallDecision, ResumeError, RunRecord};
 use crate::call::{CallError, Request};
 use crate::caller::Caller;
 use crate::engine::Engine;
+use crate::store::{Store, StoreError};
 
 const DEPTH: &str = "x-toolgate-max-depth";
 const BUDGET: &str = "x-toolgate-budget";
@@ -60,6 +65,8 @@ struct Inner {
     memory: Memory,
     /// Runs of agents.
     tasks: TaskTracker,
+    runs: Arc<UnderWay>,
+    store: Store,
 }
 
 /// A request to a model, as a caller sent it.
@@ -116,6 +123,17 @@ pub struct ProviderStatus {
     pub ready: bool,
 }
 
+/// Which runs to list.
+#[derive(Clone, Debug, Default)]
+pub struct RunQuery {
+    /// The key of the caller.
+    pub caller: Option<String>,
+    pub state: Option<String>,
+    /// Only runs before this id: the last one of the page before.
+    pub before: Option<String>,
+    pub limit: usize,
+}
+
 /// One request under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
@@ -143,7 +161,7 @@ impl Models {
         config: &Config,
         engine: Engine,
         environment: Environment,
-        ledger: Ledger,
+        (ledger, store): (Ledger, Store),
     ) -> Self {
         let table = Table::new(&config.models, &environment);
         Self(Arc::new(Inner {
@@ -154,6 +172,8 @@ impl Models {
             offers: Offers::new(),
             memory: Memory::new(),
             tasks: TaskTracker::new(),
+            runs: Arc::default(),
+            store,
         }))
     }
 
@@ -184,16 +204,7 @@ impl Models {
             return Err(ModelError::Refused(CallError::Stopping));
         }
         let body = Body::read(request.body.clone())?;
-        let name = body.string("model").ok_or(ModelError::NoModelNamed)?;
-        let asked = Asked {
-            stream: body.is_true("stream"),
-            body,
-            name,
-            caller: caller.clone(),
-            context: Arc::clone(&request.request),
-            request: Arc::new(request),
-            counts_usage: false,
-        };
+        let asked = Asked::new(request, body, caller.clone())?;
         let limits = self.run_limits(&asked)?;
         if self.is_for_agent(&asked) {
             return agent::run(self, asked, limits).await;
@@ -219,7 +230,7 @@ impl Models {
     }
 
     /// The bounds of a run, from the configuration, the key and the request.
-    fn run_limits(&self, asked: &Asked) -> Result<RunLimits, ModelError> {
+    pub(crate) fn run_limits(&self, asked: &Asked) -> Result<RunLimits, ModelError> {
         let headers = &asked.context.headers;
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         let wrong = |header: &str, problem: String| {
@@ -278,6 +289,55 @@ impl Models {
 
     pub(crate) fn engine(&self) -> &Engine {
         &self.0.engine
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub(crate) fn runs(&self) -> &Arc<UnderWay> {
+        &self.0.runs
+    }
+
+    /// Cuts a run off; false if it is not under way here.
+    pub fn cancel_run(&self, id: &str) -> bool {
+        self.0.runs.cancel(id)
+    }
+
+    /// Runs, the newest first: of one caller, or of all.
+    pub async fn list_runs(&self, query: &RunQuery) -> Result<Vec<RunRecord>, StoreError> {
+        let RunQuery {
+            caller,
+            state,
+            before,
+            limit,
+        } = query;
+        let (caller, state, before) = (caller.as_deref(), state.as_deref(), before.as_deref());
+        self.0.store.runs(caller, state, before, *limit).await
+    }
+
+    /// A run and its steps, with their times.
+    pub async fn run(
+        &self,
+        id: &str,
+    ) -> Result<Option<(RunRecord, Vec<(i64, Value)>)>, StoreError> {
+        let Some((record, _)) = self.0.store.run(id).await? else {
+            return Ok(None);
+        };
+        let steps = self.0.store.steps(id).await?;
+        let steps = steps.into_iter().map(|(_, at, step)| (at, step));
+        Ok(Some((record, steps.collect())))
+    }
+
+    /// Goes on with a run after its calls were decided about, or after a crash.
+    pub async fn resume(
+        &self,
+        id: &str,
+        decisions: &HashMap<String, CallDecision>,
+        by: &str,
+        stream: Option<bool>,
+    ) -> Result<ModelAnswer, ResumeError> {
+        agent::resume(self, id, decisions, (by, stream)).await
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
@@ -363,6 +423,34 @@ impl Models {
 }
 
 impl Asked {
+    pub(crate) fn new(
+        request: ModelRequest,
+        body: Body,
+        caller: Caller,
+    ) -> Result<Self, ModelError> {
+        let name = body.string("model").ok_or(ModelError::NoModelNamed)?;
+        Ok(Self {
+            stream: body.is_true("stream"),
+            body,
+            name,
+            caller,
+            context: Arc::clone(&request.request),
+            request: Arc::new(request),
+            counts_usage: false,
+        })
+    }
+
+    #[must_use]
+    pub(crate) fn in_context(mut self, context: Arc<Request>) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// The model as the caller named it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether the usage of a stream must be asked for because the caller has a budget and did not
     /// ask itself.
     fn counts_stream(&self, engine: &Engine) -> bool {

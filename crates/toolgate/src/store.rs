@@ -7,6 +7,7 @@
 mod approvals;
 mod audit;
 mod models;
+mod runs;
 mod schema;
 mod seal;
 
@@ -135,6 +136,7 @@ impl Store {
         for sql in [
             "UPDATE audit SET outcome = 'interrupted', error = 'the gateway ended while the call was under way; it may have run' WHERE outcome = 'open'",
             "UPDATE approvals SET state = 'unknown' WHERE state = 'executing'",
+            "UPDATE runs SET state = 'interrupted' WHERE state = 'running'",
         ] {
             sqlx::query(sql).execute(&self.pool).await?;
         }

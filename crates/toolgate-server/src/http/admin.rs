@@ -11,6 +11,7 @@ pub(crate) mod page;
 pub(crate) mod permissions;
 pub(crate) mod providers;
 pub(crate) mod roles;
+pub(crate) mod runs;
 pub(crate) mod stats;
 pub(crate) mod tools;
 pub(crate) mod virtual_servers;

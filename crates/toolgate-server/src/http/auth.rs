@@ -21,6 +21,7 @@ use toolgate::approval::Decider;
 use toolgate::engine::KeyError;
 
 use super::App;
+use super::admin::runs::Runner;
 use super::error::ApiError;
 
 const KEY_FILE: &str = "admin.key";
@@ -110,6 +111,24 @@ pub(crate) async fn approver(
         }
     };
     request.extensions_mut().insert(decider);
+    Ok(next.run(request).await)
+}
+
+/// `/api/runs`: the administrator, or a caller's key for its own.
+pub(crate) async fn runner(
+    State(app): State<App>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, ApiError> {
+    let runner = match key_of(&app, request.headers()) {
+        Some(Ok(key)) => Runner::Key(key.to_string()),
+        _ => {
+            admit(&app, peer, request.headers())?;
+            Runner::Admin
+        }
+    };
+    request.extensions_mut().insert(runner);
     Ok(next.run(request).await)
 }
 

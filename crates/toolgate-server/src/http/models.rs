@@ -166,7 +166,7 @@ impl Visit {
     }
 }
 
-fn written(answer: ModelAnswer) -> Response {
+pub(crate) fn written(answer: ModelAnswer) -> Response {
     let ModelAnswer {
         status,
         headers,

@@ -23,10 +23,12 @@ struct Document;
 pub(crate) fn router(app: App) -> Router {
     let admin = admin_routes().layer(from_fn_with_state(app.clone(), auth::admin));
     let approvers = approver_routes().layer(from_fn_with_state(app.clone(), auth::approver));
+    let runners = run_routes().layer(from_fn_with_state(app.clone(), auth::runner));
     let callers = caller_routes().layer(from_fn_with_state(app.clone(), auth::caller));
     let (router, _) = OpenApiRouter::with_openapi(Document::openapi())
         .merge(admin)
         .merge(approvers)
+        .merge(runners)
         .merge(callers)
         .merge(probe_routes())
         .split_for_parts();
@@ -100,6 +102,15 @@ fn approver_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::approvals::get, admin::approvals::decide))
 }
 
+/// Needs the admin key, or a caller's key for what is its own.
+fn run_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(admin::runs::list))
+        .routes(routes!(admin::runs::get))
+        .routes(routes!(admin::runs::cancel))
+        .routes(routes!(admin::runs::resume))
+}
+
 /// Open to callers: anyone with a key, or loopback as long as there are no keys.
 fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -129,6 +140,7 @@ pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
     OpenApiRouter::<App>::with_openapi(Document::openapi())
         .merge(admin_routes())
         .merge(approver_routes())
+        .merge(run_routes())
         .merge(caller_routes())
         .merge(probe_routes())
         .into_openapi()

@@ -505,3 +505,228 @@ async fn many_runs_at_once_among_failing_and_slow_tools() {
         assert_eq!(seen.note["executed"].as_array().unwrap().len(), 4);
     }
 }
+
+async fn run_of(gate: &TestGate, id: &Value) -> Value {
+    gate.json(&format!("/api/runs/{}", id.as_str().unwrap()))
+        .await
+}
+
+async fn resume(gate: &TestGate, id: &Value, body: Value, key: &[(&str, &str)]) -> Response {
+    let path = format!("/api/runs/{}/resume", id.as_str().unwrap());
+    gate.post(&path, &body.to_string(), headers(key)).await
+}
+
+#[tokio::test]
+async fn a_run_goes_on_when_its_calls_are_decided_about() {
+    let echo = |id: &str| (id.to_owned(), "zoo_echo", json!({"said": id}));
+    for (wanted, path) in PATHS {
+        for stream in [false, true] {
+            let first = Reply::calls([add("c1", 1), echo("c2"), echo("c3")])
+                .with_text("Now.")
+                .usage(10, 1);
+            let model = Model::strict(vec![first, Reply::text("Finally.").usage(20, 2)]);
+            let mut gate = gate(&model, "[\"add\"]", "").await;
+            let seen = ask(
+                &gate,
+                path,
+                &request(wanted, &format!("{wanted}/m"), stream),
+            )
+            .await;
+            let id = seen.note["run_id"].clone();
+            let run = run_of(&gate, &id).await;
+            assert_eq!(
+                (&run["state"], &run["stop_reason"]),
+                (&json!("waiting"), &json!("needs_approval"))
+            );
+            let half = json!({"decisions": [{"id": "c2", "decision": "approve"}]});
+            let refused = resume(&gate, &id, half, &[]).await;
+            assert_eq!(refused.status(), 400);
+            assert!(refused.text().await.unwrap().contains("c3"));
+            // It is on disk: another gateway goes on with it.
+            gate.restart().await;
+            gate.reaches("zoo", "healthy").await;
+            let decided = json!({"decisions": [
+                {"id": "c2", "decision": "approve", "arguments": {"said": "edited"}},
+                {"id": "c3", "decision": "deny", "reason": "not today"}]});
+            let answer = self::seen(resume(&gate, &id, decided.clone(), &[]).await).await;
+            let what = format!("{wanted}, stream {stream}: {answer:?}");
+            assert!(answer.text.ends_with("Finally."), "{what}");
+            assert_eq!(answer.note["stop_reason"], "done", "{what}");
+            assert_eq!(
+                answer.note["executed"].as_array().unwrap().len(),
+                3,
+                "{what}"
+            );
+            let sent = model.turns()[1].body.to_string();
+            let places = ["edited", "not today"].map(|text| sent.find(text).unwrap());
+            assert!(
+                places.is_sorted() && sent.find("c1").unwrap() < places[0],
+                "{sent}"
+            );
+            assert_eq!(resume(&gate, &id, decided, &[]).await.status(), 409);
+            let run = run_of(&gate, &id).await;
+            assert_eq!(
+                (&run["state"], &run["input_tokens"]),
+                (&json!("done"), &json!(30)),
+                "{what}"
+            );
+            let kinds: Vec<&str> = run["timeline"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|step| step["step"]["kind"].as_str().unwrap())
+                .collect();
+            assert_eq!(
+                kinds.iter().filter(|kind| **kind == "turn").count(),
+                2,
+                "{kinds:?}"
+            );
+            assert_eq!(kinds.last(), Some(&"ended"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn runs_belong_to_their_caller_and_an_ask_to_an_approver() {
+    let model = Model::start(vec![Reply::with(|body| {
+        match body["messages"].to_string().contains("tool_call_id") {
+            true => Reply::text("done"),
+            false => Reply::calls([add("c1", 1)]),
+        }
+    })]);
+    let keys = ["a", "b"]
+        .map(|name| format!("[keys.{name}]\nkey = {:?}\n", name.repeat(43)))
+        .concat();
+    let rule = "[[permissions.rules]]\ntool = \"zoo_add\"\naction = \"ask\"\n";
+    let gate = gate(&model, "[\"*\"]", &(keys + rule)).await;
+    let (a, b) = ("a".repeat(43), "b".repeat(43));
+    let body = request("openai", "openai/m", false).to_string();
+    let seen = seen(
+        gate.post(PATHS[0].1, &body, headers(&[("x-api-key", &a)]))
+            .await,
+    )
+    .await;
+    let id = seen.note["run_id"].clone();
+    let get = |key: &str| {
+        gate.client
+            .get(format!("{}/api/runs/{}", gate.url, id.as_str().unwrap()))
+            .header("x-api-key", key)
+            .send()
+    };
+    assert_eq!(get(&a).await.unwrap().status(), 200);
+    assert_eq!(get(&b).await.unwrap().status(), 404);
+    let decided = json!({"decisions": [{"id": "c1", "decision": "approve"}]});
+    assert_eq!(
+        resume(&gate, &id, decided.clone(), &[("x-api-key", &b)])
+            .await
+            .status(),
+        404
+    );
+    // The caller cannot answer an `ask`.
+    assert_eq!(
+        resume(&gate, &id, decided.clone(), &[("x-api-key", &a)])
+            .await
+            .status(),
+        409
+    );
+    let answer = self::seen(resume(&gate, &id, decided, &[]).await).await;
+    assert_eq!(
+        (answer.text.as_str(), &answer.note["executed"][0]["result"]),
+        ("done", &json!("2"))
+    );
+    let approvals = gate.json("/api/approvals?state=done").await;
+    assert_eq!(approvals["approvals"][0]["decided_by"], "admin");
+}
+
+#[tokio::test]
+async fn a_run_that_was_killed_goes_on_and_runs_nothing_twice() {
+    let ledger = tempfile::tempdir().unwrap();
+    let count = ledger.path().join("count");
+    let slow = ("c2".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
+    let model = Model::strict(vec![
+        Reply::calls([add("c1", 1), slow]),
+        Reply::text("After all."),
+    ]);
+    let toml = zoo("zoo", &["--count", count.to_str().unwrap()])
+        + "tools_to_auto_execute = [\"*\"]\n"
+        + &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
+    let mut gate = TestGate::start(&toml);
+    gate.reaches("zoo", "healthy").await;
+    let body = request("openai", "p/m", false).to_string();
+    let asked = gate
+        .client
+        .post(format!("{}{}", gate.url, PATHS[0].1))
+        .body(body)
+        .send();
+    let ran = async {
+        eventually("the first call is done", SOON, async || {
+            let runs = gate.json("/api/runs?state=running").await;
+            let run = run_of(&gate, &runs["runs"].get(0)?["id"].clone()).await;
+            let steps = run["timeline"].as_array().unwrap().clone();
+            let opened = steps
+                .iter()
+                .filter(|step| step["step"]["kind"] == "call_opened")
+                .count();
+            let closed = steps
+                .iter()
+                .any(|step| step["step"]["kind"] == "call_closed");
+            (opened == 2 && closed).then_some(())
+        })
+        .await;
+        gate.signal("-KILL");
+    };
+    let (asked, ()) = tokio::join!(asked, ran);
+    assert!(asked.is_err());
+    gate.ends().await;
+    gate.start_again();
+    gate.reaches("zoo", "healthy").await;
+    let run = gate.json("/api/runs?state=interrupted").await["runs"][0].clone();
+    let answer = seen(resume(&gate, &run["id"], json!({}), &[]).await).await;
+    assert_eq!(answer.text, "After all.");
+    let sent = model.turns()[1].body["messages"].clone();
+    assert_eq!(sent[2]["content"], "2");
+    assert!(
+        sent[3]["content"]
+            .as_str()
+            .unwrap()
+            .contains("may have run"),
+        "{sent}"
+    );
+    let calls = std::fs::read_to_string(&count).unwrap();
+    for tool in ["add", "sleep"] {
+        let line = format!("tools/call {tool}");
+        assert_eq!(
+            calls.lines().filter(|seen| **seen == line).count(),
+            1,
+            "{calls}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_can_be_cut_off() {
+    let slow = ("c1".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
+    let model = Model::strict(vec![Reply::calls([slow])]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let body = request("openai", "openai/m", false).to_string();
+    let (answer, id) = tokio::join!(gate.post(PATHS[0].1, &body, headers(&[])), async {
+        gate.works_on_a_call().await;
+        let runs = gate.json("/api/runs").await;
+        let id = runs["runs"][0]["id"].as_str().unwrap().to_owned();
+        let cut = gate
+            .post(&format!("/api/runs/{id}/cancel"), "", headers(&[]))
+            .await;
+        assert_eq!(cut.status(), 200);
+        id
+    });
+    assert_eq!(answer.status(), 503);
+    eventually("it is on record", SOON, async || {
+        let run = gate.json(&format!("/api/runs/{id}")).await;
+        (run["state"] == "cancelled").then_some(())
+    })
+    .await;
+    let again = gate
+        .post(&format!("/api/runs/{id}/cancel"), "", headers(&[]))
+        .await;
+    assert_eq!(again.status(), 409);
+}

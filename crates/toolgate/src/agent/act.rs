@@ -6,16 +6,18 @@ use std::time::Instant;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::{Value, json};
+use toolgate_core::config::Dialect;
 use toolgate_core::policy::Verdict;
 use toolgate_llm::history;
 use toolgate_llm::prompt::{Call, Message, Part, Role, Source};
 
 use super::Run;
-use super::sink::Sink;
+use super::sink::{CallEar, Sink};
 use crate::call::{CallError, Outcome, Request, ToolCall};
 use crate::caller::Origin;
 use crate::models::Asked;
 use crate::result::Block;
+use crate::store::StoreError;
 
 /// Calls of one turn that run at once.
 const AT_ONCE: usize = 8;
@@ -48,14 +50,19 @@ pub(super) struct Acted {
 }
 
 /// What came of one call.
-enum Came {
+pub(super) enum Came {
     Ran(Executed),
     Waits(Pending),
 }
 
 impl Run {
     /// Runs what may run, at most so many at once; answers are in the order of the calls.
-    pub(super) async fn act(&mut self, calls: Vec<Call>, asked: &Asked, sink: &mut Sink) -> Acted {
+    pub(super) async fn act(
+        &mut self,
+        calls: Vec<Call>,
+        asked: &Asked,
+        sink: &mut Sink,
+    ) -> Result<Acted, StoreError> {
         let request = self.request(asked);
         let mut came = Vec::new();
         {
@@ -78,7 +85,7 @@ impl Run {
         let mut pending = Vec::new();
         let mut ran = Vec::new();
         for one in came {
-            match one {
+            match one? {
                 Came::Ran(executed) => {
                     if executed.is_error {
                         self.guard.failed(&executed.call);
@@ -88,22 +95,14 @@ impl Run {
                 Came::Waits(waits) => pending.push(waits),
             }
         }
-        let answered = ran.iter().map(|executed| Part::Answered {
-            id: executed.call.id.clone(),
-            parts: executed.parts.clone(),
-            is_error: executed.is_error,
-        });
-        let message = Message {
-            role: Role::User,
-            parts: answered.collect(),
-        };
-        let items = history::items(asked.request.dialect, &[message]).unwrap_or_default();
+        let answered = ran.iter().map(Executed::answered).collect();
+        let items = items(asked.request.dialect, answered);
         self.executed.extend(ran);
-        Acted { pending, items }
+        Ok(Acted { pending, items })
     }
 
     /// The request on whose behalf the tools of a turn run.
-    fn request(&self, asked: &Asked) -> Arc<Request> {
+    pub(super) fn request(&self, asked: &Asked) -> Arc<Request> {
         let member = history::member(asked.request.dialect);
         let conversation = asked.body.get(member).map(str::to_owned);
         Arc::new(Request {
@@ -113,49 +112,96 @@ impl Run {
         })
     }
 
-    async fn one(&self, call: Call, request: &Arc<Request>, ear: super::sink::CallEar) -> Came {
-        let waits = |call: Call, is_own, approval| {
-            Came::Waits(Pending {
-                call,
-                is_own,
-                approval,
-            })
-        };
+    pub(super) async fn one(
+        &self,
+        call: Call,
+        request: &Arc<Request>,
+        ear: CallEar,
+    ) -> Result<Came, StoreError> {
         if self.own.contains(&call.name) {
-            return waits(call, true, None);
+            return self.waits(call, true, None).await;
         }
         let began = Instant::now();
-        let turn = self.iterations;
-        let executed = |call: Call, parts, is_error| {
-            let ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            Came::Ran(Executed {
-                call,
-                turn,
-                parts,
-                is_error,
-                ms,
-            })
-        };
         if let Some(refusal) = self.guard.refusal(&call) {
-            return executed(call, vec![Part::Text(refusal)], true);
+            let refused = self.executed(call, (vec![Part::Text(refusal)], true), began);
+            self.journal.closed(&refused).await?;
+            return Ok(Came::Ran(refused));
         }
         let caller = self.asked.caller.clone().through(Origin::Agent);
         let tool_call = ToolCall::parse(&call.name, &call.arguments).of(request);
         let engine = self.models.engine();
         if engine.preview(&caller, &tool_call) == Verdict::Manual {
-            return waits(call, false, None);
+            return self.waits(call, false, None).await;
         }
+        self.journal.opened(&call).await?;
         ear.began(&call);
         let answer = engine.call(&caller, tool_call).await;
         ear.ended(&call, &answer);
+        if let Err(CallError::NeedsApproval { id, .. }) = answer {
+            return self.waits(call, false, Some(id)).await;
+        }
+        let executed = self.executed(call, parts(&answer), began);
+        self.journal.closed(&executed).await?;
+        Ok(Came::Ran(executed))
+    }
+
+    /// Runs a call because whoever may decide about it said so.
+    pub(super) async fn explicit(
+        &self,
+        call: Call,
+        request: &Arc<Request>,
+    ) -> Result<Executed, CallError> {
+        let began = Instant::now();
+        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(request);
+        let answer = self
+            .models
+            .engine()
+            .call(&self.asked.caller, tool_call)
+            .await;
         match answer {
-            Err(CallError::NeedsApproval { id, .. }) => waits(call, false, Some(id)),
-            answer => {
-                let (parts, is_error) = parts(&answer);
-                executed(call, parts, is_error)
-            }
+            Err(error @ CallError::NeedsApproval { .. }) => Err(error),
+            answer => Ok(self.executed(call, parts(&answer), began)),
         }
     }
+
+    async fn waits(
+        &self,
+        call: Call,
+        is_own: bool,
+        approval: Option<String>,
+    ) -> Result<Came, StoreError> {
+        let pending = Pending {
+            call,
+            is_own,
+            approval,
+        };
+        self.journal.waits(&pending).await?;
+        Ok(Came::Waits(pending))
+    }
+
+    fn executed(
+        &self,
+        call: Call,
+        (parts, is_error): (Vec<Part>, bool),
+        began: Instant,
+    ) -> Executed {
+        Executed {
+            call,
+            turn: self.iterations,
+            parts,
+            is_error,
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// What tools answered, as items of the conversation.
+pub(super) fn items(dialect: Dialect, parts: Vec<Part>) -> Vec<Value> {
+    let message = Message {
+        role: Role::User,
+        parts,
+    };
+    history::items(dialect, &[message]).unwrap_or_default()
 }
 
 /// A tool's answer as a model is told it.
@@ -183,6 +229,14 @@ fn parts(answer: &Result<Outcome, CallError>) -> (Vec<Part>, bool) {
 }
 
 impl Executed {
+    pub(super) fn answered(&self) -> Part {
+        Part::Answered {
+            id: self.call.id.clone(),
+            parts: self.parts.clone(),
+            is_error: self.is_error,
+        }
+    }
+
     /// Its result as one text; what is no text is named.
     pub(super) fn text(&self) -> String {
         let texts = self.parts.iter().map(|part| match part {

@@ -26,7 +26,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::NeedsApproval => "needs_approval",

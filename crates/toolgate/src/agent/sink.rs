@@ -12,7 +12,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 use toolgate_llm::Wire as _;
 use toolgate_llm::dialect::Encoder;
 use toolgate_llm::event::{Event, Finish};
@@ -22,7 +22,7 @@ use super::report::Stop;
 use super::turn::Trouble;
 use super::{End, Run};
 use crate::call::{CallError, Outcome};
-use crate::models::{AnswerBody, ModelAnswer, ModelError};
+use crate::models::{AnswerBody, ModelAnswer, ModelError, Place};
 
 /// Pieces that a slow caller may be behind before the model has to wait.
 const BEHIND: usize = 16;
@@ -55,7 +55,7 @@ pub(super) struct CallEar(Option<mpsc::Sender<Bytes>>);
 /// Runs as a stream. A model that fails at once is answered as it would be without one.
 pub(super) async fn streamed(
     mut run: Run,
-    cancel: CancellationToken,
+    cancel: Place,
     guard: DropGuard,
 ) -> Result<ModelAnswer, ModelError> {
     let dialect = run.asked.request.dialect;
@@ -79,8 +79,10 @@ pub(super) async fn streamed(
     run.sign(&mut headers);
     let tasks = run.models.tasks().clone();
     let work = tasks.spawn(async move {
+        let unfinished = run.unfinished();
         let work = async {
             let end = run.go(&mut sink).await;
+            run.close(&end).await;
             match sink.has_begun() {
                 true => {
                     sink.end(&run, &end).await;
@@ -91,7 +93,10 @@ pub(super) async fn streamed(
         };
         tokio::select! {
             answer = work => answer,
-            () = cancel.cancelled() => None,
+            () = cancel.token().cancelled() => {
+                unfinished.cancelled().await;
+                None
+            }
         }
     });
     if has_begun.await.is_err() {
@@ -238,6 +243,10 @@ impl Stream {
 }
 
 impl CallEar {
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
     pub(super) fn began(&self, call: &Call) {
         self.tell(
             &json!({"type": "toolgate.tool_call.started", "id": call.id, "name": call.name,

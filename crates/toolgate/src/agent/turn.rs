@@ -22,6 +22,7 @@ pub(super) struct Made {
     /// The answer as it came, where it came whole in the caller's dialect.
     pub(super) raw: Option<Bytes>,
     pub(super) headers: HeaderMap,
+    pub(super) micro_usd: u64,
 }
 
 /// Why a turn failed.
@@ -78,8 +79,13 @@ impl Run {
         let made = made.inspect_err(|_| recording.broke_off())?;
         recording.used(made.turn.usage);
         self.usage = self.usage.and(made.turn.usage.unwrap_or_default());
-        self.micro_usd += recording.cost().unwrap_or_default();
-        Ok(Made { headers, ..made })
+        let micro_usd = recording.cost().unwrap_or_default();
+        self.micro_usd += micro_usd;
+        Ok(Made {
+            headers,
+            micro_usd,
+            ..made
+        })
     }
 }
 
@@ -107,6 +113,7 @@ async fn told(
         items,
         raw: (wanted == spoken).then(|| body.clone()),
         headers: HeaderMap::new(),
+        micro_usd: 0,
     })
 }
 
@@ -156,5 +163,6 @@ async fn streamed(
         items,
         raw: None,
         headers: HeaderMap::new(),
+        micro_usd: 0,
     })
 }

@@ -24,6 +24,8 @@ const MOST: usize = 2048;
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often old records are taken out.
 const SWEEP: Duration = Duration::from_secs(3600);
+/// How long the journals of runs are kept.
+const JOURNALS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Bytes of arguments and of results that are kept.
 const KEPT: usize = 16 * 1024;
 const SLACK: usize = 8 * 1024;
@@ -97,6 +99,10 @@ impl Writer {
             Ok(0) => {}
             Ok(dropped) => tracing::info!(dropped, "old audit records are taken out"),
             Err(error) => tracing::error!(%error, "old audit records could not be taken out"),
+        }
+        let journals = millis(SystemTime::now() - JOURNALS.min(retention));
+        if let Err(error) = self.store.drop_runs(journals).await {
+            tracing::error!(%error, "old runs could not be taken out");
         }
         if let Err(error) = self.store.drop_approvals(before).await {
             tracing::error!(%error, "old approvals could not be taken out");

@@ -132,6 +132,36 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     CREATE INDEX model_requests_caller ON model_requests (caller, id) WHERE caller IS NOT NULL;
     ALTER TABLE spending ADD COLUMN tokens BIGINT NOT NULL DEFAULT 0;",
     ),
+    (
+        4,
+        "runs of agents",
+        "CREATE TABLE runs (
+        id TEXT PRIMARY KEY,
+        caller TEXT,
+        request_id TEXT NOT NULL,
+        dialect TEXT NOT NULL,
+        model TEXT NOT NULL,
+        stream BIGINT NOT NULL,
+        state TEXT NOT NULL,
+        stop_reason TEXT,
+        iterations BIGINT NOT NULL,
+        input_tokens BIGINT NOT NULL,
+        output_tokens BIGINT NOT NULL,
+        cost_micro_usd BIGINT NOT NULL,
+        started_at BIGINT NOT NULL,
+        ended_at BIGINT,
+        request TEXT NOT NULL
+    );
+    CREATE INDEX runs_caller ON runs (caller, id);
+    CREATE INDEX runs_started ON runs (started_at);
+    CREATE TABLE run_steps (
+        run TEXT NOT NULL,
+        seq BIGINT NOT NULL,
+        step TEXT NOT NULL,
+        at BIGINT NOT NULL,
+        PRIMARY KEY (run, seq)
+    );",
+    ),
 ];
 
 pub(super) fn migrator() -> Migrator {

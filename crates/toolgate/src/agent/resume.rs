@@ -1,0 +1,385 @@
+//! Going on with a run: after somebody has decided about its calls, or after a crash.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use toolgate_core::config::Dialect;
+use toolgate_core::policy::Verdict;
+use toolgate_core::scope::Filters;
+use toolgate_llm::prompt::{Call, Part};
+use toolgate_llm::tools::OwnTools;
+use toolgate_llm::{Body, Usage};
+
+use super::act::{Came, Executed};
+use super::guard::Guard;
+use super::journal::{Journal, call_of, part_of};
+use super::sink::CallEar;
+use super::{Run, RunRecord};
+use crate::call::{CallError, Request, ToolCall};
+use crate::caller::Caller;
+use crate::models::{Asked, ModelAnswer, ModelError, ModelRequest, Models, Operation};
+use crate::store::StoreError;
+
+/// What is decided about one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallDecision {
+    /// Run it, perhaps with other arguments.
+    Approve {
+        arguments: Option<String>,
+    },
+    Deny {
+        reason: Option<String>,
+    },
+    /// It was run elsewhere, with this result.
+    Result {
+        text: String,
+        is_error: bool,
+    },
+}
+
+/// Why a run cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    #[error("no run is called `{0}`")]
+    Unknown(String),
+    #[error("run `{id}` is {state}; only one that waits, failed or was interrupted can go on")]
+    NotWaiting { id: String, state: &'static str },
+    #[error("say what to do with the calls {}", .0.join(", "))]
+    Undecided(Vec<String>),
+    #[error("call `{call}` needs an approver; approval `{approval}` is still open")]
+    NeedsApprover { call: String, approval: String },
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error("the run could not be read or written; try again in a moment")]
+    Store(#[from] StoreError),
+}
+
+/// The request of a run, as it is kept.
+pub(super) fn request_value(asked: &Asked) -> Value {
+    let headers = asked.context.headers.iter();
+    let kept = headers.filter(|(name, _)| is_kept(name.as_str()));
+    let headers: Vec<Value> = kept
+        .filter_map(|(name, value)| Some(json!([name.as_str(), value.to_str().ok()?])))
+        .collect();
+    let Filters {
+        include_clients,
+        exclude_clients,
+        include_tools,
+        exclude_tools,
+        ..
+    } = &asked.context.filters;
+    json!({
+        "body": asked.body.text(),
+        "headers": headers,
+        "filters": [include_clients, exclude_clients, include_tools, exclude_tools],
+    })
+}
+
+/// Headers that change what a run does; credentials are not among them.
+fn is_kept(name: &str) -> bool {
+    name.starts_with("x-toolgate-")
+        || name.starts_with("anthropic-")
+        || matches!(
+            name,
+            "traceparent" | "tracestate" | "openai-beta" | "user-agent"
+        )
+}
+
+fn asked_of(record: &RunRecord, request: &Value) -> Result<Asked, ModelError> {
+    let mut headers = HeaderMap::new();
+    for pair in request["headers"].as_array().into_iter().flatten() {
+        let name = pair[0]
+            .as_str()
+            .and_then(|name| HeaderName::try_from(name).ok());
+        let value = pair[1]
+            .as_str()
+            .and_then(|value| HeaderValue::from_str(value).ok());
+        if let (Some(name), Some(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    let list = |at: usize| {
+        serde_json::from_value(request["filters"][at].clone())
+            .ok()
+            .flatten()
+    };
+    let context = Arc::new(Request {
+        id: Some(record.request_id.clone()),
+        filters: Filters {
+            include_clients: list(0),
+            exclude_clients: list(1),
+            include_tools: list(2),
+            exclude_tools: list(3),
+            ..Filters::default()
+        },
+        headers,
+        ..Request::default()
+    });
+    let dialect = Dialect::ALL
+        .into_iter()
+        .find(|dialect| dialect.as_str() == record.dialect);
+    let text = request["body"].as_str().unwrap_or_default().to_owned();
+    let body = Body::read(Bytes::from(text))?;
+    let caller = match &record.caller {
+        Some(key) => Caller::http().with_key(key),
+        None => Caller::http(),
+    };
+    let request = ModelRequest {
+        dialect: dialect.unwrap_or(Dialect::Chat),
+        operation: Operation::Complete,
+        body: body.bytes().clone(),
+        query: None,
+        request: Arc::clone(&context),
+    };
+    Ok(Asked::new(request, body, caller)?.in_context(context))
+}
+
+/// What a journal tells of a run.
+#[derive(Default)]
+struct Told {
+    run: Vec<Value>,
+    turns: Vec<String>,
+    iterations: u32,
+    executed: Vec<Executed>,
+    usage: Usage,
+    micro_usd: u64,
+    /// The calls of the last turn, and its items, while they are not answered.
+    calls: Vec<Call>,
+    items: Vec<Value>,
+    opened: Vec<String>,
+    approvals: HashMap<String, String>,
+    next: i64,
+}
+
+impl Told {
+    fn read(steps: &[(i64, i64, Value)]) -> Self {
+        let mut told = Self::default();
+        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+        let count = |value: &Value| value.as_u64().unwrap_or_default();
+        for (seq, _, step) in steps {
+            told.next = seq + 1;
+            let id = step["id"].as_str().unwrap_or_default().to_owned();
+            match step["kind"].as_str().unwrap_or_default() {
+                "turn" => {
+                    told.iterations += 1;
+                    told.turns
+                        .push(step["text"].as_str().unwrap_or_default().to_owned());
+                    told.calls = list(&step["calls"]).iter().map(call_of).collect();
+                    told.items = list(&step["items"]);
+                    told.opened.clear();
+                    told.usage = told.usage.and(Usage {
+                        input: count(&step["input_tokens"]),
+                        output: count(&step["output_tokens"]),
+                        cached: count(&step["cached_tokens"]),
+                        cache_written: 0,
+                        reasoning: count(&step["reasoning_tokens"]),
+                    });
+                    told.micro_usd += count(&step["cost_micro_usd"]);
+                }
+                "call_opened" => told.opened.push(id),
+                "call_waits" => {
+                    told.opened.retain(|known| *known != id);
+                    if let Some(approval) = step["approval_id"].as_str() {
+                        told.approvals.insert(id, approval.to_owned());
+                    }
+                }
+                "call_closed" => {
+                    told.executed.push(Executed {
+                        call: call_of(step),
+                        turn: u32::try_from(count(&step["turn"])).unwrap_or_default(),
+                        parts: list(&step["result"]).iter().map(part_of).collect(),
+                        is_error: step["is_error"] == true,
+                        ms: count(&step["ms"]),
+                    });
+                }
+                "answered" => {
+                    told.run.append(&mut told.items);
+                    told.run.extend(list(&step["items"]));
+                    told.calls.clear();
+                }
+                _ => {}
+            }
+        }
+        told
+    }
+
+    /// Calls of the last turn that have no answer.
+    fn left(&self) -> Vec<Call> {
+        let turn = self.iterations;
+        let answered = |call: &Call| {
+            let mut executed = self.executed.iter();
+            executed.any(|one| one.turn == turn && one.call.id == call.id)
+        };
+        self.calls
+            .iter()
+            .filter(|call| !answered(call))
+            .cloned()
+            .collect()
+    }
+}
+
+/// Goes on with a run. `is_approver` says whether whoever asks may decide about approvals.
+pub(crate) async fn resume(
+    models: &Models,
+    id: &str,
+    decisions: &HashMap<String, CallDecision>,
+    (by, stream): (&str, Option<bool>),
+) -> Result<ModelAnswer, ResumeError> {
+    let store = models.store();
+    let found = store.run(id).await?;
+    let (record, request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
+    let told = Told::read(&store.steps(id).await?);
+    let left = told.left();
+    let mut asked = asked_of(&record, &request)?;
+    let undecided = undecided(models, &asked, (&told, &left, &record), decisions);
+    if !undecided.is_empty() {
+        return Err(ResumeError::Undecided(undecided));
+    }
+    asked.stream = stream.unwrap_or(record.stream);
+    let limits = models.run_limits(&asked)?;
+    if !store.take_run(id).await? {
+        return Err(ResumeError::NotWaiting {
+            id: id.to_owned(),
+            state: record.state.as_str(),
+        });
+    }
+    let journal = Journal::new(store, id, told.next);
+    let mut run = Run {
+        id: id.to_owned(),
+        models: models.clone(),
+        own: OwnTools::of(&asked.body),
+        limits,
+        began: Instant::now(),
+        history: told.run.clone(),
+        iterations: told.iterations,
+        turns: told.turns.clone(),
+        executed: told.executed.clone(),
+        guard: Guard::default(),
+        usage: told.usage,
+        micro_usd: told.micro_usd,
+        last: None,
+        journal: journal.clone(),
+        record: RunRecord {
+            state: super::RunState::Running,
+            ended_at: None,
+            stop_reason: None,
+            ..record.clone()
+        },
+        asked,
+    };
+    let prepared = async {
+        journal.resumed(by).await?;
+        run.decide(&told, &left, decisions).await
+    };
+    if let Err(error) = prepared.await {
+        // It waits as before.
+        store.update_run(&record).await?;
+        return Err(error);
+    }
+    Ok(super::start(run).await?)
+}
+
+/// Calls about which somebody must decide. What was under way when the gateway ended, and what
+/// would have run unasked, needs nobody.
+fn undecided(
+    models: &Models,
+    asked: &Asked,
+    (told, left, record): (&Told, &[Call], &RunRecord),
+    decisions: &HashMap<String, CallDecision>,
+) -> Vec<String> {
+    let interrupted = record.state == super::RunState::Interrupted;
+    let own = OwnTools::of(&asked.body);
+    let goes_on = |call: &Call| {
+        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(&asked.context);
+        let unasked = || models.engine().preview(&asked.caller, &tool_call) == Verdict::Allow;
+        interrupted && !own.contains(&call.name) && (told.opened.contains(&call.id) || unasked())
+    };
+    let needs = left
+        .iter()
+        .filter(|call| !decisions.contains_key(&call.id) && !goes_on(call));
+    needs.map(|call| call.id.clone()).collect()
+}
+
+impl Run {
+    /// Gives every call of the last turn its answer, and goes on with the conversation.
+    async fn decide(
+        &mut self,
+        told: &Told,
+        left: &[Call],
+        decisions: &HashMap<String, CallDecision>,
+    ) -> Result<(), ResumeError> {
+        if told.calls.is_empty() {
+            return Ok(());
+        }
+        let asked = self.next()?;
+        let request = self.request(&asked);
+        for call in left {
+            let executed = match decisions.get(&call.id) {
+                Some(CallDecision::Deny { reason }) => {
+                    let reason = reason.as_deref().unwrap_or("no reason was given");
+                    self.answered_with(call, format!("the call was denied: {reason}"), true)
+                }
+                Some(CallDecision::Result { text, is_error }) => {
+                    self.answered_with(call, text.clone(), *is_error)
+                }
+                Some(CallDecision::Approve { arguments }) => {
+                    let mut call = call.clone();
+                    if let Some(arguments) = arguments {
+                        call.arguments.clone_from(arguments);
+                    }
+                    let name = call.name.clone();
+                    self.explicit(call, &request).await.map_err(|error| match error {
+                        CallError::NeedsApproval { id, .. } => ResumeError::NeedsApprover {
+                            call: name.clone(),
+                            approval: id,
+                        },
+                        error => ResumeError::Model(ModelError::Refused(error)),
+                    })?
+                }
+                None if told.opened.contains(&call.id) => self.answered_with(
+                    call,
+                    "the gateway ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
+                    true,
+                ),
+                // It was never begun, and runs unasked.
+                None => match self.one(call.clone(), &request, CallEar::none()).await? {
+                    Came::Ran(executed) => {
+                        self.executed.push(executed);
+                        continue;
+                    }
+                    Came::Waits(_) => return Err(ResumeError::Undecided(vec![call.id.clone()])),
+                },
+            };
+            self.journal.closed(&executed).await?;
+            self.executed.push(executed);
+        }
+        let turn = self.iterations;
+        let of_turn = |call: &Call| {
+            let found = self
+                .executed
+                .iter()
+                .rfind(|one| one.turn == turn && one.call.id == call.id);
+            found.map(Executed::answered)
+        };
+        let parts: Vec<Part> = told.calls.iter().filter_map(of_turn).collect();
+        let items = super::act::items(self.asked.request.dialect, parts);
+        self.journal.answered(&items).await?;
+        self.history.extend(told.items.clone());
+        self.history.extend(items);
+        Ok(())
+    }
+
+    fn answered_with(&self, call: &Call, text: String, is_error: bool) -> Executed {
+        Executed {
+            call: call.clone(),
+            turn: self.iterations,
+            parts: vec![Part::Text(text)],
+            is_error,
+            ms: 0,
+        }
+    }
+}

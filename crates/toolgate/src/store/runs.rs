@@ -1,0 +1,167 @@
+//! Runs of agents in the database: what was asked, and a journal of every step. Both may hold
+//! anything that users and tools said, so they are sealed.
+
+use serde_json::Value;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use super::{Store, StoreError};
+use crate::agent::{RunRecord, RunState};
+
+const COLUMNS: &str = "id, caller, request_id, dialect, model, stream, state, stop_reason, iterations, input_tokens, output_tokens, cost_micro_usd, started_at, ended_at";
+
+impl Store {
+    /// Begins a run, with the request as it came.
+    pub(crate) async fn put_run(&self, run: &RunRecord, request: &Value) -> Result<(), StoreError> {
+        let sql = format!(
+            "INSERT INTO runs ({COLUMNS}, request) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(&run.id)
+            .bind(&run.caller)
+            .bind(&run.request_id)
+            .bind(&run.dialect)
+            .bind(&run.model)
+            .bind(i64::from(run.stream))
+            .bind(run.state.as_str())
+            .bind(&run.stop_reason)
+            .bind(run.iterations)
+            .bind(run.input_tokens)
+            .bind(run.output_tokens)
+            .bind(run.cost_micro_usd)
+            .bind(run.started_at)
+            .bind(run.ended_at)
+            .bind(self.seal.close(&request.to_string())?)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Writes how a run stands.
+    pub(crate) async fn update_run(&self, run: &RunRecord) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE runs SET state = $2, stop_reason = $3, iterations = $4, input_tokens = $5, output_tokens = $6, cost_micro_usd = $7, ended_at = $8 WHERE id = $1",
+        )
+        .bind(&run.id)
+        .bind(run.state.as_str())
+        .bind(&run.stop_reason)
+        .bind(run.iterations)
+        .bind(run.input_tokens)
+        .bind(run.output_tokens)
+        .bind(run.cost_micro_usd)
+        .bind(run.ended_at)
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Takes a run that waits, or was interrupted; false if another has taken it, or it is done.
+    pub(crate) async fn take_run(&self, id: &str) -> Result<bool, StoreError> {
+        let done = sqlx::query(
+            "UPDATE runs SET state = 'running', stop_reason = NULL, ended_at = NULL WHERE id = $1 AND state IN ('waiting', 'interrupted', 'failed')",
+        )
+        .bind(id)
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Adds a step to a run's journal.
+    pub(crate) async fn put_step(
+        &self,
+        run: &str,
+        seq: i64,
+        step: &Value,
+        at: i64,
+    ) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO run_steps (run, seq, step, at) VALUES ($1, $2, $3, $4)")
+            .bind(run)
+            .bind(seq)
+            .bind(self.seal.close(&step.to_string())?)
+            .bind(at)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// A run and the request that it is about.
+    pub(crate) async fn run(&self, id: &str) -> Result<Option<(RunRecord, Value)>, StoreError> {
+        let sql = format!("SELECT {COLUMNS}, request FROM runs WHERE id = $1");
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let request: String = row.try_get(14)?;
+        let request = self.seal.open(&request).unwrap_or_default();
+        let request = serde_json::from_str(&request).unwrap_or_default();
+        Ok(Some((read(&row)?, request)))
+    }
+
+    /// The steps of a run with their times, in order.
+    pub(crate) async fn steps(&self, run: &str) -> Result<Vec<(i64, i64, Value)>, StoreError> {
+        let rows = sqlx::query("SELECT seq, at, step FROM run_steps WHERE run = $1 ORDER BY seq")
+            .bind(run)
+            .fetch_all(&self.readers)
+            .await?;
+        let step = |row: &AnyRow| -> Result<(i64, i64, Value), StoreError> {
+            let sealed: String = row.try_get(2)?;
+            let step = self.seal.open(&sealed).unwrap_or_default();
+            let step = serde_json::from_str(&step).unwrap_or_default();
+            Ok((row.try_get(0)?, row.try_get(1)?, step))
+        };
+        rows.iter().map(step).collect()
+    }
+
+    /// Runs, the newest first; of one caller, or of all.
+    pub(crate) async fn runs(
+        &self,
+        caller: Option<&str>,
+        state: Option<&str>,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<RunRecord>, StoreError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM runs WHERE ($1 IS NULL OR caller = $1) AND ($2 IS NULL OR state = $2) AND ($3 IS NULL OR id < $3) ORDER BY id DESC LIMIT {limit}"
+        );
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .bind(caller)
+            .bind(state)
+            .bind(before)
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(read).collect()
+    }
+
+    /// Takes out runs that ended before a time.
+    pub(crate) async fn drop_runs(&self, before: i64) -> Result<(), StoreError> {
+        for sql in [
+            "DELETE FROM run_steps WHERE run IN (SELECT id FROM runs WHERE started_at < $1 AND state <> 'running')",
+            "DELETE FROM runs WHERE started_at < $1 AND state <> 'running'",
+        ] {
+            sqlx::query(sql).bind(before).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+}
+
+fn read(row: &AnyRow) -> Result<RunRecord, StoreError> {
+    let stream: i64 = row.try_get(5)?;
+    let state: String = row.try_get(6)?;
+    Ok(RunRecord {
+        id: row.try_get(0)?,
+        caller: row.try_get(1)?,
+        request_id: row.try_get(2)?,
+        dialect: row.try_get(3)?,
+        model: row.try_get(4)?,
+        stream: stream != 0,
+        state: RunState::named(&state).unwrap_or(RunState::Interrupted),
+        stop_reason: row.try_get(7)?,
+        iterations: row.try_get(8)?,
+        input_tokens: row.try_get(9)?,
+        output_tokens: row.try_get(10)?,
+        cost_micro_usd: row.try_get(11)?,
+        started_at: row.try_get(12)?,
+        ended_at: row.try_get(13)?,
+    })
+}
