@@ -9,6 +9,9 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+/// Members that a body may have; no API has so many.
+const MOST: usize = 512;
+
 /// A JSON object, and where its members stand.
 #[derive(Clone, Debug)]
 pub struct Body {
@@ -31,6 +34,8 @@ pub enum BodyError {
     Json(#[from] serde_json::Error),
     #[error("`{0}` stands in the body twice")]
     Twice(String),
+    #[error("the body has more than {MOST} members")]
+    TooMany,
 }
 
 /// Changes to a body.
@@ -74,6 +79,9 @@ impl Body {
         let utf8 = std::str::from_utf8(&text).map_err(|_| BodyError::NotUtf8)?;
         let Members(found) = serde_json::from_str(utf8)?;
         let start = utf8.as_ptr().addr();
+        if found.len() > MOST {
+            return Err(BodyError::TooMany);
+        }
         let mut members: Vec<Member> = Vec::with_capacity(found.len());
         for (name, value) in found {
             if members.iter().any(|member| member.name == name) {

@@ -13,7 +13,7 @@ pub use write::write;
 
 use serde_json::{Value, json};
 
-use crate::event::{Failure, Finish, Usage};
+use crate::event::{Failure, Finish, Usage, tokens};
 
 /// `finish_reason`.
 fn finish_word(finish: &Finish) -> &str {
@@ -37,7 +37,7 @@ fn finish(word: &str) -> Finish {
 }
 
 pub(crate) fn usage(value: &Value) -> Usage {
-    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    let count = |value: &Value| tokens(value).unwrap_or_default();
     Usage {
         input: count(&value["prompt_tokens"]),
         output: count(&value["completion_tokens"]),

@@ -107,16 +107,24 @@ impl From<serde_json::Error> for BadAnswer {
     }
 }
 
+/// More tokens than any answer has; a provider that tells of more is not believed.
+const MOST_TOKENS: u64 = 1 << 40;
+
+/// A number of tokens, as a provider tells it.
+pub(crate) fn tokens(value: &serde_json::Value) -> Option<u64> {
+    value.as_u64().map(|tokens| tokens.min(MOST_TOKENS))
+}
+
 impl Usage {
     /// The sum of two requests.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
-            input: self.input + other.input,
-            output: self.output + other.output,
-            cached: self.cached + other.cached,
-            cache_written: self.cache_written + other.cache_written,
-            reasoning: self.reasoning + other.reasoning,
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cached: self.cached.saturating_add(other.cached),
+            cache_written: self.cache_written.saturating_add(other.cache_written),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
         }
     }
 }

@@ -79,13 +79,23 @@ pub fn extended(dialect: Dialect, body: &Body, items: &[Value]) -> String {
 
 /// `tool_choice` for the turns after the first: what was forced once is free then.
 pub fn free_choice(dialect: Dialect, body: &Body) -> Option<String> {
-    let choice: Value = serde_json::from_str(body.get("tool_choice")?).ok()?;
+    let mut choice: Value = serde_json::from_str(body.get("tool_choice")?).ok()?;
+    if choice["type"] == "allowed_tools" {
+        // Chat has the mode one level deeper than Responses.
+        let mode = match dialect {
+            Dialect::Chat => choice.pointer_mut("/allowed_tools/mode")?,
+            Dialect::Responses | Dialect::Messages => choice.get_mut("mode")?,
+        };
+        let forced = *mode == "required";
+        *mode = json!("auto");
+        return forced.then(|| choice.to_string());
+    }
     let forced = match (&choice, dialect) {
         (Value::String(word), _) => word == "required",
         (Value::Object(_), Dialect::Messages) => {
             choice["type"] == "any" || choice["type"] == "tool"
         }
-        (Value::Object(_), _) => choice["type"] != "allowed_tools",
+        (Value::Object(_), _) => true,
         _ => false,
     };
     forced.then(|| match dialect {

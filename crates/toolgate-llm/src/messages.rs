@@ -15,7 +15,7 @@ pub use write::write;
 
 use serde_json::{Value, json};
 
-use crate::event::{Failure, Finish, Usage};
+use crate::event::{Failure, Finish, Usage, tokens};
 use crate::prompt::object;
 
 /// `stop_reason`.
@@ -74,7 +74,7 @@ impl Counts {
             ),
         ];
         for (count, value) in told {
-            *count = value.as_u64().unwrap_or(*count);
+            *count = tokens(value).unwrap_or(*count);
         }
     }
 

@@ -47,15 +47,24 @@ impl Prices {
         Self(own.chain(list).collect())
     }
 
-    /// What a request cost, in millionths of a dollar; none if nobody knows.
-    pub fn cost(&self, provider: &str, model: &str, usage: &Usage) -> Option<u64> {
+    /// Whether it is known what a model costs.
+    pub fn knows(&self, provider: &str, model: &str) -> bool {
+        self.of(provider, model).is_some()
+    }
+
+    fn of(&self, provider: &str, model: &str) -> Option<&Price> {
         let whole = format!("{provider}/{model}");
         // Some providers put the maker before the name.
         let short = model.rsplit('/').next().unwrap_or(model);
         let names = [whole.as_str(), model, short];
-        let known = self.0.iter();
-        let mut known = known.filter(|(glob, _)| names.iter().any(|name| glob.matches(name)));
-        let (_, price) = known.next()?;
+        let mut known = self.0.iter();
+        let found = known.find(|(glob, _)| names.iter().any(|name| glob.matches(name)));
+        found.map(|(_, price)| price)
+    }
+
+    /// What a request cost, in millionths of a dollar; none if nobody knows.
+    pub fn cost(&self, provider: &str, model: &str, usage: &Usage) -> Option<u64> {
+        let price = self.of(provider, model)?;
         let plain = usage
             .input
             .saturating_sub(usage.cached + usage.cache_written);

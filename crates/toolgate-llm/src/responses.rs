@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use self::output::Output;
 use crate::chat::failure;
-use crate::event::{BadAnswer, Event, Failure, Finish, Usage};
+use crate::event::{BadAnswer, Event, Failure, Finish, Usage, tokens};
 use crate::turn::Head;
 
 /// How far an answer is.
@@ -123,7 +123,7 @@ fn ending(response: &Value, status: &str, calls: bool) -> Result<Event, BadAnswe
 }
 
 pub(crate) fn usage(value: &Value) -> Usage {
-    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    let count = |value: &Value| tokens(value).unwrap_or_default();
     Usage {
         input: count(&value["input_tokens"]),
         output: count(&value["output_tokens"]),

@@ -143,19 +143,19 @@ impl UsageChunk {
     /// The events that a piece of the stream completes, but for that one.
     pub fn taken_out(&mut self, chunk: &[u8]) -> Bytes {
         self.event.extend_from_slice(chunk);
-        let Some(end) = memmem::rfind(&self.event, b"\n\n") else {
-            return Bytes::new();
-        };
-        let rest = self.event.split_off(end + 2);
-        let whole = std::mem::replace(&mut self.event, rest);
-        let mut out = Vec::with_capacity(whole.len());
+        let mut out = Vec::with_capacity(self.event.len());
         let mut at = 0;
-        for end in memmem::find_iter(&whole, b"\n\n") {
-            let event = &whole[at..end + 2];
+        while let Some(end) = event_end(&self.event[at..]) {
+            let event = &self.event[at..at + end];
             if !is_usage_alone(event) {
                 out.extend_from_slice(event);
             }
-            at = end + 2;
+            at += end;
+        }
+        self.event.drain(..at);
+        if self.event.len() > LONGEST {
+            // No usage is told in so many bytes.
+            out.append(&mut self.event);
         }
         Bytes::from(out)
     }
@@ -164,6 +164,15 @@ impl UsageChunk {
     pub fn rest(self) -> Bytes {
         Bytes::from(self.event)
     }
+}
+
+/// Where the first event ends, whichever line breaks it has.
+fn event_end(text: &[u8]) -> Option<usize> {
+    let breaks = [&b"\n\n"[..], &b"\r\n\r\n"[..]];
+    let ends = breaks
+        .iter()
+        .filter_map(|end| Some(memmem::find(text, end)? + end.len()));
+    ends.min()
 }
 
 fn is_usage_alone(event: &[u8]) -> bool {
@@ -210,13 +219,17 @@ mod tests {
 
     #[test]
     fn the_usage_that_nobody_asked_for_is_taken_out() {
-        for size in 1..STREAM.len() {
+        let windows = STREAM.replace('\n', "\r\n");
+        for (stream, size) in [STREAM, &windows]
+            .iter()
+            .flat_map(|stream| (1..STREAM.len()).map(move |size| (stream, size)))
+        {
             let mut without = UsageChunk::default();
-            let chunks = STREAM.as_bytes().chunks(size);
+            let chunks = stream.as_bytes().chunks(size);
             let mut out: Vec<u8> = chunks.flat_map(|chunk| without.taken_out(chunk)).collect();
             out.extend(without.rest());
             let out = String::from_utf8(out).unwrap();
-            assert!(!out.contains("prompt_tokens") && out.ends_with("data: [DONE]\n\n"));
+            assert!(!out.contains("prompt_tokens") && out.trim_end().ends_with("data: [DONE]"));
             assert_eq!(out.matches("data:").count(), 3);
         }
     }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
 
@@ -54,6 +55,8 @@ struct Definition {
 pub struct OwnTools {
     exact: HashSet<String>,
     folded: HashSet<String>,
+    /// Whether a tool is none that is called by its name: one of the provider's own.
+    foreign: bool,
 }
 
 #[derive(Deserialize)]
@@ -62,6 +65,10 @@ struct Head<'a> {
     name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     function: Option<Function<'a>>,
+    #[serde(borrow, rename = "type", default)]
+    kind: Option<Cow<'a, str>>,
+    #[serde(default)]
+    input_schema: Option<IgnoredAny>,
     /// Of a `namespace`, as Codex wraps the tools of an MCP server.
     #[serde(borrow, default)]
     tools: Vec<Self>,
@@ -127,6 +134,11 @@ impl OwnTools {
         own
     }
 
+    /// Whether there are tools that the provider runs itself, or that are called in another way.
+    pub fn has_foreign(&self) -> bool {
+        self.foreign
+    }
+
     pub fn contains(&self, name: &str) -> bool {
         self.exact.contains(name)
     }
@@ -136,6 +148,11 @@ impl OwnTools {
     }
 
     fn add(&mut self, head: &Head<'_>) {
+        let kind = head.kind.as_deref().unwrap_or("function");
+        let named = head.function.is_some() || matches!(kind, "function" | "namespace");
+        // Anthropic's word for a tool of the caller's own is OpenAI's for one without a schema.
+        let custom = kind == "custom" && head.input_schema.is_some();
+        self.foreign |= !named && !custom;
         let function = head
             .function
             .as_ref()

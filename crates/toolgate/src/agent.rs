@@ -192,17 +192,22 @@ impl Run {
     /// Takes turns until there is an end.
     async fn go(&mut self, sink: &mut Sink) -> End {
         loop {
-            if let Some(what) = self.spent() {
-                return self.stopped(Stop::Budget(what));
+            match self.spent() {
+                Some(what) if self.iterations == 0 => {
+                    return self.failed(Trouble::Error(ModelError::NothingLeft(what)));
+                }
+                Some(what) => return self.stopped(Stop::Budget(what)),
+                None => {}
             }
             self.iterations += 1;
             let asked = match self.next() {
                 Ok(asked) => asked,
                 Err(error) => return self.failed(Trouble::Error(error)),
             };
-            let made = match self.turn(&asked, sink).await {
-                Ok(made) => made,
-                Err(trouble) => return self.failed(trouble),
+            let made = match in_time(self.deadline(), self.turn(&asked, sink)).await {
+                Some(Ok(made)) => made,
+                Some(Err(trouble)) => return self.failed(trouble),
+                None => return self.stopped(Stop::Budget("time")),
             };
             let calls: Vec<_> = made.turn.calls().cloned().collect();
             let (text, items) = (made.turn.text(), made.items.clone());
@@ -224,10 +229,25 @@ impl Run {
             if self.guard.is_exhausted(&calls) {
                 return self.pending(Stop::LoopGuard, calls);
             }
-            let acted = match self.act(calls, &asked, sink).await {
+            // What is beyond the bound is left, as it came.
+            let most = self
+                .limits
+                .tool_calls
+                .map(|most| most - self.executed.len() as u64);
+            let most = most.map_or(calls.len(), |most| {
+                usize::try_from(most).unwrap_or(usize::MAX)
+            });
+            let mut calls = calls;
+            let beyond = calls.split_off(most.min(calls.len()));
+            let mut acted = match self.act(calls, &asked, sink).await {
                 Ok(acted) => acted,
                 Err(error) => return self.failed(Trouble::Error(error.into())),
             };
+            if !beyond.is_empty() {
+                let mut end = self.pending(Stop::Budget("tool_calls"), beyond);
+                end.pending.splice(..0, acted.pending.drain(..));
+                return end;
+            }
             if !acted.pending.is_empty() {
                 let own = acted.pending.iter().any(|pending| pending.is_own);
                 let stop = match own {
@@ -258,6 +278,7 @@ impl Run {
         context.run = Some(self.id.clone());
         asked.context = Arc::new(context);
         asked.counts_usage = true;
+        asked.counts_money = self.limits.micro_usd.is_some();
         if self.history.is_empty() {
             return Ok(asked);
         }
@@ -269,6 +290,12 @@ impl Run {
         }
         asked.body = Body::read(edit.finish())?;
         Ok(asked)
+    }
+
+    /// When the run must be over.
+    fn deadline(&self) -> Option<Instant> {
+        let time = self.limits.time?;
+        self.began.checked_add(time)
     }
 
     /// The bound that is reached, if one is.
@@ -336,5 +363,13 @@ impl Run {
     fn last_turn(&self) -> Turn {
         let last = self.last.as_ref();
         last.map(|made| made.turn.clone()).unwrap_or_default()
+    }
+}
+
+/// What comes of something in time; none if that is too late.
+async fn in_time<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        None => Some(work.await),
+        Some(deadline) => tokio::time::timeout_at(deadline.into(), work).await.ok(),
     }
 }

@@ -254,6 +254,14 @@ impl Engine {
         budget.is_some_and(|budget| budget.tokens.is_some() || budget.micro_usd.is_some())
     }
 
+    /// Whether a caller's key is bounded in dollars.
+    pub(crate) fn has_money_budget(&self, caller: &Caller) -> bool {
+        let rules = self.0.rules.load();
+        let holder = rules.holder(caller).ok().flatten();
+        let budget = holder.and_then(|holder| holder.limits.budget);
+        budget.is_some_and(|budget| budget.micro_usd.is_some())
+    }
+
     /// Takes what a model request used from the budget of the caller's key.
     pub(crate) fn spend(&self, caller: &Caller, tokens: u64, micro_usd: u64) {
         if let Some(key) = caller.key() {

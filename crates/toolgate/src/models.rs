@@ -47,6 +47,8 @@ use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::store::{Store, StoreError};
 
+/// Longest name of a model.
+const LONGEST_NAME: usize = 256;
 const DEPTH: &str = "x-toolgate-max-depth";
 const BUDGET: &str = "x-toolgate-budget";
 const EVENTS: &str = "x-toolgate-events";
@@ -147,6 +149,8 @@ pub(crate) struct Asked {
     pub(crate) caller: Caller,
     /// Whether the usage of a stream is wanted although the caller did not ask for it.
     pub(crate) counts_usage: bool,
+    /// Whether something is bounded in dollars besides the caller's key.
+    pub(crate) counts_money: bool,
 }
 
 /// A request that was answered, if only with an error.
@@ -225,6 +229,7 @@ impl Models {
         let offered = engine.injects_tools() || !filters.is_empty();
         asked.request.operation == Operation::Complete
             && !several
+            && !OwnTools::of(&asked.body).has_foreign()
             && offered
             && engine.has_unasked_tools(&asked.caller, filters)
     }
@@ -261,6 +266,11 @@ impl Models {
         for (at, target) in targets.iter().enumerate() {
             let parts = (&self.0.ledger, &self.0.engine);
             let mut recording = Recording::new(parts, asked, target, &table);
+            let bounded = asked.counts_money || self.0.engine.has_money_budget(&asked.caller);
+            if bounded && !table.prices.knows(&target.upstream.name, &target.model) {
+                recording.failed(0);
+                return Err(ModelError::NoPrice(target.shown()));
+            }
             let answer = self.ask(asked, target).await;
             let fails = match &answer {
                 Ok(response) => table::may_fall_back(response.status().as_u16()),
@@ -340,6 +350,21 @@ impl Models {
         agent::resume(self, id, decisions, (by, stream)).await
     }
 
+    /// Keeps an answer of a run that is known by an id of ours: as a conversation, or as another name
+    /// for what its provider keeps.
+    pub(crate) fn remember(
+        &self,
+        asked: &Asked,
+        (id, answer): (&str, &str),
+        (spoken, known): (Dialect, &str),
+    ) {
+        let memory = &self.0.memory;
+        match spoken == Dialect::Responses {
+            true => memory.rename(&asked.caller, id, known),
+            false => memory.keep(&asked.caller, asked.body.text(), answer),
+        }
+    }
+
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }
@@ -352,11 +377,11 @@ impl Models {
     /// Lets runs end within a bound; those that last longer are cut off.
     pub(crate) async fn drain(&self, within: Duration) {
         self.0.tasks.close();
-        if tokio::time::timeout(within, self.0.tasks.wait())
-            .await
-            .is_err()
-        {
+        let ended = tokio::time::timeout(within, self.0.tasks.wait()).await;
+        if ended.is_err() {
             tracing::warn!(runs = self.0.tasks.len(), "runs are cut off");
+            self.0.runs.stop();
+            self.0.tasks.wait().await;
         }
     }
 
@@ -405,7 +430,13 @@ impl Models {
             edit = edit.remove("fallbacks");
         }
         if asked.counts_stream(&self.0.engine) {
-            edit = edit.set("stream_options", r#"{"include_usage":true}"#);
+            let mut options = asked.stream_options();
+            options["include_usage"] = Value::Bool(true);
+            edit = edit.set("stream_options", &options.to_string());
+        }
+        let known = self.0.memory.known(asked, spoken);
+        if let Some(known) = &known {
+            edit = edit.set("previous_response_id", known);
         }
         let body = edit.finish();
         if wanted == spoken {
@@ -429,6 +460,12 @@ impl Asked {
         caller: Caller,
     ) -> Result<Self, ModelError> {
         let name = body.string("model").ok_or(ModelError::NoModelNamed)?;
+        if name.len() > LONGEST_NAME {
+            return Err(ModelError::Field(BadField {
+                field: "model".to_owned(),
+                problem: format!("is longer than {LONGEST_NAME} bytes"),
+            }));
+        }
         Ok(Self {
             stream: body.is_true("stream"),
             body,
@@ -437,6 +474,7 @@ impl Asked {
             context: Arc::clone(&request.request),
             request: Arc::new(request),
             counts_usage: false,
+            counts_money: false,
         })
     }
 
@@ -456,8 +494,21 @@ impl Asked {
     fn counts_stream(&self, engine: &Engine) -> bool {
         self.request.dialect == Dialect::Chat
             && self.stream
-            && self.body.get("stream_options").is_none()
+            && !self.tells_usage()
             && (self.counts_usage || engine.has_budget(&self.caller))
+    }
+
+    /// Whether the caller asked for the usage of a stream.
+    fn tells_usage(&self) -> bool {
+        self.stream_options()["include_usage"] == true
+    }
+
+    fn stream_options(&self) -> Value {
+        let options = self.body.get("stream_options");
+        let options: Option<Value> = options.and_then(|options| serde_json::from_str(options).ok());
+        options
+            .filter(Value::is_object)
+            .unwrap_or_else(|| serde_json::json!({}))
     }
 
     /// Whether the caller wants to hear of each tool call of a run.
@@ -477,10 +528,7 @@ impl Asked {
                 Dialect::Responses => toolgate_llm::tools::namespaces(&self.body),
                 Dialect::Chat | Dialect::Messages => Vec::new(),
             },
-            stream_usage: self.body.get("stream_options").is_some_and(|options| {
-                serde_json::from_str::<serde_json::Value>(options)
-                    .is_ok_and(|options| options["include_usage"] == true)
-            }),
+            stream_usage: self.tells_usage(),
         }
     }
 }

@@ -176,7 +176,11 @@ impl Encoder {
             Event::Finish(finish) => self.finish = Some(finish.clone()),
             Event::Failed(failure) => {
                 self.failed = true;
-                data(&error(failure), out);
+                let mut error = error(failure);
+                if let Some(note) = self.note.take() {
+                    error["toolgate"] = note;
+                }
+                data(&error, out);
             }
         }
     }

@@ -68,7 +68,11 @@ impl Encoder {
             }
             Event::Failed(failure) => {
                 self.failed = true;
-                data("error", &error(failure), out);
+                let mut error = error(failure);
+                if let Some(note) = self.note.take() {
+                    error["toolgate"] = note;
+                }
+                data("error", &error, out);
             }
             event => match self.open {
                 Some(Open::Call(open)) if call(event) != Some(open) => {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::output::Output;
-use super::{Status, ending, response, usage};
+use super::{Status, ending, response, usage, within};
 use crate::chat::failure;
 use crate::event::{BadAnswer, Event, Proof};
 use crate::turn::{Head, Turn};
@@ -104,10 +104,12 @@ pub(super) fn proof(item: &Value) -> Option<Proof> {
 
 pub(super) fn call_start(item: &Value, index: usize) -> Event {
     let id = item["call_id"].as_str().or(item["id"].as_str());
+    let name = text(&item["name"]);
+    let namespace = item["namespace"].as_str();
     Event::CallStart {
         index,
         id: id.unwrap_or_default().to_owned(),
-        name: text(&item["name"]),
+        name: namespace.map_or(name.clone(), |namespace| within(namespace, &name)),
     }
 }
 

@@ -6,6 +6,8 @@ use serde_json::{Map, Value, json};
 /// References that are followed one behind the other, and in all: some schemas refer to themselves.
 const DEEPEST: usize = 6;
 const MOST: usize = 200;
+/// Bytes that references may bring.
+const MOST_BYTES: usize = 128 * 1024;
 
 /// A schema that providers take: an object at the top, with items for every array; and, where it
 /// must be `flat`, without references.
@@ -14,6 +16,7 @@ pub(super) fn adapted(schema: &Value, flat: bool) -> Value {
         root: schema,
         flat,
         left: MOST,
+        bytes: MOST_BYTES,
     };
     let mut schema = match schema.get("$ref") {
         Some(_) => writer.followed(schema, 0),
@@ -82,8 +85,9 @@ fn merge(top: &mut Map<String, Value>, variants: &[Value], together: bool) {
 struct Writer<'a> {
     root: &'a Value,
     flat: bool,
-    /// References that may still be followed.
+    /// References that may still be followed, and bytes that they may bring.
     left: usize,
+    bytes: usize,
 }
 
 impl Writer<'_> {
@@ -98,12 +102,16 @@ impl Writer<'_> {
         let beside = schema.as_object().into_iter().flatten();
         let beside = beside.filter(|(name, _)| *name != "$ref");
         let beside = beside.map(|(name, value)| (name.clone(), value.clone()));
+        let size = target.map_or(0, |target| Value::Object(target.clone()).to_string().len());
         let mut together = match target {
-            Some(target) if depth < DEEPEST && self.left > 0 => target.clone(),
+            Some(target) if depth < DEEPEST && self.left > 0 && size <= self.bytes => {
+                target.clone()
+            }
             // One that refers to itself, or elsewhere: anything goes.
             _ => return Value::Object(beside.collect()),
         };
         self.left -= 1;
+        self.bytes -= size;
         together.extend(beside);
         let together = Value::Object(together);
         match together.get("$ref") {

@@ -730,3 +730,150 @@ async fn a_run_can_be_cut_off() {
         .await;
     assert_eq!(again.status(), 409);
 }
+
+#[tokio::test]
+async fn what_ran_within_a_bound_is_told_and_not_asked_for_again() {
+    for stream in [false, true] {
+        let model = Model::strict(conversation());
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let body = request("openai", "openai/m", stream).to_string();
+        // Two calls of the first turn, of which one is within the bound.
+        let bound = headers(&[("x-toolgate-budget", "tool_calls=1")]);
+        let seen = seen(gate.post(PATHS[0].1, &body, bound).await).await;
+        assert_eq!(seen.calls, ["zoo_add"], "{seen:?}");
+        assert_eq!(seen.note["pending"][0]["id"], "c2", "{seen:?}");
+        assert_eq!(
+            seen.note["executed"].as_array().unwrap().len(),
+            1,
+            "{seen:?}"
+        );
+        assert_eq!(seen.finish, "stop", "{seen:?}");
+    }
+    let model = Model::strict(conversation());
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let body = request("openai", "openai/m", false).to_string();
+    let bound = headers(&[("x-toolgate-budget", "tool_calls=2")]);
+    let seen = seen(gate.post(PATHS[0].1, &body, bound).await).await;
+    assert_eq!(
+        (seen.calls.len(), seen.finish.as_str()),
+        (0, "stop"),
+        "{seen:?}"
+    );
+    assert!(
+        seen.text.ends_with("its bound on tool_calls is reached."),
+        "{seen:?}"
+    );
+    let none = headers(&[("x-toolgate-budget", "tokens=0")]);
+    assert_eq!(gate.post(PATHS[0].1, &body, none).await.status(), 429);
+}
+
+#[tokio::test]
+async fn a_run_has_only_so_much_time() {
+    let slow = ("c2".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
+    let model = Model::strict(vec![Reply::calls([add("c1", 1), slow])]);
+    let gate = gate(&model, "[\"*\"]", "[agent]\nmax_time = \"2s\"\n").await;
+    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    assert_eq!(
+        (&seen.note["stop_reason"], &seen.note["budget"]),
+        (&json!("budget"), &json!("time"))
+    );
+    assert_eq!(seen.note["executed"][0]["result"], "2");
+    assert!(
+        seen.note["executed"][1]["result"]
+            .as_str()
+            .unwrap()
+            .contains("may have run"),
+        "{seen:?}"
+    );
+}
+
+/// A server's tools run unasked, those of the server that stands in for it do not.
+#[tokio::test]
+async fn a_stand_in_does_not_run_what_nobody_allowed() {
+    let model = Model::strict(vec![Reply::calls([(
+        "c1",
+        "main_add",
+        json!({"a": 1, "b": 1}),
+    )])]);
+    let toml = "[mcp_servers.main]\ncommand = \"/nonexistent\"\nfallback = \"spare\"\ntools_to_auto_execute = [\"*\"]\n".to_owned()
+        + &zoo("spare", &[])
+        + &zoo("other", &[])
+        + "tools_to_auto_execute = [\"*\"]\n"
+        + &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
+    let gate = TestGate::start(&toml);
+    gate.reaches("spare", "healthy").await;
+    gate.reaches("other", "healthy").await;
+    let seen = ask(&gate, PATHS[0].1, &request("openai", "p/m", false)).await;
+    assert_eq!(seen.note["stop_reason"], "needs_approval", "{seen:?}");
+    assert_eq!(seen.note["executed"], json!([]));
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_tells_what_ran() {
+    for (wanted, path) in PATHS {
+        let model = Model::strict(vec![
+            Reply::calls([add("c1", 1)]),
+            Reply::error(500, "broken"),
+        ]);
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let body = request(wanted, &format!("{wanted}/m"), true);
+        let text = gate
+            .post(path, &body.to_string(), headers(&[]))
+            .await
+            .text()
+            .await
+            .unwrap();
+        assert!(
+            text.contains("\"executed\":[{\"id\":\"c1\""),
+            "{wanted}: {text}"
+        );
+    }
+}
+
+/// Tools that the provider runs itself are not the gateway's business.
+#[tokio::test]
+async fn a_request_with_tools_of_the_provider_passes_through() {
+    let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
+    let gate = gate(&model, "[\"*\"]", "").await;
+    let mut body = request("responses", "responses/m", false);
+    body["tools"] = json!([{"type": "web_search"}]);
+    let seen = ask(&gate, PATHS[1].1, &body).await;
+    assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
+}
+
+/// An id of ours leads to what the provider keeps.
+#[tokio::test]
+async fn the_answer_of_a_streamed_run_can_be_referred_to() {
+    for spoken in ["responses", "openai"] {
+        let model = Model::strict(vec![
+            Reply::calls([add("c1", 1)]),
+            Reply::text("two"),
+            Reply::text("three"),
+        ]);
+        let gate = gate(&model, "[\"*\"]", "").await;
+        let stream = gate
+            .post(
+                PATHS[1].1,
+                &request("responses", &format!("{spoken}/m"), true).to_string(),
+                headers(&[]),
+            )
+            .await;
+        let stream = stream.text().await.unwrap();
+        let last = stream
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .next_back()
+            .unwrap()
+            .to_owned();
+        let last: Value = serde_json::from_str(&last).unwrap();
+        let mut body = request("responses", &format!("{spoken}/m"), false);
+        body["previous_response_id"] = last["response"]["id"].clone();
+        let seen = ask(&gate, PATHS[1].1, &body).await;
+        assert_eq!(seen.text, "three", "{spoken}");
+        let sent = &model.turns()[2].body;
+        match spoken {
+            "responses" => assert_ne!(sent["previous_response_id"], body["previous_response_id"]),
+            _ => assert_eq!(sent["messages"][1]["content"], "two", "{sent}"),
+        }
+    }
+}

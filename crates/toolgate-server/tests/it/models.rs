@@ -678,3 +678,67 @@ fn what_is_not_understood_passes_through() {
         }
     });
 }
+
+#[tokio::test]
+async fn budgets_cannot_be_talked_away() {
+    let model = Model::start(vec![Reply::text("hi").usage(1000, 200)]);
+    let key = "k".repeat(43);
+    let toml = provider("there", &model, "openai")
+        + &format!("[keys.small]\nkey = {key:?}\nbudget = {{ tokens = 1000 }}\n")
+        + &format!(
+            "[keys.poor]\nkey = {:?}\nbudget = {{ usd = 1.0 }}\n",
+            "p".repeat(43)
+        );
+    let gate = TestGate::start(&toml);
+    let mut body = request("openai", "there/m", true);
+    body["stream_options"] = json!({"include_usage": false, "x": 1});
+    let small = headers(&[("x-api-key", &key), ("x-bf-eh-accept-encoding", "gzip")]);
+    let text = gate
+        .post(PATHS[0].1, &body.to_string(), small.clone())
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert!(!text.contains("prompt_tokens"), "{text}");
+    let sent = &model.turns()[0];
+    assert_eq!(
+        sent.body["stream_options"],
+        json!({"include_usage": true, "x": 1})
+    );
+    assert!(
+        sent.header("accept-encoding")
+            .is_none_or(|value| !value.contains("gzip"))
+    );
+    assert_eq!(
+        gate.post(PATHS[0].1, &body.to_string(), small)
+            .await
+            .status(),
+        429
+    );
+    // What has no price cannot be paid for.
+    let poor = headers(&[("x-api-key", &"p".repeat(43))]);
+    let refused = gate.post(PATHS[0].1, &body.to_string(), poor).await;
+    assert_eq!(refused.status(), 403);
+    assert!(refused.text().await.unwrap().contains("[prices]"));
+}
+
+#[tokio::test]
+async fn requests_that_would_cost_too_much_are_refused() {
+    let model = Model::start(vec![Reply::text("hi")]);
+    let gate = TestGate::start(&provider("there", &model, "openai"));
+    let many: Vec<String> = (0..9).map(|n| format!("there/{n}")).collect();
+    let mut body = request("openai", "there/m", false);
+    body["fallbacks"] = json!(many);
+    assert_eq!(ask(&gate, PATHS[0].1, &body).await.status(), 400);
+    let long = request("openai", &format!("there/{}", "m".repeat(300)), false);
+    assert_eq!(ask(&gate, PATHS[0].1, &long).await.status(), 400);
+    let members: serde_json::Map<String, Value> =
+        (0..2000).map(|n| (format!("m{n}"), json!(1))).collect();
+    assert_eq!(
+        ask(&gate, PATHS[0].1, &Value::Object(members))
+            .await
+            .status(),
+        400
+    );
+    assert_eq!(model.turns().len(), 0);
+}

@@ -11,8 +11,8 @@ use toolgate_core::policy::Verdict;
 use toolgate_llm::history;
 use toolgate_llm::prompt::{Call, Message, Part, Role, Source};
 
-use super::Run;
 use super::sink::{CallEar, Sink};
+use super::{Run, in_time};
 use crate::call::{CallError, Outcome, Request, ToolCall};
 use crate::caller::Origin;
 use crate::models::Asked;
@@ -53,6 +53,18 @@ pub(super) struct Acted {
 pub(super) enum Came {
     Ran(Executed),
     Waits(Pending),
+    /// It was taken out.
+    Late,
+}
+
+/// The next call that is done, while the sink says that it lives.
+async fn next<S: futures_util::Stream + Unpin>(running: &mut S, sink: &Sink) -> Option<S::Item> {
+    loop {
+        tokio::select! {
+            next = running.next() => return next,
+            () = sink.keep_alive() => {}
+        }
+    }
 }
 
 impl Run {
@@ -64,36 +76,43 @@ impl Run {
         sink: &mut Sink,
     ) -> Result<Acted, StoreError> {
         let request = self.request(asked);
+        let deadline = self.deadline();
         let mut came = Vec::new();
         {
             let run = &*self;
-            let running = calls
-                .into_iter()
-                .map(|call| run.one(call, &request, sink.ear()));
+            let running = calls.iter().cloned();
+            let running = running.map(|call| run.one(call, &request, sink.ear()));
             let running: Vec<_> = running.map(Box::pin).collect();
             let mut running = stream::iter(running).buffered(AT_ONCE);
-            loop {
-                tokio::select! {
-                    next = running.next() => match next {
-                        Some(one) => came.push(one),
-                        None => break,
-                    },
-                    () = sink.keep_alive() => {}
+            while let Some(next) = in_time(deadline, next(&mut running, sink)).await {
+                match next {
+                    Some(one) => came.push(one),
+                    None => break,
                 }
             }
         }
+        // Whatever else happens, what ran is known.
         let mut pending = Vec::new();
         let mut ran = Vec::new();
-        for one in came {
-            match one? {
-                Came::Ran(executed) => {
-                    if executed.is_error {
-                        self.guard.failed(&executed.call);
-                    }
-                    ran.push(executed);
+        let mut failed = None;
+        for (call, one) in calls.iter().zip(came.iter_mut()) {
+            match std::mem::replace(one, Ok(Came::Late)) {
+                Ok(Came::Ran(executed)) => ran.push(executed),
+                Ok(Came::Waits(waits)) => pending.push(waits),
+                Ok(Came::Late) => {}
+                Err(error) => {
+                    ran.push(self.late(call));
+                    failed = Some(error);
                 }
-                Came::Waits(waits) => pending.push(waits),
             }
+        }
+        ran.extend(calls.iter().skip(came.len()).map(|call| self.late(call)));
+        for executed in ran.iter().filter(|executed| executed.is_error) {
+            self.guard.failed(&executed.call);
+        }
+        if let Some(error) = failed {
+            self.executed.extend(ran);
+            return Err(error);
         }
         let answered = ran.iter().map(Executed::answered).collect();
         let items = items(asked.request.dialect, answered);
@@ -137,8 +156,12 @@ impl Run {
         ear.began(&call);
         let answer = engine.call(&caller, tool_call).await;
         ear.ended(&call, &answer);
-        if let Err(CallError::NeedsApproval { id, .. }) = answer {
-            return self.waits(call, false, Some(id)).await;
+        match answer {
+            Err(CallError::NeedsApproval { id, .. }) => {
+                return self.waits(call, false, Some(id)).await;
+            }
+            Err(CallError::LeftToCaller(_)) => return self.waits(call, false, None).await,
+            _ => {}
         }
         let executed = self.executed(call, parts(&answer), began);
         self.journal.closed(&executed).await?;
@@ -162,6 +185,13 @@ impl Run {
             Err(error @ CallError::NeedsApproval { .. }) => Err(error),
             answer => Ok(self.executed(call, parts(&answer), began)),
         }
+    }
+
+    /// A call of which nobody knows what came of it.
+    fn late(&self, call: &Call) -> Executed {
+        let text = "the run had to end while the call was under way: its outcome is unknown, it may have run";
+        let answer = (vec![Part::Text(text.to_owned())], true);
+        self.executed(call.clone(), answer, Instant::now())
     }
 
     async fn waits(

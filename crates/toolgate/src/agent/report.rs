@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
+use toolgate_core::config::Dialect;
 use toolgate_llm::event::{Failure, Finish};
 use toolgate_llm::turn::{Item, Turn};
 use toolgate_llm::{Body, Wire as _};
@@ -51,19 +52,16 @@ impl Run {
         let raw = last.and_then(|made| made.raw.as_ref());
         let body = match raw.filter(|_| !self.is_mixed(&end)) {
             Some(raw) => raw.clone(),
-            None => {
-                let turn = self.final_turn(&end);
-                let mut head = self.asked.head();
-                head.id = dialect.new_id();
-                Bytes::from(dialect.answer(&head, &turn))
-            }
+            None => self.written(&end),
         };
-        let body = Body::read(body)?;
+        // A provider may write what a caller may not.
+        let body = Body::read(body).or_else(|_| Body::read(self.written(&end)))?;
         let usage = dialect.usage(&self.usage).to_string();
-        let body = body
-            .edit()
-            .set("usage", &usage)
-            .set("toolgate", &note.to_string());
+        let mut edit = body.edit().set("toolgate", &note.to_string());
+        if self.iterations > 1 {
+            edit = edit.set("usage", &usage);
+        }
+        let body = edit;
         let mut headers = last.map(|made| made.headers.clone()).unwrap_or_default();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.sign(&mut headers);
@@ -74,10 +72,33 @@ impl Run {
         })
     }
 
+    /// The answer in our own words.
+    fn written(&self, end: &End) -> Bytes {
+        let dialect = self.asked.request.dialect;
+        let mut head = self.asked.head();
+        head.id = dialect.new_id();
+        let answer = dialect.answer(&head, &self.final_turn(end));
+        self.remember(&head.id, &answer);
+        Bytes::from(answer)
+    }
+
+    /// Lets a caller of the Responses API refer to an answer that its provider does not know by
+    /// our id.
+    pub(super) fn remember(&self, id: &str, answer: &str) {
+        let Some(last) = &self.last else { return };
+        if self.asked.request.dialect == Dialect::Responses {
+            self.models
+                .remember(&self.asked, (id, answer), (last.spoken, &last.turn.id));
+        }
+    }
+
     /// Whether the answer must tell what ran, because there are calls that did not.
     pub(super) fn is_mixed(&self, end: &End) -> bool {
-        let waits = matches!(end.stop, Stop::NeedsApproval | Stop::OwnTool);
-        waits && !self.executed.is_empty()
+        let ended = match end.stop {
+            Stop::NeedsApproval | Stop::OwnTool | Stop::Budget(_) => true,
+            Stop::Done | Stop::MaxDepth | Stop::LoopGuard | Stop::Error => false,
+        };
+        ended && !self.executed.is_empty()
     }
 
     /// The last turn as the caller gets it.
@@ -86,7 +107,7 @@ impl Run {
         turn.usage = Some(self.usage);
         if self.is_mixed(end) {
             let said = turn.text();
-            let told = self.told();
+            let told = self.told(end);
             let text = match said.is_empty() {
                 true => told,
                 false => format!("{said}\n\n{told}"),
@@ -102,7 +123,7 @@ impl Run {
     }
 
     /// The documents' words for what ran.
-    fn told(&self) -> String {
+    fn told(&self, end: &End) -> String {
         let mut results = Map::new();
         for executed in &self.executed {
             let name = &executed.call.name;
@@ -115,9 +136,13 @@ impl Run {
             results.insert(key, executed.text().into());
         }
         let results = Value::Object(results);
-        format!(
-            "The Output from allowed tools calls is - {results}\n\nNow I shall call these tools next..."
-        )
+        let next = match (end.stop, end.pending.is_empty()) {
+            (Stop::Budget(what), true) => {
+                format!("The run has ended: its bound on {what} is reached.")
+            }
+            _ => "Now I shall call these tools next...".to_owned(),
+        };
+        format!("The Output from allowed tools calls is - {results}\n\n{next}")
     }
 
     /// What every answer of a run tells beside the model's words.

@@ -351,7 +351,7 @@ impl Run {
                         self.executed.push(executed);
                         continue;
                     }
-                    Came::Waits(_) => return Err(ResumeError::Undecided(vec![call.id.clone()])),
+                    Came::Waits(_) | Came::Late => return Err(ResumeError::Undecided(vec![call.id.clone()])),
                 },
             };
             self.journal.closed(&executed).await?;

@@ -13,12 +13,12 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
+use toolgate_core::config::Dialect;
 use toolgate_llm::Wire as _;
 use toolgate_llm::dialect::Encoder;
 use toolgate_llm::event::{Event, Finish};
 use toolgate_llm::prompt::Call;
 
-use super::report::Stop;
 use super::turn::Trouble;
 use super::{End, Run};
 use crate::call::{CallError, Outcome};
@@ -44,8 +44,11 @@ pub(super) struct Stream {
     begun: Option<oneshot::Sender<()>>,
     /// Whether the caller wants to hear of each tool call.
     tells_calls: bool,
+    /// Whether the dialect has reasoning that stands for itself.
+    tells_reasoning: bool,
     /// Numbers of calls, which count through the run.
     calls: usize,
+    id: String,
 }
 
 /// Hears of tool calls on behalf of a stream.
@@ -64,6 +67,8 @@ pub(super) async fn streamed(
     let (out, pieces) = mpsc::channel(BEHIND);
     let (begun, has_begun) = oneshot::channel();
     let mut sink = Sink::Stream(Box::new(Stream {
+        id: head.id.clone(),
+        tells_reasoning: dialect == Dialect::Chat,
         encoder: dialect.encoder(head),
         out,
         said_before: false,
@@ -180,10 +185,9 @@ impl Stream {
             }
             // One answer begins once and ends once, whatever it is made of.
             Event::Start { .. } if !self.said_before => self.encoder.put(event, &mut text),
-            Event::Refusal(_)
-            | Event::Reasoning(_)
-            | Event::ReasoningStart(_)
-            | Event::ReasoningEnd(_) => self.encoder.put(event, &mut text),
+            Event::Refusal(_) => self.encoder.put(event, &mut text),
+            // Elsewhere reasoning must be followed by the calls that it led to, which stay here.
+            Event::Reasoning(_) if self.tells_reasoning => self.encoder.put(event, &mut text),
             _ => {}
         }
         self.send(text).await;
@@ -198,13 +202,21 @@ impl Stream {
         if let Some(trouble) = &end.trouble {
             self.failed(run, end, trouble, &mut text);
         } else {
-            let finish = match run.is_mixed(end) || end.stop == Stop::Done {
-                true if end.stop != Stop::Done => Finish::Stop,
-                _ => run.last_turn().finish.unwrap_or(Finish::Stop),
+            let finish = match run.is_mixed(end) {
+                true => Finish::Stop,
+                false => run.last_turn().finish.unwrap_or(Finish::Stop),
             };
             self.encoder.put(&Event::Finish(finish), &mut text);
             self.encoder.note(run.note(end));
             self.encoder.end(&mut text);
+            let mut head = run.asked.head();
+            head.id.clone_from(&self.id);
+            let answer = run
+                .asked
+                .request
+                .dialect
+                .answer(&head, &run.final_turn(end));
+            run.remember(&self.id, &answer);
         }
         self.send(text).await;
     }

@@ -23,6 +23,8 @@ pub(super) struct Made {
     pub(super) raw: Option<Bytes>,
     pub(super) headers: HeaderMap,
     pub(super) micro_usd: u64,
+    /// What the provider speaks.
+    pub(super) spoken: Dialect,
 }
 
 /// Why a turn failed.
@@ -114,6 +116,7 @@ async fn told(
         raw: (wanted == spoken).then(|| body.clone()),
         headers: HeaderMap::new(),
         micro_usd: 0,
+        spoken,
     })
 }
 
@@ -142,7 +145,7 @@ async fn streamed(
         for event in &events {
             turn.take(event);
             if let Event::Usage(usage) = event {
-                recording.used(Some::<Usage>(*usage));
+                recording.seen(Some::<Usage>(*usage));
             }
             sink.put(event).await;
         }
@@ -164,5 +167,6 @@ async fn streamed(
         raw: None,
         headers: HeaderMap::new(),
         micro_usd: 0,
+        spoken,
     })
 }

@@ -43,6 +43,9 @@ pub enum CallError {
         id: String,
         expires_at: SystemTime,
     },
+    /// In the agent loop; an explicit call of the same tool runs.
+    #[error("tool `{0}` is its caller's to run")]
+    LeftToCaller(String),
     #[error("tool `{alias}` needs an approval (`{because}`), and nobody can be asked")]
     NobodyToAsk { alias: String, because: String },
     #[error("{limit}; {}", again(.retry_after.as_ref()))]
@@ -118,6 +121,7 @@ impl CallError {
             Self::BadArguments(_) | Self::Misfit(_) => "bad_arguments",
             Self::Denied { .. } | Self::NobodyToAsk { .. } | Self::Overtaken(_) => "denied",
             Self::NeedsApproval { .. } => "ask",
+            Self::LeftToCaller(_) => "manual",
             Self::Limited { .. } => "limited",
             Self::Away(_) | Self::Changing(_) => "away",
             Self::Busy { .. } => "busy",

@@ -11,6 +11,7 @@ use super::{Inner, Journey, Progress, Ticket};
 use crate::approval::{Ask, Asker, Clearance};
 use crate::audit::Record;
 use crate::call::{Arguments, BadArguments, CallError};
+use crate::caller::Origin;
 use crate::hook::{Proposal, Review};
 
 /// Bytes of the conversation that an approver sees.
@@ -42,6 +43,9 @@ impl Inner {
         let arguments = arguments?;
         check(&target, &arguments)?;
         let decision = self.decide(journey, &target, &arguments, record)?;
+        if decision.verdict == Verdict::Manual && journey.caller.origin == Origin::Agent {
+            return Err(CallError::LeftToCaller(target.entry.alias.to_string()));
+        }
         let proposal = Proposal {
             tool: &target.entry.tool.id,
             alias: &target.entry.alias,

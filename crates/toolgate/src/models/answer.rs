@@ -157,6 +157,7 @@ impl Passing {
             Ok(Some(chunk)) => {
                 self.recording.first_byte();
                 self.tap.feed(&chunk);
+                self.recording.seen(self.tap.usage());
                 Some(match &mut self.without {
                     Some(without) => without.taken_out(&chunk),
                     None => chunk,
@@ -169,7 +170,10 @@ impl Passing {
             Ok(None) | Err(_) => {
                 self.finish();
                 self.recording.broke_off();
-                Some(self.dialect.broken().into())
+                let held = self.without.take().map(UsageChunk::rest);
+                let mut last = held.unwrap_or_default().to_vec();
+                last.extend(self.dialect.broken().into_bytes());
+                Some(last.into())
             }
         }
     }
@@ -248,6 +252,7 @@ impl Translating {
                 }
                 Ok(None) if self.decoder.is_done() => {
                     self.ended = true;
+                    self.recording.used(None);
                     self.encoder.end(&mut out);
                     if let Some(done) = self.to_keep.take() {
                         let answer = Dialect::Responses.answer(&done.head, &done.turn);
@@ -269,7 +274,7 @@ impl Translating {
         }
         for event in &events {
             if let Event::Usage(usage) = event {
-                self.recording.used(Some(*usage));
+                self.recording.seen(Some(*usage));
             }
             if let Some(to_keep) = &mut self.to_keep {
                 to_keep.turn.take(event);

@@ -37,6 +37,12 @@ pub enum ModelError {
     Failed(Failure),
     #[error(transparent)]
     Event(#[from] DecodeError),
+    #[error(
+        "nobody knows what `{0}` costs, and something is bounded in dollars; add it to `[prices]`"
+    )]
+    NoPrice(String),
+    #[error("the run may use no {0}")]
+    NothingLeft(&'static str),
     #[error("the run was cancelled")]
     Cancelled,
 }
@@ -46,6 +52,8 @@ impl ModelError {
         match self {
             Self::Body(_) | Self::NoModelNamed | Self::Field(_) => StatusCode::BAD_REQUEST,
             Self::UnknownModel { .. } | Self::CannotCount(_) => StatusCode::NOT_FOUND,
+            Self::NoPrice(_) => StatusCode::FORBIDDEN,
+            Self::NothingLeft(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::KeyGone(_)) => StatusCode::UNAUTHORIZED,
             Self::Refused(CallError::Limited { .. }) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::Stopping) => StatusCode::SERVICE_UNAVAILABLE,

@@ -10,7 +10,13 @@ const OF_OPENAI: [&str; 1] = ["openai-beta"];
 const EXTRA: &str = "x-bf-eh-";
 
 /// Credentials are the gateway's, and what concerns the connection is not the caller's business.
-const NEVER: [&str; 9] = [
+const NEVER: [&str; 15] = [
+    "accept-encoding",
+    "te",
+    "upgrade",
+    "expect",
+    "proxy-authorization",
+    "x-goog-api-key",
     "authorization",
     "x-api-key",
     "api-key",

@@ -177,6 +177,11 @@ impl Recording {
         }
     }
 
+    /// What the answer used so far.
+    pub(crate) fn seen(&mut self, usage: Option<Usage>) {
+        self.record.usage = usage.or(self.record.usage);
+    }
+
     /// What the answer used; it has come to its end, or nearly.
     pub(crate) fn used(&mut self, usage: Option<Usage>) {
         self.record.usage = usage.or(self.record.usage);

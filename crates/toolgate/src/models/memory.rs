@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use serde_json::{Value, json};
+use toolgate_core::config::Dialect;
 use toolgate_llm::BadField;
 
+use super::Asked;
 use crate::caller::Caller;
 
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
@@ -25,6 +27,8 @@ enum Kept {
     Item(Value),
     /// A conversation up to and including an answer.
     Conversation(Vec<Value>),
+    /// The id under which the provider keeps an answer.
+    Known(String),
 }
 
 impl Memory {
@@ -32,6 +36,7 @@ impl Memory {
         let weigh = |key: &Key, kept: &Arc<Kept>| {
             let size = match &**kept {
                 Kept::Item(item) => item.to_string().len(),
+                Kept::Known(id) => id.len(),
                 Kept::Conversation(items) => items.iter().map(|item| item.to_string().len()).sum(),
             };
             u32::try_from(size + key.1.len() + 64).unwrap_or(u32::MAX)
@@ -68,7 +73,7 @@ impl Memory {
                 let place = format!("input[{index}].id");
                 *item = match &*self.recall(caller, &item["id"], &place)? {
                     Kept::Item(item) => item.clone(),
-                    Kept::Conversation(_) => return Err(unknown(place)),
+                    Kept::Conversation(_) | Kept::Known(_) => return Err(unknown(place)),
                 };
             }
         }
@@ -76,7 +81,7 @@ impl Memory {
             let place = "previous_response_id";
             match &*self.recall(caller, previous, place)? {
                 Kept::Conversation(before) => drop(items.splice(..0, before.iter().cloned())),
-                Kept::Item(_) => return Err(unknown(place.to_owned())),
+                Kept::Item(_) | Kept::Known(_) => return Err(unknown(place.to_owned())),
             }
         }
         if let Some(members) = value.as_object_mut() {
@@ -86,6 +91,21 @@ impl Memory {
             members.insert("input".to_owned(), Value::Array(items));
         }
         Ok(Cow::Owned(value.to_string()))
+    }
+
+    /// Lets an id of ours stand for one that the provider knows.
+    pub(super) fn rename(&self, caller: &Caller, id: &str, known: &str) {
+        self.put(caller, &json!(id), Kept::Known(known.to_owned()));
+    }
+
+    /// The provider's id, as JSON, for the answer that a request refers to by one of ours.
+    pub(super) fn known(&self, asked: &Asked, spoken: Dialect) -> Option<String> {
+        let both = (asked.request.dialect, spoken) == (Dialect::Responses, Dialect::Responses);
+        let id = asked.body.string("previous_response_id").filter(|_| both)?;
+        match &*self.0.get(&(asked.caller.key().cloned(), id))? {
+            Kept::Known(known) => Some(json!(known).to_string()),
+            _ => None,
+        }
     }
 
     /// Keeps an answer, unless the caller said that it should not be.

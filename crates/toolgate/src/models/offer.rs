@@ -124,7 +124,8 @@ fn encoded(scope: &Scope, key: &Key) -> Definitions {
             parameters: view.input_schema.map_or("{}", |schema| schema.get()),
         }
     });
-    let own = key.own.iter().filter(|_| !key.unasked_only);
+    let kept = |tool: &&OwnTool| !key.unasked_only || **tool == OwnTool::ReadResult;
+    let own = key.own.iter().filter(kept);
     let own = own.map(|tool| tool.offered());
     Definitions::new(key.form, tools.chain(own))
 }

@@ -1,21 +1,26 @@
 //! Providers, and which of them a model's name means.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use indexmap::IndexMap;
 use serde::Deserialize;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use toolgate_core::config::provider::PRESETS;
 use toolgate_core::config::{self, Dialect};
 use toolgate_core::secret::mask_url;
+use toolgate_llm::BadField;
 use toolgate_llm::price::Prices;
 use toolgate_llm::upstream::Upstream;
 use toolgate_mcp::Environment;
 
 use super::{ModelError, ModelName, ProviderStatus};
 
+/// Models that a request may bring to be asked instead.
+const MOST_FALLBACKS: usize = 8;
+/// How long what providers listed is taken for true.
+const LISTED_FOR: Duration = Duration::from_secs(60);
 /// How long a provider may take to list its models.
 const LISTED: Duration = Duration::from_secs(5);
 
@@ -27,7 +32,7 @@ pub(super) struct Table {
     default_provider: Option<String>,
     pub(super) prices: Prices,
     /// What providers that name no models said they have.
-    found: OnceCell<Vec<ModelName>>,
+    found: Mutex<Option<(Instant, Vec<ModelName>)>>,
 }
 
 /// A model at a provider.
@@ -73,7 +78,7 @@ impl Table {
             aliases: models.aliases.clone(),
             default_provider: models.default_provider.clone(),
             prices: Prices::new(models),
-            found: OnceCell::new(),
+            found: Mutex::default(),
         }
     }
 
@@ -83,27 +88,31 @@ impl Table {
         name: &str,
         fallbacks: Option<&str>,
     ) -> Result<Vec<Target>, ModelError> {
-        let mut targets = match self
-            .aliases
-            .get(name)
-            .filter(|_| self.named(name).is_none())
-        {
-            Some(names) => {
-                let found: Result<Vec<Target>, ModelError> =
-                    names.iter().map(|name| self.one(name)).collect();
-                found?
-            }
-            None => vec![self.one(name)?],
-        };
+        let mut targets = self.named_or_alias(name)?;
         let fallbacks: Vec<String> = fallbacks
             .and_then(|fallbacks| serde_json::from_str(fallbacks).ok())
             .unwrap_or_default();
+        if fallbacks.len() > MOST_FALLBACKS {
+            return Err(ModelError::Field(BadField {
+                field: "fallbacks".to_owned(),
+                problem: format!("has more than {MOST_FALLBACKS} models"),
+            }));
+        }
         for name in &fallbacks {
-            targets.push(self.one(name)?);
+            targets.extend(self.named_or_alias(name)?);
         }
         match targets.is_empty() {
             true => Err(self.unknown(name)),
             false => Ok(targets),
+        }
+    }
+
+    /// One model, or those that an alias stands for.
+    fn named_or_alias(&self, name: &str) -> Result<Vec<Target>, ModelError> {
+        let alias = self.aliases.get(name);
+        match alias.filter(|_| self.named(name).is_none()) {
+            Some(names) => names.iter().map(|name| self.one(name)).collect(),
+            None => Ok(vec![self.one(name)?]),
         }
     }
 
@@ -172,11 +181,18 @@ impl Table {
             name: alias.clone(),
             provider: "toolgate".to_owned(),
         });
-        let found = self.found.get_or_init(|| async {
-            let asked = self.upstreams.iter().map(|upstream| listed(upstream));
-            join_all(asked).await.concat()
-        });
-        aliases.chain(found.await.iter().cloned()).collect()
+        let mut found = self.found.lock().await;
+        let fresh = found.as_ref().filter(|(at, _)| at.elapsed() < LISTED_FOR);
+        let names = match fresh {
+            Some((_, names)) => names.clone(),
+            None => {
+                let asked = self.upstreams.iter().map(|upstream| listed(upstream));
+                let names = join_all(asked).await.concat();
+                *found = Some((Instant::now(), names.clone()));
+                names
+            }
+        };
+        aliases.chain(names).collect()
     }
 }
 
@@ -199,7 +215,7 @@ async fn listed(upstream: &Upstream) -> Vec<ModelName> {
     }
     let ask = async {
         let response = upstream.get("/models").await.ok()?;
-        let body = response.bytes().await.ok()?;
+        let body = super::answer::whole(response).await.ok()?;
         serde_json::from_slice::<List>(&body).ok()
     };
     let ids = match upstream.models.is_empty() && upstream.has_key() {

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug, Default)]
-pub(crate) struct UnderWay(Mutex<HashMap<String, CancellationToken>>);
+pub(crate) struct UnderWay {
+    runs: Mutex<HashMap<String, CancellationToken>>,
+    all: CancellationToken,
+}
 
 /// A run's place among them; it leaves when this is dropped.
 #[derive(Debug)]
@@ -18,13 +21,18 @@ pub(crate) struct Place {
 
 impl UnderWay {
     pub(crate) fn enter(self: &Arc<Self>, id: &str) -> Place {
-        let token = CancellationToken::new();
+        let token = self.all.child_token();
         self.with(|runs| runs.insert(id.to_owned(), token.clone()));
         Place {
             id: id.to_owned(),
             token,
             all: Arc::clone(self),
         }
+    }
+
+    /// Cuts all of them off.
+    pub(crate) fn stop(&self) {
+        self.all.cancel();
     }
 
     /// Cuts a run off; false if there is none.
@@ -34,7 +42,7 @@ impl UnderWay {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut HashMap<String, CancellationToken>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.runs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

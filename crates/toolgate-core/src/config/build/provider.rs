@@ -229,7 +229,16 @@ fn address(
     reader: &mut Reader<'_>,
 ) -> Option<Url> {
     if let Some(url) = base_url {
-        return read_url(&format!("{pointer}/base_url"), &url, reader);
+        let pointer = format!("{pointer}/base_url");
+        let read = read_url(&pointer, &url, reader)?;
+        if read.query().is_some() || read.fragment().is_some() {
+            reader.error(
+                &pointer,
+                "may have no query; give it as `headers`, or leave it out",
+            );
+            return None;
+        }
+        return Some(read);
     }
     if let Some(url) = &older.base_url {
         let with_version = format!("{}/v1", url.trim_end_matches('/'));

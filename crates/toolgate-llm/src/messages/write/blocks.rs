@@ -99,11 +99,9 @@ fn assistant_block(part: &Part, place: &str) -> Result<Option<Value>, BadField> 
         Part::Text(text) | Part::Refusal(text) => Ok(text_block(text)),
         Part::Reasoning => Ok(None),
         Part::Call(call) => {
-            let input = input(&call.arguments).ok_or_else(|| {
-                let id = &call.id;
-                let problem = format!("holds the call `{id}`, whose arguments are no JSON object");
-                BadField::new(place, problem)
-            })?;
+            // What a model wrote wrongly is shown to it as it wrote it.
+            let wrong = || json!({"INVALID_JSON": call.arguments});
+            let input = input(&call.arguments).unwrap_or_else(wrong);
             let id = tool_id(&call.id);
             Ok(Some(
                 json!({"type": "tool_use", "id": id, "name": call.name, "input": input}),
