@@ -2,6 +2,7 @@
 
 mod approvals;
 mod audit;
+mod chat;
 mod check;
 mod connect;
 mod import;
@@ -55,6 +56,7 @@ enum Command {
     Tools(tools::Tools),
     Mcp(mcp::Mcp),
     Connect(connect::Connect),
+    Chat(chat::Chat),
     /// Make and manage callers' keys of a running gateway
     Keys(keys::Keys),
     /// List and decide what waits for an approval in a running gateway
@@ -118,6 +120,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Tools(tools) => block_on(tools.run()),
         Command::Connect(connect) => connect.run(),
         Command::Mcp(mcp) => block_on(mcp.run()),
+        Command::Chat(chat) => block_on(chat.run()),
         Command::Keys(keys) => block_on(keys.run()),
         Command::Approvals(approvals) => block_on(approvals.run()),
         Command::Audit(audit) => block_on(audit.run()),

@@ -1,7 +1,7 @@
 //! A running gateway, as the command line sees it.
 
-use anyhow::{Context as _, bail};
-use reqwest::{Client, Method, RequestBuilder, StatusCode};
+use anyhow::{Context as _, anyhow};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -140,27 +140,38 @@ impl Remote {
         understood(&self.send(request).await?)
     }
 
-    async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<String> {
+    /// An answer that comes in pieces, with events that tell of tool calls.
+    pub(crate) async fn stream(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
+        let request = self.client.post(self.url(path)?).body(body.to_string());
+        let response = self
+            .reach(request.header("x-toolgate-events", "on"))
+            .await?;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(refusal(response.status(), &response.text().await?)),
+        }
+    }
+
+    async fn reach(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
-        let response = request.send().await.with_context(|| {
+        request.send().await.with_context(|| {
             format!(
                 "no gateway answers at {}; start one with `toolgate serve`, name another with --url, or use --config to work without one",
                 self.base
             )
-        })?;
+        })
+    }
+
+    async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
+        let response = self.reach(request).await?;
         let status = response.status();
         let text = response.text().await?;
-        if status.is_success() {
-            return Ok(text);
+        match status.is_success() {
+            true => Ok(text),
+            false => Err(refusal(status, &text)),
         }
-        let body: Value = serde_json::from_str(&text).unwrap_or_default();
-        let message = body["error"]["message"].as_str().unwrap_or(&text);
-        if status == StatusCode::UNAUTHORIZED {
-            bail!("{message}; give it with --key or TOOLGATE_KEY");
-        }
-        bail!("the gateway answered {status}: {message}")
     }
 
     fn url(&self, path: &str) -> anyhow::Result<Url> {
@@ -169,6 +180,16 @@ impl Remote {
             base.set_path(&format!("{}/", base.path()));
         }
         Ok(base.join(path)?)
+    }
+}
+
+/// What a gateway said instead of an answer.
+fn refusal(status: StatusCode, text: &str) -> anyhow::Error {
+    let body: Value = serde_json::from_str(text).unwrap_or_default();
+    let message = body["error"]["message"].as_str().unwrap_or(text);
+    match status == StatusCode::UNAUTHORIZED {
+        true => anyhow!("{message}; give it with --key or TOOLGATE_KEY"),
+        false => anyhow!("the gateway answered {status}: {message}"),
     }
 }
 

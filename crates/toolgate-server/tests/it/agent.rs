@@ -877,3 +877,65 @@ async fn the_answer_of_a_streamed_run_can_be_referred_to() {
         }
     }
 }
+
+/// Runs `toolgate chat` against a gateway, with something to read.
+async fn chat(gate: &TestGate, args: &[&str], input: &str) -> (bool, String, String) {
+    use tokio::io::AsyncWriteExt as _;
+    let mut command = tokio::process::Command::from(crate::gate::toolgate(gate.folder.path()));
+    let mut child = command
+        .args([&["chat", "--url", &gate.url], args].concat())
+        .env("TOOLGATE_MODEL", "openai/m")
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).await.unwrap();
+    drop(stdin);
+    let output = tokio::time::timeout(SOON, child.wait_with_output());
+    let output = output.await.unwrap().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.success(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+#[tokio::test]
+async fn a_conversation_in_the_terminal() {
+    let echo = ("c2".to_owned(), "zoo_echo", json!({"x": 1}));
+    let model = Model::start(vec![
+        Reply::calls([add("c1", 1)]).with_text("Adding."),
+        Reply::text("It is 2."),
+        Reply::calls([echo]),
+        Reply::text("Then not."),
+        Reply::text("Once."),
+    ]);
+    let gate = gate(&model, "[\"add\"]", "").await;
+    let (good, out, error) = chat(&gate, &[], "add please\nand echo\n").await;
+    assert!(good, "{error}");
+    for said in [
+        "Adding.",
+        "[zoo_add {\"a\":1,\"b\":1}]",
+        "It is 2.",
+        "zoo_echo {\"x\":1} was not run",
+        "Then not.",
+    ] {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    let sent = model.turns()[3].body["messages"].to_string();
+    assert!(sent.contains("nobody was there to decide"), "{sent}");
+    assert!(
+        sent.contains("It is 2."),
+        "the conversation goes on: {sent}"
+    );
+    let (good, out, _) = chat(&gate, &["-p", "once", "--json"], "").await;
+    let answer: Value = serde_json::from_str(&out).unwrap();
+    assert!(good);
+    assert_eq!(answer["choices"][0]["message"]["content"], "Once.");
+    let (good, _, error) = chat(&gate, &["--model", "nowhere/m", "-p", "x"], "").await;
+    assert!(!good && error.contains("no model `nowhere/m`"), "{error}");
+}

@@ -457,8 +457,11 @@ async fn waiting_for_a_turn_is_bounded_by_the_timeout() {
         async move { call(&gateway, "zoo_sleep", r#"{"ms":300}"#).await }
     }));
     let failed: Vec<String> = calls.await.into_iter().filter_map(Result::err).collect();
+    // On a slow machine the one that has its turn may be late too.
+    let expected = |error: &String| error.contains("is busy") || error.contains("did not answer");
+    assert!(failed.iter().all(expected), "{failed:?}");
     assert!(
-        !failed.is_empty() && failed.iter().all(|error| error.contains("is busy")),
+        failed.iter().any(|error| error.contains("is busy")),
         "{failed:?}"
     );
     stop(gateway).await;
