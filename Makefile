@@ -8,10 +8,10 @@ PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 
-.PHONY: help run build test check docs bench test-env clean
+.PHONY: help run build test check docs bench bench-build bench-mock bench-engine profile test-env clean
 
 help: ## Show what there is
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 run: build ## Build and start the gateway on http://127.0.0.1:8080, with its data in ./.toolgate
 	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
@@ -34,8 +34,28 @@ docs: ## Generate what is generated: the config schema and the OpenAPI document
 	target/debug/toolgate schema config > docs/config.schema.json
 	target/debug/toolgate schema openapi > docs/openapi.json
 
-bench: ## Measure what the engine costs a call
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+BENCH := $(TARGET_DIR)/release/toolgate-bench
+BENCH_FLAGS = $(if $(filter-out 0,$(QUICK)),--quick) --only "$(ONLY)" --out "$(TARGET_DIR)/bench"
+BENCH_TARGET = --target "$(TARGET)" --target-key "$(TARGET_KEY)" --target-model "$(TARGET_MODEL)" \
+	--target-foreign-model "$(TARGET_FOREIGN_MODEL)" --target-mcp "$(TARGET_MCP)" --target-pid "$(TARGET_PID)" --mock "$(MOCK)"
+
+bench: bench-build $(if $(TARGET),,build) ## Measure the gateway (QUICK=1, ONLY=case), or another one (TARGET=URL); see docs/performance.md
+	$(BENCH) run $(BENCH_FLAGS) $(BENCH_TARGET)
+
+bench-build:
+	cargo build --release --locked --package toolgate-bench
+
+bench-mock: bench-build ## The upstreams of the benchmark on http://127.0.0.1:9900, to point other gateways at
+	$(BENCH) mock --port $(or $(PORT),9900) --stay
+
+bench-engine: ## Measure what the engine alone costs a call
 	cargo bench --locked --package toolgate --bench engine
+
+profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call", SECONDS_EACH=5)
+	RUSTFLAGS="-C force-frame-pointers=yes" cargo build --locked --profile profiling --package toolgate-server --target-dir "$(TARGET_DIR)/profile"
+	$(BENCH) profile --case "$(or $(CASE),chat)" --seconds "$(or $(SECONDS_EACH),5)" --out "$(TARGET_DIR)/bench" \
+		--binary "$(TARGET_DIR)/profile/profiling/toolgate"
 
 test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) ## Install the real servers and clients that tests use
 

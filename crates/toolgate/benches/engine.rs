@@ -1,7 +1,7 @@
 //! What the engine itself costs a call: an in-process tool that answers at once, so that there is
 //! no transport. Processor time of the whole process, record keeping included.
 //!
-//! `make bench` runs it. The figures of one run are comparable with one another, not with those of
+//! `make bench-engine` runs it. The figures of one run are comparable with one another, not with those of
 //! another machine.
 
 #![allow(

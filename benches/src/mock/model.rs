@@ -1,0 +1,264 @@
+//! A model that answers at once, in three dialects, whole or as a stream of sixteen pieces.
+//!
+//! Its name says what it does: `rounds-5` calls a tool until the conversation has five results,
+//! `piecewise` writes each piece of a stream by itself, `keep` remembers the request; all others
+//! say the same text, and stream it in one go.
+
+use bytes::Bytes;
+use memchr::memmem;
+use serde_json::{Value, json};
+
+use super::body::Answer;
+
+/// What a whole answer contains.
+pub(crate) const MARKER: &str = "bench-ok";
+/// What each piece of a stream contains, and how many there are.
+pub(crate) const PIECE: &str = "piece-";
+pub(crate) const PIECES: usize = 16;
+
+/// The model's name and whether to stream stand at the beginning of a request.
+const HEAD: usize = 4096;
+
+/// The alias of the tool that `rounds-N` calls.
+const CALLED: &str = "http25_tool_00000";
+
+/// A way to talk to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Chat,
+    Responses,
+    Messages,
+}
+
+/// All that it says, encoded beforehand.
+#[derive(Debug)]
+pub(crate) struct Model {
+    dialect: Dialect,
+    whole: Bytes,
+    pieces: Vec<Bytes>,
+    call: Bytes,
+}
+
+impl Dialect {
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        match path {
+            "/v1/chat/completions" => Some(Self::Chat),
+            "/v1/responses" => Some(Self::Responses),
+            "/v1/messages" => Some(Self::Messages),
+            _ => None,
+        }
+    }
+
+    /// What a tool's result looks like in a request.
+    fn result(self) -> &'static str {
+        match self {
+            Self::Chat => r#""role":"tool""#,
+            Self::Responses => r#""function_call_output""#,
+            Self::Messages => r#""tool_result""#,
+        }
+    }
+
+    /// What a stream that is complete ends with.
+    pub(crate) fn end(self) -> &'static str {
+        match self {
+            Self::Chat => "data: [DONE]",
+            Self::Responses => "response.completed",
+            Self::Messages => "message_stop",
+        }
+    }
+}
+
+impl Model {
+    pub(crate) fn new(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            whole: whole(dialect).to_string().into(),
+            pieces: pieces(dialect),
+            call: call(dialect).to_string().into(),
+        }
+    }
+
+    pub(crate) fn answer(&self, request: &[u8]) -> Answer {
+        let head = &request[..request.len().min(HEAD)];
+        let name = name(head);
+        let rounds = name.strip_prefix("rounds-");
+        if let Some(rounds) = rounds.and_then(|rounds| rounds.parse::<usize>().ok())
+            && memmem::find_iter(request, self.dialect.result()).count() < rounds
+        {
+            return Answer::Whole(self.call.clone());
+        }
+        match memmem::find(head, br#""stream":true"#) {
+            Some(_) if name == "piecewise" => Answer::piecewise(self.pieces.clone()),
+            Some(_) => Answer::stream(self.pieces.clone()),
+            None => Answer::Whole(self.whole.clone()),
+        }
+    }
+}
+
+/// Whether the request is to be remembered.
+pub(crate) fn is_kept(request: &[u8]) -> bool {
+    name(&request[..request.len().min(HEAD)]) == "keep"
+}
+
+/// The model that a request names, without its provider.
+fn name(head: &[u8]) -> &str {
+    let key = br#""model":""#;
+    let start = memmem::find(head, key).map(|at| at + key.len());
+    let rest = start.map_or(&[][..], |start| &head[start..]);
+    let end = memchr::memchr(b'"', rest).unwrap_or(0);
+    let name = std::str::from_utf8(&rest[..end]).unwrap_or_default();
+    name.rsplit('/').next().unwrap_or_default()
+}
+
+fn text() -> String {
+    format!(
+        "{MARKER}: the collection has three open invoices, the oldest from the second of March."
+    )
+}
+
+fn whole(dialect: Dialect) -> Value {
+    match dialect {
+        Dialect::Chat => {
+            json!({"id": "chatcmpl-bench", "object": "chat.completion", "created": 1_767_225_600, "model": "bench-model",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": text(), "refusal": null, "annotations": []}, "logprobs": null, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 57, "completion_tokens": 17, "total_tokens": 74, "prompt_tokens_details": {"cached_tokens": 0}},
+            "service_tier": "default"})
+        }
+        Dialect::Responses => response(
+            "completed",
+            &json!([{"type": "message", "id": "msg_bench", "status": "completed", "role": "assistant",
+            "content": [{"type": "output_text", "text": text(), "annotations": []}]}]),
+        ),
+        Dialect::Messages => {
+            json!({"id": "msg_bench", "type": "message", "role": "assistant", "model": "bench-model",
+            "content": [{"type": "text", "text": text()}], "stop_reason": "end_turn", "stop_sequence": null,
+            "usage": {"input_tokens": 57, "output_tokens": 17, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}})
+        }
+    }
+}
+
+fn response(status: &str, output: &Value) -> Value {
+    json!({"id": "resp_bench", "object": "response", "created_at": 1_767_225_600, "status": status, "model": "bench-model",
+        "output": output, "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "error": null, "incomplete_details": null,
+        "usage": {"input_tokens": 57, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 17, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 74}})
+}
+
+fn call(dialect: Dialect) -> Value {
+    let arguments = super::tools::ARGUMENTS;
+    match dialect {
+        Dialect::Chat => {
+            json!({"id": "chatcmpl-bench", "object": "chat.completion", "created": 1_767_225_600, "model": "bench-model",
+            "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null,
+                "tool_calls": [{"id": "call_bench", "type": "function", "function": {"name": CALLED, "arguments": arguments}}]}}],
+            "usage": {"prompt_tokens": 57, "completion_tokens": 17, "total_tokens": 74}})
+        }
+        Dialect::Responses => response(
+            "completed",
+            &json!([{"type": "function_call", "id": "fc_bench", "call_id": "call_bench",
+            "name": CALLED, "arguments": arguments, "status": "completed"}]),
+        ),
+        Dialect::Messages => {
+            json!({"id": "msg_bench", "type": "message", "role": "assistant", "model": "bench-model",
+            "content": [{"type": "tool_use", "id": "toolu_bench", "name": CALLED,
+                "input": serde_json::from_str::<Value>(arguments).unwrap_or_default()}],
+            "stop_reason": "tool_use", "stop_sequence": null, "usage": {"input_tokens": 57, "output_tokens": 17}})
+        }
+    }
+}
+
+/// A first event, the pieces of the text, and the end.
+fn pieces(dialect: Dialect) -> Vec<Bytes> {
+    let texts = (0..PIECES).map(|number| format!(" {PIECE}{number:02}"));
+    let mut events = Vec::new();
+    match dialect {
+        Dialect::Chat => {
+            let chunk = |choices: &Value, usage: &Value| {
+                let chunk = json!({"id": "chatcmpl-bench", "object": "chat.completion.chunk", "created": 1_767_225_600, "model": "bench-model", "choices": choices, "usage": usage});
+                format!("data: {chunk}\n\n")
+            };
+            events.extend(texts.map(|text| {
+                chunk(&json!([{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": null}]), &Value::Null)
+            }));
+            events.push(
+                chunk(
+                    &json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]),
+                    &json!({"prompt_tokens": 57, "completion_tokens": 17, "total_tokens": 74}),
+                ) + "data: [DONE]\n\n",
+            );
+        }
+        Dialect::Responses => {
+            let event = |kind: &str, rest: Value| {
+                let mut data = json!({"type": kind, "sequence_number": 0});
+                if let (Value::Object(data), Value::Object(rest)) = (&mut data, rest) {
+                    data.extend(rest);
+                }
+                format!("event: {kind}\ndata: {data}\n\n")
+            };
+            let item = json!({"type": "message", "id": "msg_bench", "status": "in_progress", "role": "assistant", "content": []});
+            events.push(
+                event("response.created", json!({"response": response("in_progress", &json!([]))}))
+                    + &event("response.output_item.added", json!({"output_index": 0, "item": item}))
+                    + &event("response.content_part.added", json!({"item_id": "msg_bench", "output_index": 0, "content_index": 0, "part": {"type": "output_text", "text": "", "annotations": []}})),
+            );
+            events.extend(texts.map(|text| {
+                event("response.output_text.delta", json!({"item_id": "msg_bench", "output_index": 0, "content_index": 0, "delta": text}))
+            }));
+            events.push(event(
+                "response.completed",
+                json!({"response": response("completed", &json!([]))}),
+            ));
+        }
+        Dialect::Messages => {
+            let event = |data: &Value| {
+                format!(
+                    "event: {}\ndata: {data}\n\n",
+                    data["type"].as_str().unwrap_or_default()
+                )
+            };
+            let mut start = whole(dialect);
+            start["content"] = json!([]);
+            start["stop_reason"] = Value::Null;
+            events.push(
+                event(&json!({"type": "message_start", "message": start}))
+                    + &event(&json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})),
+            );
+            events.extend(texts.map(|text| {
+                event(&json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}))
+            }));
+            events.push(
+                event(&json!({"type": "content_block_stop", "index": 0}))
+                    + &event(&json!({"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": null}, "usage": {"output_tokens": 17}}))
+                    + &event(&json!({"type": "message_stop"})),
+            );
+        }
+    }
+    events.into_iter().map(Bytes::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_has_all_its_pieces_and_an_end() {
+        for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
+            let all = pieces(dialect).concat();
+            assert_eq!(memmem::find_iter(&all, PIECE).count(), PIECES);
+            assert!(memmem::find(&all, dialect.end().as_bytes()).is_some());
+        }
+    }
+
+    #[test]
+    fn its_name_says_what_it_does() {
+        let model = Model::new(Dialect::Chat);
+        let whole = |request: &str| match model.answer(request.as_bytes()) {
+            Answer::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+            _ => "a stream".to_owned(),
+        };
+        assert!(whole(r#"{"model":"m"}"#).contains(MARKER));
+        assert!(whole(r#"{"model":"a/rounds-1"}"#).contains("tool_calls"));
+        assert!(whole(r#"{"model":"rounds-1","messages":[{"role":"tool"}]}"#).contains(MARKER));
+        assert_eq!(whole(r#"{"model":"m","stream":true}"#), "a stream");
+        assert!(is_kept(br#"{"model":"mock/keep"}"#) && !is_kept(b"{}"));
+    }
+}

@@ -1,0 +1,209 @@
+//! Tables in plain text.
+
+use std::fmt::Write as _;
+
+use super::summary::{Spread, Summary};
+use crate::run::growth::Point;
+use crate::run::start::Started;
+use crate::run::{Memory, Results};
+
+pub(super) fn all(results: &Results, summaries: &[Summary]) -> String {
+    let mut text = String::new();
+    cases(&mut text, summaries);
+    connections(&mut text, summaries);
+    growth(&mut text, &results.growth);
+    process(&mut text, results);
+    ratios(&mut text, summaries);
+    for note in &results.notes {
+        let _ = writeln!(text, "note: {note}");
+    }
+    text
+}
+
+fn cases(text: &mut String, summaries: &[Summary]) {
+    let _ = writeln!(
+        text,
+        "{:36} {:>7} {:>11} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
+        "case",
+        "cpu",
+        "min-max",
+        "goal",
+        "bare",
+        "slow",
+        "rps",
+        "of bare",
+        "+p50",
+        "+p99",
+        "+first",
+        "errors",
+        "foreign"
+    );
+    for case in summaries {
+        let spread = case
+            .cpu
+            .map_or_else(String::new, |cpu| format!("{:.0}-{:.0}", cpu.min, cpu.max));
+        let full = case
+            .throughput
+            .iter()
+            .find(|one| one.connections == crate::run::CONNECTIONS);
+        let share = full.and_then(|one| Some(one.gate / one.bare?));
+        let _ = writeln!(
+            text,
+            "{:36} {:>7} {spread:>11} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6.0}%",
+            case.name,
+            whole(case.cpu.map(|cpu| cpu.median)),
+            whole(case.goal),
+            whole(case.bare_cpu.map(|cpu| cpu.median)),
+            whole(case.slow_cpu.map(|cpu| cpu.median)),
+            whole(full.map(|one| one.gate)),
+            share.map_or_else(dash, |share| format!("{share:.2}")),
+            exact(case.added.map(|added| added.p50)),
+            exact(case.added.map(|added| added.p99)),
+            exact(case.added.map(|added| added.first_p50)),
+            case.errors,
+            case.foreign * 100.0,
+        );
+        for told in &case.told {
+            let _ = writeln!(text, "    error: {told}");
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\ncpu: processor µs a request of the gateway at 64 connections, the median of the rounds; bare: of the upstream itself;\n\
+         slow: of the gateway at 200 requests a second. rps: best round at 64 connections. +p50, +p99: ms added at 200 requests a\n\
+         second; +first: ms added until the first byte of the body. foreign: what other processes took of the machine."
+    );
+}
+
+fn connections(text: &mut String, summaries: &[Summary]) {
+    let several = summaries.iter().filter(|case| case.throughput.len() > 1);
+    let mut head = false;
+    for case in several {
+        if !head {
+            let _ = writeln!(
+                text,
+                "\n{:36} {:>11} {:>8} {:>8} {:>7} {:>8}",
+                "case", "connections", "rps", "bare", "cpu", "p99 ms"
+            );
+            head = true;
+        }
+        for one in &case.throughput {
+            let _ = writeln!(
+                text,
+                "{:36} {:>11} {:>8.0} {:>8} {:>7} {:>8.2}",
+                case.name,
+                one.connections,
+                one.gate,
+                whole(one.bare),
+                whole(one.cpu),
+                one.p99
+            );
+        }
+    }
+}
+
+fn growth(text: &mut String, points: &[Point]) {
+    if points.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        text,
+        "\n{:>7} {:14} {:12} {:>7} {:>8} {:>9} {:>12} {:>9} {:>7}",
+        "size", "of", "case", "cpu", "rps", "idle MiB", "loaded MiB", "up ms", "errors"
+    );
+    for point in points {
+        let cpu = Spread::of(point.measured.iter().filter_map(|one| one.cpu));
+        let rate = point
+            .measured
+            .iter()
+            .map(crate::measure::Measured::rate)
+            .reduce(f64::max);
+        let memory = point
+            .measured
+            .iter()
+            .filter_map(|one| one.memory)
+            .reduce(f64::max);
+        let errors: u64 = point.measured.iter().map(|one| one.seen.errors).sum();
+        let _ = writeln!(
+            text,
+            "{:>7} {:14} {:12} {:>7} {:>8} {:>9.1} {:>12} {:>9.0} {errors:>7}",
+            point.size,
+            point.of,
+            point.case,
+            whole(cpu.map(|cpu| cpu.median)),
+            whole(rate),
+            point.idle,
+            memory.map_or_else(dash, |memory| format!("{memory:.1}")),
+            point.connected,
+        );
+    }
+}
+
+fn process(text: &mut String, results: &Results) {
+    let _ = writeln!(text);
+    if let Some(Memory {
+        idle,
+        loaded,
+        after,
+    }) = results.memory
+    {
+        let _ = writeln!(
+            text,
+            "memory, 10 servers: {idle:.1} MiB idle, {loaded:.1} at 256 connections, {after:.1} after all of it"
+        );
+    }
+    for (again, what) in [(false, "first start"), (true, "later start")] {
+        let starts: Vec<&Started> = results
+            .start
+            .iter()
+            .filter(|one| one.again == again)
+            .collect();
+        let of = |figure: fn(&Started) -> f64| Spread::of(starts.iter().map(|one| figure(one)));
+        if let (Some(answers), Some(listens), Some(cpu), Some(memory)) = (
+            of(|one| one.answers),
+            of(|one| one.listens),
+            of(|one| one.cpu),
+            of(|one| one.memory),
+        ) {
+            let _ = writeln!(
+                text,
+                "{what}: first right answer after {:.0} ms ({:.0}-{:.0}), listens after {:.0} ms, {:.0} ms of CPU, {:.1} MiB",
+                answers.median, answers.min, answers.max, listens.median, cpu.median, memory.median
+            );
+        }
+    }
+    if let Some(binary) = results.binary {
+        let _ = writeln!(text, "binary: {binary:.1} MiB");
+    }
+}
+
+/// What splicing costs against the same bytes sent by the caller.
+fn ratios(text: &mut String, summaries: &[Summary]) {
+    let cpu = |name: String| {
+        let case = summaries.iter().find(|case| case.name == name);
+        case.and_then(|case| case.cpu).map(|cpu| cpu.median)
+    };
+    for tools in [15, 150] {
+        let spliced = cpu(format!("chat, {tools} tools spliced"));
+        let sent = cpu(format!("chat, {tools} tools of the caller"));
+        if let Some((spliced, sent)) = spliced.zip(sent) {
+            let more = (spliced / sent - 1.0) * 100.0;
+            let _ = writeln!(
+                text,
+                "{tools} tools spliced: {more:+.0} % against the same bytes sent by the caller"
+            );
+        }
+    }
+}
+
+fn whole(figure: Option<f64>) -> String {
+    figure.map_or_else(dash, |figure| format!("{figure:.0}"))
+}
+
+fn exact(figure: Option<f64>) -> String {
+    figure.map_or_else(dash, |figure| format!("{figure:.2}"))
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
