@@ -8,7 +8,7 @@ PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 
-.PHONY: help run build test check docs bench bench-build bench-mock bench-engine profile test-env clean
+.PHONY: help run build test check docs bench bench-build bench-mock bench-engine bench-guard profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,10 +52,13 @@ bench-mock: bench-build ## The upstreams of the benchmark on http://127.0.0.1:99
 bench-engine: ## Measure what the engine alone costs a call
 	cargo bench --locked --package toolgate --bench engine
 
-profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call", SECONDS_EACH=5)
+bench-guard: bench-build build ## Fail if hot paths take many more instructions than recorded (RECORD=1 records)
+	$(BENCH) guard $(if $(RECORD),--record)
+
+profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call", TOOL=perf or callgrind)
 	RUSTFLAGS="-C force-frame-pointers=yes" cargo build --locked --profile profiling --package toolgate-server --target-dir "$(TARGET_DIR)/profile"
 	$(BENCH) profile --case "$(or $(CASE),chat)" --seconds "$(or $(SECONDS_EACH),5)" --out "$(TARGET_DIR)/bench" \
-		--binary "$(TARGET_DIR)/profile/profiling/toolgate"
+		--binary "$(TARGET_DIR)/profile/profiling/toolgate" $(if $(TOOL),--tool $(TOOL))
 
 test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) ## Install the real servers and clients that tests use
 

@@ -1,6 +1,7 @@
 //! The gateway under test: its configuration, with keys, roles, rules and audit switched on, and
 //! the process.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -146,16 +147,34 @@ impl Era {
 impl Gateway {
     /// Starts it and waits until it listens, not for its servers.
     pub(crate) async fn start(binary: &Path, setup: &Setup, mock: &str) -> anyhow::Result<Self> {
+        Self::start_under(&[], binary, setup, mock).await
+    }
+
+    /// The same under another program, such as valgrind, by its name and flags.
+    pub(crate) async fn start_under(
+        wrapper: &[&str],
+        binary: &Path,
+        setup: &Setup,
+        mock: &str,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("toolgate.toml"), setup.toml(mock)?)?;
-        Self::start_in(binary, folder).await
+        Self::spawn(wrapper, binary, folder).await
     }
 
     /// Starts it in a folder that has a configuration, and data perhaps.
     pub(crate) async fn start_in(binary: &Path, folder: TempDir) -> anyhow::Result<Self> {
+        Self::spawn(&[], binary, folder).await
+    }
+
+    async fn spawn(wrapper: &[&str], binary: &Path, folder: TempDir) -> anyhow::Result<Self> {
+        let own = binary.as_os_str();
+        let mut words = wrapper.iter().map(OsStr::new).chain([own]);
+        let program = words.next().unwrap_or(own);
         let log = fs::File::create(folder.path().join("log"))?;
         let began = Instant::now();
-        let mut child = Command::new(binary)
+        let mut child = Command::new(program)
+            .args(words)
             .args([
                 "serve",
                 "--config",
@@ -176,7 +195,7 @@ impl Gateway {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start {}", binary.display()))?;
+            .with_context(|| format!("cannot start {}", program.display()))?;
         let mut line = String::new();
         let stdout = child.stdout.take().context("a pipe")?;
         BufReader::new(stdout).read_line(&mut line).await?;

@@ -1,8 +1,10 @@
 //! The load harness: `run` measures, and starts the others as processes of their own.
 
+mod callgrind;
 mod case;
 mod flags;
 mod gateway;
+mod guard;
 mod load;
 mod measure;
 mod mock;
@@ -39,12 +41,16 @@ fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (word, rest) = words
         .split_first()
-        .context("say `run`, `profile`, `mock`, `pipe` or `load`")?;
+        .context("say `run`, `profile`, `guard`, `mock`, `pipe` or `load`")?;
     match word.as_str() {
         "run" => until_stopped(Box::pin(run::main(&Flags::parse(rest, &RUN)?))),
         "profile" => {
             let known = ["case", "binary", "seconds", "connections", "out", "tool"];
             until_stopped(Box::pin(profile::main(&Flags::parse(rest, &known)?)))
+        }
+        "guard" => {
+            let known = ["binary", "file", "record"];
+            until_stopped(Box::pin(guard::main(&Flags::parse(rest, &known)?)))
         }
         "mock" => {
             let flags = Flags::parse(rest, &["port", "stay"])?;

@@ -146,13 +146,19 @@ pub(crate) async fn measure(
 
 /// Waits until a subject has nothing left to do, a few seconds at most.
 async fn quiet(subject: &Subject) {
-    let Some(tree) = &subject.tree else { return };
+    if let Some(tree) = &subject.tree {
+        settled(tree, Duration::from_millis(80), Duration::from_secs(4)).await;
+    }
+}
+
+/// Waits until processes have done next to nothing for a while.
+pub(crate) async fn settled(tree: &Tree, a_while: Duration, most: Duration) {
     let began = Instant::now();
     let mut before = tree.cpu();
-    while began.elapsed() < Duration::from_secs(4) {
-        tokio::time::sleep(Duration::from_millis(80)).await;
+    while began.elapsed() < most {
+        tokio::time::sleep(a_while).await;
         let now = tree.cpu();
-        if now.saturating_sub(before) <= Duration::from_millis(10) {
+        if now.saturating_sub(before) <= a_while / 8 {
             return;
         }
         before = now;
@@ -160,7 +166,7 @@ async fn quiet(subject: &Subject) {
 }
 
 /// Runs the load generator, and looks at the subject's memory meanwhile.
-async fn load(plan: &Plan, subject: &Subject) -> anyhow::Result<(Seen, Option<f64>)> {
+pub(crate) async fn load(plan: &Plan, subject: &Subject) -> anyhow::Result<(Seen, Option<f64>)> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("load")
         .stdin(Stdio::piped())

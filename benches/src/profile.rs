@@ -1,7 +1,7 @@
 //! Where the time of one case goes: the gateway is loaded and sampled meanwhile.
 //!
-//! `perf` samples by the clock, which works in virtual machines too. Without it, valgrind's
-//! callgrind counts instructions, at a fiftieth of the speed.
+//! `perf` samples by the clock, which works in virtual machines too. Without it, or with
+//! `--tool callgrind`, valgrind counts instructions, which says nothing of the system's share.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
+use crate::callgrind::{Count, Counted};
 use crate::case::{self, Case};
 use crate::flags::Flags;
 use crate::gateway::{self, Gateway};
@@ -28,14 +29,43 @@ pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
     let case = named(flags.get("case").unwrap_or("chat"))?;
     let folder = PathBuf::from(flags.get("out").unwrap_or("target/bench"));
     std::fs::create_dir_all(&folder)?;
-    if !is_there("perf").await {
-        bail!(
-            "`perf` is not installed (Debian: linux-perf); without it, run `valgrind --tool=callgrind {} serve …` and load it with `make bench TARGET=…`",
-            binary.display()
-        );
+    let tool = match (flags.get("tool"), is_there("perf").await) {
+        (Some(tool), _) => tool,
+        (None, true) => "perf",
+        (None, false) => {
+            tell("`perf` is not installed (Debian: linux-perf), so callgrind has to do");
+            "callgrind"
+        }
+    };
+    match tool {
+        "perf" => sampled(&binary, &case, &folder, flags).await,
+        "callgrind" => counted(&binary, &case, &folder).await,
+        other => bail!("there is no tool `{other}`; there are `perf` and `callgrind`"),
     }
+}
+
+async fn counted(binary: &Path, case: &Case, folder: &Path) -> anyhow::Result<()> {
+    let mut counted = Counted::start(binary, case.at, folder).await?;
+    let Count { a_request, file } = counted.count(case).await?;
+    say(&format!(
+        "`{}`: {a_request} instructions a request\n",
+        case.name
+    ));
+    let output = Command::new("callgrind_annotate")
+        .arg(&file)
+        .output()
+        .await?;
+    say(&shown(&output.stdout));
+    say(&format!(
+        "callers: callgrind_annotate --tree=caller {}",
+        file.display()
+    ));
+    Ok(())
+}
+
+async fn sampled(binary: &Path, case: &Case, folder: &Path, flags: &Flags) -> anyhow::Result<()> {
     let mock = Mock::start(0).await?;
-    let gateway = Gateway::start(&binary, &case::setup(case.at), &mock.address).await?;
+    let gateway = Gateway::start(binary, &case::setup(case.at), &mock.address).await?;
     gateway.connected(case::servers().len()).await?;
     client::once(&gateway.address, &case.gate).await?;
     let subject = subject(&gateway);
@@ -143,9 +173,13 @@ async fn report(data: &Path, sort: &str) -> anyhow::Result<String> {
         .stderr(Stdio::null())
         .output()
         .await?;
-    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(shown(&output.stdout))
+}
+
+fn shown(report: &[u8]) -> String {
+    let text = String::from_utf8_lossy(report);
     let lines = text
         .lines()
         .filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-    Ok(lines.take(SHOWN).collect::<Vec<_>>().join("\n") + "\n")
+    lines.take(SHOWN).collect::<Vec<_>>().join("\n") + "\n"
 }

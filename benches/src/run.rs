@@ -14,7 +14,7 @@ use crate::case::{self, At, Case, Depth};
 use crate::flags::Flags;
 use crate::gateway::{self, Gateway};
 use crate::load::{Exchange, client};
-use crate::measure::{Drive, Measured, Mock, Subject, measure};
+use crate::measure::{Drive, Measured, Mock, Subject, measure, settled};
 use crate::process::Tree;
 use crate::report;
 use crate::request::{self, Form};
@@ -105,8 +105,13 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
     for gateway in [&injecting, &plain] {
         gateway.connected(case::servers().len()).await?;
     }
-    tokio::time::sleep(Duration::from_secs(2)).await;
     let (injecting_is, plain_is) = (subject(&injecting), subject(&plain));
+    for tree in [&injecting_is, &plain_is]
+        .into_iter()
+        .filter_map(|one| one.tree.as_ref())
+    {
+        settled(tree, Duration::from_secs(1), Duration::from_secs(20)).await;
+    }
     let idle = plain_is.tree.as_ref().map(Tree::memory);
     same_bytes(&injecting, &mock).await?;
     let subjects = |at: At| match at {

@@ -1,0 +1,77 @@
+//! Fails if the hot paths take many more instructions than they were recorded with.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+
+use crate::callgrind::Counted;
+use crate::case::{self, At};
+use crate::flags::Flags;
+use crate::gateway;
+use crate::{say, tell};
+
+/// How much more is let pass: compilers and libraries change too.
+const MARGIN: f64 = 0.25;
+
+const CASES: [&str; 8] = [
+    "chat",
+    "chat, streamed",
+    "chat, 150 tools spliced",
+    "tools/call, 2025-06-18, http",
+    "tools/call, 2026-07-28, http",
+    "tools/call, 2025-06-18, stdio",
+    "tool/execute",
+    "tools/list of 150, 2025-06-18, http",
+];
+
+pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
+    let binary = gateway::binary(flags.get("binary"))?;
+    let file = PathBuf::from(flags.get("file").unwrap_or("benches/instructions.json"));
+    let folder = tempfile::tempdir()?;
+    let mut counted = Counted::start(&binary, At::Injecting, folder.path()).await?;
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for case in case::all() {
+        if CASES.contains(&case.name.as_str()) {
+            tell(&case.name);
+            counts.insert(case.name.clone(), counted.count(&case).await?.a_request);
+        }
+    }
+    if flags.has("record") {
+        fs::write(&file, serde_json::to_string_pretty(&counts)? + "\n")?;
+        say(&format!("recorded in {}", file.display()));
+    }
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let recorded: BTreeMap<String, u64> = serde_json::from_str(&text)?;
+    let mut over = Vec::new();
+    say(&format!(
+        "{:40} {:>12} {:>12} {:>8}",
+        "case", "instructions", "recorded", "change"
+    ));
+    for (name, count) in &counts {
+        let Some(before) = recorded.get(name) else {
+            bail!(
+                "`{name}` is not recorded in {}; say --record",
+                file.display()
+            );
+        };
+        #[allow(clippy::cast_precision_loss, reason = "they are no more than millions")]
+        let change = *count as f64 / *before as f64 - 1.0;
+        say(&format!(
+            "{name:40} {count:>12} {before:>12} {:>+7.1}%",
+            change * 100.0
+        ));
+        if change > MARGIN {
+            over.push(name.as_str());
+        }
+    }
+    match over.is_empty() {
+        true => Ok(()),
+        false => bail!(
+            "more than {:.0} % over what was recorded: {}; if that is meant, say `make bench-guard RECORD=1`",
+            MARGIN * 100.0,
+            over.join(", ")
+        ),
+    }
+}
