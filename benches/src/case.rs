@@ -224,25 +224,27 @@ fn lists() -> Vec<Case> {
     ]
 }
 
-/// The cases that can be asked of any gateway, once it is known what it calls its tool.
-pub(crate) fn portable(names: &Names, tool: Option<&str>) -> Vec<Case> {
-    let keyed = |case: Case, gate: Exchange| Case {
-        gate: match &names.key {
-            Some(key) => gate.with_key(key),
-            None => gate,
-        },
-        ..case
+/// The cases that can be asked of any gateway: `tool` is what it calls the first of the mock's
+/// tools, and how many it lists.
+pub(crate) fn portable(names: &Names, tool: Option<(&str, usize)>) -> Vec<Case> {
+    let keyed = |exchange: Exchange| match &names.key {
+        Some(key) => exchange.with_key(key),
+        None => exchange,
     };
     let mut cases = models(names);
-    for (case, era) in calls().into_iter().zip([Era::Legacy, Era::Modern]) {
-        if let Some(tool) = tool {
-            let gate = request::call(era, &names.mcp, tool);
-            cases.push(keyed(case, gate));
-        }
-    }
-    for (case, era) in lists().into_iter().zip([Era::Legacy, Era::Modern]) {
-        let gate = request::list(era, &names.mcp, 0);
-        cases.push(keyed(case, gate));
+    let eras = [Era::Legacy, Era::Modern];
+    for ((tool, listed), era) in tool
+        .into_iter()
+        .flat_map(|tool| eras.map(|era| (tool, era)))
+    {
+        let bare = request::call(era, &path(era, 1), &tools::name(0));
+        let gate = keyed(request::call(era, &names.mcp, tool));
+        let name = format!("tools/call, {}", era.version());
+        cases.push(Case::new(name, bare, gate).depth(Depth::Scale));
+        let bare = request::list(era, &path(era, listed), listed);
+        let gate = keyed(request::list(era, &names.mcp, listed));
+        let name = format!("tools/list of {listed}, {}", era.version());
+        cases.push(Case::new(name, bare, gate));
     }
     cases
 }

@@ -3,7 +3,7 @@
 //! Whoever runs it has to point it at the mock: a provider at `/v1`, MCP servers at
 //! `/mcp/25/1` and the like. What it does not answer rightly is left out, and said so.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::{Results, Times, chosen, rounds};
@@ -49,14 +49,24 @@ pub(super) async fn run(url: &str, flags: &Flags) -> anyhow::Result<Results> {
             .notes
             .push(format!("no tool was found at {}: {error:#}", names.mcp));
     }
+    let found = tool
+        .as_ref()
+        .ok()
+        .map(|(name, listed)| (name.as_str(), *listed));
     let mut cases = Vec::new();
-    for case in chosen(case::portable(&names, tool.ok().as_deref()), flags) {
+    for case in chosen(case::portable(&names, found), flags) {
         match client::once(&subject.address, &case.gate).await {
             Ok(_) => cases.push(case),
             Err(error) => results
                 .notes
                 .push(format!("`{}` is left out: {error:#}", case.name)),
         }
+    }
+    if cases.is_empty() {
+        bail!(
+            "{url} answers none of the cases:\n{}",
+            results.notes.join("\n")
+        );
     }
     tell(&format!(
         "{} cases at {url}, upstreams at {}",
@@ -74,8 +84,12 @@ pub(super) async fn run(url: &str, flags: &Flags) -> anyhow::Result<Results> {
     Ok(results)
 }
 
-/// What the gateway calls the mock's first tool.
-async fn tool(subject: &Subject, names: &Names, key: Option<&str>) -> anyhow::Result<String> {
+/// What the gateway calls the mock's first tool, and how many tools it lists.
+async fn tool(
+    subject: &Subject,
+    names: &Names,
+    key: Option<&str>,
+) -> anyhow::Result<(String, usize)> {
     let mut list: Exchange = request::list(Era::Legacy, &names.mcp, 0);
     if let Some(key) = key {
         list = list.with_key(key);
@@ -92,7 +106,8 @@ async fn tool(subject: &Subject, names: &Names, key: Option<&str>) -> anyhow::Re
     let found = named
         .filter(|name| name.ends_with(&tools::name(0)))
         .min_by_key(|name| name.len());
-    Ok(found.context("none of the mock's tools")?.to_owned())
+    let found = found.context("none of the mock's tools")?;
+    Ok((found.to_owned(), listed.len()))
 }
 
 fn address(url: &str) -> anyhow::Result<String> {
