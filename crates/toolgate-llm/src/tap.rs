@@ -13,12 +13,16 @@ use crate::{chat, messages, responses};
 
 /// Longest line that is kept to be looked at; a longer one says nothing that is missed.
 const LONGEST: usize = 4 * 1024 * 1024;
+/// Longest word for why an answer ended.
+const LONGEST_WORD: usize = 64;
 
 /// What was seen of an answer so far.
 #[derive(Debug)]
 pub struct Tap {
     dialect: Dialect,
     usage: Option<Usage>,
+    /// Why the answer ended.
+    finish: Option<String>,
     /// The line that has begun.
     line: Vec<u8>,
     ended: bool,
@@ -44,6 +48,7 @@ impl Tap {
         Self {
             dialect,
             usage: None,
+            finish: None,
             line: Vec::new(),
             ended: false,
         }
@@ -76,6 +81,11 @@ impl Tap {
         self.usage
     }
 
+    /// Why the answer ended, in the provider's words.
+    pub fn finish(&self) -> Option<&str> {
+        self.finish.as_deref()
+    }
+
     /// Whether the stream came to its end, rather than breaking off.
     pub fn is_done(&self) -> bool {
         self.ended
@@ -92,18 +102,26 @@ impl Tap {
             return;
         };
         let has = |text: &str| memmem::find(data, text.as_bytes()).is_some();
-        self.ended |= match self.dialect {
-            Dialect::Chat => {
-                has("[DONE]") || has("\"finish_reason\":\"") || has("\"finish_reason\": \"")
-            }
-            Dialect::Messages => has("\"message_stop\"") || has("\"error\""),
+        let speaks_of_usage = speaks_of_usage(data);
+        let finish = match self.dialect {
+            Dialect::Chat => finish(self.dialect, data),
+            Dialect::Messages if speaks_of_usage => finish(self.dialect, data),
+            Dialect::Messages => None,
             Dialect::Responses => {
-                let ends = ["completed", "incomplete", "failed", "cancelled"];
-                let mut ends = ends.iter().map(|end| format!("\"response.{end}\""));
-                has("\"response.") && ends.any(|end| has(&end)) || has("\"type\":\"error\"")
+                let mut ends = ["completed", "incomplete", "failed", "cancelled"].into_iter();
+                let ends = ends.find(|end| has(&format!("\"response.{end}\"")));
+                ends.filter(|_| has("\"response."))
             }
         };
-        if speaks_of_usage(data) {
+        self.ended |= match self.dialect {
+            Dialect::Chat => finish.is_some() || has("[DONE]"),
+            Dialect::Messages => has("\"message_stop\"") || has("\"error\""),
+            Dialect::Responses => finish.is_some() || has("\"type\":\"error\""),
+        };
+        if let Some(finish) = finish {
+            self.finish = Some(finish.to_owned());
+        }
+        if speaks_of_usage {
             self.parse(data);
         }
     }
@@ -129,6 +147,28 @@ impl Tap {
             });
         }
     }
+}
+
+/// Why an answer ended, in the words of whoever gave it.
+///
+/// It is looked for rather than parsed: in what a model says, quotes are escaped.
+pub fn finish(dialect: Dialect, answer: &[u8]) -> Option<&str> {
+    let (key, at) = match dialect {
+        Dialect::Chat => (
+            "\"finish_reason\"",
+            memmem::find(answer, b"\"finish_reason\""),
+        ),
+        // After the content, in which arguments of calls are not escaped.
+        Dialect::Messages => ("\"stop_reason\"", memmem::rfind(answer, b"\"stop_reason\"")),
+        Dialect::Responses => ("\"status\"", memmem::find(answer, b"\"status\"")),
+    };
+    let rest = answer[at? + key.len()..].trim_ascii_start();
+    let rest = rest.strip_prefix(b":")?.trim_ascii_start();
+    let rest = rest.strip_prefix(b"\"")?;
+    let word = &rest[..memchr(b'"', rest)?];
+    std::str::from_utf8(word)
+        .ok()
+        .filter(|word| word.len() <= LONGEST_WORD)
 }
 
 /// Takes the chunk with the usage out of a stream of chat completions, for callers who did not ask
@@ -214,6 +254,7 @@ mod tests {
                 .for_each(|chunk| tap.feed(chunk));
             let usage = tap.usage().unwrap();
             assert_eq!((usage.input, usage.output, tap.is_done()), (7, 3, true));
+            assert_eq!(tap.finish(), Some("stop"));
         }
     }
 
@@ -231,6 +272,36 @@ mod tests {
             let out = String::from_utf8(out).unwrap();
             assert!(!out.contains("prompt_tokens") && out.trim_end().ends_with("data: [DONE]"));
             assert_eq!(out.matches("data:").count(), 3);
+        }
+    }
+
+    #[test]
+    fn why_a_whole_answer_ended() {
+        let cases = [
+            (
+                Dialect::Chat,
+                r#"{"choices":[{"message":{"content":"\"finish_reason\":\"no\""},"finish_reason": "length"}]}"#,
+                Some("length"),
+            ),
+            (
+                Dialect::Chat,
+                r#"{"choices":[{"finish_reason":null}]}"#,
+                None,
+            ),
+            (
+                Dialect::Messages,
+                r#"{"content":[{"input":{"stop_reason":"no"}}],"stop_reason":"tool_use"}"#,
+                Some("tool_use"),
+            ),
+            (
+                Dialect::Responses,
+                r#"{"status":"incomplete","output":[{"status":"completed"}]}"#,
+                Some("incomplete"),
+            ),
+            (Dialect::Responses, r#"{"status""#, None),
+        ];
+        for (dialect, answer, wanted) in cases {
+            assert_eq!(finish(dialect, answer.as_bytes()), wanted, "{answer}");
         }
     }
 

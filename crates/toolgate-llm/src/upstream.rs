@@ -155,6 +155,15 @@ impl Upstream {
         named.map(|key| key.name.as_str())
     }
 
+    /// The name or address of its host.
+    pub fn host(&self) -> Option<&str> {
+        self.base_url.host_str()
+    }
+
+    pub fn port(&self) -> Option<u16> {
+        self.base_url.port_or_known_default()
+    }
+
     /// Whether there is a key to ask it with.
     pub fn has_key(&self) -> bool {
         !self.keys.is_empty()

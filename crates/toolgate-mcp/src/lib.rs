@@ -16,6 +16,7 @@ pub mod param_header;
 pub mod registry;
 pub mod serve;
 pub mod status;
+pub mod trace_context;
 pub mod transport;
 
 mod activity;
@@ -30,6 +31,7 @@ pub use lane::{Lane, LaneId, LaneKey};
 pub use local::LocalServer;
 pub use registry::Registry;
 pub use status::{State, Status};
+pub use trace_context::TraceContext;
 
 /// Largest message that is taken from a server.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;

@@ -24,7 +24,7 @@ use toolgate::Environment;
 use toolgate_core::config::Document;
 
 use crate::files;
-use crate::telemetry::LogFormat;
+use crate::telemetry::{LogFormat, Logs};
 
 /// MCP gateway: many servers, one door.
 #[derive(Debug, Parser)]
@@ -113,9 +113,16 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         .log
         .as_deref()
         .unwrap_or(if quiet { "error" } else { "info" });
-    crate::telemetry::start(filter, cli.log_format)?;
+    let logs = Logs {
+        filter,
+        format: cli.log_format,
+    };
+    // It traces too, for which it needs its runtime.
+    if !matches!(cli.command, Command::Serve(_)) {
+        logs.start()?;
+    }
     match cli.command {
-        Command::Serve(serve) => block_on(serve.run()),
+        Command::Serve(serve) => block_on(serve.run(&logs)),
         Command::Check(check) => check.run(),
         Command::Tools(tools) => block_on(tools.run()),
         Command::Connect(connect) => connect.run(),

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::Audit as Settings;
 use toolgate_core::secret::Masker;
+use tracing::Span;
 
 pub(crate) use attempt::Attempt;
 pub use record::{Page, Query, Record};
@@ -67,7 +68,7 @@ impl Audit {
     }
 
     /// Begins an attempt, once its record is sure to find a place.
-    pub(crate) async fn begin(&self, record: Record) -> Result<Attempt, CallError> {
+    pub(crate) async fn begin(&self, record: Record, span: Span) -> Result<Attempt, CallError> {
         let place = Arc::clone(&self.places);
         let place = match place.try_acquire_owned() {
             Ok(place) => place,
@@ -79,7 +80,7 @@ impl Audit {
                 }
             }
         };
-        Ok(Attempt::new(record, self.clone(), place))
+        Ok(Attempt::new(record, span, self.clone(), place))
     }
 
     /// A record as those see it who watch.

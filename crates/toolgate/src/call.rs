@@ -8,6 +8,7 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::Filters;
+use toolgate_mcp::TraceContext;
 use toolgate_mcp::ear::{Client, Ear, Guest, Level};
 use toolgate_mcp::jsonrpc::Object;
 
@@ -47,6 +48,8 @@ pub struct Request {
     pub conversation: Option<Box<RawValue>>,
     /// Members of `_meta` that the server gets too.
     pub meta: Object,
+    /// The trace to which the client says that its message belongs; else the headers may tell.
+    pub trace: TraceContext,
     /// Who hears of the progress of its calls.
     pub ear: Option<Arc<dyn Ear>>,
     /// The client, if a modern server may ask it.

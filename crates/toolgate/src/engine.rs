@@ -45,6 +45,7 @@ use toolgate_mcp::Environment;
 use toolgate_mcp::ear::Ear;
 use toolgate_mcp::lane::Ask;
 use toolgate_mcp::registry::{Registry, Watching};
+use tracing::{Instrument as _, Span};
 
 use crate::approval::{Approval, Approvals};
 use crate::audit::{Attempt, Audit, Record};
@@ -53,6 +54,7 @@ use crate::caller::Caller;
 use crate::hook::Hook;
 use crate::metrics::Metrics;
 use crate::store::Store;
+use crate::trace::{self, TraceContext, Tracer};
 
 /// How long a model request waits for a place among those with its key.
 const MODEL_WAIT: Duration = Duration::from_secs(60);
@@ -70,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) approvals: Approvals,
     pub(crate) store: Store,
     pub(crate) hook: Arc<dyn Hook>,
+    pub(crate) tracer: Arc<dyn Tracer>,
     pub(crate) environment: Environment,
 }
 
@@ -285,6 +288,11 @@ impl Engine {
         &self.0.parts.hook
     }
 
+    /// The context of a span, if it is traced.
+    pub(crate) fn trace_context(&self, span: &Span) -> Option<TraceContext> {
+        self.0.parts.tracer.context(span)
+    }
+
     /// Whether model requests get tools without asking for them by a filter.
     pub(crate) fn injects_tools(&self) -> bool {
         self.0.rules.load().manager.inject_tools
@@ -334,11 +342,12 @@ impl Engine {
         let id = call.request.id.clone();
         let request_id = id.unwrap_or_else(|| inner.parts.hook.request_id());
         let record = Record::new(caller, &call, &request_id);
-        let attempt = inner.parts.audit.begin(record).await?;
+        let span = trace::call::begin(&*inner.parts.tracer, &call.request);
+        let attempt = inner.parts.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
         let _guard = cancel.clone().drop_guard();
         let task = Arc::clone(inner).carry(caller.clone(), call, request_id, (attempt, cancel));
-        let answer = inner.tasks.spawn(task).await;
+        let answer = inner.tasks.spawn(task.instrument(span)).await;
         answer.unwrap_or(Err(CallError::Cancelled))
     }
 
@@ -427,6 +436,7 @@ impl Inner {
         let began = Instant::now();
         let journey = self.begin(caller, call, request_id)?;
         if let Some(own) = self.own_tool(&journey) {
+            progress.attempt.about(&own.id());
             let result = self
                 .run_own(&journey, own, &mut progress.attempt.record)
                 .await?;

@@ -28,6 +28,7 @@ use crate::hook::{Hook, NoHook};
 use crate::metrics::{Metrics, Stats};
 use crate::models::{Ledger, Models};
 use crate::store::{Store, StoreError, Version};
+use crate::trace::{NoTracer, Tracer};
 
 /// A running gateway; clones share it.
 #[derive(Clone, Debug)]
@@ -58,6 +59,7 @@ pub struct Builder {
     environment: Environment,
     store: Option<Store>,
     hook: Arc<dyn Hook>,
+    tracer: Arc<dyn Tracer>,
 }
 
 /// Why a gateway does not start.
@@ -118,6 +120,14 @@ impl Builder {
         self
     }
 
+    /// Knows the traces that spans belong to, so that servers and providers are told; without it
+    /// they are told what came with the request.
+    #[must_use]
+    pub fn tracer(mut self, tracer: impl Tracer + 'static) -> Self {
+        self.tracer = Arc::new(tracer);
+        self
+    }
+
     /// Starts everything and returns at once; servers join as they come up.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
@@ -126,6 +136,7 @@ impl Builder {
             environment,
             store,
             hook,
+            tracer,
         } = self;
         let store = match store {
             Some(store) => store,
@@ -150,6 +161,7 @@ impl Builder {
             approvals: approvals.clone(),
             store: store.clone(),
             hook,
+            tracer,
             environment: environment.clone(),
         };
         let engine = Engine::new(&config, parts);
@@ -184,6 +196,7 @@ impl Gateway {
             environment: Environment::new(|_| None),
             store: None,
             hook: Arc::new(NoHook),
+            tracer: Arc::new(NoTracer),
         }
     }
 

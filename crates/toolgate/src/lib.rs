@@ -44,6 +44,7 @@ pub mod metrics;
 pub mod models;
 pub mod result;
 pub mod store;
+pub mod trace;
 
 pub use call::{Arguments, CallError, ClientSession, Outcome, Request, ToolCall};
 pub use caller::{Caller, Origin};
@@ -56,3 +57,4 @@ pub use store::Store;
 pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
 pub use toolgate_mcp::{Environment, State, Status, ear, jsonrpc, line, local, registry, serve};
+pub use trace::{TraceContext, Tracer};

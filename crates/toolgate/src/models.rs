@@ -28,7 +28,8 @@ pub(crate) use ledger::{Ledger, Recording};
 use memory::Memory;
 use offer::Offers;
 use serde_json::Value;
-use table::{Table, Target};
+use table::Table;
+pub(crate) use table::Target;
 use tokio_util::task::TaskTracker;
 use toolgate_core::Config;
 use toolgate_core::config::{Dialect, RunLimits};
@@ -268,25 +269,22 @@ impl Models {
             let mut recording = Recording::new(parts, asked, target, &table);
             let bounded = asked.counts_money || self.0.engine.has_money_budget(&asked.caller);
             if bounded && !table.prices.knows(&target.upstream.name, &target.model) {
-                recording.failed(0);
+                recording.failed(&Err(ModelError::NoPrice(target.shown())));
                 return Err(ModelError::NoPrice(target.shown()));
             }
-            let answer = self.ask(asked, target).await;
+            let answer = self.ask(asked, target, &recording).await;
             let fails = match &answer {
                 Ok(response) => table::may_fall_back(response.status().as_u16()),
                 Err(ModelError::Send(_)) => true,
                 Err(_) => false,
             };
-            let status = answer
-                .as_ref()
-                .map_or(0, |response| response.status().as_u16());
             if fails && at < last {
-                recording.failed(status);
+                recording.failed(&answer);
                 tracing::info!(model = %target.shown(), next = %targets[at + 1].shown(), "the next model is asked");
                 continue;
             }
             if answer.is_err() {
-                recording.failed(status);
+                recording.failed(&answer);
             }
             return Ok(Sent {
                 spoken: target.spoken(asked.request.dialect),
@@ -385,7 +383,12 @@ impl Models {
         }
     }
 
-    async fn ask(&self, asked: &Asked, target: &Target) -> Result<reqwest::Response, ModelError> {
+    async fn ask(
+        &self,
+        asked: &Asked,
+        target: &Target,
+        recording: &Recording,
+    ) -> Result<reqwest::Response, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
         let body = self.body(asked, target)?;
         let mut path = spoken.path().to_owned();
@@ -399,12 +402,13 @@ impl Models {
             path.push('?');
             path.push_str(query);
         }
+        let trace = self.0.engine.trace_context(recording.span());
         let outgoing = Outgoing {
             path: &path,
             dialect: spoken,
             model: &target.model,
             body,
-            headers: headers::forwarded(&asked.context.headers, spoken),
+            headers: headers::forwarded(&asked.context.headers, spoken, trace.as_ref()),
         };
         Ok(target.upstream.send(&outgoing).await?)
     }

@@ -8,6 +8,7 @@ use super::{VERSIONS, rpc};
 use crate::ear::Level;
 use crate::handshake::MODERN;
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError, UNSUPPORTED_VERSION};
+use crate::trace_context::TraceContext;
 
 pub const HEADER_MISMATCH: i64 = -32020;
 const PREFIX: &str = "io.modelcontextprotocol/";
@@ -28,6 +29,7 @@ pub struct Modern {
     /// From which level on it wants to hear log messages.
     pub log_level: Option<Level>,
     pub progress_token: Option<Box<RawValue>>,
+    pub trace: TraceContext,
     /// What else stood there, which is passed on.
     pub rest: Object,
 }
@@ -80,6 +82,7 @@ impl Modern {
             capabilities: (*capabilities).to_owned(),
             log_level,
             progress_token: progress_token(params),
+            trace: TraceContext::of_meta(&meta),
             rest: meta_to_pass_on(params),
         })
     }
@@ -94,7 +97,11 @@ pub fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
 pub fn meta_to_pass_on(params: Option<&RawValue>) -> Object {
     let meta = meta(params);
     let rest = meta.iter();
-    let rest = rest.filter(|(name, _)| !name.starts_with(PREFIX) && *name != PROGRESS);
+    // Those that say to which trace it belongs go their own way.
+    let known = |name: &str| {
+        name.starts_with(PREFIX) || name == PROGRESS || TraceContext::NAMES.contains(&name)
+    };
+    let rest = rest.filter(|(name, _)| !known(name));
     let mut rest: Vec<_> = rest.collect();
     rest.sort_by_key(|(name, _)| name.as_str());
     rest.into_iter()
@@ -199,7 +206,8 @@ mod tests {
             name: Some("=?base64?w6k=?="),
         };
         let read = Modern::read("tools/call", Some(&call), Some(&headers)).unwrap();
-        assert_eq!(read.rest.to_string(), r#"{"traceparent":"00-1","x":1.0}"#);
+        assert_eq!(read.rest.to_string(), r#"{"x":1.0}"#);
+        assert_eq!(read.trace.traceparent.as_deref(), Some("00-1"));
         assert_eq!(read.progress_token.unwrap().get(), r#""t""#);
         assert_eq!(read.capabilities.get(), r#"{"elicitation":{}}"#);
     }

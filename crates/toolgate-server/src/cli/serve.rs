@@ -20,6 +20,7 @@ use crate::files;
 use crate::http::auth::AdminKey;
 use crate::http::guard::Guard;
 use crate::http::{self, App};
+use crate::telemetry::{Logs, Traces};
 
 /// How long requests and calls under way may take to end.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -51,8 +52,15 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) async fn run(self, logs: &Logs<'_>) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
+        let traces = logs.start_with_traces(&environment)?;
+        let ended = self.serve(environment, &traces).await;
+        traces.stop().await;
+        ended
+    }
+
+    async fn serve(self, environment: Environment, traces: &Traces) -> anyhow::Result<ExitCode> {
         let documents = self.config.documents(&environment)?;
         let (config, findings) = Config::load(&documents)?;
         findings.iter().for_each(log);
@@ -86,11 +94,14 @@ impl Serve {
                 "there are callers' keys but no admin key, so whoever is on this machine can change and approve everything by leaving the key away; set TOOLGATE_ADMIN_KEY (`auto` makes one)"
             );
         }
-        let gateway = Gateway::builder(config)
+        let builder = Gateway::builder(config)
             .environment(environment)
-            .store(store)
-            .start()
-            .await?;
+            .store(store);
+        let builder = match traces.tracer() {
+            Some(tracer) => builder.tracer(tracer),
+            None => builder,
+        };
+        let gateway = builder.start().await?;
         let stop = CancellationToken::new();
         let (configuration, keeping) = keeper.start(gateway.clone(), stop.clone());
         let tasks = TaskTracker::new();

@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::error::ApiError;
+use crate::telemetry::RequestSpan;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const PARENT_ID: &str = "x-bf-parent-request-id";
@@ -27,7 +28,9 @@ pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
         .unwrap_or_else(|| Uuid::now_v7().to_string());
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id);
-    let mut response = next.run(request).instrument(span).await;
+    let traced = RequestSpan::begin(&request, &id);
+    let answer = next.run(request).instrument(traced.span());
+    let mut response = traced.end_with(answer.instrument(span).await);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

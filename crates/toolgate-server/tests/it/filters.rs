@@ -409,12 +409,12 @@ async fn explain_of_a_server() {
     let zoo = explain("server=zoo").await;
     assert_eq!(
         (zoo["offered"].as_u64(), zoo["visible"].as_u64()),
-        (Some(14), Some(5)),
+        (Some(15), Some(5)),
         "{zoo}"
     );
     assert_eq!(
         zoo["hidden_by"],
-        json!({"permissions.rules[0]": 1, "tools_to_execute": 8})
+        json!({"permissions.rules[0]": 1, "tools_to_execute": 9})
     );
     let none = explain("server=zoo&include_clients=").await;
     assert_eq!(none["visible"], 0, "{none}");

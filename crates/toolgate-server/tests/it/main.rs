@@ -33,4 +33,5 @@ mod real_model;
 mod sdk;
 mod serve;
 mod sessions;
+mod telemetry;
 mod watching;

@@ -12,14 +12,14 @@ use toolgate_testkit::model::{Chunking, Model, Reply};
 use crate::gate::{SOON, TestGate, zoo};
 use crate::mcp::headers;
 
-const PATHS: [(&str, &str); 3] = [
+pub(crate) const PATHS: [(&str, &str); 3] = [
     ("openai", "/v1/chat/completions"),
     ("responses", "/v1/responses"),
     ("anthropic", "/v1/messages"),
 ];
 
 /// A provider that speaks one dialect, in front of a scripted model.
-fn provider(name: &str, model: &Model, dialect: &str) -> String {
+pub(crate) fn provider(name: &str, model: &Model, dialect: &str) -> String {
     format!(
         "[providers.{name}]\nbase_url = \"{}/v1\"\napi_key = \"secret-of-{name}\"\ndialect = {dialect:?}\n",
         model.url()
@@ -27,7 +27,7 @@ fn provider(name: &str, model: &Model, dialect: &str) -> String {
 }
 
 /// A request in the shape of a dialect.
-fn request(dialect: &str, model: &str, stream: bool) -> Value {
+pub(crate) fn request(dialect: &str, model: &str, stream: bool) -> Value {
     let said = json!([{"role": "user", "content": "hello"}]);
     let mut request = match dialect {
         "responses" => json!({"model": model, "input": said}),

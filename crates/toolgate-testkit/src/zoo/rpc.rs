@@ -69,6 +69,9 @@ pub(crate) struct Meta {
     pub(crate) client_capabilities: Option<Box<RawValue>>,
     #[serde(rename = "io.modelcontextprotocol/logLevel")]
     pub(crate) log_level: Option<String>,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) tracestate: Option<String>,
+    pub(crate) baggage: Option<String>,
 }
 
 /// An error as it goes over the wire.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rpc::{INVALID_PARAMS, RpcError, notification, quoted};
 use super::server::{Call, Outcome, exit};
@@ -58,6 +58,7 @@ pub(crate) async fn call(call: &Call<'_>) -> Outcome {
         "kinds" => Outcome::Result(catalog.kinds()),
         "env" => Outcome::Result(text(&object(environment()))),
         "headers" => Outcome::Result(text(&object(call.origin.headers.iter().cloned()))),
+        "trace" => Outcome::Result(text(&trace(call))),
         "die" => exit(7),
         "progress" => with_arguments(call, |Progress { steps }| {
             report(call, steps);
@@ -125,6 +126,25 @@ fn region(call: &Call<'_>) -> String {
         .iter()
         .find(|(name, _)| name == "mcp-param-region")
         .map_or_else(String::new, |(_, value)| value.clone())
+}
+
+fn trace(call: &Call<'_>) -> String {
+    let meta = call.request.params.meta.as_ref();
+    let meta = meta.map(|meta| {
+        json!({"traceparent": meta.traceparent, "tracestate": meta.tracestate, "baggage": meta.baggage})
+    });
+    let header = |wanted: &str| {
+        let mut headers = call.origin.headers.iter();
+        headers
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value)
+    };
+    let headers = json!({
+        "traceparent": header("traceparent"),
+        "tracestate": header("tracestate"),
+        "baggage": header("baggage"),
+    });
+    json!({"meta": meta, "headers": headers}).to_string()
 }
 
 fn environment() -> impl Iterator<Item = (String, String)> {

@@ -98,7 +98,7 @@ async fn lists_come_in_pages() {
             None => break,
         }
     }
-    assert_eq!(names.len(), 14 + 30);
+    assert_eq!(names.len(), 15 + 30);
     assert_eq!(names.last().unwrap(), r#""tool_0030""#);
     let bad = zoo
         .ask_value(&request(2, "tools/list", r#"{"cursor":"nope"}"#))
@@ -111,7 +111,7 @@ async fn malformed_entries_are_listed_and_hostile_names_can_be_called() {
     let mut zoo = Pipe::start(&["--malformed"]);
     let list = zoo.ask_value(&request(1, "tools/list", "{}")).await;
     let tools = list["result"]["tools"].as_array().unwrap();
-    assert_eq!(tools.len(), 14 + 11);
+    assert_eq!(tools.len(), 15 + 11);
     assert!(tools.iter().any(Value::is_string));
     let long = tools.iter().filter_map(|tool| tool["name"].as_str());
     assert_eq!(long.map(|name| name.chars().count()).max(), Some(200));

@@ -3,13 +3,16 @@
 use std::time::Instant;
 
 use tokio::sync::OwnedSemaphorePermit;
+use toolgate_core::name::ToolId;
 use toolgate_core::secret::Masker;
+use tracing::Span;
 
 use super::record::length;
 use super::writer::{self, Note};
 use super::{Audit, Record};
 use crate::call::{CallError, Outcome};
 use crate::event::Event;
+use crate::trace;
 
 /// An attempt under way; dropping it records that it was cancelled.
 #[derive(Debug)]
@@ -18,6 +21,8 @@ pub(crate) struct Attempt {
     pub(crate) record: Record,
     /// Hides the secrets of the server that is called.
     pub(crate) masker: Option<Masker>,
+    /// The attempt as it is traced.
+    pub(crate) span: Span,
     began: Instant,
     audit: Audit,
     /// Given to the writer with the last note.
@@ -25,16 +30,28 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(super) fn new(record: Record, audit: Audit, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(
+        record: Record,
+        span: Span,
+        audit: Audit,
+        place: OwnedSemaphorePermit,
+    ) -> Self {
         let mut record = record;
         writer::trim(&mut record.arguments);
         Self {
             record,
             masker: None,
+            span,
             began: Instant::now(),
             audit,
             place: Some(place),
         }
+    }
+
+    /// Records the tool that is meant.
+    pub(crate) fn about(&mut self, tool: &ToolId) {
+        self.record.about(tool);
+        trace::call::name(&self.span, tool.tool.as_str());
     }
 
     /// Records that the call is about to be sent.
@@ -70,6 +87,7 @@ impl Attempt {
     fn end(&mut self) {
         let micros = i64::try_from(self.began.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
+        trace::call::close(&self.span, &self.record);
         let place = self.place.take();
         self.note(place);
     }

@@ -36,8 +36,8 @@ impl Inner {
         let id = &target.entry.tool.id;
         let served = journey.rules.servers.get(&id.server);
         progress.attempt.masker = served.map(|served| served.masker.clone());
+        progress.attempt.about(id);
         let record = &mut progress.attempt.record;
-        record.about(id);
         let instead_of = target.instead_of.as_ref();
         record.instead_of = instead_of.map(|asked| asked.server.to_string());
         let arguments = arguments?;

@@ -11,7 +11,7 @@ use toolgate_mcp::ear::Ear;
 use toolgate_mcp::lane::{Ask, ToolCall as LaneCall};
 use toolgate_mcp::registry::{Access, NoAccess, OwnCall, OwnLane, Registry, WatchError, Watching};
 use toolgate_mcp::transport::RequestError;
-use toolgate_mcp::{Lane, LaneId, LaneKey};
+use toolgate_mcp::{Lane, LaneId, LaneKey, TraceContext};
 
 use crate::call::{Arguments, CallError, ClientSession, Limit, Request};
 use crate::metrics::Metrics;
@@ -44,7 +44,8 @@ pub(super) struct Answer {
 }
 
 impl Dispatch {
-    pub(super) async fn run(self) -> Result<Answer, CallError> {
+    pub(super) async fn run(mut self, trace: TraceContext) -> Result<Answer, CallError> {
+        trace.onto_headers(&mut self.headers);
         let server = &self.tool.id.server;
         let own = self.request.session.as_ref().filter(|_| self.own_lane);
         let access = access(&self.registry, server, own, self.within).await?;
@@ -55,7 +56,7 @@ impl Dispatch {
         let _in_flight = self.metrics.enter(server.as_str());
         let began = Instant::now();
         let answer = tokio::select! {
-            answer = tokio::time::timeout(self.after, self.send(access.lane)) => answer,
+            answer = tokio::time::timeout(self.after, self.send(access.lane, &trace)) => answer,
             () = left(own) => return Err(CallError::Cancelled),
         };
         let bytes = answer
@@ -83,12 +84,12 @@ impl Dispatch {
     }
 
     /// Sends the call, and once more over the next connection if the first one was stale.
-    async fn send(&self, lane: Lane) -> Result<Box<RawValue>, RequestError> {
+    async fn send(&self, lane: Lane, trace: &TraceContext) -> Result<Box<RawValue>, RequestError> {
         let call = || LaneCall {
             tool: &self.tool,
             arguments: self.arguments.raw(),
             headers: self.headers.clone(),
-            meta: self.request.meta.clone(),
+            meta: trace.onto_meta(self.request.meta.clone()),
             ear: self.request.ear.clone(),
             guest: self.request.guest.clone(),
             log_level: self.request.log_level,

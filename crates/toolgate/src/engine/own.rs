@@ -9,6 +9,7 @@ use toolgate_core::scope::{Filters, Scope};
 use toolgate_llm::tools::Offered;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::Ask;
+use tracing::Span;
 
 use super::dispatch;
 use super::kept::{Kept, Part};
@@ -18,6 +19,7 @@ use crate::audit::Record;
 use crate::call::{Arguments, CallError, Request, ToolCall};
 use crate::caller::Caller;
 use crate::result::ToolResult;
+use crate::trace;
 
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -238,7 +240,6 @@ impl Inner {
         tool: OwnTool,
         record: &mut Record,
     ) -> Result<ToolResult, CallError> {
-        record.about(&tool.id());
         record.verdict = Some(Verdict::Allow.as_str().to_owned());
         record.rule = Some("toolgate".to_owned());
         let arguments = journey.call.arguments.clone()?;
@@ -320,9 +321,12 @@ impl Inner {
         ask: Ask,
     ) -> Result<Box<RawValue>, CallError> {
         rules.sees_resources(caller, &request.filters, server)?;
+        let trace = trace::outgoing(&*self.parts.tracer, &Span::current(), request);
+        let mut headers = rules.forwarded(server, &request.headers);
+        trace.onto_headers(&mut headers);
         let ask = Ask {
-            headers: rules.forwarded(server, &request.headers),
-            meta: request.meta.clone(),
+            headers,
+            meta: trace.onto_meta(request.meta.clone()),
             ear: request.ear.clone(),
             guest: request.guest.clone(),
             log_level: request.log_level,

@@ -15,7 +15,7 @@ use toolgate_core::config::{
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::{Access, Filters, Principal};
 use toolgate_core::secret::Masker;
-use toolgate_mcp::Environment;
+use toolgate_mcp::{Environment, TraceContext};
 
 use super::limits::Limits;
 use crate::call::{CallError, Request};
@@ -244,6 +244,7 @@ impl Rules {
                 .any(|set| set.eq_ignore_ascii_case(name));
             configured
                 || OWN_HEADERS.contains(&name)
+                || TraceContext::NAMES.contains(&name) // it goes along with every call
                 || OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         };
         let wanted = |name: &HeaderName| {

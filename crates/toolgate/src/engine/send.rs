@@ -21,6 +21,7 @@ use crate::caller::Origin;
 use crate::result::bound::bound;
 use crate::result::tidy::{Secrets, tidy};
 use crate::result::{ToolResult, asks_for_input};
+use crate::trace;
 
 impl Inner {
     /// Limits of the tool and of the caller's key, and a place among the calls under way.
@@ -134,7 +135,9 @@ impl Inner {
                 self.charge(journey, id, record).await?;
                 progress.attempt.open();
                 progress.uses(id, true);
-                let answer = dispatch.run().await;
+                let (tracer, request) = (&*self.parts.tracer, &journey.call.request);
+                let trace = trace::outgoing(tracer, &progress.attempt.span, request);
+                let answer = dispatch.run(trace).await;
                 if answer.as_ref().is_err_and(CallError::is_not_sent) {
                     progress.uses(id, false);
                     self.refund(journey, &mut progress.attempt.record);

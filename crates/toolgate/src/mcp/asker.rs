@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use toolgate_mcp::TraceContext;
 use toolgate_mcp::ear::{Guest, Level};
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::Object;
@@ -48,6 +49,7 @@ impl Asker {
             era: Era::Modern,
             request: Arc::new(Request {
                 meta: said.rest,
+                trace: said.trace,
                 ear: Some(Arc::new(hearer)),
                 guest: Some(Arc::new(guest)),
                 log_level: said.log_level,
@@ -77,6 +79,7 @@ impl Asker {
             era: Era::Legacy,
             request: Arc::new(Request {
                 meta: meta_to_pass_on(params),
+                trace: TraceContext::of_params(params),
                 ear: Some(Arc::new(hearer)),
                 session: client.session(),
                 log_level: client.log_level(),

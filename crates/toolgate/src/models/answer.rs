@@ -10,7 +10,7 @@ use toolgate_core::config::Dialect;
 use toolgate_core::sse;
 use toolgate_llm::dialect::{Decoder, Encoder};
 use toolgate_llm::event::{Event, Failure};
-use toolgate_llm::tap::{Tap, UsageChunk};
+use toolgate_llm::tap::{self, Tap, UsageChunk};
 use toolgate_llm::turn::Head;
 use toolgate_llm::{Body, Turn, Wire as _};
 
@@ -46,6 +46,7 @@ pub(super) async fn answer(
     }
     let body = whole(response).await?;
     if wanted == spoken {
+        recording.ended(|| tap::finish(wanted, &body));
         recording.used(Tap::whole(wanted, &body));
         return Ok(ModelAnswer {
             status,
@@ -59,6 +60,9 @@ pub(super) async fn answer(
         true => {
             let turn = Turn::of(&spoken.events(&text)?);
             recording.used(turn.usage);
+            if let Some(finish) = &turn.finish {
+                recording.finished(finish);
+            }
             match &turn.failure {
                 Some(failure) => wanted.error(failure).to_string(),
                 None => {
@@ -180,6 +184,7 @@ impl Passing {
 
     fn finish(&mut self) {
         self.ended = true;
+        self.recording.ended(|| self.tap.finish());
         self.recording.used(self.tap.usage());
     }
 }
@@ -273,8 +278,10 @@ impl Translating {
             taken.map_err(|error| error.to_string())?;
         }
         for event in &events {
-            if let Event::Usage(usage) = event {
-                self.recording.seen(Some(*usage));
+            match event {
+                Event::Usage(usage) => self.recording.seen(Some(*usage)),
+                Event::Finish(finish) => self.recording.finished(finish),
+                _ => {}
             }
             if let Some(to_keep) = &mut self.to_keep {
                 to_keep.turn.take(event);

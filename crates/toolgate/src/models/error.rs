@@ -70,6 +70,26 @@ impl ModelError {
         }
     }
 
+    /// A word for machines.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Body(_) | Self::NoModelNamed | Self::Field(_) => "bad_request",
+            Self::UnknownModel { .. } | Self::CannotCount(_) => "unknown",
+            Self::Refused(error) => error.code(),
+            Self::Send(SendError::NoKey { .. }) => "no_key",
+            Self::Send(SendError::Timeout { .. }) => "timeout",
+            Self::Send(SendError::Unreachable { .. }) => "unreachable",
+            Self::Answer(_) => "bad_answer",
+            Self::TooLarge(_) => "too_large",
+            Self::BrokeOff => "broken",
+            Self::Failed(_) => "failed",
+            Self::Event(_) => "bad_answer",
+            Self::NoPrice(_) => "no_price",
+            Self::NothingLeft(_) => "limited",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     /// In the words that the model APIs share.
     pub fn failure(&self) -> Failure {
         let kind = match self.status().as_u16() {

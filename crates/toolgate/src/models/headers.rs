@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderName};
 use toolgate_core::config::Dialect;
+use toolgate_mcp::TraceContext;
 
 /// What a caller may say to a provider, besides `x-bf-eh-*`.
 const FORWARDED: [&str; 4] = ["traceparent", "tracestate", "baggage", "idempotency-key"];
@@ -47,8 +48,13 @@ const KEPT_BACK: [&str; 15] = [
     "access-control-allow-origin",
 ];
 
-/// The headers of a caller's request that go on to a provider.
-pub(super) fn forwarded(headers: &HeaderMap, dialect: Dialect) -> HeaderMap {
+/// The headers of a caller's request that go on to a provider, with the request's own trace
+/// context in the place of the caller's if there is one.
+pub(super) fn forwarded(
+    headers: &HeaderMap,
+    dialect: Dialect,
+    trace: Option<&TraceContext>,
+) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
     let own: &[&str] = match dialect {
         Dialect::Messages => &OF_MESSAGES,
@@ -62,6 +68,10 @@ pub(super) fn forwarded(headers: &HeaderMap, dialect: Dialect) -> HeaderMap {
         } else if FORWARDED.contains(&name.as_str()) || own.contains(&name.as_str()) {
             forwarded.append(name.clone(), value.clone());
         }
+    }
+    if let Some(trace) = trace {
+        forwarded.remove("tracestate");
+        trace.onto_headers(&mut forwarded);
     }
     forwarded
 }

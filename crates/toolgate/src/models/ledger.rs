@@ -3,18 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use reqwest::Response;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_llm::event::Usage;
+use toolgate_llm::event::{Finish, Usage};
+use tracing::Span;
 use uuid::Uuid;
 
-use super::Asked;
 use super::table::{Table, Target};
+use super::{Asked, ModelError};
 use crate::caller::Caller;
 use crate::engine::{Engine, Place};
 use crate::metrics::Metrics;
 use crate::store::{Store, millis};
+use crate::trace::model::ModelSpan;
 
 /// Longest time before a record is written.
 const BATCH: Duration = Duration::from_millis(50);
@@ -62,6 +65,7 @@ pub(crate) struct Recording {
     engine: Engine,
     caller: Caller,
     record: ModelRecord,
+    span: ModelSpan,
     began: Instant,
     table: Arc<Table>,
     counts_stream: bool,
@@ -141,6 +145,7 @@ impl Recording {
             counts_stream: asked.counts_stream(engine),
             caller,
             record,
+            span: ModelSpan::begin(asked.request.operation, target, asked.stream),
             began: Instant::now(),
             table: Arc::clone(table),
             place: None,
@@ -158,9 +163,17 @@ impl Recording {
         self.counts_stream
     }
 
-    /// The provider did not answer.
-    pub(super) fn failed(&mut self, status: u16) {
-        self.record.status = status;
+    /// The request as it is traced.
+    pub(super) fn span(&self) -> &Span {
+        &self.span.span
+    }
+
+    /// The provider did not answer, or with an error that is not passed on.
+    pub(super) fn failed(&mut self, answer: &Result<Response, ModelError>) {
+        match answer {
+            Ok(response) => self.record.status = response.status().as_u16(),
+            Err(error) => self.span.failed(error),
+        }
         "error".clone_into(&mut self.record.outcome);
     }
 
@@ -203,6 +216,15 @@ impl Recording {
             .cost(provider, model, &usage.unwrap_or_default())
     }
 
+    /// Why the answer ended, in the provider's words.
+    pub(crate) fn ended<'a>(&mut self, reason: impl FnOnce() -> Option<&'a str>) {
+        self.span.ended(reason);
+    }
+
+    pub(crate) fn finished(&mut self, finish: &Finish) {
+        self.span.finished(finish);
+    }
+
     pub(crate) fn broke_off(&mut self) {
         "broken".clone_into(&mut self.record.outcome);
     }
@@ -220,6 +242,7 @@ impl Drop for Recording {
             self.engine.spend(&self.caller, tokens, cost);
         }
         self.ledger.metrics.model(record);
+        self.span.close(record);
         if self.ledger.sender.try_send(std::mem::take(record)).is_err() {
             tracing::error!("a model record is lost: too many wait to be written");
         }

@@ -37,10 +37,10 @@ pub(super) struct Table {
 
 /// A model at a provider.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) upstream: Arc<Upstream>,
+pub(crate) struct Target {
+    pub(crate) upstream: Arc<Upstream>,
     /// As the provider knows it.
-    pub(super) model: String,
+    pub(crate) model: String,
 }
 
 impl Target {
