@@ -1,5 +1,7 @@
 //! The audit trail in the database.
 
+use std::sync::{Arc, LazyLock};
+
 use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -35,8 +37,10 @@ const COLUMNS: [&str; 25] = [
     "charged",
     "cached",
 ];
-/// Rows that one statement writes; a few sizes, so that statements are prepared once.
-const ROWS: [usize; 3] = [32, 8, 1];
+/// Rows that one statement writes; few sizes, so that statements are prepared once. SQLite looks up
+/// each parameter's name among all of a statement's, so larger ones cost more a row.
+const ROWS: [usize; 2] = [8, 1];
+static INSERTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| ROWS.map(|rows| insert(rows).into()));
 
 impl Store {
     /// Writes records, each over an earlier one of the same id.
@@ -44,9 +48,11 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         let mut rest = records;
         while !rest.is_empty() {
-            let rows = ROWS.into_iter().find(|rows| *rows <= rest.len());
-            let (batch, after) = rest.split_at(rows.unwrap_or(1));
-            let mut query = sqlx::query(AssertSqlSafe(insert(batch.len())));
+            let sizes = ROWS.into_iter().zip(&*INSERTS);
+            let mut fitting = sizes.filter(|(rows, _)| *rows <= rest.len());
+            let Some((rows, sql)) = fitting.next() else { break };
+            let (batch, after) = rest.split_at(rows);
+            let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql)));
             for record in batch {
                 query = bind(query, record);
             }
