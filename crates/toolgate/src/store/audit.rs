@@ -50,7 +50,9 @@ impl Store {
         while !rest.is_empty() {
             let sizes = ROWS.into_iter().zip(&*INSERTS);
             let mut fitting = sizes.filter(|(rows, _)| *rows <= rest.len());
-            let Some((rows, sql)) = fitting.next() else { break };
+            let Some((rows, sql)) = fitting.next() else {
+                break;
+            };
             let (batch, after) = rest.split_at(rows);
             let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql)));
             for record in batch {
