@@ -77,6 +77,8 @@ pub enum StoreError {
     Key { file: String, cause: std::io::Error },
     #[error("the entry could not be encrypted, so it is not stored")]
     NotSealed,
+    #[error("an entry cannot be read: it was sealed with another `store.key`, or is damaged")]
+    Unreadable,
     #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
     InUse(String),
     #[error("the data directory `{folder}` cannot be used: {cause}")]

@@ -231,7 +231,16 @@ pub(super) fn items(dialect: Dialect, parts: Vec<Part>) -> Vec<Value> {
         role: Role::User,
         parts,
     };
-    history::items(dialect, &[message]).unwrap_or_default()
+    // What a dialect cannot say is said in words: a call without an answer would be refused.
+    history::items(dialect, std::slice::from_ref(&message)).unwrap_or_else(|error| {
+        tracing::warn!(%error, "what a tool answered is told as text");
+        let parts = message.parts.into_iter().map(in_words).collect();
+        let told = Message {
+            role: Role::User,
+            parts,
+        };
+        history::items(dialect, &[told]).unwrap_or_default()
+    })
 }
 
 /// A tool's answer as a model is told it.
@@ -258,6 +267,34 @@ fn parts(answer: &Result<Outcome, CallError>) -> (Vec<Part>, bool) {
     (parts.collect(), outcome.result.is_error())
 }
 
+fn text(parts: &[Part]) -> String {
+    let texts = parts.iter().map(|part| match part {
+        Part::Text(text) => text.clone(),
+        Part::Image { source, .. } => match source {
+            Source::Data { media_type, .. } => format!("[{media_type}]"),
+            Source::Url(url) => url.clone(),
+        },
+        _ => String::new(),
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// An answer without anything but text.
+fn in_words(part: Part) -> Part {
+    match part {
+        Part::Answered {
+            id,
+            parts,
+            is_error,
+        } => Part::Answered {
+            id,
+            parts: vec![Part::Text(text(&parts))],
+            is_error,
+        },
+        part => part,
+    }
+}
+
 impl Executed {
     pub(super) fn answered(&self) -> Part {
         Part::Answered {
@@ -269,15 +306,7 @@ impl Executed {
 
     /// Its result as one text; what is no text is named.
     pub(super) fn text(&self) -> String {
-        let texts = self.parts.iter().map(|part| match part {
-            Part::Text(text) => text.clone(),
-            Part::Image { source, .. } => match source {
-                Source::Data { media_type, .. } => format!("[{media_type}]"),
-                Source::Url(url) => url.clone(),
-            },
-            _ => String::new(),
-        });
-        texts.collect::<Vec<_>>().join("\n")
+        text(&self.parts)
     }
 
     pub(super) fn value(&self) -> Value {

@@ -14,7 +14,7 @@ use toolgate_llm::prompt::{Call, Part};
 use toolgate_llm::tools::OwnTools;
 use toolgate_llm::{Body, Usage};
 
-use super::act::{Came, Executed};
+use super::act::{Came, Executed, Pending};
 use super::guard::Guard;
 use super::journal::{Journal, call_of, part_of};
 use super::sink::CallEar;
@@ -222,8 +222,22 @@ impl Told {
     }
 }
 
-/// Goes on with a run. `is_approver` says whether whoever asks may decide about approvals.
+/// Goes on with a run, as a task of its own: one that was taken is not left behind by a caller who
+/// leaves.
 pub(crate) async fn resume(
+    models: &Models,
+    id: &str,
+    decisions: &HashMap<String, CallDecision>,
+    (by, stream): (&str, Option<bool>),
+) -> Result<ModelAnswer, ResumeError> {
+    let (own, id, by) = (models.clone(), id.to_owned(), by.to_owned());
+    let decisions = decisions.clone();
+    let work = async move { go_on(&own, &id, &decisions, (&by, stream)).await };
+    let resumed = models.tasks().spawn(work).await;
+    resumed.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))
+}
+
+async fn go_on(
     models: &Models,
     id: &str,
     decisions: &HashMap<String, CallDecision>,
@@ -326,25 +340,15 @@ impl Run {
                 Some(CallDecision::Result { text, is_error }) => {
                     self.answered_with(call, text.clone(), *is_error)
                 }
-                Some(CallDecision::Approve { arguments }) => {
-                    let mut call = call.clone();
-                    if let Some(arguments) = arguments {
-                        call.arguments.clone_from(arguments);
-                    }
-                    let name = call.name.clone();
-                    self.explicit(call, &request).await.map_err(|error| match error {
-                        CallError::NeedsApproval { id, .. } => ResumeError::NeedsApprover {
-                            call: name.clone(),
-                            approval: id,
-                        },
-                        error => ResumeError::Model(ModelError::Refused(error)),
-                    })?
-                }
-                None if told.opened.contains(&call.id) => self.answered_with(
+                // It may have run, so it is not run again, whoever approves it.
+                _ if told.opened.contains(&call.id) => self.answered_with(
                     call,
-                    "the gateway ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
+                    "the run ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
                     true,
                 ),
+                Some(CallDecision::Approve { arguments }) => {
+                    self.approved(call, arguments.as_deref(), &request).await?
+                }
                 // It was never begun, and runs unasked.
                 None => match self.one(call.clone(), &request, CallEar::none()).await? {
                     Came::Ran(executed) => {
@@ -371,6 +375,36 @@ impl Run {
         self.history.extend(told.items.clone());
         self.history.extend(items);
         Ok(())
+    }
+
+    /// Runs a call that was approved, on record before it runs.
+    async fn approved(
+        &self,
+        call: &Call,
+        arguments: Option<&str>,
+        request: &Arc<Request>,
+    ) -> Result<Executed, ResumeError> {
+        let mut call = call.clone();
+        if let Some(arguments) = arguments {
+            arguments.clone_into(&mut call.arguments);
+        }
+        self.journal.opened(&call).await?;
+        match self.explicit(call.clone(), request).await {
+            Ok(executed) => Ok(executed),
+            Err(CallError::NeedsApproval { id, .. }) => {
+                let pending = Pending {
+                    call: call.clone(),
+                    is_own: false,
+                    approval: Some(id.clone()),
+                };
+                self.journal.waits(&pending).await?;
+                Err(ResumeError::NeedsApprover {
+                    call: call.name,
+                    approval: id,
+                })
+            }
+            Err(error) => Err(ResumeError::Model(ModelError::Refused(error))),
+        }
     }
 
     fn answered_with(&self, call: &Call, text: String, is_error: bool) -> Executed {

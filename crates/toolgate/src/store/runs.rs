@@ -93,8 +93,7 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let request: String = row.try_get(14)?;
-        let request = self.seal.open(&request).unwrap_or_default();
-        let request = serde_json::from_str(&request).unwrap_or_default();
+        let request = self.opened(&request)?;
         Ok(Some((read(&row)?, request)))
     }
 
@@ -106,11 +105,15 @@ impl Store {
             .await?;
         let step = |row: &AnyRow| -> Result<(i64, i64, Value), StoreError> {
             let sealed: String = row.try_get(2)?;
-            let step = self.seal.open(&sealed).unwrap_or_default();
-            let step = serde_json::from_str(&step).unwrap_or_default();
-            Ok((row.try_get(0)?, row.try_get(1)?, step))
+            Ok((row.try_get(0)?, row.try_get(1)?, self.opened(&sealed)?))
         };
         rows.iter().map(step).collect()
+    }
+
+    /// What was sealed. A step that cannot be read must not look like one that was never taken.
+    fn opened(&self, sealed: &str) -> Result<Value, StoreError> {
+        let text = self.seal.open(sealed).ok_or(StoreError::Unreadable)?;
+        serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
     }
 
     /// Runs, the newest first; of one caller, or of all.
