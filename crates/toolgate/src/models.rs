@@ -4,6 +4,7 @@
 //! tools that are spliced in; its answer passes through as it comes. Others are translated.
 
 mod answer;
+mod asked;
 mod error;
 mod headers;
 mod ledger;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 pub(crate) use answer::{LONGEST_EVENT, failure as answer_failure, is_stream, whole};
 use arc_swap::ArcSwap;
+pub(crate) use asked::Asked;
 use bytes::Bytes;
 pub use error::ModelError;
 use futures_util::stream::BoxStream;
@@ -36,7 +38,6 @@ use toolgate_core::config::{Dialect, RunLimits};
 pub use toolgate_llm::event::{Failure, Usage};
 use toolgate_llm::prompt::Ignored;
 use toolgate_llm::tools::{Form, OwnTools};
-use toolgate_llm::turn::Head;
 use toolgate_llm::upstream::Outgoing;
 use toolgate_llm::{BadField, Body, Wire as _};
 use toolgate_mcp::Environment;
@@ -48,11 +49,8 @@ use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::store::{Store, StoreError};
 
-/// Longest name of a model.
-const LONGEST_NAME: usize = 256;
 const DEPTH: &str = "x-toolgate-max-depth";
 const BUDGET: &str = "x-toolgate-budget";
-const EVENTS: &str = "x-toolgate-events";
 
 /// The way to models; clones share it.
 #[derive(Clone, Debug)]
@@ -135,23 +133,6 @@ pub struct RunQuery {
     /// Only runs before this id: the last one of the page before.
     pub before: Option<String>,
     pub limit: usize,
-}
-
-/// One request under way.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub(crate) request: Arc<ModelRequest>,
-    /// Its id and filters, which differ between the turns of a run.
-    pub(crate) context: Arc<Request>,
-    pub(crate) body: Body,
-    /// The model as the caller named it.
-    name: String,
-    pub(crate) stream: bool,
-    pub(crate) caller: Caller,
-    /// Whether the usage of a stream is wanted although the caller did not ask for it.
-    pub(crate) counts_usage: bool,
-    /// Whether something is bounded in dollars besides the caller's key.
-    pub(crate) counts_money: bool,
 }
 
 /// A request that was answered, if only with an error.
@@ -454,86 +435,6 @@ impl Models {
         let ignored: &Ignored = &target.upstream.ignored;
         let prompt = wanted.read(&text, ignored)?;
         Ok(Bytes::from(spoken.write(&prompt)?))
-    }
-}
-
-impl Asked {
-    pub(crate) fn new(
-        request: ModelRequest,
-        body: Body,
-        caller: Caller,
-    ) -> Result<Self, ModelError> {
-        let name = body.string("model").ok_or(ModelError::NoModelNamed)?;
-        if name.len() > LONGEST_NAME {
-            return Err(ModelError::Field(BadField {
-                field: "model".to_owned(),
-                problem: format!("is longer than {LONGEST_NAME} bytes"),
-            }));
-        }
-        Ok(Self {
-            stream: body.is_true("stream"),
-            body,
-            name,
-            caller,
-            context: Arc::clone(&request.request),
-            request: Arc::new(request),
-            counts_usage: false,
-            counts_money: false,
-        })
-    }
-
-    #[must_use]
-    pub(crate) fn in_context(mut self, context: Arc<Request>) -> Self {
-        self.context = context;
-        self
-    }
-
-    /// The model as the caller named it.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Whether the usage of a stream must be asked for because the caller has a budget and did not
-    /// ask itself.
-    fn counts_stream(&self, engine: &Engine) -> bool {
-        self.request.dialect == Dialect::Chat
-            && self.stream
-            && !self.tells_usage()
-            && (self.counts_usage || engine.has_budget(&self.caller))
-    }
-
-    /// Whether the caller asked for the usage of a stream.
-    fn tells_usage(&self) -> bool {
-        self.stream_options()["include_usage"] == true
-    }
-
-    fn stream_options(&self) -> Value {
-        let options = self.body.get("stream_options");
-        let options: Option<Value> = options.and_then(|options| serde_json::from_str(options).ok());
-        options
-            .filter(Value::is_object)
-            .unwrap_or_else(|| serde_json::json!({}))
-    }
-
-    /// Whether the caller wants to hear of each tool call of a run.
-    pub(crate) fn tells_calls(&self) -> bool {
-        let events = self.context.headers.get(EVENTS);
-        events.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"on"))
-    }
-
-    pub(crate) fn head(&self) -> Head {
-        Head {
-            id: String::new(),
-            model: self.name.clone(),
-            created: std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |since| since.as_secs()),
-            namespaces: match self.request.dialect {
-                Dialect::Responses => toolgate_llm::tools::namespaces(&self.body),
-                Dialect::Chat | Dialect::Messages => Vec::new(),
-            },
-            stream_usage: self.tells_usage(),
-        }
     }
 }
 
