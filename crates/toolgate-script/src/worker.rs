@@ -24,7 +24,9 @@ const STACK: usize = 64 * 1024 * 1024;
 
 /// Whether this process was started as a worker.
 pub fn is_asked_for() -> bool {
-    std::env::args_os().nth(1).is_some_and(|first| first == FLAG)
+    std::env::args_os()
+        .nth(1)
+        .is_some_and(|first| first == FLAG)
 }
 
 /// The whole of a worker, until its host leaves.

@@ -94,6 +94,7 @@ impl Builder {
             on_all_keys: false,
             resources: true,
             per_session: false,
+            code_mode: false,
         });
         self.locals.push(Arc::new(server));
         self
