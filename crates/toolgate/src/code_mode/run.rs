@@ -76,7 +76,7 @@ impl Run<'_> {
             Ok(Ok(worker)) => worker,
             Ok(Err(error)) => {
                 tracing::error!(%error, "no script worker could be had");
-                return Err(CallError::NoWorker);
+                return Err(CallError::NoWorker("no worker could be started; the log says why"));
             }
             Err(_) => return Ok(limit("time", "no worker was free in time")),
         };
@@ -253,7 +253,7 @@ impl Run<'_> {
         let made = self.door.call(&tool.source.id, &call.arguments, number);
         let answer = tokio::time::timeout_at(deadline.into(), made).await.ok()?;
         Some(match answer {
-            Err(error) if error.is_for_somebody() => Err(error),
+            Err(error) if error.is_undecided() => Err(error),
             Err(error @ (CallError::Misfit(_) | CallError::BadArguments(_))) => {
                 let signature = tool.signature();
                 Ok(Answer::Error(format!("{error}\nit is: {signature}")))

@@ -14,17 +14,17 @@ impl Store {
         .bind(&key.caller)
         .bind(&key.call)
         .bind(&key.digest)
-        .fetch_optional(&self.pool)
+        .fetch_optional(&self.readers)
         .await?;
         let Some(row) = row else {
             return Ok(None);
         };
-        let steps = self.seal.open(&row.try_get::<String, _>("steps")?)?;
-        let state: String = row.try_get("state")?;
+        let state: String = row.try_get(0)?;
+        let steps = self.opened(&row.try_get::<String, _>(1)?)?;
         Ok(Some(KeptScript {
             // What cannot be told is not run again.
             state: ScriptState::named(&state).unwrap_or(ScriptState::Done),
-            steps: steps_of(&serde_json::from_str(&steps).unwrap_or_default()),
+            steps: steps_of(&steps),
         }))
     }
 
@@ -64,6 +64,7 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
+    /// A script that waited has ended.
     pub(crate) async fn forget_script(&self, key: &ScriptKey) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM scripts WHERE caller = $1 AND call = $2 AND digest = $3")
             .bind(&key.caller)
