@@ -444,7 +444,8 @@ impl Scope {
         tools.filter(|(entry, _)| self.is_in_code(entry))
     }
 
-    fn is_in_code(&self, entry: &Entry) -> bool {
+    /// Whether a tool is shown to scripts, if it is shown at all.
+    pub fn is_in_code(&self, entry: &Entry) -> bool {
         self.in_code.contains(&entry.tool.id.server)
     }
 
