@@ -10,6 +10,7 @@ pub mod preview;
 pub mod protocol;
 mod starlark;
 pub mod stubs;
+pub mod surface;
 pub mod tokens;
 pub mod worker;
 
