@@ -9,5 +9,6 @@ pub mod preview;
 pub mod protocol;
 mod starlark;
 pub mod stubs;
+pub mod surface;
 pub mod tokens;
 pub mod worker;
