@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 use toolgate_script::surface::{self, Definition};
 
-use super::{Engine, Inner, Journey, OwnTool};
+use super::{Engine, Inner, Journey};
 use crate::audit::Record;
 use crate::call::{Arguments, CallError, Outcome, Request, ToolCall};
 use crate::caller::{Caller, Origin};
@@ -58,7 +58,9 @@ impl Inner {
             CodeTool::Docs => Ok(self.code.docs(scope, value)),
             CodeTool::Execute => {
                 let Some(code) = code_mode::code(value) else {
-                    return Ok(super::own::advice("`code` is missing: a script as a string"));
+                    return Ok(super::own::advice(
+                        "`code` is missing: a script as a string",
+                    ));
                 };
                 let door = ScriptDoor::new(Engine(Arc::clone(self)), journey);
                 let job = Job {
@@ -90,7 +92,10 @@ impl ScriptDoor {
         let unattended = journey.caller.origin.is_unattended();
         Self {
             engine,
-            caller: journey.caller.clone().through(Origin::Script { unattended }),
+            caller: journey
+                .caller
+                .clone()
+                .through(Origin::Script { unattended }),
             request: Arc::clone(&journey.call.request),
             request_id: journey.request_id.clone(),
         }
@@ -119,12 +124,5 @@ impl Door for ScriptDoor {
             request: Arc::new(request),
         };
         Box::pin(self.engine.call(&self.caller, call))
-    }
-}
-
-impl OwnTool {
-    /// Whether nobody need be asked before it runs, whatever it is called with.
-    pub(crate) fn only_reads(self) -> bool {
-        !matches!(self, Self::ReadResource | Self::Code(CodeTool::Execute))
     }
 }
