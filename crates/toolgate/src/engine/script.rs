@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
+use toolgate_core::scope::Scope;
 use toolgate_script::surface::{self, Definition};
 
 use super::{Engine, Inner, Journey};
@@ -75,6 +76,14 @@ impl Inner {
                 Ok(executed.result)
             }
         }
+    }
+}
+
+impl Engine {
+    /// Counts what a model request with a scope needs less because tools in it are scripted.
+    pub(crate) fn count_saved_tokens(&self, scope: &Arc<Scope>) {
+        let saved = self.0.code.saved_tokens(scope);
+        self.0.parts.metrics.saved_tokens(saved);
     }
 }
 
