@@ -29,7 +29,7 @@ pub const TOOLS: [Definition; 4] = [
     Definition {
         name: READ,
         description: "Read a .pyi file: one typed Python signature per tool. A \"key?\" may be missing.",
-        parameters: r#"{"type":"object","properties":{"fileName":{"type":"string","description":"e.g. servers/youtube.pyi"},"startLine":{"type":"integer"},"endLine":{"type":"integer"}},"required":["fileName"]}"#,
+        parameters: r#"{"type":"object","properties":{"fileName":{"type":"string","description":"servers/youtube.pyi; with * as wildcard to search all: servers/*/*video*"},"startLine":{"type":"integer"},"endLine":{"type":"integer"}},"required":["fileName"]}"#,
     },
     Definition {
         name: DOCS,

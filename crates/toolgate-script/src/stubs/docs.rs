@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::shape::Type;
-use super::signature::{Parameter, Schemas, head};
+use super::signature::{Parameter, Schemas, short_head};
 use super::text::{line, literal, paragraph};
 
 const DESCRIPTION: usize = 6000;
@@ -34,7 +34,7 @@ const CONSTRAINTS: [&str; 13] = [
 
 pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, description: &str) -> String {
     let parameters = schemas.parameters();
-    let mut text = head(identifier, schemas);
+    let mut text = short_head(identifier, schemas);
     text.push_str("\n    \"\"\"");
     text.push_str(&paragraph(description, DESCRIPTION, "    "));
     if !parameters.is_empty() {
@@ -77,7 +77,7 @@ fn argument(text: &mut String, parameter: &Parameter<'_>) {
         (false, Some(default)) => {
             let _ = write!(text, " = {default}");
         }
-        (false, None) => {}
+        (false, None) => text.push_str(" = None"),
     }
     for (word, value) in CONSTRAINTS
         .iter()

@@ -92,6 +92,14 @@ impl<'a> Reader<'a> {
             Value::Bool(false) => return Type::Never,
             _ => return Type::Any,
         };
+        if matches!(schema.get("not"), Some(Value::Bool(true)))
+            || schema
+                .get("not")
+                .and_then(Value::as_object)
+                .is_some_and(Map::is_empty)
+        {
+            return Type::Never;
+        }
         let mut kind = self.own(schema, depth);
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             let meant = self.reference(reference, depth);
@@ -320,6 +328,28 @@ impl Type {
         match text.len() <= limit {
             true => text,
             false => self.coarse().to_owned(),
+        }
+    }
+
+    pub(super) fn allows_none(&self) -> bool {
+        match self {
+            Self::Any | Self::Plain("None") => true,
+            Self::Literal(values, _) => values.contains(&Value::Null),
+            Self::Union(kinds) => kinds.iter().any(Self::allows_none),
+            _ => false,
+        }
+    }
+
+    /// The type without `None`, where that says nothing new.
+    pub(super) fn but_none(self) -> Self {
+        match self {
+            Self::Union(kinds) => union(
+                kinds
+                    .into_iter()
+                    .filter(|kind| *kind != Self::Plain("None"))
+                    .collect(),
+            ),
+            kind => kind,
         }
     }
 

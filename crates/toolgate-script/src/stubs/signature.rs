@@ -16,6 +16,9 @@ const RETURN_BYTES: usize = 300;
 const PARAMETERS_BYTES: usize = 900;
 const DEFAULT_BYTES: usize = 40;
 const COMMENT: usize = 80;
+/// Bytes of a line that is followed by its parameters, and names on it if it is longer.
+const SHORT_BYTES: usize = 160;
+const SHORT_NAMES: usize = 200;
 /// Parts of the schema of all arguments that are followed.
 const PARTS: usize = 64;
 
@@ -72,6 +75,18 @@ impl Schemas {
             .collect()
     }
 
+    /// Parameters that may be left out but not be `None`, by their names in the schema.
+    pub(super) fn never_none(&self) -> Vec<String> {
+        let optional = self
+            .parameters()
+            .into_iter()
+            .filter(|parameter| !parameter.required);
+        optional
+            .filter(|parameter| !parameter.kind.allows_none())
+            .map(|parameter| parameter.name.to_owned())
+            .collect()
+    }
+
     pub(super) fn returns(&self) -> Type {
         self.output
             .as_ref()
@@ -100,8 +115,27 @@ pub(super) fn line(identifier: &str, schemas: &Schemas, description: &str) -> St
     }
 }
 
+/// The line without what is said about the tool; only the names of parameters, if types would be
+/// too long.
+pub(super) fn short_head(identifier: &str, schemas: &Schemas) -> String {
+    let head = head(identifier, schemas);
+    if head.len() <= SHORT_BYTES {
+        return head;
+    }
+    let mut names = Vec::new();
+    for parameter in schemas.parameters().iter().take(SHORT_NAMES) {
+        let identifier = &parameter.identifier;
+        names.push(match (parameter.required, parameter.default()) {
+            (true, _) => identifier.clone(),
+            (false, Some(default)) => format!("{identifier}={default}"),
+            (false, None) => format!("{identifier}=None"),
+        });
+    }
+    format!("def {identifier}({}):", names.join(", "))
+}
+
 /// The line without what is said about the tool.
-pub(super) fn head(identifier: &str, schemas: &Schemas) -> String {
+fn head(identifier: &str, schemas: &Schemas) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut length = 0;
     for parameter in schemas.parameters() {
@@ -122,7 +156,7 @@ pub(super) fn head(identifier: &str, schemas: &Schemas) -> String {
 
 impl Parameter<'_> {
     fn text(&self, limit: usize) -> String {
-        let kind = self.kind.write(limit);
+        let kind = self.shown().write(limit);
         let Self {
             identifier,
             required,
@@ -132,6 +166,14 @@ impl Parameter<'_> {
             (true, _) => format!("{identifier}: {kind}"),
             (false, Some(default)) => format!("{identifier}: {kind} = {default}"),
             (false, None) => format!("{identifier}: {kind} = None"),
+        }
+    }
+
+    /// Its type, without the `None` that the default says already.
+    pub(super) fn shown(&self) -> Type {
+        match self.required || self.default().is_some() {
+            true => self.kind.clone(),
+            false => self.kind.clone().but_none(),
         }
     }
 
