@@ -1,8 +1,45 @@
 //! The engine for Starlark: a deterministic dialect of Python.
 
-use serde_json::value::RawValue;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
-use crate::protocol::{Answer, Call, Failure, Script, Value};
+use serde_json::value::RawValue;
+use starlark::codemap::FileSpanRef;
+use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
+use starlark::eval::{BeforeStmtFunc, BeforeStmtFuncDyn, Evaluator};
+use starlark::syntax::{AstModule, Dialect, DialectTypes};
+use starlark::values::Heap;
+
+use self::json::{Layout, WriteError};
+use self::running::{Over, Running};
+use self::server::{Missed, ServerValue};
+use self::source::Source;
+use self::trouble::Limit;
+use crate::protocol::{Answer, Call, Failure, FailureKind, Script, Value};
+
+mod calls;
+mod json;
+#[allow(
+    unsafe_code,
+    reason = "derived, so that natives find their run; none is written here"
+)]
+mod running;
+#[allow(
+    unsafe_code,
+    reason = "derived for values of the language; none is written here"
+)]
+mod server;
+mod source;
+mod spell;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+/// The stack that a thread needs to run any script that is let through.
+pub(crate) const STACK: usize = 64 * 1024 * 1024;
+
+/// How deep functions may call each other.
+const FRAMES: usize = 200;
 
 /// What a running script can reach.
 pub(crate) trait Host {
@@ -17,8 +54,152 @@ pub(crate) trait Host {
 #[derive(Debug)]
 pub(crate) struct Gone;
 
-/// Runs a script to its end.
-pub(crate) fn run(_script: &Script, _host: &mut dyn Host) -> Result<Value, Failure> {
-    let _: Option<Box<RawValue>> = None;
-    Ok(Value::default())
+/// Runs a script to its end, on a thread with a stack of [`STACK`] bytes.
+pub(crate) fn run(script: &Script, host: &mut dyn Host) -> Result<Value, Failure> {
+    let source = Source::new(&script.code);
+    let running = Running::new(host, script.bounds);
+    let outcome = catch_unwind(AssertUnwindSafe(|| evaluate(script, &source, &running)));
+    let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    match (running.over(), outcome) {
+        (Some(Over::Limit(limit)), Err(failure)) => Err(Failure {
+            line: failure.line,
+            column: failure.column,
+            ..limit.failure()
+        }),
+        (_, outcome) => outcome,
+    }
+}
+
+fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<Value, Failure> {
+    let ast = AstModule::parse(source.name(), source.text().to_owned(), &dialect())
+        .map_err(|error| trouble::failure(&error, source))?;
+    let missed = Missed::default();
+    Module::with_temp_heap(|module| {
+        for server in &script.servers {
+            let value = module.heap().alloc(ServerValue::new(server, &missed));
+            module.set(&server.name, value);
+        }
+        let mut evaluator = Evaluator::new(&module);
+        let last =
+            prepare(&mut evaluator, running).and_then(|()| evaluator.eval_module(ast, globals()));
+        let last = last.map_err(|error| {
+            let error = explain(error, script, &missed);
+            trouble::failure(&error, source)
+        })?;
+        let result = module
+            .get("result")
+            .filter(|value| ServerValue::from_value(*value).is_none());
+        let value = result.or_else(|| Some(last).filter(|last| !last.is_none()));
+        value.map_or(Ok(Value::default()), |value| {
+            answer(value, running, module.heap())
+        })
+    })
+}
+
+fn prepare<'v, 'a, 'e>(
+    evaluator: &mut Evaluator<'v, 'a, 'e>,
+    running: &'a Running<'e>,
+) -> starlark::Result<()> {
+    evaluator.extra = Some(running);
+    evaluator.set_max_callstack_size(FRAMES)?;
+    evaluator.set_check_cancelled(Box::new(|| {
+        let late = running.out_of_time();
+        if late {
+            running.end(Limit::Time);
+        }
+        late
+    }));
+    evaluator.before_stmt_for_dap(BeforeStmtFunc::from_dyn(Box::new(Watch)));
+    Ok(())
+}
+
+/// Looks at time and memory before each statement; the language itself does so too rarely.
+struct Watch;
+
+impl<'e> BeforeStmtFuncDyn<'e> for Watch {
+    fn call<'v>(
+        &mut self,
+        _span: FileSpanRef<'_>,
+        _continued: bool,
+        eval: &mut Evaluator<'v, '_, 'e>,
+    ) -> starlark::Result<()> {
+        let heap = eval.heap().allocated_bytes();
+        Running::of(eval)?.check(heap)?;
+        Ok(())
+    }
+}
+
+/// Says which tool a server does not have, where the language only knows of attributes.
+fn explain(error: starlark::Error, script: &Script, missed: &Missed) -> starlark::Error {
+    if !trouble::message(&error).starts_with("Object of type `server`") {
+        return error;
+    }
+    let missed = missed.lock().ok().and_then(|mut missed| missed.take());
+    let Some((server, tool)) = missed else {
+        return error;
+    };
+    let server = script.servers.iter().find(|known| known.name == server);
+    let Some(server) = server else { return error };
+    let trouble = server::unknown_tool(server, &tool);
+    trouble::instead(error, trouble)
+}
+
+fn answer<'v>(
+    value: starlark::values::Value<'v>,
+    running: &Running<'_>,
+    heap: Heap<'v>,
+) -> Result<Value, Failure> {
+    let text = json::write(value, &Layout::compact(), running.bounds().result, heap);
+    let text = text.map_err(|error| match error {
+        WriteError::Large(_) | WriteError::Depth => Limit::Result.failure(),
+        other => Failure::new(
+            FailureKind::Runtime,
+            format!("the result is no JSON: {other}"),
+        ),
+    })?;
+    let value = RawValue::from_string(text)
+        .map_err(|error| Failure::new(FailureKind::Runtime, error.to_string()))?;
+    Ok(Value { value: Some(value) })
+}
+
+/// A panic of the language: out of memory, or a defect.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or_default();
+    if text.contains("out of memory") || text.contains("AlignedSize") || text.contains("capacity") {
+        return Limit::Memory.failure();
+    }
+    Failure::new(FailureKind::Runtime, "the engine failed on this script")
+}
+
+fn dialect() -> Dialect {
+    Dialect {
+        enable_def: true,
+        enable_lambda: true,
+        enable_load: false,
+        enable_keyword_only_arguments: true,
+        enable_positional_only_arguments: true,
+        enable_types: DialectTypes::ParseOnly,
+        enable_load_reexport: false,
+        enable_top_level_stmt: true,
+        enable_f_strings: true,
+        ..Dialect::Standard
+    }
+}
+
+/// What every script has; made once.
+fn globals() -> &'static Globals {
+    static GLOBALS: OnceLock<Globals> = OnceLock::new();
+    GLOBALS.get_or_init(|| {
+        GlobalsBuilder::extended_by(&[
+            LibraryExtension::Map,
+            LibraryExtension::Filter,
+            LibraryExtension::SetType,
+        ])
+        .with(calls::register)
+        .build()
+    })
 }

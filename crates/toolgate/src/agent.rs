@@ -340,10 +340,9 @@ impl Run {
 
     fn pending(&self, stop: Stop, calls: Vec<toolgate_llm::prompt::Call>) -> End {
         let is_own = |name: &str| self.own.contains(name);
-        let pending = calls.into_iter().map(|call| Pending {
-            is_own: is_own(&call.name),
-            call,
-            approval: None,
+        let pending = calls.into_iter().map(|call| {
+            let own = is_own(&call.name);
+            Pending::new(call, own)
         });
         End {
             stop,

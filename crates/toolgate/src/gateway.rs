@@ -21,6 +21,7 @@ use crate::approval::{Approval, ApprovalState, Approvals, DecideError, Decider, 
 use crate::audit::{Audit, Page, Query};
 use crate::call::{CallError, Outcome, Request, ToolCall};
 use crate::caller::Caller;
+use crate::code_mode::Program;
 use crate::engine::{Engine, Explanation, KeyError, Part, Parts};
 use crate::event::{Event, Events, ServerWatch};
 use crate::history::History;
@@ -60,6 +61,7 @@ pub struct Builder {
     store: Option<Store>,
     hook: Arc<dyn Hook>,
     tracer: Arc<dyn Tracer>,
+    worker: Option<Program>,
 }
 
 /// Why a gateway does not start.
@@ -94,6 +96,7 @@ impl Builder {
             on_all_keys: false,
             resources: true,
             per_session: false,
+            code_mode: false,
         });
         self.locals.push(Arc::new(server));
         self
@@ -128,6 +131,15 @@ impl Builder {
         self
     }
 
+    /// Says that this program becomes a worker for scripts when it is asked to: that its `main` calls
+    /// `toolgate::script_worker::main` first thing if `toolgate::script_worker::is_asked_for`. Code
+    /// mode needs that, or a `worker_command` in its configuration.
+    #[must_use]
+    pub fn is_script_worker(mut self) -> Self {
+        self.worker = Program::own().ok();
+        self
+    }
+
     /// Starts everything and returns at once; servers join as they come up.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
@@ -137,6 +149,7 @@ impl Builder {
             store,
             hook,
             tracer,
+            worker,
         } = self;
         let store = match store {
             Some(store) => store,
@@ -163,6 +176,7 @@ impl Builder {
             hook,
             tracer,
             environment: environment.clone(),
+            worker,
         };
         let engine = Engine::new(&config, parts);
         let ledger = Ledger::start(store.clone(), Arc::clone(&metrics));
@@ -197,6 +211,7 @@ impl Gateway {
             store: None,
             hook: Arc::new(NoHook),
             tracer: Arc::new(NoTracer),
+            worker: None,
         }
     }
 

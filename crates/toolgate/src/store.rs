@@ -9,6 +9,7 @@ mod audit;
 mod models;
 mod runs;
 mod schema;
+mod scripts;
 mod seal;
 
 use std::fs::{File, OpenOptions, TryLockError};

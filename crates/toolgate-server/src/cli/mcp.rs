@@ -70,7 +70,7 @@ impl Mcp {
         for finding in findings {
             tracing::warn!("{finding}");
         }
-        let gateway = Gateway::builder(config)
+        let gateway = Gateway::builder(config).is_script_worker()
             .environment(environment)
             .start()
             .await?;

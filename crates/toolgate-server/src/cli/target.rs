@@ -66,7 +66,7 @@ impl TargetFlags {
         for finding in findings {
             tracing::warn!("{finding}");
         }
-        let gateway = Gateway::builder(config)
+        let gateway = Gateway::builder(config).is_script_worker()
             .environment(environment)
             .start()
             .await?;

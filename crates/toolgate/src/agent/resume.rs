@@ -14,12 +14,12 @@ use toolgate_llm::prompt::{Call, Part};
 use toolgate_llm::tools::OwnTools;
 use toolgate_llm::{Body, Usage};
 
-use super::act::{Came, Executed, Pending};
+use super::act::{Came, Executed, Pending, tool_call};
 use super::guard::Guard;
 use super::journal::{Journal, call_of, part_of};
 use super::sink::CallEar;
 use super::{Run, RunRecord};
-use crate::call::{CallError, Request, ToolCall};
+use crate::call::Request;
 use crate::caller::Caller;
 use crate::models::{Asked, ModelAnswer, ModelError, ModelRequest, Models, Operation};
 use crate::store::StoreError;
@@ -308,7 +308,7 @@ fn undecided(
     let interrupted = record.state == super::RunState::Interrupted;
     let own = OwnTools::of(&asked.body);
     let goes_on = |call: &Call| {
-        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(&asked.context);
+        let tool_call = tool_call(call, &asked.context);
         let unasked = || models.engine().preview(&asked.caller, &tool_call) == Verdict::Allow;
         interrupted && !own.contains(&call.name) && (told.opened.contains(&call.id) || unasked())
     };
@@ -391,16 +391,12 @@ impl Run {
         self.journal.opened(&call).await?;
         match self.explicit(call.clone(), request).await {
             Ok(executed) => Ok(executed),
-            Err(CallError::NeedsApproval { id, .. }) => {
-                let pending = Pending {
-                    call: call.clone(),
-                    is_own: false,
-                    approval: Some(id.clone()),
-                };
+            Err(error) if let Some(needed) = error.needed() => {
+                let pending = Pending::new(call.clone(), false).because(&error);
                 self.journal.waits(&pending).await?;
                 Err(ResumeError::NeedsApprover {
                     call: call.name,
-                    approval: id,
+                    approval: needed.id.to_owned(),
                 })
             }
             Err(error) => Err(ResumeError::Model(ModelError::Refused(error))),

@@ -70,12 +70,13 @@ impl Door {
             return self.answered(asker, call, &state, reply).await;
         }
         let outcome = self.gateway.call(&asker.caller, call.clone()).await;
-        let Err(CallError::NeedsApproval {
+        let needed = outcome.as_ref().err().and_then(CallError::needed);
+        let Some(Needed {
             id,
             alias,
             because,
             expires_at,
-        }) = &outcome
+        }) = needed
         else {
             return Ok(outcome);
         };

@@ -14,7 +14,8 @@ use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::items::{each, member};
 use super::{Asker, Door, Face, page, read, said_by_server, uri};
-use crate::call::{Arguments, CallError, Outcome, ToolCall};
+use crate::call::{Arguments, CallError, Needed, Outcome, ToolCall};
+use crate::code_mode;
 use crate::store::millis;
 
 #[derive(Deserialize)]
@@ -29,13 +30,21 @@ impl Door {
         let filters = &asker.request.filters;
         let scope = self.gateway.scope(&asker.caller, filters);
         let scope = scope.map_err(|error| rpc(INVALID_PARAMS, error.to_string()))?;
-        let mut tools: Vec<(String, &RawValue)> = scope
-            .tools()
-            .map(|(entry, _)| match self.is_raw() {
-                true => (entry.tool.id.tool.to_string(), &*entry.tool.definition),
-                false => (entry.alias.to_string(), entry.aliased()),
-            })
-            .collect();
+        let code: Vec<(String, Box<RawValue>)> = match scope.in_code().next() {
+            Some(_) if !self.is_raw() => code_mode::definitions(),
+            _ => Vec::new(),
+        };
+        let mut tools: Vec<(String, &RawValue)> = match self.is_raw() {
+            true => scope
+                .tools()
+                .map(|(entry, _)| (entry.tool.id.tool.to_string(), &*entry.tool.definition))
+                .collect(),
+            false => scope
+                .direct()
+                .map(|(entry, _)| (entry.alias.to_string(), entry.aliased()))
+                .chain(code.iter().map(|(name, raw)| (name.clone(), &**raw)))
+                .collect(),
+        };
         tools.sort_by(|a, b| a.0.cmp(&b.0));
         page("tools", tools.into_iter(), params)
     }
@@ -46,6 +55,7 @@ impl Door {
         let arguments = params.arguments.map_or("", RawValue::get);
         let call = ToolCall {
             name: params.name,
+            id: None,
             server: match &self.face {
                 Face::Server(name) => Some(name.clone()),
                 Face::All | Face::Virtual(_) => None,
@@ -110,8 +120,8 @@ fn refused(error: &CallError) -> Answer {
                 "content": [{"type": "text", "text": error.to_string()}],
                 "isError": true,
             });
-            if let CallError::NeedsApproval { id, expires_at, .. } = error {
-                let approval = json!({"id": id, "expiresAtMs": millis(*expires_at)});
+            if let Some(Needed { id, expires_at, .. }) = error.needed() {
+                let approval = json!({"id": id, "expiresAtMs": millis(expires_at)});
                 result["_meta"] = json!({"toolgate/approval": approval});
             }
             Ok(to_raw_value(&result).unwrap_or_else(|_| empty_object()))

@@ -110,7 +110,7 @@ fn has_cut(asked: &Asked) -> bool {
 fn encoded(scope: &Scope, key: &Key) -> Definitions {
     let runs_unasked = |judgement: &Judgement| judgement.decision().verdict == Verdict::Allow;
     let views: Vec<_> = scope
-        .tools()
+        .direct()
         .filter(|(_, judgement)| !key.unasked_only || runs_unasked(judgement))
         .map(|(entry, _)| (entry, entry.tool.view()))
         .collect();
@@ -124,7 +124,13 @@ fn encoded(scope: &Scope, key: &Key) -> Definitions {
             parameters: view.input_schema.map_or("{}", |schema| schema.get()),
         }
     });
-    let kept = |tool: &&OwnTool| !key.unasked_only || **tool == OwnTool::ReadResult;
+    let scripts_run = || scope.in_code().all(|(_, judgement)| runs_unasked(judgement));
+    let kept = |tool: &&OwnTool| match **tool {
+        _ if !key.unasked_only => true,
+        OwnTool::ReadResult => true,
+        OwnTool::Code(_) => scripts_run(),
+        OwnTool::ListResources | OwnTool::ReadResource => false,
+    };
     let own = key.own.iter().filter(kept);
     let own = own.map(|tool| tool.offered());
     Definitions::new(key.form, tools.chain(own))
