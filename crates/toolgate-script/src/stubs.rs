@@ -12,12 +12,9 @@ mod signature;
 mod text;
 mod unknown;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
 use toolgate_core::catalog;
 use toolgate_core::name::{ServerName, ToolId};
 
@@ -245,20 +242,6 @@ impl Tool {
     /// The arguments that it takes, in the order of its signature.
     pub fn parameters(&self) -> &[protocol::Parameter] {
         self.parameters.get_or_init(|| self.schemas().for_worker())
-    }
-
-    /// Arguments without the members that are `null` where the tool would rather have none: the
-    /// signature says `= None` for what may be left out.
-    pub fn without_none<'a>(&self, arguments: &'a RawValue) -> Cow<'a, RawValue> {
-        if !arguments.get().contains("null") {
-            return Cow::Borrowed(arguments);
-        }
-        let Ok(mut members) = serde_json::from_str::<Map<String, Value>>(arguments.get()) else {
-            return Cow::Borrowed(arguments);
-        };
-        let never_none = self.schemas().never_none();
-        members.retain(|name, value| !value.is_null() || !never_none.contains(name));
-        to_raw_value(&members).map_or(Cow::Borrowed(arguments), Cow::Owned)
     }
 
     fn schemas(&self) -> Schemas {

@@ -24,7 +24,9 @@ pub enum Origin {
     /// A model whose tools run unasked, on behalf of the caller.
     Agent,
     /// A script, which somebody has started or, if it is unattended, a model whose tools run unasked.
-    Script { unattended: bool },
+    Script {
+        unattended: bool,
+    },
 }
 
 impl Caller {

@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 pub(crate) use journal::{KeptScript, ScriptKey, ScriptState, Step, steps_of, steps_value};
 use moka::sync::Cache;
-pub(crate) use pool::Program;
 use pool::Pool;
+pub(crate) use pool::Program;
 pub(crate) use run::Door;
 use run::{End, Run};
 use serde_json::value::RawValue;
@@ -195,7 +195,9 @@ impl CodeMode {
     pub(crate) fn docs(&self, scope: &Arc<Scope>, arguments: &Value) -> ToolResult {
         let text = |name: &str| arguments[name].as_str();
         let (Some(server), Some(tool)) = (text("server"), text("tool")) else {
-            return answer::advice("`server` and `tool` are needed; listToolFiles lists the servers");
+            return answer::advice(
+                "`server` and `tool` are needed; listToolFiles lists the servers",
+            );
         };
         match self.bindings(scope).docs(server, tool) {
             Ok(text) => answer::text(&text),
@@ -238,8 +240,8 @@ impl CodeMode {
         let steps = match kept {
             None => Vec::new(),
             Some(kept) => {
-                let is_taken = kept.state == ScriptState::Waiting
-                    && self.store.take_script(&key).await?;
+                let is_taken =
+                    kept.state == ScriptState::Waiting && self.store.take_script(&key).await?;
                 if !is_taken {
                     return Ok(Executed::of(answer::begun(&kept)));
                 }

@@ -57,6 +57,6 @@ pub use result::ToolResult;
 pub use store::Store;
 pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
-pub use toolgate_script::worker as script_worker;
 pub use toolgate_mcp::{Environment, State, Status, ear, jsonrpc, line, local, registry, serve};
+pub use toolgate_script::worker as script_worker;
 pub use trace::{TraceContext, Tracer};

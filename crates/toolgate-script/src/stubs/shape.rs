@@ -331,15 +331,6 @@ impl Type {
         }
     }
 
-    pub(super) fn allows_none(&self) -> bool {
-        match self {
-            Self::Any | Self::Plain("None") => true,
-            Self::Literal(values, _) => values.contains(&Value::Null),
-            Self::Union(kinds) => kinds.iter().any(Self::allows_none),
-            _ => false,
-        }
-    }
-
     /// The type without `None`, where that says nothing new.
     pub(super) fn but_none(self) -> Self {
         match self {

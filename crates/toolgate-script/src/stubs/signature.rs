@@ -75,18 +75,6 @@ impl Schemas {
             .collect()
     }
 
-    /// Parameters that may be left out but not be `None`, by their names in the schema.
-    pub(super) fn never_none(&self) -> Vec<String> {
-        let optional = self
-            .parameters()
-            .into_iter()
-            .filter(|parameter| !parameter.required);
-        optional
-            .filter(|parameter| !parameter.kind.allows_none())
-            .map(|parameter| parameter.name.to_owned())
-            .collect()
-    }
-
     pub(super) fn returns(&self) -> Type {
         self.output
             .as_ref()

@@ -70,7 +70,8 @@ impl Mcp {
         for finding in findings {
             tracing::warn!("{finding}");
         }
-        let gateway = Gateway::builder(config).is_script_worker()
+        let gateway = Gateway::builder(config)
+            .is_script_worker()
             .environment(environment)
             .start()
             .await?;

@@ -94,7 +94,8 @@ impl Serve {
                 "there are callers' keys but no admin key, so whoever is on this machine can change and approve everything by leaving the key away; set TOOLGATE_ADMIN_KEY (`auto` makes one)"
             );
         }
-        let builder = Gateway::builder(config).is_script_worker()
+        let builder = Gateway::builder(config)
+            .is_script_worker()
             .environment(environment)
             .store(store);
         let builder = match traces.tracer() {

@@ -42,7 +42,12 @@ pub(super) fn of(run: &Run<'_>, end: &End) -> ToolResult {
         End::Done(value) => {
             let value = value.as_deref().map(for_model);
             let value = value.as_deref().map(|value| value.get());
-            text(&surface::answer(value, &run.printed, &calls, Shown::default()))
+            text(&surface::answer(
+                value,
+                &run.printed,
+                &calls,
+                Shown::default(),
+            ))
         }
         End::Failed(failure) => advice(&failed(run, failure, &calls)),
         End::Waits(_) => advice("the script waits"),
@@ -67,7 +72,10 @@ fn failed(run: &Run<'_>, failure: &Failure, calls: &[Called]) -> String {
     }
     if !calls.is_empty() {
         let made = surface::made(calls, Shown::default().calls);
-        _ = write!(said, "\n{made} (these are done; do not repeat those with effects)");
+        _ = write!(
+            said,
+            "\n{made} (these are done; do not repeat those with effects)"
+        );
     }
     if !run.printed.trim().is_empty() {
         let printed = surface::answer(None, &run.printed, &[], Shown::default());

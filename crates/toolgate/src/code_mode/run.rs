@@ -76,7 +76,9 @@ impl Run<'_> {
             Ok(Ok(worker)) => worker,
             Ok(Err(error)) => {
                 tracing::error!(%error, "no script worker could be had");
-                return Err(CallError::NoWorker("no worker could be started; the log says why"));
+                return Err(CallError::NoWorker(
+                    "no worker could be started; the log says why",
+                ));
             }
             Err(_) => return Ok(limit("time", "no worker was free in time")),
         };
@@ -180,7 +182,8 @@ impl Run<'_> {
                 failed: false,
             });
         }
-        self.steps.resize(self.steps.len().max(self.calls.len()), None);
+        self.steps
+            .resize(self.steps.len().max(self.calls.len()), None);
         let late = || Err(CallError::Cancelled);
         let came: Vec<Result<Answer, CallError>> = {
             let run = &*self;
@@ -262,7 +265,11 @@ impl Run<'_> {
         })
     }
 
-    fn ended(&self, ended: Result<toolgate_script::protocol::Value, Failure>, worker: Checkout) -> End {
+    fn ended(
+        &self,
+        ended: Result<toolgate_script::protocol::Value, Failure>,
+        worker: Checkout,
+    ) -> End {
         match ended {
             Ok(made) => {
                 worker.give_back();

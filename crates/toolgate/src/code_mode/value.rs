@@ -126,14 +126,31 @@ mod tests {
         let text = |text: &str| json!({"content": [{"type": "text", "text": text}]});
         for (result, expected) in [
             (text("plain"), r#""plain""#),
-            (text(r#"{"b": 1.50, "a": 12345678901234567890}"#), r#"{"b": 1.50, "a": 12345678901234567890}"#),
-            (json!({"content": [{"type": "text", "text": "x"}], "structuredContent": {"n": 1}}), r#"{"n":1}"#),
+            (
+                text(r#"{"b": 1.50, "a": 12345678901234567890}"#),
+                r#"{"b": 1.50, "a": 12345678901234567890}"#,
+            ),
+            (
+                json!({"content": [{"type": "text", "text": "x"}], "structuredContent": {"n": 1}}),
+                r#"{"n":1}"#,
+            ),
             (json!({"content": []}), "null"),
-            (json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}), r#""a\nb""#),
-            (json!({"content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"}]}),
-                r#"[{"type":"image","mimeType":"image/png","data":"AAAA"}]"#),
-            (json!({"isError": true, "content": [{"type": "text", "text": "no such file"}]}), "! no such file"),
-            (json!({"resultType": "input_required"}), "! the tool asks for input, which a script cannot give; call the tool itself"),
+            (
+                json!({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}),
+                r#""a\nb""#,
+            ),
+            (
+                json!({"content": [{"type": "image", "mimeType": "image/png", "data": "AAAA"}]}),
+                r#"[{"type":"image","mimeType":"image/png","data":"AAAA"}]"#,
+            ),
+            (
+                json!({"isError": true, "content": [{"type": "text", "text": "no such file"}]}),
+                "! no such file",
+            ),
+            (
+                json!({"resultType": "input_required"}),
+                "! the tool asks for input, which a script cannot give; call the tool itself",
+            ),
         ] {
             assert_eq!(seen(&result), expected);
         }
@@ -141,7 +158,9 @@ mod tests {
 
     #[test]
     fn a_model_gets_no_bytes_of_images() {
-        let value = to_raw_value(&json!({"shots": [{"type": "image", "data": "AAAABBBB"}], "data": "kept"}));
+        let value = to_raw_value(
+            &json!({"shots": [{"type": "image", "data": "AAAABBBB"}], "data": "kept"}),
+        );
         let value = value.unwrap();
         assert_eq!(
             for_model(&value).get(),

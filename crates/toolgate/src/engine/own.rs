@@ -279,9 +279,7 @@ impl Inner {
                 Ok(listed(catalog, &servers))
             }
             OwnTool::ReadResource => self.read_resource(journey, &arguments, record).await,
-            OwnTool::Code(tool) => {
-                self.run_code_tool(journey, tool, &arguments, record).await
-            }
+            OwnTool::Code(tool) => self.run_code_tool(journey, tool, &arguments, record).await,
         }
     }
 

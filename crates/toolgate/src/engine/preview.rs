@@ -51,10 +51,11 @@ impl Engine {
             let mut tools = scope.tools();
             // What can be read of scripted tools runs unasked.
             let scripted = scope.in_code().next().is_some();
-            scripted || tools.any(|(_, judgement)| {
-                let decided = judgement.decision().verdict == Verdict::Allow;
-                decided || judgement.depends_on_arguments()
-            })
+            scripted
+                || tools.any(|(_, judgement)| {
+                    let decided = judgement.decision().verdict == Verdict::Allow;
+                    decided || judgement.depends_on_arguments()
+                })
         })
     }
 

@@ -58,7 +58,9 @@ impl Inner {
             CodeTool::Docs => Ok(self.code.docs(scope, value)),
             CodeTool::Execute => {
                 let Some(code) = code_mode::code(value) else {
-                    return Ok(super::own::advice("`code` is missing: a script as a string"));
+                    return Ok(super::own::advice(
+                        "`code` is missing: a script as a string",
+                    ));
                 };
                 let door = ScriptDoor::new(Engine(Arc::clone(self)), journey);
                 let job = Job {
@@ -90,7 +92,10 @@ impl ScriptDoor {
         let unattended = journey.caller.origin.is_unattended();
         Self {
             engine,
-            caller: journey.caller.clone().through(Origin::Script { unattended }),
+            caller: journey
+                .caller
+                .clone()
+                .through(Origin::Script { unattended }),
             request: Arc::clone(&journey.call.request),
             request_id: journey.request_id.clone(),
         }

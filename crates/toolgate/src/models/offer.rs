@@ -124,7 +124,11 @@ fn encoded(scope: &Scope, key: &Key) -> Definitions {
             parameters: view.input_schema.map_or("{}", |schema| schema.get()),
         }
     });
-    let scripts_run = || scope.in_code().all(|(_, judgement)| runs_unasked(judgement));
+    let scripts_run = || {
+        scope
+            .in_code()
+            .all(|(_, judgement)| runs_unasked(judgement))
+    };
     let kept = |tool: &&OwnTool| match **tool {
         _ if !key.unasked_only => true,
         OwnTool::ReadResult => true,
