@@ -82,15 +82,13 @@ impl Task {
         match self {
             Self::One => Script {
                 server: "crm",
-                code: "result = crm.get_record(id=\"R-0007\")[\"amount\"]",
+                code: include_str!("scripts/one.star"),
                 result: json!(records::amount(7)),
                 calls: vec![called("crm.get_record", 1)],
             },
             Self::Six => Script {
                 server: "crm",
-                code: "ids = [\"R-000\" + str(n) for n in range(1, 7)]\n\
-                    records = parallel([(crm.get_record, {\"id\": i}) for i in ids])\n\
-                    result = {r[\"id\"]: r[\"amount\"] for r in records}",
+                code: include_str!("scripts/six.star"),
                 result: (1..=6)
                     .map(|n| (format!("R-{n:04}"), json!(records::amount(n))))
                     .collect::<serde_json::Map<_, _>>()
@@ -99,11 +97,7 @@ impl Task {
             },
             Self::Regions => Script {
                 server: "crm",
-                code: "regions = [\"north\", \"south\", \"east\", \"west\"]\n\
-                    sets = parallel([(crm.get_dataset, {\"name\": r}) for r in regions])\n\
-                    result = {}\n\
-                    for region, data in zip(regions, sets):\n    \
-                        result[region] = sum([r[\"amount\"] for r in data[\"records\"] if r[\"status\"] == \"won\"])",
+                code: include_str!("scripts/regions.star"),
                 result: (0..4)
                     .map(|at| (records::REGIONS[at].to_owned(), json!(records::won(at))))
                     .collect::<serde_json::Map<_, _>>()
@@ -112,26 +106,13 @@ impl Task {
             },
             Self::Cursor => Script {
                 server: "crm",
-                code: "cursor = \"c0\"\n\
-                    total = 0\n\
-                    for _ in range(100):\n    \
-                        step = crm.next(cursor=cursor)\n    \
-                        total += step[\"value\"]\n    \
-                        cursor = step[\"cursor\"]\n    \
-                        if step[\"done\"]:\n        \
-                            break\n\
-                    result = total",
+                code: include_str!("scripts/cursor.star"),
                 result: json!((1..=records::STEPS).map(|k| 3.5 * k as f64).sum::<f64>()),
                 calls: vec![called("crm.next", records::STEPS)],
             },
             Self::Salaries => Script {
                 server: "hr",
-                code: "people = hr.list_employees()[\"employees\"]\n\
-                    details = parallel([(hr.get_employee, {\"id\": p[\"id\"]}) for p in people])\n\
-                    teams = {}\n\
-                    for d in details:\n    \
-                        teams.setdefault(d[\"team\"], []).append(d[\"salary\"])\n\
-                    result = {team: sum(s) / len(s) for team, s in teams.items()}",
+                code: include_str!("scripts/salaries.star"),
                 result: records::averages(),
                 calls: vec![
                     called("hr.list_employees", 1),

@@ -37,8 +37,11 @@ pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, descriptio
     let mut text = short_head(identifier, schemas);
     text.push_str("\n    \"\"\"");
     text.push_str(&paragraph(description, DESCRIPTION, "    "));
+    if !text.ends_with("\"\"\"") {
+        text.push_str("\n\n    ");
+    }
     if !parameters.is_empty() {
-        text.push_str("\n\n    Args:");
+        text.push_str("Args:");
     }
     for parameter in parameters.iter().take(PARAMETERS) {
         argument(&mut text, parameter);
@@ -54,7 +57,10 @@ pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, descriptio
         Type::Any => "Any (not declared: print it once to see what it is)".to_owned(),
         kind => kind.write(TYPE_BYTES),
     };
-    let _ = write!(text, "\n\n    Returns: {returns}");
+    if !parameters.is_empty() {
+        text.push_str("\n\n    ");
+    }
+    let _ = write!(text, "Returns: {returns}");
     let _ = write!(
         text,
         "\n\n    Example: result = {}",

@@ -508,7 +508,7 @@ fn kind_of(value: &Value) -> &'static str {
 }
 
 /// One of several types; literals are joined, and `None` comes last.
-fn union(kinds: Vec<Type>) -> Type {
+pub(super) fn union(kinds: Vec<Type>) -> Type {
     let mut flat: Vec<Type> = Vec::new();
     let mut none = false;
     let mut pending = kinds;

@@ -21,6 +21,8 @@ const SHORT_BYTES: usize = 160;
 const SHORT_NAMES: usize = 200;
 /// Parts of the schema of all arguments that are followed.
 const PARTS: usize = 64;
+/// And what they say of one and the same argument.
+const OTHERS: usize = 16;
 
 /// The schemas of a tool, parsed.
 #[derive(Debug)]
@@ -59,7 +61,7 @@ impl Schemas {
                 name: found.name,
                 schema: found.schema,
                 required: found.required,
-                kind: shape::read(&self.input, found.schema),
+                kind: found.kind(&self.input),
             })
             .collect()
     }
@@ -184,7 +186,20 @@ enum Certainty {
 struct Found<'a> {
     name: &'a str,
     schema: &'a Value,
+    /// What other parts of the schema say of it.
+    others: Vec<&'a Value>,
     required: bool,
+}
+
+impl Found<'_> {
+    fn kind(&self, root: &Value) -> Type {
+        let kind = shape::read(root, self.schema);
+        let others = self.others.iter().map(|other| shape::read(root, other));
+        match self.others.is_empty() {
+            true => kind,
+            false => shape::union([kind].into_iter().chain(others).collect()),
+        }
+    }
 }
 
 /// Looks for parameters in all parts of a schema.
@@ -217,12 +232,17 @@ impl<'a> Search<'a> {
             .flatten()
         {
             let place = *self.places.entry(name).or_insert(self.found.len());
-            if place == self.found.len() {
-                self.found.push(Found {
+            match self.found.get_mut(place) {
+                Some(known) if known.schema != schema && known.others.len() < OTHERS => {
+                    known.others.push(schema);
+                }
+                Some(_) => {}
+                None => self.found.push(Found {
                     name,
                     schema,
+                    others: Vec::new(),
                     required: false,
-                });
+                }),
             }
         }
         if let Some(meant) = schema
