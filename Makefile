@@ -8,7 +8,7 @@ PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 
-.PHONY: help run build test check docs bench bench-build bench-mock bench-engine bench-guard profile test-env clean
+.PHONY: help run build test check docs bench bench-build bench-mock bench-engine bench-guard bench-tokens profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,10 @@ bench-mock: bench-build ## The upstreams of the benchmark on http://127.0.0.1:99
 
 bench-engine: ## Measure what the engine alone costs a call
 	cargo bench --locked --package toolgate --bench engine
+
+# Nothing is timed, so what `make test` builds will do.
+bench-tokens: ## Count the prompt tokens of tasks with and without code mode (TOOLS="file.json ...")
+	cargo bench --locked --profile dev --package toolgate-script --bench tokens -- $(abspath $(TOOLS))
 
 bench-guard: bench-build build ## Fail if hot paths take many more instructions than recorded (RECORD=1 records)
 	$(BENCH) guard $(if $(RECORD),--record)

@@ -44,6 +44,7 @@ impl Mentions {
 /// Finds which of `servers`, given as identifiers, a script names, and what of them.
 pub fn mentions(code: &str, servers: &[&str]) -> Mentions {
     let servers: BTreeSet<&str> = servers.iter().copied().collect();
+    let code = code.strip_prefix('\u{feff}').unwrap_or(code);
     match lexer::lex(code) {
         Lexed::Tokens(tokens) => in_tokens(&tokens, &servers),
         Lexed::Unclear => in_text(code, &servers),

@@ -29,7 +29,7 @@ pub const TOOLS: [Definition; 4] = [
     Definition {
         name: READ,
         description: "Read a .pyi file: one typed Python signature per tool. A \"key?\" may be missing.",
-        parameters: r#"{"type":"object","properties":{"fileName":{"type":"string","description":"e.g. servers/youtube.pyi"},"startLine":{"type":"integer"},"endLine":{"type":"integer"}},"required":["fileName"]}"#,
+        parameters: r#"{"type":"object","properties":{"fileName":{"type":"string","description":"servers/youtube.pyi; with * as wildcard to search all: servers/*/*video*"},"startLine":{"type":"integer"},"endLine":{"type":"integer"}},"required":["fileName"]}"#,
     },
     Definition {
         name: DOCS,
@@ -42,8 +42,8 @@ pub const TOOLS: [Definition; 4] = [
             - Call server.tool(arg=value), keyword arguments only. It returns data: d[\"key\"] or d.get(\"key\"), not d.key.\n\
             - Assign `result` (JSON) or print(). You see only that, not tool outputs: filter and aggregate in the script. Nothing is kept between runs.\n\
             - parallel([(server.tool, {\"arg\": v}), ...]) calls side by side and returns a list in order.\n\
-            - No try: attempt(lambda: server.tool(arg=v)) gives {\"ok\": True, \"value\": ...} or {\"ok\": False, \"error\": \"...\"}.\n\
-            - No import, while, class, with, I/O. Use for, range, def, comprehensions, json.loads/dumps, sum, sorted, round. f-strings without format spec: format(x, \".2f\").",
+            - attempt(lambda: server.tool(arg=v)) catches a failure: it gives {\"ok\": True, \"value\": ...} or {\"ok\": False, \"error\": \"...\"}.\n\
+            - Not in the language: import, while, try, class, with, is (write ==), generator expressions (write [x for x in y]), f-string format specs (write format(x, \".2f\")). Use for, range, def, lambda, json.loads/dumps, sum, sorted, round.",
         parameters: r#"{"type":"object","properties":{"code":{"type":"string"}},"required":["code"]}"#,
     },
 ];
@@ -151,63 +151,4 @@ fn cut(text: &str, limit: usize, advice: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tokens;
-
-    #[test]
-    fn the_texts_are_small() {
-        let sent: Vec<String> = TOOLS.iter().map(Definition::for_chat).collect();
-        let sent = format!("[{}]", sent.join(","));
-        let value: serde_json::Value = serde_json::from_str(&sent).unwrap();
-        assert_eq!(value[3]["function"]["name"], EXECUTE);
-        assert!(sent.chars().count() <= 3000, "{}", sent.chars().count());
-        assert!(tokens::count(&sent) <= 600, "{}", tokens::count(&sent));
-    }
-
-    #[test]
-    fn what_a_model_sees_of_a_run() {
-        let called = |tool: &str, succeeded, failed| Called {
-            tool: tool.to_owned(),
-            succeeded,
-            failed,
-        };
-        let shown = Shown::default();
-        assert_eq!(
-            answer(
-                Some("{\"a\":1}"),
-                "",
-                &[called("crm.get", 6, 0), called("fs.write", 0, 1)],
-                shown
-            ),
-            "{\"a\":1}\ncalls: crm.get×6, fs.write failed"
-        );
-        assert_eq!(
-            answer(
-                None,
-                "hello\ncalls: none\n",
-                &[called("crm.get", 1, 0), called("b.c", 2, 1)],
-                shown
-            ),
-            "calls: crm.get, b.c×3 (1 failed)\nprinted:\nhello\ncalls: none"
-        );
-        assert_eq!(
-            answer(None, "\n", &[], shown),
-            "no result: assign to `result` or print()"
-        );
-        let small = Shown {
-            result: 4,
-            printed: 3,
-            calls: 1,
-        };
-        assert_eq!(
-            answer(
-                Some("\"ééé\""),
-                "abcdef",
-                &[called("a.b", 1, 0), called("a.c", 1, 0)],
-                small
-            ),
-            "\"é… (5 more bytes; assign less to `result`)\ncalls: a.b, and 1 more tools\nprinted:\nabc… (3 more bytes; print less)"
-        );
-    }
-}
+mod tests;

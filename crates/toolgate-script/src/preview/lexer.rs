@@ -202,7 +202,8 @@ impl<'a> Lexer<'a> {
             }
         }
         let (kind, length) = match (byte, self.peek(1), self.peek(2)) {
-            (b'\\' | b'#', ..) => return Err(Stop::Unclear),
+            // A backtick is a fence around the code, which the engine takes off with all its line.
+            (b'\\' | b'#' | b'`', ..) => return Err(Stop::Unclear),
             (b'.', Some(b'.'), Some(b'.')) => (Kind::Value, 3),
             (b'.', Some(b'.'), _) => return Err(Stop::Unclear),
             (first, Some(b'='), _) if b"=!<>+-*/%&|^:@".contains(&first) => (Kind::Mark('~'), 2),

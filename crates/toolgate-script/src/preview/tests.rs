@@ -1,8 +1,11 @@
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
+use serde_json::value::RawValue;
 
 use super::*;
+use crate::protocol::{self, Answer, Bounds, Call, Language, Script};
+use crate::starlark::{self, Gone, Host};
 
 const SERVERS: [&str; 3] = ["youtube", "fs", "crm"];
 
@@ -150,6 +153,8 @@ fn what_can_be_read_in_two_ways_is_read_as_code() {
         "x = '\ryoutube.a()'",
         "\u{c}youtube.a()",
         "f'{x # }'\nyoutube.a()",
+        "```python\nyoutube.a()\n```",
+        "```\"\"\"\nyoutube.a()\n```\n\"\"\"",
     ] {
         assert_eq!(seen(code), "youtube.a", "{code:?}");
     }
@@ -185,6 +190,145 @@ fn hostile_code_takes_no_time() {
         let _ = mentions(&code, &SERVERS);
         assert!(started.elapsed() < Duration::from_secs(2), "{piece}");
     }
+}
+
+/// A host that notes the calls that scripts make.
+#[derive(Default)]
+struct Noted(Vec<Call>);
+
+impl Host for Noted {
+    fn call(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Gone> {
+        let answers = calls
+            .iter()
+            .map(|_| Answer::Value(RawValue::NULL.to_owned()));
+        let answers = answers.collect();
+        self.0.extend(calls);
+        Ok(answers)
+    }
+
+    fn print(&mut self, _: &str) {}
+}
+
+/// The calls that the engine makes for this code.
+fn made(code: &str) -> Vec<Call> {
+    let tools = ["a", "b"].map(|name| protocol::Tool {
+        name: name.to_owned(),
+        parameters: Vec::new(),
+    });
+    let script = Script {
+        language: Language::Starlark,
+        code: code.to_owned(),
+        servers: vec![protocol::Server {
+            name: "yt".to_owned(),
+            tools: tools.to_vec(),
+        }],
+        bounds: Bounds {
+            own_ms: 1000,
+            memory: 1 << 30,
+            calls: 10,
+            result: 1 << 20,
+            printed: 1 << 20,
+        },
+    };
+    let mut noted = Noted::default();
+    let _ = starlark::run(&script, &mut noted);
+    noted.0
+}
+
+/// Pieces of code that make sense together at times.
+const PIECES: &[&str] = &[
+    "yt.a()",
+    "yt.b()",
+    "yt",
+    ".a()",
+    ".b()",
+    "yt.a()",
+    "yt.b()",
+    "getattr(yt, 'a')()",
+    "getattr(",
+    "yt, ",
+    "\"a\"",
+    "'b'",
+    ")",
+    ")()",
+    "\"",
+    "'",
+    "\"\"\"",
+    "'''",
+    "f\"",
+    "f'",
+    "f\"\"\"",
+    "fr'",
+    "r\"",
+    "r'",
+    "b'",
+    "{",
+    "}",
+    "{{",
+    "}}",
+    "{yt.a()}",
+    "{yt}",
+    ":",
+    "!r",
+    "\\",
+    "\\\\",
+    "\\\"",
+    "\\n",
+    "\n",
+    "\n",
+    "\r\n",
+    "\r",
+    "#",
+    "# it's",
+    " ",
+    "  ",
+    "+",
+    "x = ",
+    "[",
+    "]",
+    "(",
+    ",",
+    ";",
+    "=",
+    "str(",
+    "x",
+    "0",
+    "1.",
+    "...",
+    "lambda: ",
+    " for s in [yt]",
+    "s.a()",
+    "if ",
+    "else ",
+    " or ",
+    "```",
+    "```\n",
+    "\n```",
+    "\t",
+    "\u{feff}",
+    "é",
+];
+
+#[test]
+fn the_engine_calls_nothing_that_is_not_seen() {
+    let mut config = ProptestConfig::with_cases(4000);
+    config.failure_persistence = None;
+    let pieces = prop::sample::select(PIECES);
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let code = proptest::collection::vec(pieces, 1..9).prop_map(|pieces| pieces.concat());
+    let outcome = runner.run(&code, |code| {
+        let mentions = mentions(&code, &["yt"]);
+        for call in made(&code) {
+            prop_assert!(
+                mentions.may_call(&call.server, &call.tool),
+                "{:?} in {:?}",
+                call.tool,
+                code
+            );
+        }
+        Ok(())
+    });
+    outcome.unwrap();
 }
 
 /// Text that uses no server.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::shape::Type;
-use super::signature::{Parameter, Schemas, head};
+use super::signature::{Parameter, Schemas, short_head};
 use super::text::{line, literal, paragraph};
 
 const DESCRIPTION: usize = 6000;
@@ -34,11 +34,14 @@ const CONSTRAINTS: [&str; 13] = [
 
 pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, description: &str) -> String {
     let parameters = schemas.parameters();
-    let mut text = head(identifier, schemas);
+    let mut text = short_head(identifier, schemas);
     text.push_str("\n    \"\"\"");
     text.push_str(&paragraph(description, DESCRIPTION, "    "));
+    if !text.ends_with("\"\"\"") {
+        text.push_str("\n\n    ");
+    }
     if !parameters.is_empty() {
-        text.push_str("\n\n    Args:");
+        text.push_str("Args:");
     }
     for parameter in parameters.iter().take(PARAMETERS) {
         argument(&mut text, parameter);
@@ -54,7 +57,10 @@ pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, descriptio
         Type::Any => "Any (not declared: print it once to see what it is)".to_owned(),
         kind => kind.write(TYPE_BYTES),
     };
-    let _ = write!(text, "\n\n    Returns: {returns}");
+    if !parameters.is_empty() {
+        text.push_str("\n\n    ");
+    }
+    let _ = write!(text, "Returns: {returns}");
     let _ = write!(
         text,
         "\n\n    Example: result = {}",
@@ -77,7 +83,7 @@ fn argument(text: &mut String, parameter: &Parameter<'_>) {
         (false, Some(default)) => {
             let _ = write!(text, " = {default}");
         }
-        (false, None) => {}
+        (false, None) => text.push_str(" = None"),
     }
     for (word, value) in CONSTRAINTS
         .iter()

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Bindings, Server, Unknown, bare};
+use super::{Bindings, Server, Unknown, bare, folded};
 
 /// What has a file of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,7 @@ pub enum Level {
 const LIST_BYTES: usize = 6000;
 const PAGE_BYTES: usize = 12_000;
 const NAMES_BYTES: usize = 2000;
+const LONGEST_PATTERN: usize = 200;
 
 const EMPTY: &str = "there are no servers to script";
 
@@ -43,6 +44,12 @@ impl Bindings {
         if name.is_empty() || name.eq_ignore_ascii_case("servers") {
             return Ok(page(&self.tree(level), "servers", start, end));
         }
+        if name.contains('*') && name.len() <= LONGEST_PATTERN {
+            return self
+                .matching(name)
+                .map(|text| page(&text, file, start, end))
+                .ok_or_else(|| self.unknown_file(file));
+        }
         if let Ok(server) = self.find_server(name) {
             return Ok(page(&server.file(), &server.identifier, start, end));
         }
@@ -57,6 +64,29 @@ impl Bindings {
             }
             None => Err(self.unknown_file(file)),
         }
+    }
+
+    /// The signatures of all tools whose `server/tool` fits a pattern, in which `*` is anything.
+    fn matching(&self, pattern: &str) -> Option<String> {
+        let pattern = folded(pattern);
+        let parts: Vec<&str> = pattern.split('*').collect();
+        let mut text = String::new();
+        for server in &self.servers {
+            let own = folded(&server.identifier);
+            let fitting = server.tools.iter().filter(|tool| {
+                let tool = folded(&tool.identifier);
+                fits(&parts, &format!("{own}/{tool}")) || fits(&parts, &tool)
+            });
+            let mut signatures = fitting.map(|tool| tool.signature()).peekable();
+            if signatures.peek().is_some() {
+                text.push_str(&server.header("tool"));
+            }
+            for signature in signatures {
+                text.push_str(signature);
+                text.push('\n');
+            }
+        }
+        (!text.is_empty()).then_some(text)
     }
 
     fn tree(&self, level: Level) -> String {
@@ -150,6 +180,23 @@ impl Server {
         let names = (0..count.min(all)).map(|n| self.tools[n * all / count].identifier.as_str());
         names.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Whether a name has all parts of a pattern, one after another, with anything between them.
+fn fits(parts: &[&str], name: &str) -> bool {
+    let [first, middle @ .., last] = parts else {
+        return parts == [name];
+    };
+    let Some(mut rest) = name.strip_prefix(first) else {
+        return false;
+    };
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
 }
 
 /// The lines from `start` to `end`, counted from one; what is out of range is moved into it.

@@ -22,7 +22,7 @@ pub(super) enum Use {
 const LONGEST: usize = 64;
 
 /// Reserved in Python or in Starlark.
-const KEYWORDS: [&str; 39] = [
+const KEYWORDS: [&str; 37] = [
     "False",
     "None",
     "True",
@@ -39,7 +39,6 @@ const KEYWORDS: [&str; 39] = [
     "elif",
     "else",
     "except",
-    "exec",
     "finally",
     "for",
     "from",
@@ -54,7 +53,6 @@ const KEYWORDS: [&str; 39] = [
     "not",
     "or",
     "pass",
-    "print",
     "raise",
     "return",
     "try",
@@ -64,8 +62,8 @@ const KEYWORDS: [&str; 39] = [
     "__debug__",
 ];
 
-/// Names that scripts use for something else, sorted.
-const BUILTINS: [&str; 88] = [
+/// Names that scripts, or models that think of Python, use for something else; sorted.
+const BUILTINS: [&str; 78] = [
     "abs",
     "all",
     "any",
@@ -73,13 +71,11 @@ const BUILTINS: [&str; 88] = [
     "attempt",
     "bin",
     "bool",
+    "breakpoint",
     "bytes",
     "call_stack",
     "callable",
     "chr",
-    "cls",
-    "date",
-    "datetime",
     "debug",
     "dict",
     "dir",
@@ -87,7 +83,6 @@ const BUILTINS: [&str; 88] = [
     "enum",
     "enumerate",
     "eval",
-    "eval_type",
     "exec",
     "fail",
     "field",
@@ -99,7 +94,6 @@ const BUILTINS: [&str; 88] = [
     "globals",
     "hasattr",
     "hash",
-    "help",
     "hex",
     "id",
     "input",
@@ -116,13 +110,11 @@ const BUILTINS: [&str; 88] = [
     "math",
     "max",
     "min",
-    "namespace",
     "next",
     "object",
     "oct",
     "open",
     "ord",
-    "output",
     "parallel",
     "partial",
     "pow",
@@ -137,8 +129,6 @@ const BUILTINS: [&str; 88] = [
     "result",
     "reversed",
     "round",
-    "self",
-    "servers",
     "set",
     "setattr",
     "slice",
@@ -147,8 +137,6 @@ const BUILTINS: [&str; 88] = [
     "struct",
     "sum",
     "super",
-    "time",
-    "tools",
     "tuple",
     "type",
     "typing",
@@ -235,9 +223,7 @@ pub(super) fn identifier(name: &str, for_what: Use) -> String {
 }
 
 fn is_reserved(identifier: &str, for_what: Use) -> bool {
-    let keyword = KEYWORDS.contains(&identifier)
-        && (for_what == Use::Server || identifier != "print" && identifier != "exec");
-    keyword || for_what == Use::Server && BUILTINS.contains(&identifier)
+    KEYWORDS.contains(&identifier) || for_what == Use::Server && BUILTINS.contains(&identifier)
 }
 
 /// The plain letters of a letter with a mark; nothing for all others.

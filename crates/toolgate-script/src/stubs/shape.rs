@@ -92,6 +92,14 @@ impl<'a> Reader<'a> {
             Value::Bool(false) => return Type::Never,
             _ => return Type::Any,
         };
+        if matches!(schema.get("not"), Some(Value::Bool(true)))
+            || schema
+                .get("not")
+                .and_then(Value::as_object)
+                .is_some_and(Map::is_empty)
+        {
+            return Type::Never;
+        }
         let mut kind = self.own(schema, depth);
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             let meant = self.reference(reference, depth);
@@ -323,6 +331,19 @@ impl Type {
         }
     }
 
+    /// The type without `None`, where that says nothing new.
+    pub(super) fn but_none(self) -> Self {
+        match self {
+            Self::Union(kinds) => union(
+                kinds
+                    .into_iter()
+                    .filter(|kind| *kind != Self::Plain("None"))
+                    .collect(),
+            ),
+            kind => kind,
+        }
+    }
+
     /// A value of this type, as a beginning.
     pub(super) fn example(&self) -> String {
         match self {
@@ -487,7 +508,7 @@ fn kind_of(value: &Value) -> &'static str {
 }
 
 /// One of several types; literals are joined, and `None` comes last.
-fn union(kinds: Vec<Type>) -> Type {
+pub(super) fn union(kinds: Vec<Type>) -> Type {
     let mut flat: Vec<Type> = Vec::new();
     let mut none = false;
     let mut pending = kinds;

@@ -16,8 +16,13 @@ const RETURN_BYTES: usize = 300;
 const PARAMETERS_BYTES: usize = 900;
 const DEFAULT_BYTES: usize = 40;
 const COMMENT: usize = 80;
+/// Bytes of a line that is followed by its parameters, and names on it if it is longer.
+const SHORT_BYTES: usize = 160;
+const SHORT_NAMES: usize = 200;
 /// Parts of the schema of all arguments that are followed.
 const PARTS: usize = 64;
+/// And what they say of one and the same argument.
+const OTHERS: usize = 16;
 
 /// The schemas of a tool, parsed.
 #[derive(Debug)]
@@ -56,7 +61,7 @@ impl Schemas {
                 name: found.name,
                 schema: found.schema,
                 required: found.required,
-                kind: shape::read(&self.input, found.schema),
+                kind: found.kind(&self.input),
             })
             .collect()
     }
@@ -100,8 +105,27 @@ pub(super) fn line(identifier: &str, schemas: &Schemas, description: &str) -> St
     }
 }
 
+/// The line without what is said about the tool; only the names of parameters, if types would be
+/// too long.
+pub(super) fn short_head(identifier: &str, schemas: &Schemas) -> String {
+    let head = head(identifier, schemas);
+    if head.len() <= SHORT_BYTES {
+        return head;
+    }
+    let mut names = Vec::new();
+    for parameter in schemas.parameters().iter().take(SHORT_NAMES) {
+        let identifier = &parameter.identifier;
+        names.push(match (parameter.required, parameter.default()) {
+            (true, _) => identifier.clone(),
+            (false, Some(default)) => format!("{identifier}={default}"),
+            (false, None) => format!("{identifier}=None"),
+        });
+    }
+    format!("def {identifier}({}):", names.join(", "))
+}
+
 /// The line without what is said about the tool.
-pub(super) fn head(identifier: &str, schemas: &Schemas) -> String {
+fn head(identifier: &str, schemas: &Schemas) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut length = 0;
     for parameter in schemas.parameters() {
@@ -122,7 +146,7 @@ pub(super) fn head(identifier: &str, schemas: &Schemas) -> String {
 
 impl Parameter<'_> {
     fn text(&self, limit: usize) -> String {
-        let kind = self.kind.write(limit);
+        let kind = self.shown().write(limit);
         let Self {
             identifier,
             required,
@@ -132,6 +156,14 @@ impl Parameter<'_> {
             (true, _) => format!("{identifier}: {kind}"),
             (false, Some(default)) => format!("{identifier}: {kind} = {default}"),
             (false, None) => format!("{identifier}: {kind} = None"),
+        }
+    }
+
+    /// Its type, without the `None` that the default says already.
+    pub(super) fn shown(&self) -> Type {
+        match self.required || self.default().is_some() {
+            true => self.kind.clone(),
+            false => self.kind.clone().but_none(),
         }
     }
 
@@ -154,7 +186,20 @@ enum Certainty {
 struct Found<'a> {
     name: &'a str,
     schema: &'a Value,
+    /// What other parts of the schema say of it.
+    others: Vec<&'a Value>,
     required: bool,
+}
+
+impl Found<'_> {
+    fn kind(&self, root: &Value) -> Type {
+        let kind = shape::read(root, self.schema);
+        let others = self.others.iter().map(|other| shape::read(root, other));
+        match self.others.is_empty() {
+            true => kind,
+            false => shape::union([kind].into_iter().chain(others).collect()),
+        }
+    }
 }
 
 /// Looks for parameters in all parts of a schema.
@@ -187,12 +232,17 @@ impl<'a> Search<'a> {
             .flatten()
         {
             let place = *self.places.entry(name).or_insert(self.found.len());
-            if place == self.found.len() {
-                self.found.push(Found {
+            match self.found.get_mut(place) {
+                Some(known) if known.schema != schema && known.others.len() < OTHERS => {
+                    known.others.push(schema);
+                }
+                Some(_) => {}
+                None => self.found.push(Found {
                     name,
                     schema,
+                    others: Vec::new(),
                     required: false,
-                });
+                }),
             }
         }
         if let Some(meant) = schema

@@ -46,9 +46,8 @@ fn cut(line: &str, word: &str, room: usize) -> String {
 pub(super) fn sentence(text: &str, limit: usize) -> String {
     let start: String = text.chars().take(limit * 8).collect();
     let line = line(&start, limit * 4);
-    let mut chars = line.char_indices().peekable();
     let mut end = line.len();
-    while let Some((at, c)) = chars.next() {
+    for (at, c) in line.char_indices() {
         match c {
             '。' | '！' | '？' => {
                 end = at;
@@ -73,37 +72,48 @@ pub(super) fn sentence(text: &str, limit: usize) -> String {
 pub(super) fn paragraph(text: &str, limit: usize, indent: &str) -> String {
     let cut: String = text.chars().take(limit).collect();
     let more = cut.len() < text.len();
-    let mut paragraph = String::with_capacity(cut.len());
-    let mut blank = 0;
-    for (at, row) in clean(&cut)
+    let rows: Vec<String> = clean(&cut)
         .split(['\n', '\u{2028}', '\u{2029}'])
-        .enumerate()
-    {
-        let row: String = row
-            .chars()
-            .filter(|c| !is_hidden(*c) && *c != '\r')
-            .collect();
-        let row = row
-            .trim_end()
-            .replace('\\', "\\\\")
-            .replace("\"\"\"", "'''");
-        blank = if row.is_empty() { blank + 1 } else { 0 };
-        if blank > 1 {
+        .map(row)
+        .collect();
+    let own_indent = rows.iter().skip(1).filter(|row| !row.is_empty());
+    let own_indent = own_indent
+        .map(|row| row.len() - row.trim_start_matches(' ').len())
+        .min()
+        .unwrap_or(0);
+    let mut paragraph = String::with_capacity(cut.len());
+    for (at, row) in rows.iter().enumerate() {
+        if at > 1 && row.is_empty() && rows[at - 1].is_empty() {
             continue;
         }
         if at > 0 {
             paragraph.push('\n');
-            if !row.is_empty() {
+        }
+        match (at, row.is_empty()) {
+            (0, _) => paragraph.push_str(row.trim_start()),
+            (_, true) => {}
+            (_, false) => {
                 paragraph.push_str(indent);
+                paragraph.push_str(&row[own_indent..]);
             }
         }
-        paragraph.push_str(&row);
     }
     paragraph.truncate(paragraph.trim_end().len());
     if more {
         paragraph.push('…');
     }
     paragraph
+}
+
+fn row(text: &str) -> String {
+    let seen: String = text
+        .chars()
+        .filter(|c| !is_hidden(*c) && *c != '\r')
+        .map(|c| if c == '\t' { ' ' } else { c })
+        .collect();
+    seen.trim_end()
+        .replace('\\', "\\\\")
+        .replace("\"\"\"", "'''")
 }
 
 /// A string of Python.
@@ -233,6 +243,10 @@ mod tests {
         );
         assert_eq!(text, "a'''\n  import os\n\n  \\\\''''''b\\\\");
         assert_eq!(paragraph("abc", 2, ""), "ab…");
+        assert_eq!(
+            paragraph("a\n    b\n\n      c\n", 100, "  "),
+            "a\n  b\n\n    c"
+        );
     }
 
     #[test]

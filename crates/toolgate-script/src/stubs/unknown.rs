@@ -29,7 +29,7 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "there is no {} `{}`", self.what, self.asked)?;
         if !self.nearest.is_empty() {
-            write!(f, "; did you mean `{}`?", self.nearest.join("` or `"))?;
+            write!(f, " (did you mean `{}`?)", self.nearest.join("` or `"))?;
         }
         match (self.available.is_empty(), self.more) {
             (true, _) => write!(f, "; there are none at all"),

@@ -70,6 +70,10 @@ fn schemas_as_types() {
         (json!({"enum": [[1], {"a": 2}]}), "list | dict"),
         (json!({"type": "string", "enum": []}), "Never"),
         (json!({"type": "strange"}), "Any"),
+        (
+            json!({"anyOf": [{"not": {}}, {"type": "number"}, {"type": "null"}]}),
+            "float | None",
+        ),
     ] {
         assert_eq!(written(&schema), expected, "{schema}");
     }
