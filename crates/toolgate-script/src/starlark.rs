@@ -27,12 +27,14 @@ mod json;
     reason = "derived for values of the language; none is written here"
 )]
 mod kind;
+mod lex;
 mod numbers;
 #[allow(
     unsafe_code,
     reason = "derived, so that natives find their run; none is written here"
 )]
 mod running;
+mod scan;
 #[allow(
     unsafe_code,
     reason = "derived for values of the language; none is written here"
@@ -86,6 +88,7 @@ pub(crate) fn run(script: &Script, host: &mut dyn Host) -> Result<Value, Failure
 }
 
 fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<Value, Failure> {
+    scan::scan(source.text()).map_err(Limit::failure)?;
     let mut ast =
         AstModule::parse(source.name(), source.text().to_owned(), &dialect()).map_err(|error| {
             Failure {
