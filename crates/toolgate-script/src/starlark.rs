@@ -1,11 +1,11 @@
 //! The engine for Starlark: a deterministic dialect of Python.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 
 use serde_json::value::RawValue;
 use starlark::codemap::FileSpanRef;
-use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension, Module};
+use starlark::environment::Module;
 use starlark::eval::{BeforeStmtFunc, BeforeStmtFuncDyn, Evaluator};
 use starlark::syntax::{AstModule, Dialect, DialectTypes};
 use starlark::values::Heap;
@@ -14,16 +14,32 @@ use self::json::{Layout, WriteError};
 use self::running::{Over, Running};
 use self::server::{Missed, ServerValue};
 use self::source::Source;
+use self::texts::PERCENT;
 use self::trouble::Limit;
 use crate::protocol::{Answer, Call, Failure, FailureKind, Script, Value};
 
 mod calls;
+mod format;
+mod globals;
 mod json;
+#[allow(
+    unsafe_code,
+    reason = "derived for values of the language; none is written here"
+)]
+mod kind;
+mod lex;
+mod numbers;
 #[allow(
     unsafe_code,
     reason = "derived, so that natives find their run; none is written here"
 )]
 mod running;
+mod scan;
+#[allow(
+    unsafe_code,
+    reason = "derived for values of the language; none is written here"
+)]
+mod sequences;
 #[allow(
     unsafe_code,
     reason = "derived for values of the language; none is written here"
@@ -33,6 +49,7 @@ mod source;
 mod spell;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod trouble;
 
 /// The stack that a thread needs to run any script that is let through.
@@ -71,8 +88,15 @@ pub(crate) fn run(script: &Script, host: &mut dyn Host) -> Result<Value, Failure
 }
 
 fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<Value, Failure> {
-    let ast = AstModule::parse(source.name(), source.text().to_owned(), &dialect())
-        .map_err(|error| trouble::failure(&error, source))?;
+    scan::scan(source.text()).map_err(Limit::failure)?;
+    let mut ast =
+        AstModule::parse(source.name(), source.text().to_owned(), &dialect()).map_err(|error| {
+            Failure {
+                kind: FailureKind::Syntax,
+                ..trouble::failure(&error, source)
+            }
+        })?;
+    ast.replace_binary_operators(&operators(source));
     let missed = Missed::default();
     Module::with_temp_heap(|module| {
         for server in &script.servers {
@@ -80,8 +104,8 @@ fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<V
             module.set(&server.name, value);
         }
         let mut evaluator = Evaluator::new(&module);
-        let last =
-            prepare(&mut evaluator, running).and_then(|()| evaluator.eval_module(ast, globals()));
+        let last = prepare(&mut evaluator, running)
+            .and_then(|()| evaluator.eval_module(ast, globals::globals()));
         let last = last.map_err(|error| {
             let error = explain(error, script, &missed);
             trouble::failure(&error, source)
@@ -94,6 +118,17 @@ fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<V
             answer(value, running, module.heap())
         })
     })
+}
+
+/// Operators for which a function of ours stands, because the language's own would answer otherwise
+/// than Python, or not at all.
+fn operators(source: &Source) -> HashMap<String, String> {
+    let of_types = kind::OPERATORS.into_iter();
+    let of_types = of_types.filter(|_| source.text().contains("type("));
+    std::iter::once(("%", PERCENT))
+        .chain(of_types)
+        .map(|(operator, function)| (operator.to_owned(), function.to_owned()))
+        .collect()
 }
 
 fn prepare<'v, 'a, 'e>(
@@ -188,18 +223,4 @@ fn dialect() -> Dialect {
         enable_f_strings: true,
         ..Dialect::Standard
     }
-}
-
-/// What every script has; made once.
-fn globals() -> &'static Globals {
-    static GLOBALS: OnceLock<Globals> = OnceLock::new();
-    GLOBALS.get_or_init(|| {
-        GlobalsBuilder::extended_by(&[
-            LibraryExtension::Map,
-            LibraryExtension::Filter,
-            LibraryExtension::SetType,
-        ])
-        .with(calls::register)
-        .build()
-    })
 }

@@ -19,9 +19,6 @@ use crate::tokens;
 /// script may use.
 pub const FLAG: &str = "__script-worker";
 
-/// Deep enough for every script that passes the check of its nesting.
-const STACK: usize = 64 * 1024 * 1024;
-
 /// Whether this process was started as a worker.
 pub fn is_asked_for() -> bool {
     std::env::args_os()
@@ -36,12 +33,14 @@ pub fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let locked = lock::files();
-    let work = thread::Builder::new().stack_size(STACK).spawn(move || {
-        let locked = locked?;
-        warm_up();
-        locked.wholly(memory)?;
-        serve()
-    });
+    let work = thread::Builder::new()
+        .stack_size(starlark::STACK)
+        .spawn(move || {
+            let locked = locked?;
+            warm_up();
+            locked.wholly(memory)?;
+            serve()
+        });
     let ended = work.map(thread::JoinHandle::join);
     match ended {
         Ok(Ok(Ok(()))) => ExitCode::SUCCESS,

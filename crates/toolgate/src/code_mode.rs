@@ -9,6 +9,7 @@ mod answer;
 mod journal;
 mod pool;
 mod run;
+mod saving;
 mod value;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use pool::Pool;
 pub(crate) use pool::Program;
 pub(crate) use run::Door;
 use run::{End, Run};
+use saving::Saving;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::Config;
@@ -67,6 +69,7 @@ struct Now {
 #[derive(Clone, Debug)]
 struct Bound {
     bindings: Arc<Bindings>,
+    saving: Arc<Saving>,
     _scope: Arc<Scope>,
 }
 
@@ -147,10 +150,22 @@ impl CodeMode {
     }
 
     /// What scripts can call in a scope.
-    pub(crate) fn bindings(&self, scope: &Arc<Scope>) -> Arc<Bindings> {
+    fn bindings(&self, scope: &Arc<Scope>) -> Arc<Bindings> {
+        self.bound(scope).bindings
+    }
+
+    /// Tokens that a request with a scope needs less, as far as they are counted.
+    pub(crate) fn saved_tokens(&self, scope: &Arc<Scope>) -> u64 {
+        match &self.now.load().pool {
+            Some(pool) => self.bound(scope).saving.get(scope, pool),
+            None => 0,
+        }
+    }
+
+    fn bound(&self, scope: &Arc<Scope>) -> Bound {
         let key = Arc::as_ptr(scope).addr();
         if let Some(bound) = self.bound.get(&key) {
-            return bound.bindings;
+            return bound;
         }
         // Named among all of them, so that a name means the same to everyone.
         let entries = scope.catalog().tools().iter();
@@ -160,13 +175,13 @@ impl CodeMode {
             let entry = scope.catalog().tool(id);
             entry.is_some_and(|entry| scope.judgement(entry).is_some())
         };
-        let bindings = Arc::new(all.only(visible));
         let bound = Bound {
-            bindings: Arc::clone(&bindings),
+            bindings: Arc::new(all.only(visible)),
+            saving: Arc::default(),
             _scope: Arc::clone(scope),
         };
-        self.bound.insert(key, bound);
-        bindings
+        self.bound.insert(key, bound.clone());
+        bound
     }
 
     /// `listToolFiles`.
@@ -269,7 +284,7 @@ impl CodeMode {
             self.ended(&key).await?;
         }
         Ok(Executed {
-            record: answer::record(&run, &end),
+            record: answer::record(&run, &end, self.saved_tokens(job.scope)),
             result: answer::of(&run, &end),
         })
     }

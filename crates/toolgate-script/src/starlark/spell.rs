@@ -9,7 +9,7 @@ use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, UnpackValue, Value, ValueLike};
 
 /// The longest text that spelling a value may make.
-const LONGEST: usize = 32 * 1024 * 1024;
+const LONGEST: usize = 8 * 1024 * 1024;
 
 /// How deep it looks into a value.
 const DEEPEST: usize = 100;

@@ -9,6 +9,7 @@ use crate::protocol::{
 };
 
 mod idioms;
+mod limits;
 
 /// A host whose tools answer with their arguments, some of them in a special way.
 #[derive(Debug, Default)]

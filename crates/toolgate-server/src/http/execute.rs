@@ -357,6 +357,11 @@ fn invalid(reason: &str) -> ApiError {
 }
 
 impl ToolMessage {
+    /// Whether its text begins so.
+    pub(crate) fn says(&self, beginning: &str) -> bool {
+        matches!(&self.content, Content::Text(text) if text.starts_with(beginning))
+    }
+
     pub(crate) fn new(tool_call_id: &str, answer: &Result<Outcome, CallError>) -> Self {
         let (content, is_error) = match answer {
             Ok(outcome) => (

@@ -14,6 +14,7 @@ mod audit;
 mod caller;
 mod changes;
 mod cli;
+mod code_mode;
 mod conformance;
 mod control;
 mod documents;

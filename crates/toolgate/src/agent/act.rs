@@ -347,10 +347,16 @@ impl Pending {
         if let Some(approval) = &self.approval {
             value["approval_id"] = json!(approval);
         }
-        if !self.inner.is_empty() {
-            value["inner"] = self.inner.iter().map(inner_value).collect();
+        if let Some(inner) = self.inner_value() {
+            value["inner"] = inner;
         }
         value
+    }
+
+    /// The calls before which a script waits.
+    pub(super) fn inner_value(&self) -> Option<Value> {
+        let inner = self.inner.iter();
+        (!self.inner.is_empty()).then(|| inner.map(inner_value).collect())
     }
 }
 

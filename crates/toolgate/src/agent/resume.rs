@@ -1,6 +1,6 @@
 //! Going on with a run: after somebody has decided about its calls, or after a crash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -52,6 +52,10 @@ pub enum ResumeError {
     Undecided(Vec<String>),
     #[error("call `{call}` needs an approver; approval `{approval}` is still open")]
     NeedsApprover { call: String, approval: String },
+    #[error(
+        "the script of call `{0}` has made calls already; it can go on or be denied, and not be changed"
+    )]
+    Begun(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the run could not be read or written; try again in a moment")]
@@ -152,6 +156,8 @@ struct Told {
     items: Vec<Value>,
     opened: Vec<String>,
     approvals: HashMap<String, String>,
+    /// Calls whose scripts wait in the middle.
+    begun: HashSet<String>,
     next: i64,
 }
 
@@ -183,6 +189,9 @@ impl Told {
                 "call_opened" => told.opened.push(id),
                 "call_waits" => {
                     told.opened.retain(|known| *known != id);
+                    if step["inner"].is_array() {
+                        told.begun.insert(id.clone());
+                    }
                     if let Some(approval) = step["approval_id"].as_str() {
                         told.approvals.insert(id, approval.to_owned());
                     }
@@ -346,6 +355,11 @@ impl Run {
                     "the run ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
                     true,
                 ),
+                Some(CallDecision::Approve { arguments: Some(arguments) })
+                    if told.begun.contains(&call.id) && *arguments != call.arguments =>
+                {
+                    return Err(ResumeError::Begun(call.id.clone()));
+                }
                 Some(CallDecision::Approve { arguments }) => {
                     self.approved(call, arguments.as_deref(), &request).await?
                 }
@@ -391,15 +405,17 @@ impl Run {
         self.journal.opened(&call).await?;
         match self.explicit(call.clone(), request).await {
             Ok(executed) => Ok(executed),
-            Err(error) if let Some(needed) = error.needed() => {
+            Err(error) => {
                 let pending = Pending::new(call.clone(), false).because(&error);
+                let Some(approval) = pending.approval.clone() else {
+                    return Err(ResumeError::Model(ModelError::Refused(error)));
+                };
                 self.journal.waits(&pending).await?;
                 Err(ResumeError::NeedsApprover {
                     call: call.name,
-                    approval: needed.id.to_owned(),
+                    approval,
                 })
             }
-            Err(error) => Err(ResumeError::Model(ModelError::Refused(error))),
         }
     }
 

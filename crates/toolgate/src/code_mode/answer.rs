@@ -155,8 +155,8 @@ fn called(run: &Run<'_>) -> Vec<Called> {
 }
 
 /// What the audit trail says of a script, beside its code and its result.
-pub(super) fn record(run: &Run<'_>, end: &End) -> Value {
-    let mut record = json!({"calls": run.calls.len()});
+pub(super) fn record(run: &Run<'_>, end: &End, saved_tokens: u64) -> Value {
+    let mut record = json!({"calls": run.calls.len(), "saved_tokens": saved_tokens});
     if let End::Failed(Failure {
         kind: FailureKind::Limit(which),
         ..

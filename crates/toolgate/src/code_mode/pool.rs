@@ -1,5 +1,6 @@
 //! The processes that run scripts: some are kept ready, and each that a script has harmed is ended.
 
+use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -144,6 +145,11 @@ impl Pool {
         }
         self.0.tasks.close();
         self.0.tasks.wait().await;
+    }
+
+    /// Has something done that must not outlive the workers.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(work);
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
+use toolgate_core::scope::Scope;
 use toolgate_script::surface::{self, Definition};
 
-use super::{Engine, Inner, Journey, OwnTool};
+use super::{Engine, Inner, Journey};
 use crate::audit::Record;
 use crate::call::{Arguments, CallError, Outcome, Request, ToolCall};
 use crate::caller::{Caller, Origin};
@@ -78,6 +79,14 @@ impl Inner {
     }
 }
 
+impl Engine {
+    /// Counts what a model request with a scope needs less because tools in it are scripted.
+    pub(crate) fn count_saved_tokens(&self, scope: &Arc<Scope>) {
+        let saved = self.0.code.saved_tokens(scope);
+        self.0.parts.metrics.saved_tokens(saved);
+    }
+}
+
 /// Makes a script's calls on behalf of its caller.
 struct ScriptDoor {
     engine: Engine,
@@ -124,12 +133,5 @@ impl Door for ScriptDoor {
             request: Arc::new(request),
         };
         Box::pin(self.engine.call(&self.caller, call))
-    }
-}
-
-impl OwnTool {
-    /// Whether nobody need be asked before it runs, whatever it is called with.
-    pub(crate) fn only_reads(self) -> bool {
-        !matches!(self, Self::ReadResource | Self::Code(CodeTool::Execute))
     }
 }

@@ -15,6 +15,7 @@ use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::{Asker, Door, Era};
 use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
+use crate::call::Needed;
 use crate::call::{Arguments, CallError, Outcome, ToolCall};
 use crate::event::Event;
 

@@ -11,7 +11,7 @@ use toolgate_core::scope::Scope;
 use toolgate_llm::tools::{Definitions, Form, Offered};
 
 use super::{Asked, ModelError};
-use crate::engine::{Engine, OwnTool};
+use crate::engine::{CodeTool, Engine, OwnTool};
 
 /// Bytes of definitions that are kept.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
@@ -64,6 +64,9 @@ impl Offers {
         }
         let scope = engine.scope(&asked.caller, filters)?;
         let own = engine.own_tools(&asked.caller, filters, &scope, has_cut(asked));
+        if own.contains(&OwnTool::Code(CodeTool::Execute)) {
+            engine.count_saved_tokens(&scope);
+        }
         let key = Key {
             scope: Arc::as_ptr(&scope).addr(),
             form,

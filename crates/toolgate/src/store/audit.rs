@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{Store, StoreError};
 use crate::audit::{Page, Query, Record};
 
-const COLUMNS: [&str; 25] = [
+const COLUMNS: [&str; 26] = [
     "id",
     "request_id",
     "parent_id",
@@ -36,6 +36,7 @@ const COLUMNS: [&str; 25] = [
     "cost_micro_usd",
     "charged",
     "cached",
+    "script",
 ];
 /// Rows that one statement writes; few sizes, so that statements are prepared once. SQLite looks up
 /// each parameter's name among all of a statement's, so larger ones cost more a row.
@@ -249,6 +250,7 @@ fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
         .bind(record.cost_micro_usd)
         .bind(i64::from(record.charged))
         .bind(i64::from(record.cached))
+        .bind(record.script.as_ref().map(ToString::to_string))
 }
 
 fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
@@ -287,5 +289,6 @@ fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
         cost_micro_usd: row.try_get(22)?,
         charged: flag(23)?,
         cached: flag(24)?,
+        script: text(25)?.and_then(|text| serde_json::from_str(&text).ok()),
     })
 }

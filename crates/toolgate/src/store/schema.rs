@@ -174,8 +174,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         changed_at BIGINT NOT NULL,
         PRIMARY KEY (caller, call, digest)
     );
-    ALTER TABLE audit ADD COLUMN script TEXT;
-    ALTER TABLE model_requests ADD COLUMN saved_tokens BIGINT;",
+    ALTER TABLE audit ADD COLUMN script TEXT;",
     ),
 ];
 

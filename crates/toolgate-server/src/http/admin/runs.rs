@@ -347,9 +347,9 @@ impl From<ResumeError> for ApiError {
         let message = error.to_string();
         match error {
             ResumeError::Unknown(_) => Self::not_found(message),
-            ResumeError::NotWaiting { .. } | ResumeError::NeedsApprover { .. } => {
-                Self::new(StatusCode::CONFLICT, "conflict", message)
-            }
+            ResumeError::NotWaiting { .. }
+            | ResumeError::NeedsApprover { .. }
+            | ResumeError::Begun(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
             ResumeError::Store(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", message),

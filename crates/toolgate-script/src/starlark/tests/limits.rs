@@ -1,0 +1,149 @@
+//! Scripts that ask for too much end with a limit, not with the process.
+
+use super::{FailureKind, Fake, failure, run_script, script, value};
+
+fn limit(code: &str) -> String {
+    match failure(code).kind {
+        FailureKind::Limit(limit) => limit,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn bombs_are_refused_before_they_are_parsed() {
+    let many = 20_000;
+    let bombs = [
+        format!("x = {}1{}", "(".repeat(many), ")".repeat(many)),
+        format!("x = {}{}", "[".repeat(many), "]".repeat(many)),
+        format!("x = {}{}", "{1:".repeat(many), "}".repeat(many)),
+        format!("x = {}1", "-".repeat(many)),
+        format!("x = {}1", "not ".repeat(many)),
+        format!("x = 1{}", "+1".repeat(many)),
+        format!("x = 1{}", " and 1".repeat(many)),
+        format!("x = a{}", ".a".repeat(many)),
+        format!("x = f{}", "()".repeat(many)),
+        format!("x = f{}", "[0]".repeat(many)),
+        format!("x = {}1", "1 if 1 else ".repeat(many / 2)),
+        format!("x = {}1", "lambda: ".repeat(many / 2)),
+        format!("x = [1{}]", " for a in b".repeat(many / 4)),
+        format!("if 1:\n    pass\n{}", "elif 1:\n    pass\n".repeat(3_000)),
+        (0..5_000).fold(String::new(), |code, n| {
+            code + &" ".repeat(n % 300) + "if 1:\n"
+        }),
+        format!("x = {}", "1".repeat(60_000)),
+        format!("x = {}1{}", "f\"{".repeat(3_000), "}\"".repeat(3_000)),
+        format!("x = f\"{{{}1}}\"", "-".repeat(many)),
+    ];
+    for bomb in bombs {
+        assert_eq!(limit(&bomb), "depth", "{}", &bomb[..60]);
+    }
+}
+
+#[test]
+fn what_the_scan_lets_through_can_be_parsed_and_run() {
+    let deepest = [
+        format!("x = {}1{}", "(".repeat(79), ")".repeat(79)),
+        format!("x = {}{}", "[".repeat(79), "]".repeat(79)),
+        format!("x = {}1", "-".repeat(399)),
+        format!("x = {}1", "not ".repeat(399)),
+        format!("x = 1{}", "+1".repeat(399)),
+        format!("x = {}1", "1 if 1 else ".repeat(199)),
+        format!("x = {}1", "lambda: ".repeat(66)),
+        format!("if 1:\n    pass\n{}", "elif 1:\n    pass\n".repeat(200)),
+        (0..40).fold(String::new(), |code, n| code + &" ".repeat(n) + "if 1:\n")
+            + &" ".repeat(40)
+            + "pass",
+        format!("x = [{}]", "1, ".repeat(20_000)),
+        format!(
+            "x = [{}]",
+            "{\"a\": 1 + 2, \"b\": [f(1).x]}, ".repeat(2_000)
+        )
+        .replace("f(1).x", "1"),
+        "x = 1\n".repeat(10_000),
+    ];
+    for code in deepest {
+        value(&code);
+    }
+}
+
+#[test]
+fn time_is_the_scripts_own() {
+    let mut endless = script("for i in range(1000000000):\n    pass");
+    endless.bounds.own_ms = 100;
+    let started = std::time::Instant::now();
+    let ended = run_script(endless, Fake::default()).0.unwrap_err();
+    assert_eq!(ended.kind, FailureKind::Limit("time".to_owned()));
+    assert!(started.elapsed().as_secs() < 3);
+}
+
+#[test]
+fn memory_is_watched_at_each_statement() {
+    let mut growing = script("x = [1]\nfor i in range(60):\n    x = x + x");
+    growing.bounds.memory = 16 * 1024 * 1024;
+    let ended = run_script(growing, Fake::default()).0.unwrap_err();
+    assert_eq!(ended.kind, FailureKind::Limit("memory".to_owned()));
+    assert_eq!(ended.line, Some(3));
+    let mut straight = script(&format!("x = 'a'\n{}", "x = x + x\n".repeat(60)));
+    straight.bounds.memory = 16 * 1024 * 1024;
+    let ended = run_script(straight, Fake::default()).0.unwrap_err();
+    assert_eq!(ended.kind, FailureKind::Limit("memory".to_owned()));
+}
+
+#[test]
+fn limits_are_not_caught() {
+    let mut endless =
+        script("attempt(lambda: [0 for i in range(1000000000) if i < 0])\nresult = 1");
+    endless.bounds.own_ms = 100;
+    let ended = run_script(endless, Fake::default()).0.unwrap_err();
+    assert_eq!(ended.kind, FailureKind::Limit("time".to_owned()));
+    let code = "def f(n):\n    return f(n + 1)\nattempt(lambda: f(0))\nresult = 1";
+    assert_eq!(limit(code), "depth");
+    let code = "for i in range(200):\n    attempt(lambda: youtube.search())";
+    assert_eq!(limit(code), "calls");
+    let code = "attempt(lambda: parallel([(youtube.search,)] * 101))\nresult = 1";
+    assert_eq!(limit(code), "calls");
+    let code = "attempt(lambda: print('a' * 300000))\nresult = 1";
+    assert_eq!(limit(code), "printed");
+}
+
+#[test]
+fn a_host_that_is_gone_ends_the_script() {
+    let fake = Fake {
+        patience: Some(1),
+        ..Fake::default()
+    };
+    let code =
+        "youtube.search()\nfor i in range(3):\n    attempt(lambda: youtube.search())\n    print(i)";
+    let (ended, fake) = run_script(script(code), fake);
+    assert_eq!(ended.unwrap_err().kind, FailureKind::Runtime);
+    assert_eq!(fake.batches.len(), 1);
+    assert_eq!(fake.printed, "");
+}
+
+#[test]
+fn results_are_bounded_in_size_and_depth() {
+    assert_eq!(
+        limit("x = []\nfor i in range(40):\n    x = [x, x]\nresult = x"),
+        "result"
+    );
+    assert_eq!(
+        limit("x = []\nfor i in range(200):\n    x = [x]\nresult = x"),
+        "result"
+    );
+    assert_eq!(limit("x = []\nx.append(x)\nresult = x"), "result");
+    assert_eq!(limit("result = 'a' * 2000000"), "result");
+    let code = "x = []\nfor i in range(40):\n    x = [x, x]\nyoutube.search(query=x)";
+    let ended = failure(code);
+    assert!(
+        matches!(ended.kind, FailureKind::BadCall { .. }),
+        "{ended:?}"
+    );
+    let code = "x = []\nfor i in range(40):\n    x = [x, x]\nprint(len(str(x)))";
+    let ended = failure(code);
+    assert!(ended.message.contains("too large"), "{ended:?}");
+}
+
+#[test]
+fn panics_of_the_engine_are_failures() {
+    assert_eq!(limit("x = list(range(1000000000))"), "memory");
+}
