@@ -18,9 +18,10 @@ use std::sync::{Arc, OnceLock};
 use toolgate_core::catalog;
 use toolgate_core::name::{ServerName, ToolId};
 
-pub use files::{Level, lines};
+pub use files::Level;
 pub use unknown::Unknown;
 
+use crate::preview::Mentions;
 use crate::protocol;
 use identifier::{Use, assign};
 use signature::Schemas;
@@ -114,13 +115,24 @@ impl Bindings {
 
     /// The server that somebody means: by identifier or name, in any case, as a file or not.
     pub fn find_server(&self, spelling: &str) -> Result<&Server, Unknown> {
+        self.meant(spelling)
+            .ok_or_else(|| self.unknown_server(spelling))
+    }
+
+    /// The tool that somebody means, spelled like a server.
+    pub fn find_tool(&self, server: &str, tool: &str) -> Result<(&Server, &Arc<Tool>), Unknown> {
+        let server = self.find_server(server)?;
+        match server.meant(tool) {
+            Some(tool) => Ok((server, tool)),
+            None => Err(self.unknown_tool(server, tool)),
+        }
+    }
+
+    fn meant(&self, spelling: &str) -> Option<&Server> {
         let wanted = bare(spelling);
+        let is_name = |server: &&Server| server.name.as_str() == wanted;
         self.server(wanted)
-            .or_else(|| {
-                self.servers
-                    .iter()
-                    .find(|server| server.name.as_str() == wanted)
-            })
+            .or_else(|| self.servers.iter().find(is_name))
             .or_else(|| {
                 let wanted = folded(wanted);
                 let is_meant = |server: &&Server| {
@@ -128,16 +140,6 @@ impl Bindings {
                 };
                 self.servers.iter().find(is_meant)
             })
-            .ok_or_else(|| self.unknown_server(spelling))
-    }
-
-    /// The tool that somebody means, spelled like a server.
-    pub fn find_tool(&self, server: &str, tool: &str) -> Result<(&Server, &Arc<Tool>), Unknown> {
-        let server = self.find_server(server)?;
-        match server.find(tool) {
-            Some(tool) => Ok((server, tool)),
-            None => Err(self.unknown_tool(server, tool)),
-        }
     }
 
     /// What `getToolDocs` says.
@@ -184,11 +186,18 @@ impl Server {
         place.ok().map(|at| &self.tools[at])
     }
 
-    /// The server as a worker knows it.
-    pub fn for_worker(&self) -> protocol::Server {
-        let tools = self.tools.iter().map(|tool| protocol::Tool {
-            name: tool.identifier.clone(),
-            parameters: tool.parameters().to_vec(),
+    /// The server as the worker of a script knows it: with all names, so that it can tell a wrong
+    /// one, but with the parameters of those tools only that the script may call.
+    pub fn for_script(&self, mentions: &Mentions) -> protocol::Server {
+        let tools = self.tools.iter().map(|tool| {
+            let parameters = match mentions.may_call(&self.identifier, &tool.identifier) {
+                true => tool.parameters().to_vec(),
+                false => Vec::new(),
+            };
+            protocol::Tool {
+                name: tool.identifier.clone(),
+                parameters,
+            }
         });
         protocol::Server {
             name: self.identifier.to_string(),
@@ -196,7 +205,14 @@ impl Server {
         }
     }
 
-    fn find(&self, spelling: &str) -> Option<&Arc<Tool>> {
+    /// The server as a worker knows it, with all there is.
+    pub fn for_worker(&self) -> protocol::Server {
+        let mut everything = Mentions::default();
+        everything.servers.insert(self.identifier.to_string());
+        self.for_script(&everything)
+    }
+
+    fn meant(&self, spelling: &str) -> Option<&Arc<Tool>> {
         let wanted = bare(spelling);
         let wanted = wanted
             .rsplit_once(['.', '/'])

@@ -3,7 +3,7 @@
 //! A scripted model makes the obvious calls and nothing else; what it would read is counted by o200k:
 //! for every request, the tool definitions and all messages as they are sent. Nothing is run and no
 //! model is asked, so the figures are the same each time. `make bench-tokens` runs it on tools that it
-//! makes itself, or on those of a file (`TOOLS=file.json`).
+//! makes itself, or on those of files (`TOOLS="file.json ..."`), and fails if they are over the goals.
 
 #![allow(
     clippy::expect_used,
@@ -18,6 +18,7 @@ mod task;
 
 use std::fmt::Write as _;
 use std::fs;
+use std::process::ExitCode;
 
 use catalog::Ballast;
 use conversation::Setting;
@@ -27,7 +28,12 @@ use task::Task;
 const SOME: usize = 40;
 const MANY: usize = 527;
 
-fn main() {
+/// Prompt tokens of all tasks that code mode may take with up to so many tools, and with more.
+const FEW: usize = 50;
+const GOAL_WITH_FEW: usize = 25_000;
+const GOAL_WITH_MANY: usize = 60_000;
+
+fn main() -> ExitCode {
     let files: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
@@ -36,8 +42,20 @@ fn main() {
         true => vec![made::tools(SOME), made::tools(MANY)],
         false => files.iter().flat_map(|file| sizes(&read(file))).collect(),
     };
+    let mut is_over = false;
     for ballast in &catalogs {
-        say(&table(&Setting::new(ballast)));
+        let setting = Setting::new(ballast);
+        let (table, sum) = table(&setting);
+        let goal = match setting.tools <= FEW {
+            true => GOAL_WITH_FEW,
+            false => GOAL_WITH_MANY,
+        };
+        is_over |= sum > goal;
+        say(&format!("{table}goal for code mode: {goal}\n"));
+    }
+    match is_over {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
     }
 }
 
@@ -56,7 +74,8 @@ fn sizes(tools: &[Ballast]) -> Vec<Vec<Ballast>> {
     }
 }
 
-fn table(setting: &Setting) -> String {
+/// The table, and what all tasks take in code mode.
+fn table(setting: &Setting) -> (String, usize) {
     let mut text = format!(
         "{} tools of {} servers: direct definitions {}, the four tools {}, list {}, file of crm {}\n",
         setting.tools,
@@ -98,7 +117,7 @@ fn table(setting: &Setting) -> String {
         "",
         ratio(direct_sum, script_sum)
     );
-    text
+    (text, script_sum)
 }
 
 fn ratio(direct: usize, script: usize) -> String {

@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Bindings, Server, Unknown, bare, folded};
+use super::text::line;
+use super::{Bindings, Server, Tool, Unknown, bare, folded};
 
 /// What has a file of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,16 +24,36 @@ const LONGEST_PATTERN: usize = 200;
 
 const EMPTY: &str = "there are no servers to script";
 
+/// A line of a file, written when it is shown.
+enum Line<'a> {
+    Text(&'a str),
+    Header(&'a Server),
+    Tool(&'a Tool),
+}
+
+/// Which lines are asked for, counted from one.
+#[derive(Clone, Copy)]
+struct Range {
+    start: Option<usize>,
+    end: Option<usize>,
+}
+
 impl Bindings {
     /// What `listToolFiles` says.
     pub fn list(&self, level: Level) -> String {
-        if self.is_empty() {
-            return EMPTY.to_owned();
+        let all = Range {
+            start: None,
+            end: None,
+        };
+        match self.is_empty() {
+            true => EMPTY.to_owned(),
+            false => page(&text_lines(&self.tree(level)), "servers", all),
         }
-        page(&self.tree(level), "servers", None, None)
     }
 
-    /// What `readToolFile` says: a file, the list itself (`servers`), or some of their lines.
+    /// What `readToolFile` says: the lines from `start` to `end` of a file, of the list itself
+    /// (`servers`), or of all signatures that fit a pattern (`servers/*/*video*`). Lines are counted
+    /// from one; a range is moved to where there are some.
     pub fn read(
         &self,
         level: Level,
@@ -40,53 +61,55 @@ impl Bindings {
         start: Option<usize>,
         end: Option<usize>,
     ) -> Result<String, Unknown> {
+        let range = Range { start, end };
         let name = bare(file);
         if name.is_empty() || name.eq_ignore_ascii_case("servers") {
-            return Ok(page(&self.tree(level), "servers", start, end));
+            return Ok(page(&text_lines(&self.tree(level)), "servers", range));
         }
-        if name.contains('*') && name.len() <= LONGEST_PATTERN {
-            return self
-                .matching(name)
-                .map(|text| page(&text, file, start, end))
-                .ok_or_else(|| self.unknown_file(file));
-        }
-        if let Ok(server) = self.find_server(name) {
-            return Ok(page(&server.file(), &server.identifier, start, end));
-        }
-        let found = name
-            .split_once('/')
-            .or_else(|| name.split_once('.'))
-            .and_then(|(server, tool)| self.find_tool(server, tool).ok());
-        match found {
-            Some((server, tool)) => {
-                let text = format!("{}{}\n", server.header(&tool.identifier), tool.signature());
-                Ok(lines(&text, start, end))
-            }
-            None => Err(self.unknown_file(file)),
+        let (lines, file) = match self.meant(name) {
+            Some(server) => (server.lines(), server.identifier.to_string()),
+            None if name.contains('*') => (self.matching(name), line(name, LONGEST_PATTERN)),
+            None => (self.tool_file(name), String::new()),
+        };
+        match lines.is_empty() {
+            true => Err(self.unknown_file(name)),
+            false => Ok(page(&lines, &file, range)),
         }
     }
 
-    /// The signatures of all tools whose `server/tool` fits a pattern, in which `*` is anything.
-    fn matching(&self, pattern: &str) -> Option<String> {
+    fn tool_file(&self, name: &str) -> Vec<Line<'_>> {
+        let parts = name.split_once('/').or_else(|| name.split_once('.'));
+        let found = parts.and_then(|(server, tool)| {
+            let server = self.meant(server)?;
+            Some((server, server.meant(tool)?))
+        });
+        found.map_or_else(Vec::new, |(server, tool)| {
+            vec![Line::Header(server), Line::Tool(tool)]
+        })
+    }
+
+    /// All tools whose `server/tool`, or name alone, fits a pattern in which `*` is anything.
+    fn matching(&self, pattern: &str) -> Vec<Line<'_>> {
+        let mut lines = Vec::new();
+        if pattern.len() > LONGEST_PATTERN {
+            return lines;
+        }
         let pattern = folded(pattern);
         let parts: Vec<&str> = pattern.split('*').collect();
-        let mut text = String::new();
         for server in &self.servers {
             let own = folded(&server.identifier);
-            let fitting = server.tools.iter().filter(|tool| {
-                let tool = folded(&tool.identifier);
-                fits(&parts, &format!("{own}/{tool}")) || fits(&parts, &tool)
-            });
-            let mut signatures = fitting.map(|tool| tool.signature()).peekable();
-            if signatures.peek().is_some() {
-                text.push_str(&server.header("tool"));
+            let header = lines.len();
+            for tool in &server.tools {
+                let name = folded(&tool.identifier);
+                if fits(&parts, &name) || fits(&parts, &format!("{own}/{name}")) {
+                    lines.push(Line::Tool(tool));
+                }
             }
-            for signature in signatures {
-                text.push_str(signature);
-                text.push('\n');
+            if lines.len() > header {
+                lines.insert(header, Line::Header(server));
             }
         }
-        (!text.is_empty()).then_some(text)
+        lines
     }
 
     fn tree(&self, level: Level) -> String {
@@ -159,19 +182,19 @@ impl Bindings {
 }
 
 impl Server {
-    /// The file of the server: a line of introduction, and one for each tool.
+    /// The whole file of the server, however long it is.
     pub fn file(&self) -> String {
-        let mut text = self.header("tool");
-        for tool in &self.tools {
-            text.push_str(tool.signature());
-            text.push('\n');
+        let mut text = String::new();
+        for line in self.lines() {
+            line.write(&mut text);
         }
         text
     }
 
-    fn header(&self, tool: &str) -> String {
-        let server = &self.identifier;
-        format!("# {server}.{tool}(name=value); more: getToolDocs(\"{server}\", \"{tool}\")\n")
+    /// A line of introduction, and one for each tool.
+    fn lines(&self) -> Vec<Line<'_>> {
+        let tools = self.tools.iter().map(|tool| Line::Tool(tool));
+        [Line::Header(self)].into_iter().chain(tools).collect()
     }
 
     /// Names from all over the list, since those that begin alike say less.
@@ -199,73 +222,71 @@ fn fits(parts: &[&str], name: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// The lines from `start` to `end`, counted from one; what is out of range is moved into it.
-pub fn lines(text: &str, start: Option<usize>, end: Option<usize>) -> String {
-    let all: Vec<&str> = text.lines().collect();
-    let (first, last) = range(all.len(), start, end);
-    join(&all[first..last])
+impl Line<'_> {
+    fn write(&self, text: &mut String) {
+        match self {
+            Self::Text(line) => text.push_str(line),
+            Self::Tool(tool) => text.push_str(tool.signature()),
+            Self::Header(server) => {
+                let name = &server.identifier;
+                let _ = write!(
+                    text,
+                    "# {name}.tool(name=value); more: getToolDocs(\"{name}\", \"tool\")"
+                );
+            }
+        }
+        text.push('\n');
+    }
 }
 
-fn range(count: usize, start: Option<usize>, end: Option<usize>) -> (usize, usize) {
-    let first = start.unwrap_or(1).clamp(1, count.max(1)) - 1;
-    let last = end
-        .unwrap_or(count)
-        .clamp(first.saturating_add(1), count.max(first + 1));
-    (first, last.min(count))
+impl Range {
+    /// The places from and to which lines are meant, within `count`.
+    fn within(self, count: usize) -> (usize, usize) {
+        let first = self.start.unwrap_or(1).clamp(1, count.max(1)) - 1;
+        let last = self.end.unwrap_or(count).max(first + 1).min(count);
+        (first, last)
+    }
 }
 
-fn join(lines: &[&str]) -> String {
-    let mut text = lines.join("\n");
-    text.push('\n');
-    text
+fn text_lines(text: &str) -> Vec<Line<'_>> {
+    text.lines().map(Line::Text).collect()
 }
 
 /// As many of the lines as fit on a page, and what to do about the others.
-fn page(text: &str, file: &str, start: Option<usize>, end: Option<usize>) -> String {
-    let all: Vec<&str> = text.lines().collect();
-    let (first, last) = range(all.len(), start, end);
-    let mut size = 0;
-    let fitting = all[first..last]
-        .iter()
-        .take_while(|line| {
-            size += line.len() + 1;
-            size <= PAGE_BYTES
-        })
-        .count()
-        .max(1);
-    let stop = (first + fitting).min(last);
-    let mut page = join(&all[first..stop]);
+fn page(lines: &[Line<'_>], file: &str, range: Range) -> String {
+    let (first, last) = range.within(lines.len());
+    let mut page = String::new();
+    let mut stop = first;
+    while stop < last && page.len() < PAGE_BYTES {
+        lines[stop].write(&mut page);
+        stop += 1;
+    }
     if stop < last {
         let _ = writeln!(
             page,
             "# lines {}-{stop} of {}; go on: readToolFile(\"{file}\", startLine={}){}",
             first + 1,
-            all.len(),
+            lines.len(),
             stop + 1,
-            names(&all[stop..]),
+            names(&lines[stop..last]),
         );
-    } else if first > 0 || last < all.len() {
-        let _ = writeln!(page, "# lines {}-{last} of {}", first + 1, all.len());
+    } else if first > 0 || last < lines.len() {
+        let _ = writeln!(page, "# lines {}-{last} of {}", first + 1, lines.len());
     }
     page
 }
 
-/// The names of tools that these lines define.
-fn names(lines: &[&str]) -> String {
+/// The names of the tools that these lines define, as far as there is room.
+fn names(lines: &[Line<'_>]) -> String {
     let mut text = String::new();
     for line in lines {
-        let Some((name, _)) = line
-            .strip_prefix("def ")
-            .and_then(|def| def.split_once('('))
-        else {
-            continue;
-        };
+        let Line::Tool(tool) = line else { continue };
         if text.len() > NAMES_BYTES {
             text.push_str(", …");
             break;
         }
         text.push_str(if text.is_empty() { ": " } else { ", " });
-        text.push_str(name);
+        text.push_str(&tool.identifier);
     }
     text
 }

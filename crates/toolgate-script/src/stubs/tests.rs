@@ -67,6 +67,7 @@ fn real_servers() {
     let bindings = real();
     for server in bindings.servers() {
         let file = read(&bindings, &server.identifier);
+        assert_eq!(file, server.file());
         insta::assert_snapshot!(server.identifier.to_string(), file);
         check(&file);
     }
@@ -229,7 +230,7 @@ fn names_that_nothing_has() {
     };
     assert_eq!(
         unknown("servers/memry.pyi"),
-        "there is no file `servers/memry.pyi` (did you mean `memory`?); there are: servers/everything.pyi, servers/file_system.pyi, servers/memory.pyi"
+        "there is no file `memry` (did you mean `memory`?); there are: servers/everything.pyi, servers/file_system.pyi, servers/memory.pyi"
     );
     assert_eq!(
         bindings.nearest("file_system.readfile")[0],
@@ -259,24 +260,59 @@ fn names_that_nothing_has() {
 
 #[test]
 fn some_lines() {
-    let text = "one\ntwo\nthree\n";
+    let bindings = Bindings::new(&named("s", &["one", "two"]));
+    let lines = |start, end| bindings.read(Level::Server, "s", start, end).unwrap();
+    let header = "# s.tool(name=value); more: getToolDocs(\"s\", \"tool\")\n";
+    let all = format!("{header}def one() -> Any:\ndef two() -> Any:\n");
     for (start, end, expected) in [
-        (None, None, text),
-        (Some(2), None, "two\nthree\n"),
-        (Some(2), Some(2), "two\n"),
-        (Some(0), Some(1), "one\n"),
-        (Some(9), None, "three\n"),
-        (Some(3), Some(1), "three\n"),
-        (None, Some(usize::MAX), text),
-        (Some(usize::MAX), Some(0), "three\n"),
+        (None, None, all.clone()),
+        (Some(1), Some(usize::MAX), all),
+        (
+            Some(2),
+            None,
+            "def one() -> Any:\ndef two() -> Any:\n# lines 2-3 of 3\n".to_owned(),
+        ),
+        (
+            Some(2),
+            Some(2),
+            "def one() -> Any:\n# lines 2-2 of 3\n".to_owned(),
+        ),
+        (Some(0), Some(1), format!("{header}# lines 1-1 of 3\n")),
+        (
+            Some(9),
+            None,
+            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
+        ),
+        (
+            Some(3),
+            Some(1),
+            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
+        ),
+        (
+            Some(usize::MAX),
+            Some(0),
+            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
+        ),
     ] {
-        assert_eq!(lines(text, start, end), expected, "{start:?} {end:?}");
+        assert_eq!(lines(start, end), expected, "{start:?} {end:?}");
     }
-    assert_eq!(lines("", Some(1), Some(1)), "\n");
-    let page = real()
-        .read(Level::Server, "memory", Some(2), Some(3))
-        .unwrap();
-    assert!(page.ends_with("# lines 2-3 of 10\n"), "{page}");
+}
+
+#[test]
+fn a_worker_is_told_what_its_script_needs() {
+    let definition = |name: &str| json!({"name": name, "inputSchema": {"type": "object", "properties": {"from": {}}}});
+    let bindings = bound("s", &[definition("a"), definition("b")]);
+    let server = bindings.server("s").unwrap();
+    let mentions = crate::preview::mentions("s.a()", &["s"]);
+    let sent = server.for_script(&mentions);
+    let parameters: Vec<usize> = sent
+        .tools
+        .iter()
+        .map(|tool| tool.parameters.len())
+        .collect();
+    assert_eq!(parameters, [1, 0]);
+    assert_eq!(sent.tools[0].parameters[0].wire(), "from");
+    assert_eq!(server.for_worker().tools[1].parameters.len(), 1);
 }
 
 #[test]

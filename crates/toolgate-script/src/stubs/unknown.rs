@@ -4,6 +4,7 @@ use std::fmt;
 
 use strsim::jaro_winkler;
 
+use super::text::line;
 use super::{Bindings, Server, bare, folded};
 
 const SHOWN: usize = 40;
@@ -77,7 +78,7 @@ impl Bindings {
             .servers
             .iter()
             .map(|server| server.identifier.to_string());
-        self.unknown("server", asked, names.collect())
+        Unknown::new("server", asked, self.nearest(asked), names)
     }
 
     pub(super) fn unknown_file(&self, asked: &str) -> Unknown {
@@ -85,37 +86,34 @@ impl Bindings {
             .servers
             .iter()
             .map(|server| format!("servers/{}.pyi", server.identifier));
-        self.unknown("file", asked, names.collect())
+        Unknown::new("file", asked, self.nearest(asked), names)
     }
 
     pub(super) fn unknown_tool(&self, server: &Server, asked: &str) -> Unknown {
-        let names = server
-            .tools
-            .iter()
-            .map(|tool| tool.identifier.clone())
-            .collect();
-        let mut unknown = self.unknown("tool", asked, names);
-        unknown.nearest = self.nearest(&format!("{}.{}", server.identifier, bare(asked)));
-        unknown.asked = format!("{}.{}", server.identifier, unknown.asked);
-        unknown
+        let names = server.tools.iter().map(|tool| tool.identifier.clone());
+        let asked = format!("{}.{}", server.identifier, bare(asked));
+        Unknown::new("tool", &asked, self.nearest(&asked), names)
     }
+}
 
-    fn unknown(&self, what: &'static str, asked: &str, names: Vec<String>) -> Unknown {
+impl Unknown {
+    fn new(
+        what: &'static str,
+        asked: &str,
+        nearest: Vec<String>,
+        names: impl ExactSizeIterator<Item = String>,
+    ) -> Self {
         let count = names.len();
         let mut left = SHOWN_BYTES;
-        let available: Vec<String> = names
-            .into_iter()
-            .take(SHOWN)
-            .take_while(|name| {
-                let fits = name.len() <= left;
-                left = left.saturating_sub(name.len() + 2);
-                fits
-            })
-            .collect();
-        Unknown {
+        let fits = |name: &String| {
+            left = left.saturating_sub(name.len() + 2);
+            left > 0
+        };
+        let available: Vec<String> = names.take(SHOWN).take_while(fits).collect();
+        Self {
             what,
-            asked: super::text::line(asked, ASKED),
-            nearest: self.nearest(asked),
+            asked: line(asked, ASKED),
+            nearest,
             more: count - available.len(),
             available,
         }

@@ -1,5 +1,14 @@
+use serde_json::Value as Json;
+use serde_json::value::to_raw_value;
+
 use super::*;
+use crate::protocol::{Answer, Bounds, Call, Language, Parameter, Script, Server, Tool};
+use crate::starlark::{self, Gone, Host};
 use crate::tokens;
+
+/// What the servers of the token benchmark answer.
+#[path = "../../benches/tokens/records.rs"]
+mod records;
 
 #[test]
 fn the_texts_are_small() {
@@ -55,4 +64,114 @@ fn what_a_model_sees_of_a_run() {
         ),
         "\"é… (5 more bytes; assign less to `result`)\ncalls: a.b, and 1 more tools\nprinted:\nabc… (3 more bytes; print less)"
     );
+}
+
+/// The servers of the token benchmark.
+struct Office;
+
+impl Host for Office {
+    fn call(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Gone> {
+        let answers = calls.iter().map(|call| {
+            let arguments: Json = serde_json::from_str(call.arguments.get()).unwrap();
+            let number = |name: &str| -> usize {
+                let text = arguments[name].as_str().unwrap();
+                text.trim_start_matches(|c: char| !c.is_ascii_digit())
+                    .parse()
+                    .unwrap()
+            };
+            let answer = match call.tool.as_str() {
+                "get_record" => records::record(number("id")),
+                "get_dataset" => {
+                    let region = records::REGIONS
+                        .iter()
+                        .position(|region| arguments["name"] == *region);
+                    records::dataset(region.unwrap())
+                }
+                "next" => records::step(number("cursor")),
+                "list_employees" => records::employees(),
+                _ => records::employee(number("id")),
+            };
+            Answer::Value(to_raw_value(&answer).unwrap())
+        });
+        Ok(answers.collect())
+    }
+
+    fn print(&mut self, _: &str) {}
+}
+
+fn server(name: &str, tools: &[(&str, &[&str])]) -> Server {
+    let tool = |(name, parameters): &(&str, &[&str])| Tool {
+        name: (*name).to_owned(),
+        parameters: parameters
+            .iter()
+            .map(|name| Parameter {
+                name: (*name).to_owned(),
+                wire: None,
+            })
+            .collect(),
+    };
+    Server {
+        name: name.to_owned(),
+        tools: tools.iter().map(tool).collect(),
+    }
+}
+
+#[test]
+fn the_scripts_of_the_benchmark_give_what_it_says() {
+    let map = |members: Vec<(String, Json)>| Json::from_iter(members);
+    for (code, expected) in [
+        (
+            include_str!("../../benches/tokens/scripts/one.star"),
+            Json::from(records::amount(7)),
+        ),
+        (
+            include_str!("../../benches/tokens/scripts/six.star"),
+            map((1..=6)
+                .map(|n| (format!("R-{n:04}"), records::amount(n).into()))
+                .collect()),
+        ),
+        (
+            include_str!("../../benches/tokens/scripts/regions.star"),
+            map((0..4)
+                .map(|at| (records::REGIONS[at].to_owned(), records::won(at).into()))
+                .collect()),
+        ),
+        (
+            include_str!("../../benches/tokens/scripts/cursor.star"),
+            Json::from(126.0),
+        ),
+        (
+            include_str!("../../benches/tokens/scripts/salaries.star"),
+            records::averages(),
+        ),
+    ] {
+        let script = Script {
+            language: Language::Starlark,
+            code: code.to_owned(),
+            servers: vec![
+                server(
+                    "crm",
+                    &[
+                        ("get_record", &["id"]),
+                        ("get_dataset", &["name"]),
+                        ("next", &["cursor"]),
+                    ],
+                ),
+                server(
+                    "hr",
+                    &[("list_employees", &["team"]), ("get_employee", &["id"])],
+                ),
+            ],
+            bounds: Bounds {
+                own_ms: 60_000,
+                memory: 1 << 30,
+                calls: 100,
+                result: 1 << 20,
+                printed: 1 << 20,
+            },
+        };
+        let value = starlark::run(&script, &mut Office).unwrap().value.unwrap();
+        let value: Json = serde_json::from_str(value.get()).unwrap();
+        assert_eq!(value, expected, "{code}");
+    }
 }
