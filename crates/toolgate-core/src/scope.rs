@@ -100,6 +100,8 @@ pub struct Scope {
     catalog: Arc<Catalog>,
     /// Places in the catalog, ascending.
     tools: Vec<(usize, Judgement)>,
+    /// Whether one of them may run unasked.
+    has_unasked: bool,
 }
 
 impl Access {
@@ -395,7 +397,11 @@ impl Scope {
         let tools: Vec<(usize, Judgement)> = entries
             .filter_map(|entry| Some((entry.index, lens.judge(entry.into())?)))
             .collect();
-        let scope = Self { catalog, tools };
+        let scope = Self {
+            has_unasked: tools.iter().any(|(_, judgement)| judgement.may_allow()),
+            catalog,
+            tools,
+        };
         lens.sieve.check(|alias| scope.has_alias(alias))?;
         Ok(scope)
     }
@@ -410,6 +416,11 @@ impl Scope {
 
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    /// Whether a call of some tool may run unasked.
+    pub fn has_unasked(&self) -> bool {
+        self.has_unasked
     }
 
     /// All tools in scope, in the catalog's order.

@@ -39,13 +39,7 @@ impl Engine {
         filters: &toolgate_core::scope::Filters,
     ) -> bool {
         let scope = self.scope(caller, filters);
-        scope.is_ok_and(|scope| {
-            let mut tools = scope.tools();
-            tools.any(|(_, judgement)| {
-                let decided = judgement.decision().verdict == Verdict::Allow;
-                decided || judgement.depends_on_arguments()
-            })
-        })
+        scope.is_ok_and(|scope| scope.has_unasked())
     }
 
     fn reads_unasked(&self, arguments: &Value) -> Verdict {
