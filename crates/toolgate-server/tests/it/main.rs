@@ -17,6 +17,7 @@ mod cli;
 mod code_mode;
 mod conformance;
 mod control;
+mod demo;
 mod documents;
 mod doors;
 mod execute;
