@@ -5,17 +5,20 @@
 //! conversation grows in the caller's dialect, by the provider's own words where it speaks that.
 
 mod act;
+mod event;
 mod guard;
 mod journal;
 mod report;
 mod resume;
 mod sink;
+mod task;
 mod turn;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use act::{Executed, Pending};
+pub use event::{Happening, RunEvent};
 use guard::Guard;
 use journal::Journal;
 pub use journal::{RunRecord, RunState};
@@ -98,7 +101,7 @@ pub(crate) async fn run(
         .await?;
     let run = Run {
         journal: Journal::new(store, &id, 0),
-        id,
+        id: id.clone(),
         models: models.clone(),
         own: OwnTools::of(&asked.body),
         limits,
@@ -114,63 +117,13 @@ pub(crate) async fn run(
         record,
         asked,
     };
-    start(run).await
-}
-
-/// Sets a run going, as a task that ends with its caller's patience.
-async fn start(run: Run) -> Result<ModelAnswer, ModelError> {
-    let cancel = run.models.runs().enter(&run.id);
-    let guard = cancel.token().clone().drop_guard();
-    match run.asked.stream {
-        true => sink::streamed(run, cancel, guard).await,
-        false => {
-            let tasks = run.models.tasks().clone();
-            let work = tasks.spawn(async move {
-                let unfinished = run.unfinished();
-                let ended = tokio::select! {
-                    answer = run.whole() => Some(answer),
-                    () = cancel.token().cancelled() => None,
-                };
-                if ended.is_none() {
-                    unfinished.cancelled().await;
-                }
-                ended
-            });
-            let answer = work.await.ok().flatten();
-            drop(guard);
-            answer.unwrap_or(Err(ModelError::Cancelled))
-        }
-    }
-}
-
-/// What is written of a run that is cut off.
-struct Unfinished {
-    journal: Journal,
-    record: RunRecord,
-}
-
-impl Unfinished {
-    async fn cancelled(mut self) {
-        self.record.state = RunState::Cancelled;
-        self.record.ended_at = Some(millis(SystemTime::now()));
-        self.journal.ended(&self.record).await;
-    }
+    let (started, id) = (task::begin(run, None), id);
+    // Only one that is gone on with can be refused.
+    let answer = started.answer(&id).await;
+    answer.unwrap_or(Err(ModelError::Cancelled))
 }
 
 impl Run {
-    fn unfinished(&self) -> Unfinished {
-        Unfinished {
-            journal: self.journal.clone(),
-            record: self.record.clone(),
-        }
-    }
-
-    async fn whole(mut self) -> Result<ModelAnswer, ModelError> {
-        let end = self.go(&mut Sink::None).await;
-        self.close(&end).await;
-        self.answer(end)
-    }
-
     /// Writes how the run ended.
     async fn close(&mut self, end: &End) {
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -178,6 +131,7 @@ impl Run {
         record.state = match end.stop {
             Stop::Done => RunState::Done,
             Stop::Error => RunState::Failed,
+            Stop::CutOff(state) => state,
             _ => RunState::Waiting,
         };
         record.stop_reason = Some(end.stop.as_str().to_owned());
@@ -204,7 +158,7 @@ impl Run {
                 Ok(asked) => asked,
                 Err(error) => return self.failed(Trouble::Error(error)),
             };
-            let made = match in_time(self.deadline(), self.turn(&asked, sink)).await {
+            let made = match in_time(self.deadline(), self.told_turn(&asked, sink)).await {
                 Some(Ok(made)) => made,
                 Some(Err(trouble)) => return self.failed(trouble),
                 None => return self.stopped(Stop::Budget("time")),
@@ -266,6 +220,17 @@ impl Run {
             self.history.extend(items);
             self.history.extend(acted.items);
         }
+    }
+
+    /// A turn of which whoever listens is told.
+    async fn told_turn(&mut self, asked: &Asked, sink: &mut Sink) -> Result<Made, Trouble> {
+        let turn = self.iterations;
+        let request_id = asked.context.id.as_deref().unwrap_or_default();
+        sink.tell(Happening::TurnStarted { turn, request_id });
+        let made = self.turn(asked, sink).await?;
+        let usage = made.turn.usage.unwrap_or_default();
+        sink.tell(Happening::TurnEnded { turn, usage });
+        Ok(made)
     }
 
     /// The request of the next turn.

@@ -32,6 +32,7 @@ mod models_sdk;
 mod pipes;
 mod real;
 mod real_model;
+mod runs;
 mod sdk;
 mod serve;
 mod sessions;

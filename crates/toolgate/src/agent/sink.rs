@@ -6,35 +6,37 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::DropGuard;
 use toolgate_core::config::Dialect;
 use toolgate_llm::Wire as _;
 use toolgate_llm::dialect::Encoder;
-use toolgate_llm::event::{Event, Finish};
+use toolgate_llm::event::{Event, Failure, Finish};
 use toolgate_llm::prompt::Call;
 
+use super::event::{Happening, Teller};
+use super::resume::ResumeError;
+use super::task::Listening;
 use super::turn::Trouble;
 use super::{End, Run};
 use crate::call::{CallError, Outcome};
-use crate::models::{AnswerBody, ModelAnswer, ModelError, Place};
+use crate::models::ModelError;
 
 /// Pieces that a slow caller may be behind before the model has to wait.
 const BEHIND: usize = 16;
 /// How often something is said while tools run.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-pub(super) enum Sink {
-    None,
-    Stream(Box<Stream>),
+/// What is refused is refused at once; what takes longer runs, and its caller is told.
+const PROMPTLY: Duration = Duration::from_millis(200);
+
+/// Whoever is told what happens: the program around us, and the caller where it wants a stream.
+pub(super) struct Sink {
+    teller: Teller,
+    stream: Option<Box<Stream>>,
 }
 
-pub(super) struct Stream {
+struct Stream {
     encoder: Encoder,
     out: mpsc::Sender<Bytes>,
     /// Whether anything was said in an earlier turn.
@@ -51,104 +53,78 @@ pub(super) struct Stream {
     id: String,
 }
 
-/// Hears of tool calls on behalf of a stream.
+/// Hears of tool calls on behalf of both.
 #[derive(Clone)]
-pub(super) struct CallEar(Option<mpsc::Sender<Bytes>>);
-
-/// Runs as a stream. A model that fails at once is answered as it would be without one.
-pub(super) async fn streamed(
-    mut run: Run,
-    cancel: Place,
-    guard: DropGuard,
-) -> Result<ModelAnswer, ModelError> {
-    let dialect = run.asked.request.dialect;
-    let mut head = run.asked.head();
-    head.id = dialect.new_id();
-    let (out, pieces) = mpsc::channel(BEHIND);
-    let (begun, has_begun) = oneshot::channel();
-    let mut sink = Sink::Stream(Box::new(Stream {
-        id: head.id.clone(),
-        tells_reasoning: dialect == Dialect::Chat,
-        encoder: dialect.encoder(head),
-        out,
-        said_before: false,
-        said: false,
-        begun: Some(begun),
-        tells_calls: run.asked.tells_calls(),
-        calls: 0,
-    }));
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert("cache-control", HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    run.sign(&mut headers);
-    let tasks = run.models.tasks().clone();
-    let work = tasks.spawn(async move {
-        let unfinished = run.unfinished();
-        let work = async {
-            let end = run.go(&mut sink).await;
-            run.close(&end).await;
-            match sink.has_begun() {
-                true => {
-                    sink.end(&run, &end).await;
-                    None
-                }
-                false => Some(run.answer(end)),
-            }
-        };
-        tokio::select! {
-            answer = work => answer,
-            () = cancel.token().cancelled() => {
-                unfinished.cancelled().await;
-                None
-            }
-        }
-    });
-    if has_begun.await.is_err() {
-        let answer = work.await.ok().flatten();
-        return answer.unwrap_or(Err(ModelError::Cancelled));
-    }
-    let pieces = stream::unfold((pieces, guard), |(mut pieces, guard)| async move {
-        let piece = pieces.recv().await?;
-        Some((piece, (pieces, guard)))
-    });
-    Ok(ModelAnswer {
-        status: StatusCode::OK,
-        headers,
-        body: AnswerBody::Stream(pieces.boxed()),
-    })
+pub(super) struct CallEar {
+    teller: Teller,
+    out: Option<mpsc::Sender<Bytes>>,
 }
 
 impl Sink {
+    pub(super) fn of(run: &Run) -> (Self, Option<Listening>) {
+        let teller = Teller::new(run.models.engine().hook(), &run.id);
+        if !run.asked.stream {
+            let stream = None;
+            return (Self { teller, stream }, None);
+        }
+        let dialect = run.asked.request.dialect;
+        let mut head = run.asked.head();
+        head.id = dialect.new_id();
+        let (out, pieces) = mpsc::channel(BEHIND);
+        let (begun, has_begun) = oneshot::channel();
+        let stream = Stream {
+            id: head.id.clone(),
+            tells_reasoning: dialect == Dialect::Chat,
+            encoder: dialect.encoder(head),
+            out,
+            said_before: false,
+            said: false,
+            begun: Some(begun),
+            tells_calls: run.asked.tells_calls(),
+            calls: 0,
+        };
+        let stream = Some(Box::new(stream));
+        let listening = Listening {
+            begun: has_begun,
+            pieces,
+        };
+        (Self { teller, stream }, Some(listening))
+    }
+
+    pub(super) fn tell(&self, happening: Happening<'_>) {
+        self.teller.tell(happening);
+    }
+
     /// A new turn begins.
     pub(super) fn turn(&mut self) {
-        if let Self::Stream(stream) = self {
+        if let Some(stream) = &mut self.stream {
             stream.said_before |= std::mem::take(&mut stream.said);
-            if let Some(begun) = stream.begun.take() {
-                // Whoever has left does not want to know.
-                let _ = begun.send(());
-            }
+            stream.begin();
         }
     }
 
     pub(super) async fn put(&mut self, event: &Event) {
-        if let Self::Stream(stream) = self {
+        if let Event::Text(text) = event {
+            self.tell(Happening::Text(text));
+        }
+        if let Some(stream) = &mut self.stream {
             stream.put(event).await;
         }
     }
 
     pub(super) fn ear(&self) -> CallEar {
-        CallEar(match self {
-            Self::Stream(stream) if stream.tells_calls => Some(stream.out.clone()),
-            _ => None,
-        })
+        let stream = self.stream.as_ref().filter(|stream| stream.tells_calls);
+        CallEar {
+            teller: self.teller.clone(),
+            out: stream.map(|stream| stream.out.clone()),
+        }
     }
 
     /// Says after a while that the connection lives; for ever where nobody listens.
     pub(super) async fn keep_alive(&self) {
-        match self {
-            Self::None => std::future::pending().await,
-            Self::Stream(stream) => {
+        match &self.stream {
+            None => std::future::pending().await,
+            Some(stream) => {
                 tokio::time::sleep(KEEP_ALIVE).await;
                 let _ = stream
                     .out
@@ -158,21 +134,52 @@ impl Sink {
         }
     }
 
-    fn has_begun(&self) -> bool {
-        match self {
-            Self::None => false,
-            Self::Stream(stream) => stream.begun.is_none(),
+    /// The same where there may be no stream yet: it begins if this lasts.
+    pub(super) async fn begin_or_keep_alive(&mut self) {
+        match &mut self.stream {
+            Some(stream) if stream.begun.is_some() => {
+                tokio::time::sleep(PROMPTLY).await;
+                stream.begin();
+            }
+            _ => self.keep_alive().await,
         }
     }
 
-    async fn end(&mut self, run: &Run, end: &End) {
-        if let Self::Stream(stream) = self {
+    pub(super) fn has_begun(&self) -> bool {
+        let stream = self.stream.as_ref();
+        stream.is_some_and(|stream| stream.begun.is_none())
+    }
+
+    pub(super) async fn end(&mut self, run: &Run, end: &End) {
+        if let Some(stream) = &mut self.stream {
             stream.end(run, end).await;
+        }
+    }
+
+    /// A stream that has begun ends with the reason for which its run is not gone on with.
+    pub(super) async fn refused(&mut self, run: &Run, error: &ResumeError) {
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.begun.is_none()) {
+            let mut text = String::new();
+            let failure = Failure {
+                message: error.to_string(),
+                ..ModelError::Cancelled.failure()
+            };
+            stream.encoder.note(json!({"run_id": run.id}));
+            stream.encoder.put(&Event::Failed(failure), &mut text);
+            stream.encoder.end(&mut text);
+            stream.send(text).await;
         }
     }
 }
 
 impl Stream {
+    fn begin(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            // Whoever has left does not want to know.
+            let _ = begun.send(());
+        }
+    }
+
     async fn put(&mut self, event: &Event) {
         let mut text = String::new();
         match event {
@@ -255,15 +262,20 @@ impl Stream {
 }
 
 impl CallEar {
-    pub(super) fn none() -> Self {
-        Self(None)
-    }
-
     pub(super) fn began(&self, call: &Call) {
-        self.tell(
-            &json!({"type": "toolgate.tool_call.started", "id": call.id, "name": call.name,
-            "arguments": call.arguments}),
-        );
+        let Call {
+            id,
+            name,
+            arguments,
+        } = call;
+        self.teller.tell(Happening::CallStarted {
+            id,
+            name,
+            arguments,
+        });
+        self.write("toolgate.tool_call.started", call, |event| {
+            event["arguments"] = json!(arguments);
+        });
     }
 
     pub(super) fn ended(&self, call: &Call, answer: &Result<Outcome, CallError>) {
@@ -272,15 +284,17 @@ impl CallEar {
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
-        self.tell(
-            &json!({"type": "toolgate.tool_call.ended", "id": call.id, "name": call.name,
-            "outcome": outcome}),
-        );
+        let Call { id, name, .. } = call;
+        self.teller.tell(Happening::CallEnded { id, name, outcome });
+        self.write("toolgate.tool_call.ended", call, |event| {
+            event["outcome"] = json!(outcome);
+        });
     }
 
-    fn tell(&self, event: &Value) {
-        if let Some(out) = &self.0 {
-            let kind = event["type"].as_str().unwrap_or_default();
+    fn write(&self, kind: &str, call: &Call, more: impl FnOnce(&mut Value)) {
+        if let Some(out) = &self.out {
+            let mut event = json!({"type": kind, "id": call.id, "name": call.name});
+            more(&mut event);
             let text = format!("event: {kind}\ndata: {event}\n\n");
             // One who is behind misses it.
             let _ = out.try_send(text.into());
