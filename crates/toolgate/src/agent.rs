@@ -29,6 +29,7 @@ use serde_json::Value;
 use sink::Sink;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
+use toolgate_llm::prompt::Call;
 use toolgate_llm::tools::OwnTools;
 use toolgate_llm::turn::Turn;
 use toolgate_llm::{Body, Usage};
@@ -70,6 +71,14 @@ struct End {
     pending: Vec<Pending>,
     /// What a failed model call was answered with.
     trouble: Option<Trouble>,
+}
+
+impl End {
+    /// Whether the model's last turn is the answer, rather than one whose calls were run.
+    fn is_of_last_turn(&self) -> bool {
+        let ended = matches!(self.stop, Stop::Done | Stop::OwnTool);
+        self.trouble.is_none() && (ended || !self.pending.is_empty())
+    }
 }
 
 /// Runs a request as an agent.
@@ -164,6 +173,7 @@ impl Run {
                 None => return self.stopped(Stop::Budget("time")),
             };
             let calls: Vec<_> = made.turn.calls().cloned().collect();
+            let (waits, paused) = (made.turn.awaits_caller(), made.is_paused());
             let (text, items) = (made.turn.text(), made.items.clone());
             let used = (made.turn.usage.unwrap_or_default(), made.micro_usd);
             if let Err(error) = self.journal.turn(&items, &calls, &text, used).await {
@@ -171,28 +181,25 @@ impl Run {
             }
             self.turns.push(text);
             self.last = Some(made);
+            if calls.is_empty() && !paused {
+                return self.stopped(match waits {
+                    true => Stop::OwnTool,
+                    false => Stop::Done,
+                });
+            }
+            if let Some(stop) = self.bound(&calls) {
+                return self.pending(stop, calls);
+            }
             if calls.is_empty() {
-                return self.stopped(Stop::Done);
-            }
-            if self.iterations > self.limits.depth.unwrap_or(u32::MAX) {
-                return self.pending(Stop::MaxDepth, calls);
-            }
-            if let Some(what) = self.spent() {
-                return self.pending(Stop::Budget(what), calls);
-            }
-            if self.guard.is_exhausted(&calls) {
-                return self.pending(Stop::LoopGuard, calls);
+                if let Err(error) = self.journal.answered(&[]).await {
+                    return self.failed(Trouble::Error(error.into()));
+                }
+                self.history.extend(items);
+                continue;
             }
             // What is beyond the bound is left, as it came.
-            let most = self
-                .limits
-                .tool_calls
-                .map(|most| most - self.executed.len() as u64);
-            let most = most.map_or(calls.len(), |most| {
-                usize::try_from(most).unwrap_or(usize::MAX)
-            });
             let mut calls = calls;
-            let beyond = calls.split_off(most.min(calls.len()));
+            let beyond = calls.split_off(self.calls_left().min(calls.len()));
             let mut acted = match self.act(calls, &asked, sink).await {
                 Ok(acted) => acted,
                 Err(error) => return self.failed(Trouble::Error(error.into())),
@@ -202,8 +209,8 @@ impl Run {
                 end.pending.splice(..0, acted.pending.drain(..));
                 return end;
             }
-            if !acted.pending.is_empty() {
-                let own = acted.pending.iter().any(|pending| pending.is_own);
+            if !acted.pending.is_empty() || waits {
+                let own = waits || acted.pending.iter().any(|pending| pending.is_own);
                 let stop = match own {
                     true => Stop::OwnTool,
                     false => Stop::NeedsApproval,
@@ -220,6 +227,25 @@ impl Run {
             self.history.extend(items);
             self.history.extend(acted.items);
         }
+    }
+
+    /// How many calls may still be run.
+    fn calls_left(&self) -> usize {
+        let most = self.limits.tool_calls.unwrap_or(u64::MAX);
+        let left = most.saturating_sub(self.executed.len() as u64);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// What keeps the calls of a turn from being run, if anything does.
+    fn bound(&self, calls: &[Call]) -> Option<Stop> {
+        if self.iterations > self.limits.depth.unwrap_or(u32::MAX) {
+            return Some(Stop::MaxDepth);
+        }
+        if let Some(what) = self.spent() {
+            return Some(Stop::Budget(what));
+        }
+        let exhausted = !calls.is_empty() && self.guard.is_exhausted(calls);
+        exhausted.then_some(Stop::LoopGuard)
     }
 
     /// A turn of which whoever listens is told.
@@ -303,7 +329,7 @@ impl Run {
         }
     }
 
-    fn pending(&self, stop: Stop, calls: Vec<toolgate_llm::prompt::Call>) -> End {
+    fn pending(&self, stop: Stop, calls: Vec<Call>) -> End {
         let is_own = |name: &str| self.own.contains(name);
         let pending = calls.into_iter().map(|call| {
             let own = is_own(&call.name);

@@ -8,6 +8,7 @@
 )]
 
 mod agent;
+mod agent_items;
 mod api;
 mod approvals;
 mod audit;

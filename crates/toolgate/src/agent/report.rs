@@ -114,11 +114,9 @@ impl Run {
                 true => told,
                 false => format!("{said}\n\n{told}"),
             };
-            let calls = end
-                .pending
-                .iter()
-                .map(|pending| Item::Call(pending.call.clone()));
-            turn.items = std::iter::once(Item::Text(text)).chain(calls).collect();
+            let kept = end.is_of_last_turn();
+            turn.items.retain(|item| kept || !is_beside(item));
+            turn.items = mixed(turn.items, text, end);
             turn.finish = Some(Finish::Stop);
         }
         turn
@@ -227,6 +225,28 @@ impl Run {
             ..failure
         }
     }
+}
+
+/// The items of a turn with another text, and of the calls only those that are left. Reasoning stays
+/// where it was, because providers want it back with the calls that it led to.
+fn mixed(items: Vec<Item>, text: String, end: &End) -> Vec<Item> {
+    let mut text = Some(Item::Text(text));
+    let mut mixed = Vec::new();
+    for item in items {
+        match item {
+            item if is_beside(&item) => mixed.push(item),
+            _ => mixed.extend(text.take()),
+        }
+    }
+    mixed.extend(text);
+    let pending = end.pending.iter();
+    mixed.extend(pending.map(|pending| Item::Call(pending.call.clone())));
+    mixed
+}
+
+/// Whether it is something that a model did besides speaking and asking for tools.
+fn is_beside(item: &Item) -> bool {
+    matches!(item, Item::Reasoning { .. } | Item::Raw(_))
 }
 
 /// Says by which run it is answered.

@@ -3,7 +3,7 @@
 //! Text goes out as it comes. Calls are held back until it is clear who runs them; those that are
 //! left to the caller come at the end, like those of any answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -48,6 +48,10 @@ struct Stream {
     tells_calls: bool,
     /// Whether the dialect has reasoning that stands for itself.
     tells_reasoning: bool,
+    /// What the model did in this turn besides speaking, until it speaks or the run ends.
+    held: Vec<Event>,
+    /// When something was sent last.
+    sent: Instant,
     /// Numbers of calls, which count through the run.
     calls: usize,
     id: String,
@@ -81,6 +85,8 @@ impl Sink {
             said: false,
             begun: Some(begun),
             tells_calls: run.asked.tells_calls(),
+            held: Vec::new(),
+            sent: Instant::now(),
             calls: 0,
         };
         let stream = Some(Box::new(stream));
@@ -99,6 +105,8 @@ impl Sink {
     pub(super) fn turn(&mut self) {
         if let Some(stream) = &mut self.stream {
             stream.said_before |= std::mem::take(&mut stream.said);
+            // What led to calls that ran here stays here.
+            stream.held.clear();
             stream.begin();
         }
     }
@@ -184,6 +192,7 @@ impl Stream {
         let mut text = String::new();
         match event {
             Event::Text(_) => {
+                self.put_held(&mut text);
                 if self.said_before && !self.said {
                     self.encoder.put(&Event::Text("\n\n".to_owned()), &mut text);
                 }
@@ -192,16 +201,39 @@ impl Stream {
             }
             // One answer begins once and ends once, whatever it is made of.
             Event::Start { .. } if !self.said_before => self.encoder.put(event, &mut text),
-            Event::Refusal(_) => self.encoder.put(event, &mut text),
-            // Elsewhere reasoning must be followed by the calls that it led to, which stay here.
+            Event::Refusal(_) => {
+                self.put_held(&mut text);
+                self.encoder.put(event, &mut text);
+            }
+            Event::Annotation(_) => self.encoder.put(event, &mut text),
             Event::Reasoning(_) if self.tells_reasoning => self.encoder.put(event, &mut text),
+            // Elsewhere reasoning stands before the words or the calls that it led to, and providers
+            // want it back with them alone.
+            Event::ReasoningStart(_)
+            | Event::Reasoning(_)
+            | Event::ReasoningEnd(_)
+            | Event::Raw(_) => {
+                self.held.push(event.clone());
+                if self.sent.elapsed() >= KEEP_ALIVE {
+                    text.push_str(": the model thinks\n\n");
+                }
+            }
             _ => {}
         }
         self.send(text).await;
     }
 
+    fn put_held(&mut self, text: &mut String) {
+        for event in std::mem::take(&mut self.held) {
+            self.encoder.put(&event, text);
+        }
+    }
+
     async fn end(&mut self, run: &Run, end: &End) {
         let mut text = String::new();
+        if end.is_of_last_turn() {
+            self.put_held(&mut text);
+        }
         for pending in &end.pending {
             self.call(&pending.call, &mut text);
         }
@@ -253,8 +285,9 @@ impl Stream {
         }
     }
 
-    async fn send(&self, text: String) {
+    async fn send(&mut self, text: String) {
         if !text.is_empty() {
+            self.sent = Instant::now();
             // Whoever has left has cancelled the run.
             let _ = self.out.send(text.into()).await;
         }
