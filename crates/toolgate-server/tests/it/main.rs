@@ -9,6 +9,7 @@
 
 mod agent;
 mod agent_items;
+mod agent_sdk;
 mod api;
 mod approvals;
 mod audit;

@@ -52,6 +52,8 @@ struct Stream {
     held: Vec<Event>,
     /// When something was sent last.
     sent: Instant,
+    /// What SDKs want to see in everything that comes in a stream.
+    frame: Value,
     /// Numbers of calls, which count through the run.
     calls: usize,
     id: String,
@@ -61,7 +63,7 @@ struct Stream {
 #[derive(Clone)]
 pub(super) struct CallEar {
     teller: Teller,
-    out: Option<mpsc::Sender<Bytes>>,
+    out: Option<(mpsc::Sender<Bytes>, Value)>,
 }
 
 impl Sink {
@@ -76,8 +78,14 @@ impl Sink {
         head.id = dialect.new_id();
         let (out, pieces) = mpsc::channel(BEHIND);
         let (begun, has_begun) = oneshot::channel();
+        let frame = match dialect {
+            Dialect::Chat => json!({"id": head.id, "object": "chat.completion.chunk",
+                "created": head.created, "model": head.model, "choices": []}),
+            Dialect::Responses | Dialect::Messages => json!({}),
+        };
         let stream = Stream {
             id: head.id.clone(),
+            frame,
             tells_reasoning: dialect == Dialect::Chat,
             encoder: dialect.encoder(head),
             out,
@@ -124,7 +132,7 @@ impl Sink {
         let stream = self.stream.as_ref().filter(|stream| stream.tells_calls);
         CallEar {
             teller: self.teller.clone(),
-            out: stream.map(|stream| stream.out.clone()),
+            out: stream.map(|stream| (stream.out.clone(), stream.frame.clone())),
         }
     }
 
@@ -325,8 +333,11 @@ impl CallEar {
     }
 
     fn write(&self, kind: &str, call: &Call, more: impl FnOnce(&mut Value)) {
-        if let Some(out) = &self.out {
-            let mut event = json!({"type": kind, "id": call.id, "name": call.name});
+        if let Some((out, frame)) = &self.out {
+            let mut event = frame.clone();
+            event["type"] = json!(kind);
+            event["call_id"] = json!(call.id);
+            event["name"] = json!(call.name);
             more(&mut event);
             let text = format!("event: {kind}\ndata: {event}\n\n");
             // One who is behind misses it.
