@@ -45,6 +45,7 @@ use futures_util::future::BoxFuture;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Decision;
 
+use crate::agent::RunEvent;
 use crate::call::Arguments;
 use crate::caller::Caller;
 
@@ -88,6 +89,9 @@ pub trait Hook: std::fmt::Debug + Send + Sync {
     fn turn_id(&self, request: &str, turn: u32) -> String {
         format!("{request}-iter-{turn}")
     }
+
+    /// Hears what happens in runs, as it happens. A run waits for this, so it must be quick.
+    fn hear(&self, _event: RunEvent<'_>) {}
 }
 
 /// Leaves everything as configured.

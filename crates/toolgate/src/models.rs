@@ -203,7 +203,8 @@ impl Models {
         answer::answer(&asked, spoken, response, (recording, &self.0.memory)).await
     }
 
-    /// Several answers at once are nobody's turn.
+    /// Several answers at once are nobody's turn, and calls in another form that Chat has for them are
+    /// not known to the agent.
     fn is_for_agent(&self, asked: &Asked) -> bool {
         let filters = &asked.context.filters;
         let engine = &self.0.engine;
@@ -211,7 +212,7 @@ impl Models {
         let offered = engine.injects_tools() || !filters.is_empty();
         asked.request.operation == Operation::Complete
             && !several
-            && !OwnTools::of(&asked.body).has_foreign()
+            && (asked.request.dialect != Dialect::Chat || !OwnTools::of(&asked.body).has_foreign())
             && offered
             && engine.has_unasked_tools(&asked.caller, filters)
     }

@@ -8,6 +8,8 @@
 )]
 
 mod agent;
+mod agent_items;
+mod agent_sdk;
 mod api;
 mod approvals;
 mod audit;
@@ -17,6 +19,7 @@ mod cli;
 mod code_mode;
 mod conformance;
 mod control;
+mod demo;
 mod documents;
 mod doors;
 mod execute;
@@ -31,6 +34,7 @@ mod models_sdk;
 mod pipes;
 mod real;
 mod real_model;
+mod runs;
 mod sdk;
 mod serve;
 mod sessions;

@@ -20,7 +20,7 @@ use crate::result::Block;
 use crate::store::StoreError;
 
 /// Calls of one turn that run at once.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 /// A call that ran, or was refused with an answer for the model.
 #[derive(Clone, Debug)]
@@ -171,14 +171,17 @@ impl Run {
         &self,
         call: Call,
         request: &Arc<Request>,
+        ear: &CallEar,
     ) -> Result<Executed, CallError> {
         let began = Instant::now();
+        ear.began(&call);
         let tool_call = tool_call(&call, request);
         let answer = self
             .models
             .engine()
             .call(&self.asked.caller, tool_call)
             .await;
+        ear.ended(&call, &answer);
         match answer {
             Err(error) if error.is_undecided() => Err(error),
             answer => Ok(self.executed(call, parts(&answer), began)),
@@ -186,7 +189,7 @@ impl Run {
     }
 
     /// A call of which nobody knows what came of it.
-    fn late(&self, call: &Call) -> Executed {
+    pub(super) fn late(&self, call: &Call) -> Executed {
         let text = "the run had to end while the call was under way: its outcome is unknown, it may have run";
         let answer = (vec![Part::Text(text.to_owned())], true);
         self.executed(call.clone(), answer, Instant::now())
