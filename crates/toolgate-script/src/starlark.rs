@@ -21,6 +21,7 @@ use crate::protocol::{Answer, Call, Failure, FailureKind, Script, Value};
 mod calls;
 mod format;
 mod globals;
+mod hints;
 mod json;
 #[allow(
     unsafe_code,
@@ -76,7 +77,10 @@ pub(crate) fn run(script: &Script, host: &mut dyn Host) -> Result<Value, Failure
     let source = Source::new(&script.code);
     let running = Running::new(host, script.bounds);
     let outcome = catch_unwind(AssertUnwindSafe(|| evaluate(script, &source, &running)));
-    let outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    let mut outcome = outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref())));
+    if let Err(failure) = &mut outcome {
+        hints::add(failure, &source);
+    }
     match (running.over(), outcome) {
         (Some(Over::Limit(limit)), Err(failure)) => Err(Failure {
             line: failure.line,
@@ -89,14 +93,7 @@ pub(crate) fn run(script: &Script, host: &mut dyn Host) -> Result<Value, Failure
 
 fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<Value, Failure> {
     scan::scan(source.text()).map_err(Limit::failure)?;
-    let mut ast =
-        AstModule::parse(source.name(), source.text().to_owned(), &dialect()).map_err(|error| {
-            Failure {
-                kind: FailureKind::Syntax,
-                ..trouble::failure(&error, source)
-            }
-        })?;
-    ast.replace_binary_operators(&operators(source));
+    let ast = parsed(source)?;
     let missed = Missed::default();
     Module::with_temp_heap(|module| {
         for server in &script.servers {
@@ -118,6 +115,23 @@ fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<V
             answer(value, running, module.heap())
         })
     })
+}
+
+fn parsed(source: &Source) -> Result<AstModule, Failure> {
+    let ast = AstModule::parse(source.name(), source.text().to_owned(), &dialect());
+    let mut ast = ast.map_err(|error| Failure {
+        kind: FailureKind::Syntax,
+        ..trouble::failure(&error, source)
+    })?;
+    if let Some(line) = hints::refused(source) {
+        let message = "a formatted text has no `!r` or `!s`";
+        return Err(Failure {
+            line: Some(line),
+            ..Failure::new(FailureKind::Syntax, message)
+        });
+    }
+    ast.replace_binary_operators(&operators(source));
+    Ok(ast)
 }
 
 /// Operators for which a function of ours stands, because the language's own would answer otherwise

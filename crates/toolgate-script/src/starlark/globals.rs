@@ -41,6 +41,12 @@ pub(super) fn globals() -> &'static Globals {
     })
 }
 
+/// The names that every script has.
+pub(super) fn names() -> impl Iterator<Item = String> {
+    let names = globals().names().map(|name| name.as_str().to_owned());
+    names.filter(|name| !name.starts_with('_'))
+}
+
 /// What the language itself has.
 fn language() -> &'static Globals {
     static LANGUAGE: OnceLock<Globals> = OnceLock::new();

@@ -148,7 +148,7 @@ pub(super) fn trouble(error: &starlark::Error) -> Option<&Trouble> {
 /// What happened, without the place.
 pub(super) fn message(error: &starlark::Error) -> String {
     let text = error.without_diagnostic().to_string();
-    let text = text.strip_prefix("fail:").unwrap_or(&text).trim();
+    let text = text.strip_prefix("Parse error:").unwrap_or(&text).trim();
     let mut message = text.replace("`string`", "`str`");
     if let ErrorKind::StackOverflow(_) = error.kind() {
         "functions call each other too deeply".clone_into(&mut message);
