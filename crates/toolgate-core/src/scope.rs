@@ -104,6 +104,10 @@ pub struct Scope {
     tools: Vec<(usize, Judgement)>,
     /// Servers whose tools are shown to scripts.
     in_code: BTreeSet<ServerName>,
+    /// Whether one of the tools is.
+    has_code: bool,
+    /// Whether one of them may run unasked.
+    has_unasked: bool,
 }
 
 impl Access {
@@ -402,11 +406,15 @@ impl Scope {
             .collect();
         let openings = lens.access.servers.iter();
         let in_code = openings.filter(|(_, opening)| opening.code_mode);
-        let in_code = in_code.map(|(name, _)| name.clone()).collect();
+        let in_code: BTreeSet<_> = in_code.map(|(name, _)| name.clone()).collect();
+        let all = catalog.tools();
+        let mut seen = tools.iter().map(|(at, _)| &all[*at].tool.id.server);
         let scope = Self {
+            has_code: !in_code.is_empty() && seen.any(|server| in_code.contains(server)),
+            has_unasked: tools.iter().any(|(_, judgement)| judgement.may_allow()),
+            in_code,
             catalog,
             tools,
-            in_code,
         };
         lens.sieve.check(|alias| scope.has_alias(alias))?;
         Ok(scope)
@@ -424,6 +432,11 @@ impl Scope {
         self.tools.is_empty()
     }
 
+    /// Whether a call of some tool may run unasked.
+    pub fn has_unasked(&self) -> bool {
+        self.has_unasked
+    }
+
     /// All tools in scope, in the catalog's order.
     pub fn tools(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
         let all = self.catalog.tools();
@@ -439,9 +452,13 @@ impl Scope {
 
     /// The tools that are shown to scripts.
     pub fn in_code(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
-        let any = !self.in_code.is_empty();
-        let tools = any.then(|| self.tools()).into_iter().flatten();
+        let tools = self.has_code.then(|| self.tools()).into_iter().flatten();
         tools.filter(|(entry, _)| self.is_in_code(entry))
+    }
+
+    /// Whether any tool is shown to scripts.
+    pub fn has_code(&self) -> bool {
+        self.has_code
     }
 
     /// Whether a tool is shown to scripts, if it is shown at all.

@@ -214,7 +214,7 @@ impl Engine {
         was_cut: bool,
     ) -> Vec<OwnTool> {
         let mut tools = Vec::new();
-        if scope.in_code().next().is_some() {
+        if scope.has_code() {
             tools.extend(CodeTool::ALL.map(OwnTool::Code));
         }
         let resource_tools = self.0.rules.load().manager.resource_tools;
@@ -244,7 +244,7 @@ impl Inner {
             OwnTool::ListResources | OwnTool::ReadResource => {
                 journey.rules.manager.resource_tools && !self.readable(journey).is_empty()
             }
-            OwnTool::Code(_) => journey.scope.in_code().next().is_some(),
+            OwnTool::Code(_) => journey.scope.has_code(),
         };
         exists.then_some(own)
     }

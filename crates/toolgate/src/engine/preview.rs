@@ -47,16 +47,8 @@ impl Engine {
         filters: &toolgate_core::scope::Filters,
     ) -> bool {
         let scope = self.scope(caller, filters);
-        scope.is_ok_and(|scope| {
-            let mut tools = scope.tools();
-            // What can be read of scripted tools runs unasked.
-            let scripted = scope.in_code().next().is_some();
-            scripted
-                || tools.any(|(_, judgement)| {
-                    let decided = judgement.decision().verdict == Verdict::Allow;
-                    decided || judgement.depends_on_arguments()
-                })
-        })
+        // What can be read of scripted tools runs unasked.
+        scope.is_ok_and(|scope| scope.has_unasked() || scope.has_code())
     }
 
     fn reads_unasked(&self, arguments: &Value) -> Verdict {

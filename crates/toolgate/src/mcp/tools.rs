@@ -30,9 +30,9 @@ impl Door {
         let filters = &asker.request.filters;
         let scope = self.gateway.scope(&asker.caller, filters);
         let scope = scope.map_err(|error| rpc(INVALID_PARAMS, error.to_string()))?;
-        let code: Vec<(String, Box<RawValue>)> = match scope.in_code().next() {
-            Some(_) if !self.is_raw() => code_mode::definitions(),
-            _ => Vec::new(),
+        let code: Vec<(String, Box<RawValue>)> = match scope.has_code() && !self.is_raw() {
+            true => code_mode::definitions(),
+            false => Vec::new(),
         };
         let mut tools: Vec<(String, &RawValue)> = match self.is_raw() {
             true => scope
