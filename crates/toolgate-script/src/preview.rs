@@ -11,15 +11,15 @@
 
 mod lexer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lexer::{Kind, Lexed, Token};
 
 /// What a script names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mentions {
-    /// Tools, as identifiers of server and tool. Not every one need exist.
-    pub tools: BTreeSet<(String, String)>,
+    /// Tools by server, as identifiers. Not every one need exist.
+    pub tools: BTreeMap<String, BTreeSet<String>>,
     /// Servers that the script uses in a way that cannot be seen through.
     pub servers: BTreeSet<String>,
 }
@@ -32,12 +32,13 @@ impl Mentions {
 
     /// Whether the script may call this tool.
     pub fn may_call(&self, server: &str, tool: &str) -> bool {
-        self.servers.contains(server) || self.tools.contains(&(server.to_owned(), tool.to_owned()))
+        let is_named = |tools: &BTreeSet<String>| tools.contains(tool);
+        self.servers.contains(server) || self.tools.get(server).is_some_and(is_named)
     }
 
-    /// The servers that the script needs, as identifiers.
+    /// Whether the script names this server at all.
     pub fn needs(&self, server: &str) -> bool {
-        self.servers.contains(server) || self.tools.iter().any(|(of, _)| of == server)
+        self.servers.contains(server) || self.tools.contains_key(server)
     }
 }
 
@@ -49,7 +50,7 @@ pub fn mentions(code: &str, servers: &[&str]) -> Mentions {
         Lexed::Tokens(tokens) => in_tokens(&tokens, &servers),
         Lexed::Unclear => in_text(code, &servers),
         Lexed::Foreign => Mentions {
-            tools: BTreeSet::new(),
+            tools: BTreeMap::new(),
             servers: servers.into_iter().map(str::to_owned).collect(),
         },
     }
@@ -92,7 +93,8 @@ impl Mentions {
     fn add(&mut self, server: &str, tool: Option<&str>) {
         match tool {
             Some(tool) => {
-                self.tools.insert((server.to_owned(), tool.to_owned()));
+                let tools = self.tools.entry(server.to_owned()).or_default();
+                tools.insert(tool.to_owned());
             }
             None => {
                 self.servers.insert(server.to_owned());

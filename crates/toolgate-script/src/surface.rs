@@ -43,7 +43,7 @@ pub const TOOLS: [Definition; 4] = [
             - Assign `result` (JSON) or print(). You see only that, not tool outputs: filter and aggregate in the script. Nothing is kept between runs.\n\
             - parallel([(server.tool, {\"arg\": v}), ...]) calls side by side and returns a list in order.\n\
             - attempt(lambda: server.tool(arg=v)) catches a failure: it gives {\"ok\": True, \"value\": ...} or {\"ok\": False, \"error\": \"...\"}.\n\
-            - Not in the language: import, while, try, class, with, is (write ==), generator expressions (write [x for x in y]), f-string format specs (write format(x, \".2f\")). Use for, range, def, lambda, json.loads/dumps, sum, sorted, round.",
+            - Not in the language: import, while, try, class, with, is (write ==), generator expressions (write [x for x in y]), f-string format specs (write format(x, \".2f\")), a < b < c, ** and unpacking with *. Use for, range, def, lambda, json.loads/dumps, sum, sorted, round.",
         parameters: r#"{"type":"object","properties":{"code":{"type":"string"}},"required":["code"]}"#,
     },
 ];

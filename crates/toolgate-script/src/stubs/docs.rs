@@ -72,12 +72,10 @@ pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, descriptio
 
 fn argument(text: &mut String, parameter: &Parameter<'_>) {
     let Parameter {
-        identifier,
-        kind,
-        schema,
-        ..
+        identifier, schema, ..
     } = parameter;
-    let _ = write!(text, "\n        {identifier}: {}", kind.write(TYPE_BYTES));
+    let kind = parameter.shown().write(TYPE_BYTES);
+    let _ = write!(text, "\n        {identifier}: {kind}");
     match (parameter.required, parameter.default()) {
         (true, _) => text.push_str(", required"),
         (false, Some(default)) => {

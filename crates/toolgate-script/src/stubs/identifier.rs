@@ -63,7 +63,18 @@ const KEYWORDS: [&str; 37] = [
 ];
 
 /// Names that scripts, or models that think of Python, use for something else; sorted.
-const BUILTINS: [&str; 78] = [
+const BUILTINS: [&str; 90] = [
+    "Any",
+    "Dict",
+    "Iterable",
+    "Iterator",
+    "List",
+    "Literal",
+    "Optional",
+    "Sequence",
+    "Set",
+    "Tuple",
+    "Union",
     "abs",
     "all",
     "any",
@@ -125,6 +136,7 @@ const BUILTINS: [&str; 78] = [
     "range",
     "re",
     "record",
+    "reduce",
     "repr",
     "result",
     "reversed",
@@ -223,7 +235,10 @@ pub(super) fn identifier(name: &str, for_what: Use) -> String {
 }
 
 fn is_reserved(identifier: &str, for_what: Use) -> bool {
-    KEYWORDS.contains(&identifier) || for_what == Use::Server && BUILTINS.contains(&identifier)
+    // The engine has operators under names such as `__eq__`.
+    let is_taken = BUILTINS.contains(&identifier)
+        || identifier.starts_with("__") && identifier.ends_with("__");
+    KEYWORDS.contains(&identifier) || for_what == Use::Server && is_taken
 }
 
 /// The plain letters of a letter with a mark; nothing for all others.
