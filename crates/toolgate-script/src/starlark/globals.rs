@@ -70,7 +70,11 @@ fn natives(builder: &mut GlobalsBuilder, language: &Globals) {
             builder.set(name, Spreading::new(name, value));
         }
     }
-    for name in ["int", "float", "bool", "bytes"] {
+    for name in ["int", "float"] {
+        let maker = native(name).map_or(Maker::None, Maker::Trimming);
+        builder.set(name, Kind::new(name, maker));
+    }
+    for name in ["bool", "bytes"] {
         let maker = native(name).map_or(Maker::None, Maker::Native);
         builder.set(name, Kind::new(name, maker));
     }

@@ -34,6 +34,10 @@ pub(super) fn add(failure: &mut Failure, source: &Source) {
         FailureKind::Runtime => running::hint(&failure.message, text).into_iter().collect(),
         _ => Vec::new(),
     };
+    // Ours says more than the guess of the language.
+    if let (false, Some(at)) = (hints.is_empty(), failure.message.find(", did you mean")) {
+        failure.message.truncate(at);
+    }
     failure.hints.extend(hints);
 }
 

@@ -40,6 +40,8 @@ pub(super) enum Maker {
     Native(FrozenValue),
     /// A native function that does not take texts for sequences.
     Spreading(FrozenValue),
+    /// A native function that does not take texts with blanks around a number.
+    Trimming(FrozenValue),
     Str,
     Type,
 }
@@ -123,6 +125,7 @@ impl<'v> StarlarkValue<'v> for Kind {
             Maker::None => Err(Trouble::misuse(format!("`{}` cannot be called", self.name)).into()),
             Maker::Native(native) => native.to_value().invoke(args, eval),
             Maker::Spreading(native) => Spreading::call(native, args, eval),
+            Maker::Trimming(native) => trimmed(native, args, eval),
             Maker::Str => {
                 args.no_named_args()?;
                 let mut given = args.positions(eval.heap())?;
@@ -208,6 +211,22 @@ impl<'v> StarlarkValue<'v> for Method {
     fn name_for_call_stack(&self, _me: Value<'v>) -> String {
         self.name.clone()
     }
+}
+
+/// Calls a function with a text without the blanks around it.
+fn trimmed<'v>(
+    native: FrozenValue,
+    args: &Arguments<'v, '_>,
+    eval: &mut Evaluator<'v, '_, '_>,
+) -> starlark::Result<Value<'v>> {
+    let mut given: Vec<Value<'v>> = args.positions(eval.heap())?.collect();
+    let text = given.first().and_then(|first| first.unpack_str());
+    let Some(text) = text.filter(|text| text.trim() != *text) else {
+        return native.to_value().invoke(args, eval);
+    };
+    given[0] = eval.heap().alloc(text.trim());
+    args.no_named_args()?;
+    eval.eval_function(native.to_value(), &given, &[])
 }
 
 /// Python's `==`, for scripts that look at types; the language compares a constant by itself.

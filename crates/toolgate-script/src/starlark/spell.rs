@@ -189,19 +189,25 @@ pub(super) fn quote(text: &str, out: &mut String) {
 }
 
 fn quote_bytes(bytes: &[u8], out: &mut String) {
-    out.push_str("b'");
+    let mark = if bytes.contains(&b'\'') && !bytes.contains(&b'"') {
+        b'"'
+    } else {
+        b'\''
+    };
+    out.push('b');
+    out.push(char::from(mark));
     for byte in bytes {
-        match byte {
+        match *byte {
             b'\n' => out.push_str("\\n"),
             b'\r' => out.push_str("\\r"),
             b'\t' => out.push_str("\\t"),
-            b'\\' | b'\'' => {
+            escaped if escaped == b'\\' || escaped == mark => {
                 out.push('\\');
-                out.push(char::from(*byte));
+                out.push(char::from(escaped));
             }
-            b' '..=b'~' => out.push(char::from(*byte)),
+            plain @ b' '..=b'~' => out.push(char::from(plain)),
             other => out.push_str(&format!("\\x{other:02x}")),
         }
     }
-    out.push('\'');
+    out.push(char::from(mark));
 }

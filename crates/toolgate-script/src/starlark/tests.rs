@@ -8,8 +8,11 @@ use crate::protocol::{
     Answer, Bounds, Call, Failure, FailureKind, Language, Parameter, Script, Server, Tool,
 };
 
+mod answers;
+mod calls;
 mod idioms;
 mod limits;
+mod values;
 
 /// A host whose tools answer with their arguments, some of them in a special way.
 #[derive(Debug, Default)]
@@ -18,6 +21,8 @@ pub(super) struct Fake {
     pub(super) batches: Vec<Vec<String>>,
     pub(super) lines: Vec<u32>,
     pub(super) printed: String,
+    /// The result as it was given.
+    pub(super) raw: String,
     /// After how many batches it goes away.
     pub(super) patience: Option<usize>,
 }
@@ -99,9 +104,9 @@ pub(super) fn run_script(script: Script, mut fake: Fake) -> (Result<Option<Json>
     let thread = thread.spawn(move || {
         let ended = run(&script, &mut fake);
         let ended = ended.map(|value| {
-            value
-                .value
-                .map(|raw| serde_json::from_str(raw.get()).unwrap())
+            let raw = value.value?;
+            raw.get().clone_into(&mut fake.raw);
+            Some(serde_json::from_str(raw.get()).unwrap())
         });
         (ended, fake)
     });
@@ -118,7 +123,9 @@ pub(super) fn value(code: &str) -> Json {
 
 /// The text of what a script that succeeds gives, to see floats and order.
 pub(super) fn text(code: &str) -> String {
-    value(code).to_string()
+    let (ended, fake) = run_script(script(code), Fake::default());
+    ended.unwrap();
+    fake.raw
 }
 
 pub(super) fn failure(code: &str) -> Failure {

@@ -161,13 +161,16 @@ pub(super) fn failure(error: &starlark::Error, source: &Source) -> Failure {
     let message = message(error);
     let kind = match (trouble(error), error.kind()) {
         (Some(trouble), _) => trouble.kind(),
-        (None, ErrorKind::Parser(_)) => FailureKind::Syntax,
         (None, ErrorKind::Scope(_)) => match undefined(&message) {
             Some(name) => FailureKind::UndefinedName(name.to_owned()),
             None => FailureKind::Syntax,
         },
         (None, ErrorKind::StackOverflow(_)) => FailureKind::Limit(Limit::Depth.to_string()),
         _ => FailureKind::Runtime,
+    };
+    let message = match &kind {
+        FailureKind::UndefinedName(name) => format!("`{name}` is not defined"),
+        _ => message,
     };
     let mut failure = Failure::new(kind, message);
     place(&mut failure, error, source);

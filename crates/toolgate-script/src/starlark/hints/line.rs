@@ -104,6 +104,9 @@ impl<'a> Line<'a> {
 
     /// The bracket that closes the one here.
     pub(super) fn close(&self, open: usize) -> Option<usize> {
+        if !self.is(open, Shape::Sign) || !matches!(self.word(open), "(" | "[" | "{") {
+            return None;
+        }
         let level = self.level(open);
         (open + 1..self.len()).find(|at| {
             self.level(*at) == level

@@ -18,7 +18,7 @@ pub(super) fn instead(module: &str) -> String {
              `groups.setdefault(k, []).append(x)`"
         }
         "itertools" => "chain lists with `a + b`, combine with `[(a, b) for a in xs for b in ys]`",
-        "statistics" => "the mean is `sum(xs) / len(xs)`, the median `sorted(xs)[len(xs) // 2]`",
+        "statistics" => "the mean is `sum(xs) / len(xs)`",
         "re" => {
             "there are no patterns: use `split`, `find`, `startswith`, `replace`, `partition` and \
              `in` of strings"

@@ -225,7 +225,13 @@ pub(super) fn comparison_chain(line: &Line<'_>) -> Option<String> {
         } else if COMPARISONS.contains(&word) {
             if let Some(first) = *last {
                 let middle = line.span(first + 1, at);
-                return Some(line.replaced(at, at + 1, &format!("and {middle} {word}")));
+                let gap = if line.end(at - 1) == line.start(at) {
+                    " "
+                } else {
+                    ""
+                };
+                let both = format!("{gap}and {middle} {word}");
+                return Some(line.replaced(at, at + 1, &both));
             }
             *last = Some(at);
         } else if ENDS.contains(&word) && !(word == "not" && line.says(at + 1, "in")) {

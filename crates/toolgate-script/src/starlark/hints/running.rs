@@ -18,7 +18,8 @@ pub(super) fn hint(message: &str, text: &str) -> Option<String> {
     if message.contains("(iter)") {
         return iterated(&line, quoted.last().copied().unwrap_or_default());
     }
-    if message.contains("type annotation") || message.contains("type expression") {
+    let annotation = ["type annotation", "type expression", "`tuple[]`"];
+    if annotation.iter().any(|words| message.contains(words)) {
         return super::statements::general(message, text);
     }
     let hint = if message.contains("was not found")
@@ -77,6 +78,12 @@ fn attribute(line: &Line<'_>, kind: &str, name: &str) -> Option<String> {
             let comma = if arguments.is_empty() { "" } else { ", " };
             return Some(shown(&format!(
                 "{}{object} = sorted({object}{comma}{arguments})",
+                line.indent()
+            )));
+        }
+        ("list", "reverse") if start == 0 => {
+            return Some(shown(&format!(
+                "{}{object} = list(reversed({object}))",
                 line.indent()
             )));
         }

@@ -12,7 +12,7 @@ pub(super) fn hint(line: &Line<'_>, source: &Source, number: u32) -> Option<Stri
         "while" => Some(looped(line)),
         "try" if line.says(1, ":") => Some(attempted(source, number)),
         "except" | "finally" => Some(
-            "leave it out: `r = attempt(lambda: …)` has the error in `r[\"error\"]` if `r[\"ok\"]` \
+            "leave it out: `tried = attempt(lambda: …)` has the error in `tried[\"error\"]` if `tried[\"ok\"]` \
              is False, and what stands below runs in any case"
                 .to_owned(),
         ),
@@ -66,8 +66,8 @@ pub(super) fn general(message: &str, text: &str) -> Option<String> {
             "write `result = {value}`: the value of `result` is the answer"
         ));
     }
-    let annotation = message.contains("type annotation") || message.contains("type expression");
-    let hint = if annotation {
+    let annotation = ["type annotation", "type expression", "`tuple[]`"];
+    let hint = if annotation.iter().any(|words| message.contains(words)) {
         match without_annotations(&line) {
             Some(plain) => return Some(format!("write `{plain}`")),
             None => "annotations may be left out",
@@ -131,7 +131,8 @@ fn block(source: &Source, number: u32) -> Vec<&str> {
 }
 
 fn attempted(source: &Source, number: u32) -> String {
-    let then = "then `if r[\"ok\"]:` with `r[\"value\"]`, and `else:` with `r[\"error\"]`";
+    let then =
+        "then `if tried[\"ok\"]:` with `tried[\"value\"]`, and `else:` with `tried[\"error\"]`";
     let body = block(source, number);
     if let [only] = body[..] {
         let line = Line::new(only);
@@ -141,7 +142,7 @@ fn attempted(source: &Source, number: u32) -> String {
             None => line.span(0, line.len()),
         };
         let value = rewritten(value, false).unwrap_or_else(|| value.to_owned());
-        let call = format!("r = attempt(lambda: {value})");
+        let call = format!("tried = attempt(lambda: {value})");
         let is_statement = matches!(line.word(0), "return" | "raise" | "if" | "for" | "while");
         if !is_statement && parses(&call) {
             return format!("there is no `try`: write `{call}`, {then}");
@@ -149,7 +150,7 @@ fn attempted(source: &Source, number: u32) -> String {
     }
     format!(
         "there is no `try`: put the body into a function, `def step():`, and write \
-         `r = attempt(step)`, {then}"
+         `tried = attempt(step)`, {then}"
     )
 }
 
@@ -183,7 +184,7 @@ fn raised(line: &Line<'_>) -> String {
             format!("fail({})", line.span(open + 1, close))
         }
         _ if end > 1 => format!("fail(\"{}\")", line.span(1, end).trim_end_matches("()")),
-        _ => "fail(r[\"error\"])".to_owned(),
+        _ => "fail(tried[\"error\"])".to_owned(),
     };
     let call = rewritten(&call, false).unwrap_or(call);
     format!("write `{call}`; `attempt(lambda: …)` catches it")
