@@ -1,7 +1,6 @@
 //! Golden stubs of real servers, whose schemas are as the servers list them, and of hostile ones.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -328,7 +327,6 @@ fn a_large_catalog_gives_small_texts() {
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     all.extend(named("big", &names));
-    let started = Instant::now();
     let bindings = Bindings::new(&all);
     for level in [Level::Server, Level::Tool] {
         let list = bindings.list(level);
@@ -343,7 +341,6 @@ fn a_large_catalog_gives_small_texts() {
             && last.contains(" of 3001; go on: readToolFile(\"big\", startLine="),
         "{last}"
     );
-    assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[test]

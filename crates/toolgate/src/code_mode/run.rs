@@ -140,7 +140,7 @@ impl Run<'_> {
         Script {
             language: Language::Starlark,
             code: self.code.to_owned(),
-            servers: needed.map(|server| server.for_worker()).collect(),
+            servers: needed.map(|server| server.for_script(&mentions)).collect(),
             bounds: Bounds {
                 own_ms: u64::try_from(limits.own_time.as_millis()).unwrap_or(u64::MAX),
                 memory: limits.memory,
