@@ -25,7 +25,8 @@ mod hints;
 mod json;
 #[allow(
     unsafe_code,
-    reason = "derived for values of the language; none is written here"
+    clippy::panic,
+    reason = "derived for values of the language; neither is written here"
 )]
 mod kind;
 mod lex;
@@ -38,12 +39,14 @@ mod running;
 mod scan;
 #[allow(
     unsafe_code,
-    reason = "derived for values of the language; none is written here"
+    clippy::panic,
+    reason = "derived for values of the language; neither is written here"
 )]
 mod sequences;
 #[allow(
     unsafe_code,
-    reason = "derived for values of the language; none is written here"
+    clippy::panic,
+    reason = "derived for values of the language; neither is written here"
 )]
 mod server;
 mod source;
@@ -123,8 +126,7 @@ fn parsed(source: &Source) -> Result<AstModule, Failure> {
         kind: FailureKind::Syntax,
         ..trouble::failure(&error, source)
     })?;
-    if let Some(line) = hints::refused(source) {
-        let message = "a formatted text has no `!r` or `!s`";
+    if let Some((line, message)) = hints::refused(source) {
         return Err(Failure {
             line: Some(line),
             ..Failure::new(FailureKind::Syntax, message)
@@ -190,7 +192,7 @@ fn explain(error: starlark::Error, script: &Script, missed: &Missed) -> starlark
     let server = script.servers.iter().find(|known| known.name == server);
     let Some(server) = server else { return error };
     let trouble = server::unknown_tool(server, &tool);
-    trouble::instead(error, trouble)
+    trouble::instead(&error, trouble)
 }
 
 fn answer<'v>(

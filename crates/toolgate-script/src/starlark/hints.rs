@@ -41,11 +41,20 @@ pub(super) fn add(failure: &mut Failure, source: &Source) {
     failure.hints.extend(hints);
 }
 
-/// The line of a formatted text with `!r`, which the language would spell in its own way.
-pub(super) fn refused(source: &Source) -> Option<u32> {
+/// What the language would take, but answer otherwise than Python: where it stands, and what it is.
+pub(super) fn refused(source: &Source) -> Option<(u32, &'static str)> {
     let text = source.text();
-    let at = operators::conversion(&Line::new(text))?;
-    u32::try_from(text[..at].matches('\n').count() + 1).ok()
+    let line = Line::new(text);
+    let popped = |at: &usize| line.says(*at, "popitem") && line.before(*at) == ".";
+    let (at, what) = match operators::conversion(&line) {
+        Some(at) => (at, "a formatted text has no `!r` or `!s`"),
+        None => {
+            let at = (1..line.len()).find(popped)?;
+            (line.start(at), "there is no `popitem`")
+        }
+    };
+    let number = u32::try_from(text[..at].matches('\n').count() + 1).ok()?;
+    Some((number, what))
 }
 
 fn syntax(failure: &Failure, source: &Source, number: u32, text: &str) -> Vec<String> {

@@ -131,18 +131,16 @@ fn floor_divided(a: &BigInt, b: &BigInt) -> (BigInt, BigInt) {
 }
 
 fn power<'v>(base: &Number, exponent: &Number, heap: Heap<'v>) -> Result<Value<'v>, Trouble> {
-    if let (Number::Int(base), Number::Int(exponent)) = (base, exponent) {
-        if exponent.sign() != num_bigint::Sign::Minus {
-            let times = u32::try_from(exponent).ok();
-            let bits = times.and_then(|times| base.bits().checked_mul(u64::from(times)));
-            let small = base.bits() <= 1;
-            return match (times, bits) {
-                (Some(times), Some(bits)) if small || bits <= WIDEST => {
-                    Ok(heap.alloc(base.pow(times)))
-                }
-                _ => Err(Trouble::misuse("the power is too large")),
-            };
-        }
+    if let (Number::Int(base), Number::Int(exponent)) = (base, exponent)
+        && exponent.sign() != num_bigint::Sign::Minus
+    {
+        let times = u32::try_from(exponent).ok();
+        let bits = times.and_then(|times| base.bits().checked_mul(u64::from(times)));
+        let small = base.bits() <= 1;
+        return match (times, bits) {
+            (Some(times), Some(bits)) if small || bits <= WIDEST => Ok(heap.alloc(base.pow(times))),
+            _ => Err(Trouble::misuse("the power is too large")),
+        };
     }
     let (base, exponent) = (base.float()?, exponent.float()?);
     if base == 0.0 && exponent < 0.0 {

@@ -220,7 +220,7 @@ fn place(failure: &mut Failure, error: &starlark::Error, source: &Source) {
 }
 
 /// Our trouble at the place of another error.
-pub(super) fn instead(error: starlark::Error, trouble: Trouble) -> starlark::Error {
+pub(super) fn instead(error: &starlark::Error, trouble: Trouble) -> starlark::Error {
     let mut ours = starlark::Error::from(trouble);
     if let Some(span) = error.span() {
         ours.set_span(span.span, &span.file);

@@ -73,28 +73,45 @@ fn attribute(line: &Line<'_>, kind: &str, name: &str) -> Option<String> {
         return named(kind, name);
     };
     let arguments = line.span(at + 2, close);
-    let call = match (kind, name) {
-        ("list", "sort") if start == 0 => {
-            let comma = if arguments.is_empty() { "" } else { ", " };
-            return Some(shown(&format!(
-                "{}{object} = sorted({object}{comma}{arguments})",
-                line.indent()
-            )));
+    let statement = match (kind, name) {
+        ("list", "sort") if arguments.is_empty() => Some(format!("sorted({object})")),
+        ("list", "sort") => Some(format!("sorted({object}, {arguments})")),
+        ("list", "reverse") => Some(format!("list(reversed({object}))")),
+        _ => None,
+    };
+    if let Some(value) = statement.filter(|_| start == 0) {
+        return Some(shown(&format!("{}{object} = {value}", line.indent())));
+    }
+    if matches!(name, "encode" | "decode") {
+        return recoded(line, kind, start, close);
+    }
+    let Some(call) = call(line, kind, name, (object, at + 1, close)) else {
+        return named(kind, name);
+    };
+    let better = line.replaced(start, close + 1, &call);
+    // The method, or another of its family, may stand in the line more than once.
+    let again = Line::new(&better);
+    let family = ["zfill", "ljust", "rjust", "center"].into_iter();
+    let family = family.filter(|_| kind == "str").chain([name]);
+    for other in family {
+        if (1..again.len()).any(|at| again.says(at, other) && again.before(at) == ".") {
+            return attribute(&again, kind, other);
         }
-        ("list", "reverse") if start == 0 => {
-            return Some(shown(&format!(
-                "{}{object} = list(reversed({object}))",
-                line.indent()
-            )));
-        }
-        (_, "copy") if kind != "str" => {
-            let maker = if matches!(kind, "dict" | "set") {
-                kind
-            } else {
-                "list"
-            };
-            format!("{maker}({object})")
-        }
+    }
+    Some(shown(&better))
+}
+
+/// What gives the value that a call of a method would.
+fn call(
+    line: &Line<'_>,
+    kind: &str,
+    name: &str,
+    (object, open, close): (&str, usize, usize),
+) -> Option<String> {
+    let arguments = line.span(open + 1, close);
+    Some(match (kind, name) {
+        ("dict" | "set", "copy") => format!("{kind}({object})"),
+        ("list", "copy") => format!("list({object})"),
         ("list" | "tuple", "count") => format!("len([x for x in {object} if x == {arguments}])"),
         ("str", "zfill") => format!("format({object}, {})", padding("0>", arguments)?),
         ("str", "ljust") => format!("format({object}, {})", padding("<", arguments)?),
@@ -103,50 +120,37 @@ fn attribute(line: &Line<'_>, kind: &str, name: &str) -> Option<String> {
         ("str", "casefold") => format!("{object}.lower()"),
         ("str", "isnumeric" | "isdecimal") => format!("{object}.isdigit()"),
         ("str", "format_map") => format!("{object}.format(**{arguments})"),
-        ("str" | "bytes", "encode" | "decode") => {
-            // What comes of it has the other one right behind, as a rule.
-            let (mut end, mut object) = (close + 1, object.to_owned());
-            while line.says(end, ".") && matches!(line.word(end + 1), "decode" | "encode") {
-                end = line.close(end + 2)? + 1;
-            }
-            if kind == "bytes" {
-                object = format!("str({object})");
-            }
-            return Some(format!(
-                "texts need no encoding: {}",
-                shown(&line.replaced(start, end, &object))
-            ));
-        }
         ("dict", "has_key") => format!("({arguments} in {object})"),
         ("dict", "iteritems") => format!("{object}.items()"),
         ("function", "fromkeys") => {
-            let parts = line.items(at + 1, close);
+            let parts = line.items(open, close);
             let (from, to) = parts.first()?;
             let value = parts
                 .get(1)
                 .map_or("None", |(from, to)| line.span(*from, *to));
             format!("{{key: {value} for key in {}}}", line.span(*from, *to))
         }
-        _ => return named(kind, name),
+        _ => return None,
+    })
+}
+
+/// `x.encode().decode()` without either.
+fn recoded(line: &Line<'_>, kind: &str, start: usize, close: usize) -> Option<String> {
+    let dot = (start..close)
+        .rev()
+        .find(|at| line.says(*at, ".") && matches!(line.word(at + 1), "encode" | "decode"))?;
+    let object = line.span(start, dot);
+    let object = match kind {
+        "bytes" => format!("str({object})"),
+        _ => object.to_owned(),
     };
-    let better = line.replaced(start, close + 1, &call);
-    // The same method may stand in the line more than once.
-    let again = Line::new(&better);
-    if (1..again.len()).any(|at| again.says(at, name) && again.before(at) == ".") {
-        let rest = attribute(&again, kind, name);
-        if rest.is_some() {
-            return rest;
-        }
+    let mut end = close + 1;
+    // What comes of one has the other right behind, as a rule.
+    while line.says(end, ".") && matches!(line.word(end + 1), "decode" | "encode") {
+        end = line.close(end + 2)? + 1;
     }
-    // Others of its family, too.
-    for other in ["zfill", "ljust", "rjust", "center"] {
-        if kind == "str"
-            && (1..again.len()).any(|at| again.says(at, other) && again.before(at) == ".")
-        {
-            return attribute(&again, kind, other);
-        }
-    }
-    Some(shown(&better))
+    let better = shown(&line.replaced(start, end, &object));
+    Some(format!("texts need no encoding: {better}"))
 }
 
 /// What there is instead, where the line does not show how it is used.

@@ -66,6 +66,9 @@ pub(super) fn general(message: &str, text: &str) -> Option<String> {
             "write `result = {value}`: the value of `result` is the answer"
         ));
     }
+    if message.contains("popitem") {
+        return Some("write `key = list(d)[-1]`, and then `value = d.pop(key)`".to_owned());
+    }
     let annotation = ["type annotation", "type expression", "`tuple[]`"];
     let hint = if annotation.iter().any(|words| message.contains(words)) {
         match without_annotations(&line) {
