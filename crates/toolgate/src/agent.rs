@@ -3,6 +3,62 @@
 //! A run is a task of its own. It ends with the model's answer, with calls that somebody else must
 //! decide about or run, or with a bound; nothing that ran is lost from what it answers. The
 //! conversation grows in the caller's dialect, by the provider's own words where it speaks that.
+//!
+//! A program that embeds it asks a model as a caller over HTTP would, and has its say by a
+//! [`crate::Hook`]:
+//!
+//! ```
+//! use serde_json::{Value, json};
+//! use toolgate::agent::{Happening, RunEvent};
+//! use toolgate::config::{Document, Format};
+//! use toolgate::local::{LocalServer, Output};
+//! use toolgate::{Caller, Config, Dialect, Gateway, Hook, ModelRequest, ServerName};
+//!
+//! #[derive(Debug)]
+//! struct Narrator;
+//!
+//! impl Hook for Narrator {
+//!     fn hear(&self, event: RunEvent<'_>) {
+//!         match event.happening {
+//!             Happening::Text(text) => print!("{text}"),
+//!             Happening::CallStarted { name, arguments, .. } => println!("[{name} {arguments}]"),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//!
+//! # use toolgate_testkit::model::{Model, Reply};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let call = ("c1", "clock_time", json!({}));
+//! # let model = Model::start(vec![Reply::calls([call]), Reply::text("It is noon.")]);
+//! # let base_url = format!("{}/v1", model.url());
+//! let clock = LocalServer::new(ServerName::parse("clock")?).tool(
+//!     "time",
+//!     "What time it is",
+//!     &json!({"type": "object"}),
+//!     |_| async { Ok(Output::Text("12:00".to_owned())) },
+//! );
+//! let text = format!(
+//!     "[providers.models]
+//!      base_url = {base_url:?}
+//!      [[permissions.rules]]
+//!      tool = \"clock.time\"
+//!      action = \"allow\"
+//!     "
+//! );
+//! let (config, _) = Config::load(&[Document::parse("agent.toml", Format::Toml, &text)])?;
+//! let gateway = Gateway::builder(config).local(clock).hook(Narrator).start().await?;
+//! gateway.settled().await;
+//!
+//! let asked = json!({"model": "models/any", "messages": [{"role": "user", "content": "What time is it?"}]});
+//! let request = ModelRequest::new(Dialect::Chat, &asked);
+//! let answer = gateway.models().complete(&Caller::library(), request).await?;
+//! let answer: Value = serde_json::from_slice(&answer.bytes().await)?;
+//! assert_eq!(answer["choices"][0]["message"]["content"], "It is noon.");
+//! assert_eq!(answer["toolgate"]["executed"][0]["result"], "12:00");
+//! # gateway.stop(std::time::Duration::ZERO).await;
+//! # Ok(()) }
+//! ```
 
 mod act;
 mod event;

@@ -1,4 +1,5 @@
-//! Where an embedding program puts its own logic: it may review every call before it runs.
+//! Where an embedding program puts its own logic: it may review every call before it runs, make the ids
+//! of requests, and hear what happens in the runs of [`crate::agent`].
 //!
 //! ```
 //! use futures_util::future::BoxFuture;
@@ -75,10 +76,12 @@ pub enum Review {
     },
 }
 
-/// Your own approval logic.
+/// Your own logic: approvals, ids of requests, and what is to be done when something happens in a run.
 pub trait Hook: std::fmt::Debug + Send + Sync {
     /// Called for every call that no rule denies, once its arguments are valid.
-    fn review<'a>(&'a self, proposal: Proposal<'a>) -> BoxFuture<'a, Review>;
+    fn review<'a>(&'a self, _proposal: Proposal<'a>) -> BoxFuture<'a, Review> {
+        Box::pin(std::future::ready(Review::Proceed))
+    }
 
     /// An id for a request that came without one; a random one unless you have a better idea.
     fn request_id(&self) -> String {
@@ -98,8 +101,4 @@ pub trait Hook: std::fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct NoHook;
 
-impl Hook for NoHook {
-    fn review<'a>(&'a self, _: Proposal<'a>) -> BoxFuture<'a, Review> {
-        Box::pin(std::future::ready(Review::Proceed))
-    }
-}
+impl Hook for NoHook {}

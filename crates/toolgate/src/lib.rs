@@ -33,6 +33,11 @@ pub mod approval;
 pub mod audit;
 pub mod call;
 pub mod caller;
+pub mod config {
+    //! What a gateway is configured with, as text becomes a [`crate::Config`].
+
+    pub use toolgate_core::config::{Document, Finding, Format, Invalid, Severity};
+}
 mod code_mode;
 pub mod engine;
 pub mod event;

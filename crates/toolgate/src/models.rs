@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 pub(crate) use asked::Asked;
 use bytes::Bytes;
 pub use error::ModelError;
+use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 pub(crate) use headers::returned;
 use http::{HeaderMap, StatusCode};
@@ -79,6 +80,44 @@ pub struct ModelRequest {
     /// The query of the caller's URL, which goes on to a provider of the same dialect.
     pub query: Option<String>,
     pub request: Arc<Request>,
+}
+
+impl ModelRequest {
+    /// A request in the words of a dialect.
+    pub fn new(dialect: Dialect, body: &Value) -> Self {
+        Self {
+            dialect,
+            operation: Operation::Complete,
+            body: body.to_string().into(),
+            query: None,
+            request: Arc::default(),
+        }
+    }
+
+    /// One with an id, filters and headers.
+    #[must_use]
+    pub fn of(self, request: &Arc<Request>) -> Self {
+        Self {
+            request: Arc::clone(request),
+            ..self
+        }
+    }
+}
+
+impl ModelAnswer {
+    /// All of it, once it is complete; of a stream, all its events.
+    pub async fn bytes(self) -> Bytes {
+        match self.body {
+            AnswerBody::Whole(bytes) => bytes,
+            AnswerBody::Stream(mut pieces) => {
+                let mut all = Vec::new();
+                while let Some(piece) = pieces.next().await {
+                    all.extend_from_slice(&piece);
+                }
+                all.into()
+            }
+        }
+    }
 }
 
 /// What is asked of a model.

@@ -1,7 +1,5 @@
 //! Agent mode over HTTP: tools that run unasked are run, all else is left to whoever must decide.
 
-use std::time::Duration;
-
 use reqwest::Response;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
@@ -472,40 +470,6 @@ async fn several_answers_at_once_are_no_run() {
     assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
 }
 
-#[tokio::test]
-async fn many_runs_at_once_among_failing_and_slow_tools() {
-    let reply = Reply::with(|body| {
-        let text = body["messages"].to_string();
-        let turns = text.matches("tool_call_id").count();
-        match turns {
-            0 => Reply::calls([
-                add("c1", 1),
-                ("c2".to_owned(), "zoo_fail", json!({})),
-                ("c3".to_owned(), "zoo_sleep", json!({"ms": 5})),
-            ]),
-            3 => Reply::calls([add("c4", 2)]),
-            _ => Reply::text("done"),
-        }
-    });
-    let model = Model::start(vec![reply]);
-    let gate = gate(&model, "[\"*\"]", "").await;
-    let body = request("openai", "openai/m", false);
-    let runs = (0..200).map(|n| {
-        let mut body = body.clone();
-        body["stream"] = json!(n % 2 == 0);
-        let gate = &gate;
-        async move { ask(gate, PATHS[0].1, &body).await }
-    });
-    let runs = tokio::time::timeout(
-        Duration::from_secs(120),
-        futures_util::future::join_all(runs),
-    );
-    for seen in runs.await.unwrap() {
-        assert_eq!(seen.note["stop_reason"], "done", "{seen:?}");
-        assert_eq!(seen.note["executed"].as_array().unwrap().len(), 4);
-    }
-}
-
 pub(crate) async fn run_of(gate: &TestGate, id: &Value) -> Value {
     gate.json(&format!("/api/runs/{}", id.as_str().unwrap()))
         .await
@@ -915,4 +879,116 @@ async fn a_conversation_in_the_terminal() {
     assert_eq!(answer["choices"][0]["message"]["content"], "Once.");
     let (good, _, error) = chat(&gate, &["--model", "nowhere/m", "-p", "x"], "").await;
     assert!(!good && error.contains("no model `nowhere/m`"), "{error}");
+}
+
+/// The lists of the documents: in their JSON, changed by the API, and beside rules.
+#[tokio::test]
+async fn lists_say_which_tools_run_unasked() {
+    let calls = || {
+        Reply::calls([
+            add("c1", 1),
+            ("c2".to_owned(), "zoo_sleep", json!({"ms": 1})),
+            ("c3".to_owned(), "zoo_echo", json!({"x": 1})),
+        ])
+    };
+    let model = Model::start(vec![Reply::with(move |body| {
+        match body["messages"].to_string().contains("tool_call_id") {
+            true => Reply::text("done"),
+            false => calls(),
+        }
+    })]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    let config = json!({
+        "mcp": {"client_configs": [{
+            "name": "zoo",
+            "connection_type": "stdio",
+            "stdio_config": {"command": toolgate_testkit::zoo_path(), "args": ["stdio"]},
+            "tools_to_execute": ["add", "echo"],
+            // What is not in the first list does not count.
+            "tools_to_auto_execute": ["add", "sleep"],
+        }]},
+        "providers": {"p": {"base_url": format!("{}/v1", model.url())}},
+    });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let gate = TestGate::start_with("", &["--config", file.to_str().unwrap()], &[]);
+    gate.reaches("zoo", "healthy").await;
+    let body = request("openai", "p/m", false);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    let offered = model.turns()[0].body["tools"].to_string();
+    assert!(offered.contains("zoo_echo") && !offered.contains("zoo_sleep"));
+    assert_eq!(seen.calls, ["zoo_echo"], "{seen:?}");
+    let executed = &seen.note["executed"];
+    assert_eq!(executed[0]["result"], "2", "{seen:?}");
+    assert_eq!(executed[1]["is_error"], true, "it does not exist: {seen:?}");
+
+    let put = |path: &str, change: Value| {
+        let request = gate.client.put(format!("{}{path}", gate.url));
+        request.body(change.to_string()).send()
+    };
+    let all = json!({"tools_to_execute": ["*"], "tools_to_auto_execute": ["*"]});
+    let changed = put("/api/mcp/client/zoo", all).await.unwrap();
+    assert_eq!(changed.status(), 200);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(
+        (seen.text.as_str(), seen.calls.len()),
+        ("done", 0),
+        "{seen:?}"
+    );
+    assert_eq!(seen.note["executed"][1]["result"], "slept 1 ms", "{seen:?}");
+
+    let rule = json!({"rules": [{"tool": "zoo_echo", "action": "ask"}]});
+    let changed = put("/api/permissions", rule).await.unwrap();
+    assert_eq!(changed.status(), 200, "{}", changed.text().await.unwrap());
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(seen.calls, ["zoo_echo"], "{seen:?}");
+
+    let none = json!({"tools_to_auto_execute": []});
+    put("/api/mcp/client/zoo", none).await.unwrap();
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!((seen.calls.len(), seen.note), (3, Value::Null), "no run");
+}
+
+#[tokio::test]
+async fn depth_and_budgets_are_the_lowest_that_is_said() {
+    let model = Model::start(vec![Reply::with(|body| {
+        let turns = body["messages"].to_string().matches("tool_call_id").count();
+        Reply::calls([add(&format!("c{turns}"), 1)]).usage(1000, 1000)
+    })]);
+    let key = "k".repeat(43);
+    let extra = format!(
+        "[agent]\nmax_tool_calls = 3\n[keys.a]\nkey = {key:?}\nagent = {{ max_tool_calls = 2 }}\n[keys.b]\nkey = {:?}\nagent = {{ max_tool_calls = 9, max_usd = 0.1 }}\n[prices]\n\"openai/*\" = {{ input = 1.0, output = 3.0 }}\n",
+        "b".repeat(43)
+    );
+    let gate = gate(&model, "[\"*\"]", &extra).await;
+    let body = request("openai", "openai/m", false).to_string();
+    let other = "b".repeat(43);
+    for (key, budget, ran, what) in [
+        (&key, "", 2, "tool_calls"),
+        (&key, "tool_calls=1", 1, "tool_calls"),
+        (&key, "tool_calls=9", 2, "tool_calls"),
+        (&other, "", 3, "tool_calls"),
+        (&other, "usd=0.008", 1, "usd"),
+        (&other, "tokens=2000", 0, "tokens"),
+    ] {
+        let mut said = vec![("x-api-key", key.as_str())];
+        if !budget.is_empty() {
+            said.push(("x-toolgate-budget", budget));
+        }
+        let seen = seen(gate.post(PATHS[0].1, &body, headers(&said)).await).await;
+        let executed = seen.note["executed"].as_array().unwrap().len();
+        // The answer that reaches a bound is the last; its own calls are left.
+        assert_eq!(seen.note["stop_reason"], "budget", "{budget}: {seen:?}");
+        assert_eq!(seen.note["budget"], what, "{budget}: {seen:?}");
+        assert_eq!(executed, ran, "{budget}: {seen:?}");
+    }
+    let admin = gate
+        .client
+        .put(format!("{}/api/settings/mcp/tool-manager-config", gate.url));
+    let changed = admin.body(json!({"max_agent_depth": 1}).to_string());
+    assert_eq!(changed.send().await.unwrap().status(), 200);
+    let own = [("x-api-key", key.as_str()), ("x-toolgate-max-depth", "40")];
+    let seen = seen(gate.post(PATHS[0].1, &body, headers(&own)).await).await;
+    assert_eq!(seen.note["stop_reason"], "max_agent_depth", "{seen:?}");
+    assert_eq!(seen.note["executed"].as_array().unwrap().len(), 1);
 }

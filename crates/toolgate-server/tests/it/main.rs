@@ -9,12 +9,14 @@
 
 mod agent;
 mod agent_items;
+mod agent_properties;
 mod agent_sdk;
 mod api;
 mod approvals;
 mod audit;
 mod caller;
 mod changes;
+mod chat;
 mod cli;
 mod code_mode;
 mod conformance;

@@ -1,11 +1,14 @@
 //! Runs that are cut off, left or gone on with: nothing is lost, and nothing goes on for nobody.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Model, Reply};
 
-use crate::agent::{PATHS, add, gate, request, resume, run_of, seen};
-use crate::gate::{SOON, TestGate};
+use crate::agent::{PATHS, add, ask, gate, request, resume, run_of, seen};
+use crate::gate::{SOON, TestGate, zoo};
 use crate::mcp::headers;
 
 /// A call that lasts longer than any test.
@@ -182,4 +185,66 @@ async fn a_gateway_that_ends_leaves_runs_to_be_gone_on_with() {
     assert_eq!(sent[2]["content"], "2");
     let unknown = sent[3]["content"].as_str().unwrap();
     assert!(unknown.contains("may have run"), "{sent}");
+}
+
+/// What the model of many runs asks for: tools that answer, fail, take their time, and die.
+fn trouble(body: &Value) -> Reply {
+    let said = body["messages"].to_string();
+    let kills = said.contains("kill it");
+    match said.matches("tool_call_id").count() {
+        0 => Reply::calls([
+            add("c1", 1),
+            ("c2".to_owned(), "zoo_fail", json!({})),
+            ("c3".to_owned(), "slow_sleep", json!({"ms": 50})),
+            match kills {
+                true => ("c4".to_owned(), "mortal_die", json!({})),
+                false => ("c4".to_owned(), "mortal_echo", json!({"x": 1})),
+            },
+        ]),
+        4 => Reply::calls([add("c5", 2)]),
+        _ => Reply::text("done"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_runs_at_once_among_failing_slow_and_dying_servers() {
+    const RUNS: usize = 500;
+    let model = Model::start(vec![Reply::with(trouble)]);
+    let mut toml = String::new();
+    for name in ["zoo", "slow", "mortal"] {
+        toml += &zoo(name, &[]);
+        toml += "tools_to_auto_execute = [\"*\"]\nmax_queue = 2000\n";
+    }
+    toml += &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
+    let gate = TestGate::start(&toml);
+    for name in ["zoo", "slow", "mortal"] {
+        gate.reaches(name, "healthy").await;
+    }
+    let runs = (0..RUNS).map(|n| {
+        let mut body = request("openai", "p/m", n % 2 == 0);
+        if n % 50 == 7 {
+            body["messages"][0]["content"] = json!("kill it");
+        }
+        let gate = &gate;
+        async move { ask(gate, PATHS[0].1, &body).await }
+    });
+    let runs = futures_util::future::join_all(runs);
+    let runs = tokio::time::timeout(Duration::from_secs(60), runs).await;
+    let (mut ids, mut answered) = (HashSet::new(), 0);
+    for seen in runs.expect("all of them end in time") {
+        let note = &seen.note;
+        assert_eq!(note["stop_reason"], "done", "{seen:?}");
+        assert!(ids.insert(note["run_id"].to_string()), "{note}");
+        let executed = note["executed"].as_array().unwrap();
+        let results: Vec<&Value> = executed.iter().map(|one| &one["result"]).collect();
+        assert_eq!(executed.len(), 5, "{note}");
+        assert_eq!(results[0], "2", "{note}");
+        assert_eq!(executed[1]["is_error"], true, "{note}");
+        assert_eq!(results[2], "slept 50 ms", "{note}");
+        assert_eq!(results[4], "3", "{note}");
+        answered += usize::from(executed[3]["is_error"] == false);
+    }
+    assert!(answered > 0, "a server that dies comes back");
+    let done = gate.json("/api/runs?state=done&limit=1000").await;
+    assert_eq!(done["runs"].as_array().unwrap().len(), RUNS);
 }
