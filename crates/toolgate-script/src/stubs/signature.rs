@@ -73,6 +73,7 @@ impl Schemas {
             .map(|(identifier, found)| protocol::Parameter {
                 wire: (identifier != found.name).then(|| found.name.to_owned()),
                 name: identifier,
+                required: found.required,
             })
             .collect()
     }

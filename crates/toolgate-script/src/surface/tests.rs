@@ -107,6 +107,7 @@ fn server(name: &str, tools: &[(&str, &[&str])]) -> Server {
             .map(|name| Parameter {
                 name: (*name).to_owned(),
                 wire: None,
+                required: false,
             })
             .collect(),
     };

@@ -551,7 +551,7 @@ async fn a_hostile_script_ends_in_its_bounds_and_harms_nobody() {
         ("x = [0] * 1000000000".to_owned(), "memory"),
         (
             "x = []\nfor i in range(40):\n  x = [x, x]\nresult = x".to_owned(),
-            "result",
+            "",
         ),
         (
             "x = []\nfor i in range(40):\n  x = [x, x]\nresult = str(x)".to_owned(),
