@@ -12,7 +12,7 @@ mod run;
 mod saving;
 mod value;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -350,21 +350,24 @@ pub(crate) fn code(arguments: &Value) -> Option<&str> {
 }
 
 /// The four tools as MCP clients are told of them, by name.
-pub(crate) fn definitions() -> Vec<(String, Box<RawValue>)> {
-    let definition = |tool: &surface::Definition| {
-        let reads_only = tool.name != surface::EXECUTE;
-        let schema: Value = serde_json::from_str(tool.parameters).unwrap_or_default();
-        let definition = json!({
-            "name": tool.name,
-            "description": tool.description,
-            "inputSchema": schema,
-            "annotations": {"readOnlyHint": reads_only, "openWorldHint": !reads_only},
-        });
-        let raw = serde_json::value::to_raw_value(&definition);
-        (
-            tool.name.to_owned(),
-            raw.unwrap_or_else(|_| RawValue::NULL.to_owned()),
-        )
-    };
-    surface::TOOLS.iter().map(definition).collect()
+pub(crate) fn definitions() -> &'static [(String, Box<RawValue>)] {
+    static DEFINITIONS: LazyLock<Vec<(String, Box<RawValue>)>> =
+        LazyLock::new(|| surface::TOOLS.iter().map(definition).collect());
+    &DEFINITIONS
+}
+
+fn definition(tool: &surface::Definition) -> (String, Box<RawValue>) {
+    let reads_only = tool.name != surface::EXECUTE;
+    let schema: Value = serde_json::from_str(tool.parameters).unwrap_or_default();
+    let definition = json!({
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": schema,
+        "annotations": {"readOnlyHint": reads_only, "openWorldHint": !reads_only},
+    });
+    let raw = serde_json::value::to_raw_value(&definition);
+    (
+        tool.name.to_owned(),
+        raw.unwrap_or_else(|_| RawValue::NULL.to_owned()),
+    )
 }

@@ -26,6 +26,7 @@ use crate::engine::{Engine, Explanation, KeyError, Part, Parts};
 use crate::event::{Event, Events, ServerWatch};
 use crate::history::History;
 use crate::hook::{Hook, NoHook};
+use crate::mcp::Pages;
 use crate::metrics::{Metrics, Stats};
 use crate::models::{Ledger, Models};
 use crate::store::{Store, StoreError, Version};
@@ -49,6 +50,7 @@ struct Inner {
     events: Events,
     models: Models,
     ledger: Ledger,
+    pages: Pages,
     server_watch: ServerWatch,
 }
 
@@ -189,6 +191,7 @@ impl Builder {
             ),
             engine,
             ledger,
+            pages: Pages::new(),
             history: History::start(store.clone(), registry.subscribe()),
             server_watch: ServerWatch::start(Arc::clone(&registry), events.clone()),
             registry,
@@ -232,6 +235,11 @@ impl Gateway {
     /// The tools that exist for a request of a caller with these filters.
     pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
         self.0.engine.scope(caller, filters)
+    }
+
+    /// Lists of tools that are encoded already.
+    pub(crate) fn pages(&self) -> &Pages {
+        &self.0.pages
     }
 
     /// Ends the connections that a client's session has of its own.

@@ -13,6 +13,7 @@ mod offer;
 mod table;
 mod under_way;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,7 @@ use toolgate_core::config::{Dialect, RunLimits};
 pub use toolgate_llm::event::{Failure, Usage};
 use toolgate_llm::prompt::Ignored;
 use toolgate_llm::tools::{Form, OwnTools};
-use toolgate_llm::upstream::Outgoing;
+use toolgate_llm::upstream::{Clients, Outgoing};
 use toolgate_llm::{BadField, Body, Wire as _};
 use toolgate_mcp::Environment;
 pub(crate) use under_way::{Place, UnderWay};
@@ -61,6 +62,7 @@ pub struct Models(Arc<Inner>);
 struct Inner {
     engine: Engine,
     environment: Environment,
+    clients: Clients,
     ledger: Ledger,
     table: ArcSwap<Table>,
     offers: Offers,
@@ -188,10 +190,12 @@ impl Models {
         environment: Environment,
         (ledger, store): (Ledger, Store),
     ) -> Self {
-        let table = Table::new(&config.models, &environment);
+        let clients = Clients::default();
+        let table = Table::new(&config.models, &environment, &clients);
         Self(Arc::new(Inner {
             engine,
             environment,
+            clients,
             ledger,
             table: ArcSwap::from_pointee(table),
             offers: Offers::new(),
@@ -204,7 +208,7 @@ impl Models {
 
     /// Takes up a new configuration; requests under way are not touched.
     pub(crate) fn apply(&self, config: &Config) {
-        let table = Table::new(&config.models, &self.0.environment);
+        let table = Table::new(&config.models, &self.0.environment, &self.0.clients);
         self.0.table.store(Arc::new(table));
     }
 
@@ -251,9 +255,9 @@ impl Models {
         let offered = engine.injects_tools() || !filters.is_empty();
         asked.request.operation == Operation::Complete
             && !several
-            && (asked.request.dialect != Dialect::Chat || !OwnTools::of(&asked.body).has_foreign())
             && offered
             && engine.has_unasked_tools(&asked.caller, filters)
+            && (asked.request.dialect != Dialect::Chat || !OwnTools::of(&asked.body).has_foreign())
     }
 
     /// The bounds of a run, from the configuration, the key and the request.
@@ -437,13 +441,16 @@ impl Models {
     /// The request as its provider gets it.
     fn body(&self, asked: &Asked, target: &Target) -> Result<Bytes, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
-        let own = OwnTools::of(&asked.body);
         let form = Form {
             dialect: wanted,
             flat: target.upstream.flat_schemas,
         };
         let tools = self.0.offers.tools(&self.0.engine, asked, form)?;
-        let tools = tools.besides(&own);
+        // There may be many of the caller's own, which matter only beside others.
+        let tools = match tools.is_empty() {
+            true => Cow::Borrowed(""),
+            false => tools.besides(&OwnTools::of(&asked.body)),
+        };
         let mut edit = asked.body.edit().append("tools", &tools);
         if target.model != asked.name {
             edit = edit.set(

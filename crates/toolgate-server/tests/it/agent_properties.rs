@@ -115,7 +115,7 @@ fn answer(cases: &[Vec<Turn>], body: &Value) -> Reply {
     .chunked(Chunking::Bytes(1 + said.len() % 40))
 }
 
-fn ids<'a>(list: &'a Value) -> Vec<&'a str> {
+fn ids(list: &Value) -> Vec<&str> {
     let list = list.as_array().unwrap().iter();
     list.map(|one| one["id"].as_str().unwrap()).collect()
 }
