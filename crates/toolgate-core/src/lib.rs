@@ -8,6 +8,7 @@ pub mod catalog;
 pub mod clean;
 pub mod config;
 pub mod hash;
+pub mod json;
 pub mod name;
 pub mod pattern;
 pub mod policy;

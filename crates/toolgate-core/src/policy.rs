@@ -287,6 +287,13 @@ impl Judgement {
         self.conditional.is_some()
     }
 
+    /// Whether there can be a call that runs unasked.
+    pub fn may_allow(&self) -> bool {
+        let mut conditional = self.conditional.iter().flat_map(|rules| rules.iter());
+        self.decision.verdict == Verdict::Allow
+            || (!self.by_rule && conditional.any(|rule| rule.verdict == Verdict::Allow))
+    }
+
     /// The decision on a call with these arguments.
     pub fn on(&self, arguments: &Value) -> Decision {
         let rules = self.conditional.iter().flat_map(|rules| rules.iter());

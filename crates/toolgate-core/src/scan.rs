@@ -115,8 +115,12 @@ impl Walk {
     fn at(&mut self, step: &str, visit: impl FnOnce(&mut Self)) {
         let parent = self.place.len();
         self.place.push('/');
-        self.place
-            .push_str(&step.replace('~', "~0").replace('/', "~1"));
+        match step.contains(['~', '/']) {
+            true => self
+                .place
+                .push_str(&step.replace('~', "~0").replace('/', "~1")),
+            false => self.place.push_str(step),
+        }
         visit(self);
         self.place.truncate(parent);
     }

@@ -6,7 +6,7 @@
 
 mod filter;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use filter::{FilterError, Filters};
@@ -41,6 +41,8 @@ struct Opening {
     on_all_keys: bool,
     /// Whether resources and prompts are shown.
     resources: bool,
+    /// Whether its tools are shown to scripts instead of each to the model.
+    code_mode: bool,
 }
 
 /// Who asks, as far as scopes go.
@@ -100,6 +102,12 @@ pub struct Scope {
     catalog: Arc<Catalog>,
     /// Places in the catalog, ascending.
     tools: Vec<(usize, Judgement)>,
+    /// Servers whose tools are shown to scripts.
+    in_code: BTreeSet<ServerName>,
+    /// Whether one of the tools is.
+    has_code: bool,
+    /// Whether one of them may run unasked.
+    has_unasked: bool,
 }
 
 impl Access {
@@ -111,6 +119,7 @@ impl Access {
             lists: server.lists.clone(),
             on_all_keys: server.on_all_keys,
             resources: server.resources,
+            code_mode: server.code_mode,
         };
         let blocked = config.blocked_tools.iter();
         Self {
@@ -395,7 +404,18 @@ impl Scope {
         let tools: Vec<(usize, Judgement)> = entries
             .filter_map(|entry| Some((entry.index, lens.judge(entry.into())?)))
             .collect();
-        let scope = Self { catalog, tools };
+        let openings = lens.access.servers.iter();
+        let in_code = openings.filter(|(_, opening)| opening.code_mode);
+        let in_code: BTreeSet<_> = in_code.map(|(name, _)| name.clone()).collect();
+        let all = catalog.tools();
+        let mut seen = tools.iter().map(|(at, _)| &all[*at].tool.id.server);
+        let scope = Self {
+            has_code: !in_code.is_empty() && seen.any(|server| in_code.contains(server)),
+            has_unasked: tools.iter().any(|(_, judgement)| judgement.may_allow()),
+            in_code,
+            catalog,
+            tools,
+        };
         lens.sieve.check(|alias| scope.has_alias(alias))?;
         Ok(scope)
     }
@@ -412,12 +432,38 @@ impl Scope {
         self.tools.is_empty()
     }
 
+    /// Whether a call of some tool may run unasked.
+    pub fn has_unasked(&self) -> bool {
+        self.has_unasked
+    }
+
     /// All tools in scope, in the catalog's order.
     pub fn tools(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
         let all = self.catalog.tools();
         self.tools
             .iter()
             .map(|(at, judgement)| (&all[*at], judgement))
+    }
+
+    /// The tools that are shown each by itself.
+    pub fn direct(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
+        self.tools().filter(|(entry, _)| !self.is_in_code(entry))
+    }
+
+    /// The tools that are shown to scripts.
+    pub fn in_code(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
+        let tools = self.has_code.then(|| self.tools()).into_iter().flatten();
+        tools.filter(|(entry, _)| self.is_in_code(entry))
+    }
+
+    /// Whether any tool is shown to scripts.
+    pub fn has_code(&self) -> bool {
+        self.has_code
+    }
+
+    /// Whether a tool is shown to scripts, if it is shown at all.
+    pub fn is_in_code(&self, entry: &Entry) -> bool {
+        self.in_code.contains(&entry.tool.id.server)
     }
 
     pub fn judgement(&self, entry: &Entry) -> Option<&Judgement> {

@@ -139,9 +139,18 @@ impl Masker {
     }
 
     pub fn mask(&self, text: &str) -> String {
-        self.0
-            .iter()
-            .fold(text.to_owned(), |text, value| text.replace(value, MASK))
+        self.masked(text).into_owned()
+    }
+
+    /// The same without a copy if there is nothing to hide.
+    pub fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let values = self.0.iter();
+        values.fold(Cow::Borrowed(text), |text, value| {
+            match text.contains(value.as_str()) {
+                true => Cow::Owned(text.replace(value, MASK)),
+                false => text,
+            }
+        })
     }
 }
 

@@ -1,13 +1,10 @@
 //! A request's body: JSON whose members can be read and changed while every other byte stays.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
+use toolgate_core::json::Members;
 
 /// Members that a body may have; no API has so many.
 const MOST: usize = 512;
@@ -46,39 +43,12 @@ pub struct Edit<'a> {
     changes: Vec<(Range<usize>, Cow<'a, str>)>,
 }
 
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Reader;
-        impl<'de> Visitor<'de> for Reader {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(name) = map.next_key::<Name<'de>>()? {
-                    members.push((name.0, map.next_value()?));
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Reader)
-    }
-}
-
-/// A name, borrowed unless it is written with escapes.
-#[derive(Deserialize)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
-
 impl Body {
     pub fn read(text: Bytes) -> Result<Self, BodyError> {
         let utf8 = std::str::from_utf8(&text).map_err(|_| BodyError::NotUtf8)?;
-        let Members(found) = serde_json::from_str(utf8)?;
+        let found: Members<'_> = serde_json::from_str(utf8)?;
         let start = utf8.as_ptr().addr();
+        let found = found.into_iter();
         if found.len() > MOST {
             return Err(BodyError::TooMany);
         }
@@ -109,7 +79,8 @@ impl Body {
     /// The JSON of a member.
     pub fn get(&self, name: &str) -> Option<&str> {
         let member = self.member(name)?;
-        Some(&self.text()[member.value.clone()])
+        // Only what is asked for is looked at once more.
+        std::str::from_utf8(&self.text[member.value.clone()]).ok()
     }
 
     /// A member that is text.
@@ -142,17 +113,26 @@ impl<'a> Edit<'a> {
                 .changes
                 .push((member.value.clone(), Cow::Owned(value.to_owned()))),
             None => {
-                let end = self.body.text().rfind('}').unwrap_or_default();
-                let comma = match self.body.members.is_empty() && self.changes.is_empty() {
-                    true => "",
-                    false => ",",
-                };
-                let name = serde_json::Value::from(name);
-                let member = format!("{comma}{name}:{value}");
-                self.changes.push((end..end, Cow::Owned(member)));
+                let member = self.begun(name) + value;
+                self.put_last(Cow::Owned(member));
             }
         }
         self
+    }
+
+    /// The beginning of a member that is added.
+    fn begun(&self, name: &str) -> String {
+        let comma = match self.body.members.is_empty() && self.changes.is_empty() {
+            true => "",
+            false => ",",
+        };
+        format!("{comma}{}:", serde_json::Value::from(name))
+    }
+
+    fn put_last(&mut self, text: Cow<'a, str>) {
+        let brace = self.body.text.iter().rposition(|byte| *byte == b'}');
+        let end = brace.unwrap_or_default();
+        self.changes.push((end..end, text));
     }
 
     /// Takes a member out.
@@ -183,17 +163,31 @@ impl<'a> Edit<'a> {
         if items.is_empty() {
             return self;
         }
-        let there = self.body.member(name);
-        let there = there.filter(|member| self.body.text()[member.value.clone()].ends_with(']'));
-        let Some(member) = there else {
-            return self.set(name, &format!("[{items}]"));
-        };
-        let end = member.value.end - 1;
-        let before = &self.body.text()[member.value.start + 1..end];
-        if !before.trim().is_empty() {
-            self.changes.push((end..end, Cow::Borrowed(",")));
+        let text = &self.body.text;
+        let items = Cow::Borrowed(items);
+        // Items may be large, so they are copied only once all is put together.
+        match self.body.member(name).map(|member| member.value.clone()) {
+            Some(value) if text[value.clone()].ends_with(b"]") => {
+                let end = value.end - 1;
+                let before = &text[value.start + 1..end];
+                if !before.trim_ascii().is_empty() {
+                    self.changes.push((end..end, Cow::Borrowed(",")));
+                }
+                self.changes.push((end..end, items));
+            }
+            Some(value) => {
+                let end = value.end;
+                self.changes.push((value, Cow::Borrowed("[")));
+                self.changes.push((end..end, items));
+                self.changes.push((end..end, Cow::Borrowed("]")));
+            }
+            None => {
+                let begun = self.begun(name) + "[";
+                for part in [Cow::Owned(begun), items, Cow::Borrowed("]")] {
+                    self.put_last(part);
+                }
+            }
         }
-        self.changes.push((end..end, Cow::Borrowed(items)));
         self
     }
 

@@ -38,6 +38,9 @@ pub trait Wire {
     /// The events of an answer that came whole.
     fn events(self, body: &str) -> Result<Vec<Event>, BadAnswer>;
 
+    /// The same with what only this dialect can say, as it came.
+    fn events_with_raw(self, body: &str) -> Result<Vec<Event>, BadAnswer>;
+
     /// A whole answer.
     fn answer(self, head: &Head, turn: &Turn) -> String;
 
@@ -81,6 +84,14 @@ impl Wire for Dialect {
             Self::Chat => chat::events(body),
             Self::Responses => responses::events(body),
             Self::Messages => messages::events(body),
+        }
+    }
+
+    fn events_with_raw(self, body: &str) -> Result<Vec<Event>, BadAnswer> {
+        match self {
+            Self::Chat => chat::events(body),
+            Self::Responses => responses::events_with_raw(body),
+            Self::Messages => messages::events_with_raw(body),
         }
     }
 
@@ -154,6 +165,16 @@ impl Wire for Dialect {
 }
 
 impl Decoder {
+    /// One that hands on what only its dialect can say, as it came, rather than refusing it.
+    #[must_use]
+    pub fn keeping_raw(self) -> Self {
+        match self {
+            Self::Chat(decoder) => Self::Chat(decoder),
+            Self::Responses(decoder) => Self::Responses(decoder.keeping_raw()),
+            Self::Messages(decoder) => Self::Messages(decoder.keeping_raw()),
+        }
+    }
+
     /// Takes an event of the stream and appends what it means to `out`.
     pub fn take(&mut self, event: &sse::Event, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
         match self {

@@ -31,6 +31,11 @@ pub enum Event {
     CallEnd {
         index: usize,
     },
+    /// Something that only its own dialect can say, whole and as it came: an item of a response, or
+    /// a block of a message.
+    Raw(Value),
+    /// What belongs to the text that is being told and is as raw: where it was found.
+    Annotation(Value),
     Usage(Usage),
     /// The turn is complete.
     Finish(Finish),

@@ -41,11 +41,12 @@ pub fn items(dialect: Dialect, said: &[Message]) -> Result<Vec<Value>, BadField>
 
 /// What a model made, as an item or items of a conversation.
 pub fn of_turn(dialect: Dialect, turn: &Turn) -> Result<Vec<Value>, BadField> {
-    let parts = turn.items.iter().map(|item| match item {
-        Item::Text(text) => Part::Text(text.clone()),
-        Item::Refusal(text) => Part::Refusal(text.clone()),
-        Item::Reasoning { .. } => Part::Reasoning,
-        Item::Call(call) => Part::Call(call.clone()),
+    let parts = turn.items.iter().filter_map(|item| match item {
+        Item::Text(text) => Some(Part::Text(text.clone())),
+        Item::Refusal(text) => Some(Part::Refusal(text.clone())),
+        Item::Reasoning { .. } => Some(Part::Reasoning),
+        Item::Call(call) => Some(Part::Call(call.clone())),
+        Item::Raw(_) => None,
     });
     items(dialect, &[Message::new(Role::Assistant, parts.collect())])
 }
@@ -208,9 +209,13 @@ fn said_again(mut message: Value) -> Value {
     message
 }
 
-/// An item of a response as it is said again.
+/// An item of a response as it is said again; what only this dialect has is left as it is.
 fn kept(mut item: Value) -> Value {
-    if let Some(members) = item.as_object_mut() {
+    let known = ["message", "reasoning", "function_call"];
+    let is_known = item["type"]
+        .as_str()
+        .is_none_or(|kind| known.contains(&kind));
+    if let Some(members) = item.as_object_mut().filter(|_| is_known) {
         members.shift_remove("status");
     }
     item

@@ -6,7 +6,7 @@ mod encoder;
 mod read;
 mod write;
 
-pub use answer::{answer, events};
+pub use answer::{answer, events, events_with_raw};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use read::read;

@@ -9,7 +9,7 @@ mod read;
 mod write;
 
 pub use crate::chat::error;
-pub use answer::{answer, events};
+pub use answer::{answer, events, events_with_raw};
 pub use decode::Decoder;
 pub use encode::Encoder;
 pub use read::read;

@@ -1,5 +1,7 @@
 //! A whole turn of a model, gathered from its events.
 
+use serde_json::Value;
+
 use crate::event::{Event, Failure, Finish, Proof, Usage};
 use crate::prompt::Call;
 
@@ -45,8 +47,13 @@ pub struct Turn {
 pub enum Item {
     Text(String),
     Refusal(String),
-    Reasoning { text: String, proof: Option<Proof> },
+    Reasoning {
+        text: String,
+        proof: Option<Proof>,
+    },
     Call(Call),
+    /// Whole and as it came, in the words of its dialect.
+    Raw(Value),
 }
 
 impl Turn {
@@ -103,7 +110,8 @@ impl Turn {
                     call.arguments.push_str(arguments);
                 }
             }
-            Event::ReasoningStart(_) | Event::CallEnd { .. } => {}
+            Event::Raw(item) => self.items.push(Item::Raw(item.clone())),
+            Event::ReasoningStart(_) | Event::CallEnd { .. } | Event::Annotation(_) => {}
             Event::Usage(usage) => self.usage = Some(*usage),
             Event::Finish(finish) => self.finish = Some(finish.clone()),
             Event::Failed(failure) => self.failure = Some(failure.clone()),
@@ -117,6 +125,23 @@ impl Turn {
             _ => None,
         });
         said.collect()
+    }
+
+    /// Whether it holds a raw item that the caller has to answer: a call of the caller's own in a form
+    /// of its dialect. What the provider runs itself is answered there, or has nothing to answer by.
+    pub fn awaits_caller(&self) -> bool {
+        let raw = || {
+            self.items.iter().filter_map(|item| match item {
+                Item::Raw(item) => Some((item["type"].as_str().unwrap_or_default(), item)),
+                _ => None,
+            })
+        };
+        let is_answer = |kind: &str| kind.ends_with("_output");
+        let answered = |id: &Value| raw().any(|(kind, it)| is_answer(kind) && it["call_id"] == *id);
+        raw().any(|(kind, item)| {
+            let asks = item["call_id"].is_string() && !is_answer(kind);
+            kind == "mcp_approval_request" || (asks && !answered(&item["call_id"]))
+        })
     }
 
     pub fn calls(&self) -> impl Iterator<Item = &Call> {

@@ -3,16 +3,19 @@
 //! A request is repeated only before the first byte of an answer has come, so that no one hears
 //! anything twice.
 
+mod client;
+
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use client::Clients;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Certificate, Client, Proxy as HttpProxy, Response, redirect};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use reqwest::{Client, Request, Response};
 use toolgate_core::config::Dialect;
-use toolgate_core::config::provider::{Auth, Provider, Proxy};
-use toolgate_core::secret::{Secret, Unset};
-use url::{Host, Url};
+use toolgate_core::config::provider::{Auth, Provider};
+use toolgate_core::secret::Unset;
+use url::Url;
 
 use crate::prompt::Ignored;
 
@@ -33,6 +36,8 @@ pub struct Upstream {
     /// Whether schemas of tools must do without references.
     pub flat_schemas: bool,
     base_url: Url,
+    /// Where each dialect's requests go, read once.
+    urls: Vec<(&'static str, Url)>,
     client: Client,
     headers: HeaderMap,
     keys: Vec<Key>,
@@ -96,6 +101,7 @@ impl Upstream {
     pub fn new(
         provider: &Provider,
         env: &dyn Fn(&str) -> Option<String>,
+        clients: &Clients,
     ) -> Result<Self, SetupError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &provider.network.headers {
@@ -121,8 +127,13 @@ impl Upstream {
             models: provider.models.clone(),
             ignored: Ignored(provider.ignore_fields.clone()),
             flat_schemas: provider.flat_schemas,
+            urls: [Dialect::Chat, Dialect::Responses, Dialect::Messages]
+                .into_iter()
+                .map(|dialect| dialect.path())
+                .filter_map(|path| Some((path, below(&provider.base_url, path).parse().ok()?)))
+                .collect(),
             base_url: provider.base_url.clone(),
-            client: client(provider, env)?,
+            client: clients.get(provider, env)?,
             headers,
             keys: match provider.keys.is_empty() {
                 true => vec![Key {
@@ -197,7 +208,8 @@ impl Upstream {
         let mut headers = self.headers.clone();
         headers.insert(VERSION, HeaderValue::from_static("2023-06-01"));
         headers.extend(key.header.clone());
-        let request = self.client.get(self.url(path)).headers(headers);
+        let url = below(&self.base_url, path);
+        let request = self.client.get(url).headers(headers);
         request.send().await.map_err(|cause| self.failed(cause))
     }
 
@@ -213,12 +225,17 @@ impl Upstream {
         }
         headers.extend(self.headers.clone());
         headers.extend(key.header.clone());
-        let request = self.client.post(self.url(outgoing.path)).headers(headers);
-        request.body(outgoing.body.clone()).send().await
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base_url.as_str().trim_end_matches('/'))
+        let known = self.urls.iter().find(|(path, _)| *path == outgoing.path);
+        let mut request = match known {
+            Some((_, url)) => Request::new(Method::POST, url.clone()),
+            None => self
+                .client
+                .post(below(&self.base_url, outgoing.path))
+                .build()?,
+        };
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(outgoing.body.clone().into());
+        self.client.execute(request).await
     }
 
     /// Draws a key by weight, one that was not tried yet if there is one.
@@ -252,6 +269,10 @@ impl Upstream {
             },
         }
     }
+}
+
+fn below(base: &Url, path: &str) -> String {
+    format!("{}{path}", base.as_str().trim_end_matches('/'))
 }
 
 fn drawn<'a>(keys: &[&'a Key]) -> Option<&'a Key> {
@@ -309,52 +330,4 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), SetupErr
     let mut value = HeaderValue::from_str(value).map_err(|_| invalid())?;
     value.set_sensitive(true);
     Ok((HeaderName::try_from(name).map_err(|_| invalid())?, value))
-}
-
-fn client(provider: &Provider, env: &dyn Fn(&str) -> Option<String>) -> Result<Client, SetupError> {
-    // Fails only if one is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let network = &provider.network;
-    let mut builder = Client::builder()
-        .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(Duration::from_secs(10).min(network.timeout))
-        // A stream lives as long as something comes.
-        .read_timeout(network.timeout)
-        .tcp_nodelay(true)
-        .redirect(redirect::Policy::none())
-        .tls_danger_accept_invalid_certs(network.tls.insecure_skip_verify);
-    builder = match &network.proxy {
-        Proxy::None => builder.no_proxy(),
-        Proxy::Environment if is_loopback(&provider.base_url) => builder.no_proxy(),
-        Proxy::Environment => builder,
-        Proxy::Url { url, user } => {
-            let mut proxy = HttpProxy::all(url.resolve(env)?)?;
-            if let Some((name, password)) = user {
-                proxy = proxy.basic_auth(&name.resolve(env)?, &password.resolve(env)?);
-            }
-            builder.proxy(proxy)
-        }
-    };
-    if let Some(pem) = network
-        .tls
-        .ca_cert_pem
-        .as_ref()
-        .map(|pem: &Secret| pem.resolve(env))
-    {
-        let certificates = Certificate::from_pem_bundle(pem?.as_bytes()).unwrap_or_default();
-        if certificates.is_empty() {
-            return Err(SetupError::Certificate);
-        }
-        builder = builder.tls_certs_merge(certificates);
-    }
-    Ok(builder.build()?)
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(ip)) => ip.is_loopback(),
-        Some(Host::Ipv6(ip)) => ip.is_loopback(),
-        None => false,
-    }
 }

@@ -158,9 +158,9 @@ impl Object {
 
     #[must_use]
     pub fn text(self, key: &str, value: &str) -> Self {
-        let mut quoted = String::with_capacity(value.len() + 2);
-        push_string(&mut quoted, value);
-        self.raw(key, &quoted)
+        let mut object = self.raw(key, "");
+        push_string(&mut object.0, value);
+        object
     }
 
     /// The members of another object after this one's.
@@ -182,6 +182,17 @@ impl Object {
     }
 }
 
+/// Its JSON, without another copy.
+impl From<Object> for String {
+    fn from(mut object: Object) -> Self {
+        if object.0.is_empty() {
+            object.0.push('{');
+        }
+        object.0.push('}');
+        object.0
+    }
+}
+
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.is_empty() {
@@ -196,7 +207,7 @@ pub fn request(id: u64, method: &str, params: &Object) -> String {
         .raw("id", &id.to_string())
         .text("method", method)
         .raw("params", &params.to_string())
-        .to_string()
+        .into()
 }
 
 pub fn notification(method: &str, params: &Object) -> String {
@@ -205,7 +216,7 @@ pub fn notification(method: &str, params: &Object) -> String {
         true => message,
         false => message.raw("params", &params.to_string()),
     };
-    message.to_string()
+    message.into()
 }
 
 /// The answer to a request of the other side.
@@ -218,7 +229,13 @@ pub fn answer(id: &RawValue, answer: &Answer) -> String {
             message.raw("error", &error)
         }
     };
-    message.to_string()
+    message.into()
+}
+
+/// What stands before and behind the result in the answer to a request.
+pub fn around_result(id: &RawValue) -> (String, &'static str) {
+    let before = envelope().raw("id", id.get()).raw("result", "");
+    (before.0, "}")
 }
 
 /// The answer to a request of a server that asks what nobody here can answer.
@@ -241,6 +258,13 @@ fn envelope() -> Object {
 }
 
 fn push_string(out: &mut String, text: &str) {
+    let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        out.push('"');
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     // Writing a `&str` as JSON into memory cannot fail.
     out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }
@@ -329,6 +353,12 @@ mod tests {
         assert_eq!(
             request(3, "tools/call", &params),
             r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a\"b","arguments":{"n":1e400}}}"#
+        );
+        let (before, behind) = around_result(RawValue::NULL);
+        let result = RawValue::from_string("[1.0]".to_owned()).unwrap();
+        assert_eq!(
+            format!("{before}{result}{behind}"),
+            answer(RawValue::NULL, &Ok(result))
         );
         assert_eq!(
             notification("x", &Object::new()),

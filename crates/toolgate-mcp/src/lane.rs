@@ -197,7 +197,10 @@ impl Lane {
     pub async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, RequestError> {
         let mut headers = call.headers;
         if self.sends_param_headers() {
-            param_header::add(&call.tool.view(), call.arguments, &mut headers);
+            match param_header::may_have(call.tool) {
+                true => param_header::add(&call.tool.view(), call.arguments, &mut headers),
+                false => param_header::add_name(call.tool.id.tool.as_str(), &mut headers),
+            }
         }
         let params = Object::new()
             .text("name", call.tool.id.tool.as_str())
@@ -218,10 +221,10 @@ impl Lane {
     /// Sends a request and, to a modern server, whatever it wants to know before it answers, as
     /// far as there is somebody to ask. A modern client is asked by the result itself.
     pub async fn ask_through(&self, ask: Ask) -> Result<Box<RawValue>, RequestError> {
-        let result = self.ask(ask.clone()).await?;
         if self.0.session.era == Era::Legacy || ask.guest.is_some() {
-            return Ok(result);
+            return self.ask(ask).await;
         }
+        let result = self.ask(ask.clone()).await?;
         self.complete(result, &ask).await
     }
 

@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use toolgate_core::catalog::ToolView;
+use toolgate_core::catalog::{Tool, ToolView};
+use toolgate_core::json::may_say;
 
 use crate::serve::decoded;
 
@@ -17,6 +18,11 @@ const KEYWORD: &str = "x-mcp-header";
 struct Annotated {
     path: Vec<String>,
     header: HeaderName,
+}
+
+/// Whether a tool may have annotations; false is certain.
+pub fn may_have(tool: &Tool) -> bool {
+    may_say(tool.definition.get(), KEYWORD)
 }
 
 /// Says what is wrong with a tool's annotations; such a tool must not be offered.

@@ -31,6 +31,7 @@ use crate::publisher::{Configured, Publisher};
 use crate::status::{State, Status};
 use crate::supervisor::Rhythm;
 use crate::transport::Tail;
+use crate::transport::http::Clients;
 
 pub use entry::Entry;
 pub use lanes::{OwnCall, OwnLane};
@@ -69,6 +70,7 @@ pub struct Registry {
     catalog: watch::Receiver<Arc<Catalog>>,
     publisher: std::sync::Mutex<Option<Publisher>>,
     setup: Setup,
+    clients: Clients,
     /// Counts supervisors, so that the offer of an earlier one never replaces a later one's.
     generation: AtomicU64,
     /// Says that some server is in a new state.
@@ -123,6 +125,7 @@ impl Registry {
             catalog,
             publisher: std::sync::Mutex::new(Some(publisher)),
             setup,
+            clients: Clients::default(),
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: Arc::default(),
@@ -328,6 +331,7 @@ impl Registry {
         Surroundings {
             local: local.map(Arc::clone),
             environment: self.setup.environment.clone(),
+            clients: self.clients.clone(),
             tail,
             tasks: self.tasks.clone(),
             client: Client {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(crate) use modern::decoded;
-pub use modern::{HEADER_MISMATCH, Headers, Modern, Refusal, meta_to_pass_on, progress_token};
+pub use modern::{HEADER_MISMATCH, Headers, Meta, Modern, Refusal, Said};
 pub use questions::{Questions, Tell, notification};
 pub use stamp::{Caching, for_legacy, for_modern};
 pub use under_way::{Place, UnderWay};

@@ -3,10 +3,9 @@
 //! It is passed on, never understood here.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::value::RawValue;
+use toolgate_core::json::Members;
 
 use crate::jsonrpc::Object;
 
@@ -44,21 +43,8 @@ impl TraceContext {
         }))
     }
 
-    /// What the `_meta` of a request's parameters says.
-    pub fn of_params(params: Option<&RawValue>) -> Self {
-        // Most requests need not be taken apart to know that they say nothing.
-        let params = params.filter(|params| params.get().contains("\"_meta\""));
-        let fields: HashMap<String, &RawValue> = params
-            .and_then(|params| serde_json::from_str(params.get()).ok())
-            .unwrap_or_default();
-        let meta = fields.get("_meta");
-        let meta: HashMap<String, &RawValue> = meta
-            .and_then(|meta| serde_json::from_str(meta.get()).ok())
-            .unwrap_or_default();
-        Self::of_meta(&meta)
-    }
-
-    pub(crate) fn of_meta(meta: &HashMap<String, &RawValue>) -> Self {
+    /// What a request's `_meta` says.
+    pub(crate) fn of_meta(meta: &Members<'_>) -> Self {
         Self::new(Self::NAMES.map(|name| serde_json::from_str(meta.get(name)?.get()).ok()))
     }
 
@@ -105,10 +91,8 @@ mod tests {
 
     #[test]
     fn it_survives_the_way_through_meta_and_headers() {
-        let params =
-            r#"{"name":"x","_meta":{"traceparent":"00-1","baggage":"a=1","tracestate":7}}"#;
-        let params = RawValue::from_string(params.to_owned()).unwrap();
-        let context = TraceContext::of_params(Some(&params));
+        let meta = r#"{"traceparent":"00-1","baggage":"a=1","tracestate":7}"#;
+        let context = TraceContext::of_meta(&Members::of(meta).unwrap());
         assert_eq!(context.traceparent.as_deref(), Some("00-1"));
         assert_eq!((&context.tracestate, context.is_empty()), (&None, false));
         let mut headers = HeaderMap::new();
@@ -139,7 +123,5 @@ mod tests {
         };
         broken.onto_headers(&mut out);
         assert_eq!(out.len(), 1);
-        let text = RawValue::from_string(r#""traceparent""#.to_owned()).unwrap();
-        assert!(TraceContext::of_params(Some(&text)).is_empty());
     }
 }

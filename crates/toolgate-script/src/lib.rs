@@ -5,12 +5,10 @@
 //! of the language; the host decides. [`stubs`] say in Python what a script can call, and [`preview`]
 //! which tools a script names, without running it.
 
-pub mod limits;
 pub mod preview;
 pub mod protocol;
 mod starlark;
 pub mod stubs;
+pub mod surface;
 pub mod tokens;
 pub mod worker;
-
-pub use limits::Limits;

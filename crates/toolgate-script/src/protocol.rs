@@ -79,6 +79,9 @@ pub struct Parameter {
     /// The name in the tool's schema, where it is no usable identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
+    /// Whether it may not be left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub required: bool,
 }
 
 /// Bounds that a worker keeps by itself, out of courtesy: the host and the system keep them too.

@@ -4,6 +4,7 @@ mod approvals;
 mod audit;
 mod chat;
 mod check;
+mod code;
 mod connect;
 mod import;
 mod keys;
@@ -57,6 +58,7 @@ enum Command {
     Mcp(mcp::Mcp),
     Connect(connect::Connect),
     Chat(chat::Chat),
+    Code(code::Code),
     /// Make and manage callers' keys of a running gateway
     Keys(keys::Keys),
     /// List and decide what waits for an approval in a running gateway
@@ -125,6 +127,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => block_on(serve.run(&logs)),
         Command::Check(check) => check.run(),
         Command::Tools(tools) => block_on(tools.run()),
+        Command::Code(code) => block_on(code.run()),
         Command::Connect(connect) => connect.run(),
         Command::Mcp(mcp) => block_on(mcp.run()),
         Command::Chat(chat) => block_on(chat.run()),

@@ -8,6 +8,7 @@ pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod mcp;
 pub(crate) mod models;
+mod parts;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;

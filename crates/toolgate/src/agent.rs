@@ -3,19 +3,78 @@
 //! A run is a task of its own. It ends with the model's answer, with calls that somebody else must
 //! decide about or run, or with a bound; nothing that ran is lost from what it answers. The
 //! conversation grows in the caller's dialect, by the provider's own words where it speaks that.
+//!
+//! A program that embeds it asks a model as a caller over HTTP would, and has its say by a
+//! [`crate::Hook`]:
+//!
+//! ```
+//! use serde_json::{Value, json};
+//! use toolgate::agent::{Happening, RunEvent};
+//! use toolgate::config::{Document, Format};
+//! use toolgate::local::{LocalServer, Output};
+//! use toolgate::{Caller, Config, Dialect, Gateway, Hook, ModelRequest, ServerName};
+//!
+//! #[derive(Debug)]
+//! struct Narrator;
+//!
+//! impl Hook for Narrator {
+//!     fn hear(&self, event: RunEvent<'_>) {
+//!         match event.happening {
+//!             Happening::Text(text) => print!("{text}"),
+//!             Happening::CallStarted { name, arguments, .. } => println!("[{name} {arguments}]"),
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//!
+//! # use toolgate_testkit::model::{Model, Reply};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let call = ("c1", "clock_time", json!({}));
+//! # let model = Model::start(vec![Reply::calls([call]), Reply::text("It is noon.")]);
+//! # let base_url = format!("{}/v1", model.url());
+//! let clock = LocalServer::new(ServerName::parse("clock")?).tool(
+//!     "time",
+//!     "What time it is",
+//!     &json!({"type": "object"}),
+//!     |_| async { Ok(Output::Text("12:00".to_owned())) },
+//! );
+//! let text = format!(
+//!     "[providers.models]
+//!      base_url = {base_url:?}
+//!      [[permissions.rules]]
+//!      tool = \"clock.time\"
+//!      action = \"allow\"
+//!     "
+//! );
+//! let (config, _) = Config::load(&[Document::parse("agent.toml", Format::Toml, &text)])?;
+//! let gateway = Gateway::builder(config).local(clock).hook(Narrator).start().await?;
+//! gateway.settled().await;
+//!
+//! let asked = json!({"model": "models/any", "messages": [{"role": "user", "content": "What time is it?"}]});
+//! let request = ModelRequest::new(Dialect::Chat, &asked);
+//! let answer = gateway.models().complete(&Caller::library(), request).await?;
+//! let answer: Value = serde_json::from_slice(&answer.bytes().await)?;
+//! assert_eq!(answer["choices"][0]["message"]["content"], "It is noon.");
+//! assert_eq!(answer["toolgate"]["executed"][0]["result"], "12:00");
+//! # gateway.stop(std::time::Duration::ZERO).await;
+//! # Ok(()) }
+//! ```
 
 mod act;
+mod event;
 mod guard;
 mod journal;
 mod report;
 mod resume;
 mod sink;
+mod task;
 mod turn;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use act::{Executed, Pending};
+pub use event::{Happening, RunEvent};
 use guard::Guard;
 use journal::Journal;
 pub use journal::{RunRecord, RunState};
@@ -26,6 +85,7 @@ use serde_json::Value;
 use sink::Sink;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
+use toolgate_llm::prompt::Call;
 use toolgate_llm::tools::OwnTools;
 use toolgate_llm::turn::Turn;
 use toolgate_llm::{Body, Usage};
@@ -69,6 +129,14 @@ struct End {
     trouble: Option<Trouble>,
 }
 
+impl End {
+    /// Whether the model's last turn is the answer, rather than one whose calls were run.
+    fn is_of_last_turn(&self) -> bool {
+        let ended = matches!(self.stop, Stop::Done | Stop::OwnTool);
+        self.trouble.is_none() && (ended || !self.pending.is_empty())
+    }
+}
+
 /// Runs a request as an agent.
 pub(crate) async fn run(
     models: &Models,
@@ -98,7 +166,7 @@ pub(crate) async fn run(
         .await?;
     let run = Run {
         journal: Journal::new(store, &id, 0),
-        id,
+        id: id.clone(),
         models: models.clone(),
         own: OwnTools::of(&asked.body),
         limits,
@@ -114,63 +182,13 @@ pub(crate) async fn run(
         record,
         asked,
     };
-    start(run).await
-}
-
-/// Sets a run going, as a task that ends with its caller's patience.
-async fn start(run: Run) -> Result<ModelAnswer, ModelError> {
-    let cancel = run.models.runs().enter(&run.id);
-    let guard = cancel.token().clone().drop_guard();
-    match run.asked.stream {
-        true => sink::streamed(run, cancel, guard).await,
-        false => {
-            let tasks = run.models.tasks().clone();
-            let work = tasks.spawn(async move {
-                let unfinished = run.unfinished();
-                let ended = tokio::select! {
-                    answer = run.whole() => Some(answer),
-                    () = cancel.token().cancelled() => None,
-                };
-                if ended.is_none() {
-                    unfinished.cancelled().await;
-                }
-                ended
-            });
-            let answer = work.await.ok().flatten();
-            drop(guard);
-            answer.unwrap_or(Err(ModelError::Cancelled))
-        }
-    }
-}
-
-/// What is written of a run that is cut off.
-struct Unfinished {
-    journal: Journal,
-    record: RunRecord,
-}
-
-impl Unfinished {
-    async fn cancelled(mut self) {
-        self.record.state = RunState::Cancelled;
-        self.record.ended_at = Some(millis(SystemTime::now()));
-        self.journal.ended(&self.record).await;
-    }
+    let (started, id) = (task::begin(run, None), id);
+    // Only one that is gone on with can be refused.
+    let answer = started.answer(&id).await;
+    answer.unwrap_or(Err(ModelError::Cancelled))
 }
 
 impl Run {
-    fn unfinished(&self) -> Unfinished {
-        Unfinished {
-            journal: self.journal.clone(),
-            record: self.record.clone(),
-        }
-    }
-
-    async fn whole(mut self) -> Result<ModelAnswer, ModelError> {
-        let end = self.go(&mut Sink::None).await;
-        self.close(&end).await;
-        self.answer(end)
-    }
-
     /// Writes how the run ended.
     async fn close(&mut self, end: &End) {
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -178,6 +196,7 @@ impl Run {
         record.state = match end.stop {
             Stop::Done => RunState::Done,
             Stop::Error => RunState::Failed,
+            Stop::CutOff(state) => state,
             _ => RunState::Waiting,
         };
         record.stop_reason = Some(end.stop.as_str().to_owned());
@@ -204,12 +223,13 @@ impl Run {
                 Ok(asked) => asked,
                 Err(error) => return self.failed(Trouble::Error(error)),
             };
-            let made = match in_time(self.deadline(), self.turn(&asked, sink)).await {
+            let made = match in_time(self.deadline(), self.told_turn(&asked, sink)).await {
                 Some(Ok(made)) => made,
                 Some(Err(trouble)) => return self.failed(trouble),
                 None => return self.stopped(Stop::Budget("time")),
             };
             let calls: Vec<_> = made.turn.calls().cloned().collect();
+            let (waits, paused) = (made.turn.awaits_caller(), made.is_paused());
             let (text, items) = (made.turn.text(), made.items.clone());
             let used = (made.turn.usage.unwrap_or_default(), made.micro_usd);
             if let Err(error) = self.journal.turn(&items, &calls, &text, used).await {
@@ -217,28 +237,25 @@ impl Run {
             }
             self.turns.push(text);
             self.last = Some(made);
+            if calls.is_empty() && !paused {
+                return self.stopped(match waits {
+                    true => Stop::OwnTool,
+                    false => Stop::Done,
+                });
+            }
+            if let Some(stop) = self.bound(&calls) {
+                return self.pending(stop, calls);
+            }
             if calls.is_empty() {
-                return self.stopped(Stop::Done);
-            }
-            if self.iterations > self.limits.depth.unwrap_or(u32::MAX) {
-                return self.pending(Stop::MaxDepth, calls);
-            }
-            if let Some(what) = self.spent() {
-                return self.pending(Stop::Budget(what), calls);
-            }
-            if self.guard.is_exhausted(&calls) {
-                return self.pending(Stop::LoopGuard, calls);
+                if let Err(error) = self.journal.answered(&[]).await {
+                    return self.failed(Trouble::Error(error.into()));
+                }
+                self.history.extend(items);
+                continue;
             }
             // What is beyond the bound is left, as it came.
-            let most = self
-                .limits
-                .tool_calls
-                .map(|most| most - self.executed.len() as u64);
-            let most = most.map_or(calls.len(), |most| {
-                usize::try_from(most).unwrap_or(usize::MAX)
-            });
             let mut calls = calls;
-            let beyond = calls.split_off(most.min(calls.len()));
+            let beyond = calls.split_off(self.calls_left().min(calls.len()));
             let mut acted = match self.act(calls, &asked, sink).await {
                 Ok(acted) => acted,
                 Err(error) => return self.failed(Trouble::Error(error.into())),
@@ -248,8 +265,8 @@ impl Run {
                 end.pending.splice(..0, acted.pending.drain(..));
                 return end;
             }
-            if !acted.pending.is_empty() {
-                let own = acted.pending.iter().any(|pending| pending.is_own);
+            if !acted.pending.is_empty() || waits {
+                let own = waits || acted.pending.iter().any(|pending| pending.is_own);
                 let stop = match own {
                     true => Stop::OwnTool,
                     false => Stop::NeedsApproval,
@@ -266,6 +283,36 @@ impl Run {
             self.history.extend(items);
             self.history.extend(acted.items);
         }
+    }
+
+    /// How many calls may still be run.
+    fn calls_left(&self) -> usize {
+        let most = self.limits.tool_calls.unwrap_or(u64::MAX);
+        let left = most.saturating_sub(self.executed.len() as u64);
+        usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// What keeps the calls of a turn from being run, if anything does.
+    fn bound(&self, calls: &[Call]) -> Option<Stop> {
+        if self.iterations > self.limits.depth.unwrap_or(u32::MAX) {
+            return Some(Stop::MaxDepth);
+        }
+        if let Some(what) = self.spent() {
+            return Some(Stop::Budget(what));
+        }
+        let exhausted = !calls.is_empty() && self.guard.is_exhausted(calls);
+        exhausted.then_some(Stop::LoopGuard)
+    }
+
+    /// A turn of which whoever listens is told.
+    async fn told_turn(&mut self, asked: &Asked, sink: &mut Sink) -> Result<Made, Trouble> {
+        let turn = self.iterations;
+        let request_id = asked.context.id.as_deref().unwrap_or_default();
+        sink.tell(Happening::TurnStarted { turn, request_id });
+        let made = self.turn(asked, sink).await?;
+        let usage = made.turn.usage.unwrap_or_default();
+        sink.tell(Happening::TurnEnded { turn, usage });
+        Ok(made)
     }
 
     /// The request of the next turn.
@@ -338,12 +385,11 @@ impl Run {
         }
     }
 
-    fn pending(&self, stop: Stop, calls: Vec<toolgate_llm::prompt::Call>) -> End {
+    fn pending(&self, stop: Stop, calls: Vec<Call>) -> End {
         let is_own = |name: &str| self.own.contains(name);
-        let pending = calls.into_iter().map(|call| Pending {
-            is_own: is_own(&call.name),
-            call,
-            approval: None,
+        let pending = calls.into_iter().map(|call| {
+            let own = is_own(&call.name);
+            Pending::new(call, own)
         });
         End {
             stop,

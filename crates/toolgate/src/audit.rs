@@ -85,7 +85,8 @@ impl Audit {
 
     /// A record as those see it who watch.
     fn shown(&self, record: &Record, masker: Option<&Masker>) -> Arc<Record> {
-        Arc::new(writer::fit(record, masker, self.settings.load().content))
+        let content = self.settings.load().content;
+        Arc::new(writer::fit(record.clone(), masker, content))
     }
 
     /// Writes what is outstanding.

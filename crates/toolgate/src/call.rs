@@ -18,7 +18,7 @@ use crate::result::ToolResult;
 
 mod error;
 
-pub use error::{CallError, Limit};
+pub use error::{CallError, Limit, Needed, ScriptWaits, WaitingCall};
 
 /// A call as the caller wrote it.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct ToolCall {
     pub name: String,
     /// The server whose raw tool name it is, where a client talks to one server alone.
     pub server: Option<ServerName>,
+    /// The id that a model gave it.
+    pub id: Option<String>,
     /// Arguments that cannot be read are an attempt too.
     pub arguments: Result<Arguments, BadArguments>,
     pub request: Arc<Request>,
@@ -109,6 +111,7 @@ impl ToolCall {
         Self {
             name: name.to_owned(),
             server: None,
+            id: None,
             arguments: Ok(arguments),
             request: Arc::default(),
         }
@@ -119,8 +122,18 @@ impl ToolCall {
         Self {
             name: name.to_owned(),
             server: None,
+            id: None,
             arguments: Arguments::parse(arguments),
             request: Arc::default(),
+        }
+    }
+
+    /// The same call by the id that a model gave it.
+    #[must_use]
+    pub fn known_as(self, id: &str) -> Self {
+        Self {
+            id: Some(id.to_owned()),
+            ..self
         }
     }
 

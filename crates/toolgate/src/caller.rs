@@ -23,6 +23,10 @@ pub enum Origin {
     Library,
     /// A model whose tools run unasked, on behalf of the caller.
     Agent,
+    /// A script, which somebody has started or, if it is unattended, a model whose tools run unasked.
+    Script {
+        unattended: bool,
+    },
 }
 
 impl Caller {
@@ -87,6 +91,12 @@ impl Origin {
             Self::Cli => "cli",
             Self::Library => "library",
             Self::Agent => "agent",
+            Self::Script { .. } => "script",
         }
+    }
+
+    /// Whether nobody has asked for the very call.
+    pub(crate) fn is_unattended(self) -> bool {
+        matches!(self, Self::Agent | Self::Script { unattended: true })
     }
 }

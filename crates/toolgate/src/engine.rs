@@ -15,6 +15,7 @@ mod preview;
 mod reuse;
 mod rules;
 mod scopes;
+mod script;
 mod send;
 
 use std::panic::AssertUnwindSafe;
@@ -33,6 +34,7 @@ use reuse::Reuse;
 pub use rules::KeyError;
 use rules::Rules;
 use scopes::Scopes;
+pub(crate) use script::CodeTool;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +52,8 @@ use tracing::{Instrument as _, Span};
 use crate::approval::{Approval, Approvals};
 use crate::audit::{Attempt, Audit, Record};
 use crate::call::{Approved, CallError, Outcome, Request, ToolCall};
-use crate::caller::Caller;
+use crate::caller::{Caller, Origin};
+use crate::code_mode::{CodeMode, Program};
 use crate::hook::Hook;
 use crate::metrics::Metrics;
 use crate::store::Store;
@@ -74,6 +77,8 @@ pub(crate) struct Parts {
     pub(crate) hook: Arc<dyn Hook>,
     pub(crate) tracer: Arc<dyn Tracer>,
     pub(crate) environment: Environment,
+    /// This program, if it becomes a worker for scripts when it is asked to.
+    pub(crate) worker: Option<Program>,
 }
 
 #[derive(Debug)]
@@ -86,6 +91,7 @@ struct Inner {
     budgets: Budgets,
     kept: Kept,
     reuse: Reuse,
+    code: CodeMode,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -122,6 +128,7 @@ struct Ticket {
 impl Engine {
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
         let rules = Rules::new(config, &parts.environment, None);
+        let code = CodeMode::new(config, parts.worker.clone(), parts.store.clone());
         Self(Arc::new(Inner {
             parts,
             rules: ArcSwap::from_pointee(rules),
@@ -130,6 +137,7 @@ impl Engine {
             budgets: Budgets::default(),
             kept: Kept::new(),
             reuse: Reuse::new(),
+            code,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
@@ -143,6 +151,7 @@ impl Engine {
         let rules = Rules::new(config, &self.0.parts.environment, Some(&before));
         self.0.rules.store(Arc::new(rules));
         self.0.parts.audit.apply(config.audit);
+        self.0.code.apply(config);
     }
 
     /// The name of the key that was presented.
@@ -336,7 +345,8 @@ impl Engine {
     /// Runs a call. Dropping the future cancels it.
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         let inner = &self.0;
-        if inner.tasks.is_closed() {
+        let is_of_script = matches!(caller.origin, Origin::Script { .. });
+        if inner.tasks.is_closed() && !is_of_script {
             return Err(CallError::Stopping);
         }
         let id = call.request.id.clone();
@@ -366,6 +376,7 @@ impl Engine {
         }
         // Whoever was about to begin finds the door closed.
         stop.cancel();
+        self.0.code.close().await;
     }
 }
 
@@ -428,7 +439,7 @@ impl Inner {
     }
 
     async fn go(
-        &self,
+        self: &Arc<Self>,
         caller: Caller,
         call: ToolCall,
         request_id: String,
@@ -443,7 +454,9 @@ impl Inner {
                 .await?;
             let (result, handle) = match own {
                 OwnTool::ReadResult => (result, None),
-                OwnTool::ListResources | OwnTool::ReadResource => self.bounded(&journey, result),
+                OwnTool::ListResources | OwnTool::ReadResource | OwnTool::Code(_) => {
+                    self.bounded(&journey, result)
+                }
             };
             return Ok(Outcome {
                 handle,

@@ -21,10 +21,12 @@ use crate::approval::{Approval, ApprovalState, Approvals, DecideError, Decider, 
 use crate::audit::{Audit, Page, Query};
 use crate::call::{CallError, Outcome, Request, ToolCall};
 use crate::caller::Caller;
+use crate::code_mode::Program;
 use crate::engine::{Engine, Explanation, KeyError, Part, Parts};
 use crate::event::{Event, Events, ServerWatch};
 use crate::history::History;
 use crate::hook::{Hook, NoHook};
+use crate::mcp::Pages;
 use crate::metrics::{Metrics, Stats};
 use crate::models::{Ledger, Models};
 use crate::store::{Store, StoreError, Version};
@@ -48,6 +50,7 @@ struct Inner {
     events: Events,
     models: Models,
     ledger: Ledger,
+    pages: Pages,
     server_watch: ServerWatch,
 }
 
@@ -60,6 +63,7 @@ pub struct Builder {
     store: Option<Store>,
     hook: Arc<dyn Hook>,
     tracer: Arc<dyn Tracer>,
+    worker: Option<Program>,
 }
 
 /// Why a gateway does not start.
@@ -94,6 +98,7 @@ impl Builder {
             on_all_keys: false,
             resources: true,
             per_session: false,
+            code_mode: false,
         });
         self.locals.push(Arc::new(server));
         self
@@ -128,6 +133,15 @@ impl Builder {
         self
     }
 
+    /// Says that this program becomes a worker for scripts when it is asked to: that its `main` calls
+    /// `toolgate::script_worker::main` first thing if `toolgate::script_worker::is_asked_for`. Code
+    /// mode needs that, or a `worker_command` in its configuration.
+    #[must_use]
+    pub fn is_script_worker(mut self) -> Self {
+        self.worker = Program::own().ok();
+        self
+    }
+
     /// Starts everything and returns at once; servers join as they come up.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
@@ -137,6 +151,7 @@ impl Builder {
             store,
             hook,
             tracer,
+            worker,
         } = self;
         let store = match store {
             Some(store) => store,
@@ -163,6 +178,7 @@ impl Builder {
             hook,
             tracer,
             environment: environment.clone(),
+            worker,
         };
         let engine = Engine::new(&config, parts);
         let ledger = Ledger::start(store.clone(), Arc::clone(&metrics));
@@ -175,6 +191,7 @@ impl Builder {
             ),
             engine,
             ledger,
+            pages: Pages::new(),
             history: History::start(store.clone(), registry.subscribe()),
             server_watch: ServerWatch::start(Arc::clone(&registry), events.clone()),
             registry,
@@ -197,6 +214,7 @@ impl Gateway {
             store: None,
             hook: Arc::new(NoHook),
             tracer: Arc::new(NoTracer),
+            worker: None,
         }
     }
 
@@ -217,6 +235,11 @@ impl Gateway {
     /// The tools that exist for a request of a caller with these filters.
     pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
         self.0.engine.scope(caller, filters)
+    }
+
+    /// Lists of tools that are encoded already.
+    pub(crate) fn pages(&self) -> &Pages {
+        &self.0.pages
     }
 
     /// Ends the connections that a client's session has of its own.

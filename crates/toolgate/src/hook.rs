@@ -1,4 +1,5 @@
-//! Where an embedding program puts its own logic: it may review every call before it runs.
+//! Where an embedding program puts its own logic: it may review every call before it runs, make the ids
+//! of requests, and hear what happens in the runs of [`crate::agent`].
 //!
 //! ```
 //! use futures_util::future::BoxFuture;
@@ -45,6 +46,7 @@ use futures_util::future::BoxFuture;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Decision;
 
+use crate::agent::RunEvent;
 use crate::call::Arguments;
 use crate::caller::Caller;
 
@@ -74,10 +76,12 @@ pub enum Review {
     },
 }
 
-/// Your own approval logic.
+/// Your own logic: approvals, ids of requests, and what is to be done when something happens in a run.
 pub trait Hook: std::fmt::Debug + Send + Sync {
     /// Called for every call that no rule denies, once its arguments are valid.
-    fn review<'a>(&'a self, proposal: Proposal<'a>) -> BoxFuture<'a, Review>;
+    fn review<'a>(&'a self, _proposal: Proposal<'a>) -> BoxFuture<'a, Review> {
+        Box::pin(std::future::ready(Review::Proceed))
+    }
 
     /// An id for a request that came without one; a random one unless you have a better idea.
     fn request_id(&self) -> String {
@@ -88,14 +92,13 @@ pub trait Hook: std::fmt::Debug + Send + Sync {
     fn turn_id(&self, request: &str, turn: u32) -> String {
         format!("{request}-iter-{turn}")
     }
+
+    /// Hears what happens in runs, as it happens. A run waits for this, so it must be quick.
+    fn hear(&self, _event: RunEvent<'_>) {}
 }
 
 /// Leaves everything as configured.
 #[derive(Debug)]
 pub(crate) struct NoHook;
 
-impl Hook for NoHook {
-    fn review<'a>(&'a self, _: Proposal<'a>) -> BoxFuture<'a, Review> {
-        Box::pin(std::future::ready(Review::Proceed))
-    }
-}
+impl Hook for NoHook {}

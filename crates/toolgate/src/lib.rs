@@ -33,6 +33,12 @@ pub mod approval;
 pub mod audit;
 pub mod call;
 pub mod caller;
+pub mod config {
+    //! What a gateway is configured with, as text becomes a [`crate::Config`].
+
+    pub use toolgate_core::config::{Document, Finding, Format, Invalid, Severity};
+}
+mod code_mode;
 pub mod engine;
 pub mod event;
 pub mod gateway;
@@ -57,4 +63,5 @@ pub use store::Store;
 pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
 pub use toolgate_mcp::{Environment, State, Status, ear, jsonrpc, line, local, registry, serve};
+pub use toolgate_script::worker as script_worker;
 pub use trace::{TraceContext, Tracer};

@@ -12,13 +12,18 @@ mod client;
 mod hearer;
 mod items;
 mod news;
+mod pages;
 mod tools;
 mod uri;
 mod watcher;
 
+use std::borrow::Cow;
+
 pub use asker::Asker;
 pub use client::OldClient;
 pub use news::{Subscription, Watch};
+pub use pages::Page;
+pub(crate) use pages::Pages;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::name::ServerName;
@@ -57,7 +62,7 @@ pub enum Face {
 pub struct Door {
     gateway: Gateway,
     face: Face,
-    instructions: Option<String>,
+    instructions: Option<Cow<'static, str>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -70,15 +75,15 @@ impl Door {
     /// A door to a part of the gateway; none if no such part exists for the caller.
     pub fn open(gateway: &Gateway, face: Face, caller: &Caller) -> Option<Self> {
         let instructions = match &face {
-            Face::All => Some(INSTRUCTIONS.to_owned()),
+            Face::All => Some(Cow::Borrowed(INSTRUCTIONS)),
             Face::Server(name) => {
                 let entries = gateway.servers();
                 let entry = entries.iter().find(|entry| entry.server.name == *name)?;
                 let status = entry.status();
                 let session = status.session.as_ref();
-                session.and_then(|session| session.instructions.clone())
+                session.and_then(|session| session.instructions.clone().map(Cow::Owned))
             }
-            Face::Virtual(name) => gateway.virtual_server(name)?.description,
+            Face::Virtual(name) => gateway.virtual_server(name)?.description.map(Cow::Owned),
         };
         let door = Self {
             gateway: gateway.clone(),
@@ -110,7 +115,7 @@ impl Door {
         let hello = Object::new()
             .text("protocolVersion", version)
             .raw("capabilities", CAPABILITIES)
-            .raw("serverInfo", &server_info());
+            .raw("serverInfo", server_info());
         raw(&self.with_instructions(hello))
     }
 
@@ -132,9 +137,11 @@ impl Door {
 
     /// Answers a request of either era.
     pub async fn answer(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
+        if method == "tools/list" {
+            return self.tools(asker, params).map(|page| page.to_raw());
+        }
         let caching = match method {
             "server/discover"
-            | "tools/list"
             | "resources/list"
             | "resources/templates/list"
             | "prompts/list"
@@ -142,20 +149,16 @@ impl Door {
             _ => Caching::None,
         };
         let answer = self.found(asker, method, params).await;
+        let answer = answer.map(|result| stamped(result, asker.era, caching));
         match asker.era {
-            Era::Legacy => answer.map(for_legacy),
-            Era::Modern => answer
-                .map(|result| match asks_for_input(&result) {
-                    true => result,
-                    false => signed(for_modern(result, caching)),
-                })
-                .map_err(|error| match error.code {
-                    RESOURCE_NOT_FOUND => RpcError {
-                        code: INVALID_PARAMS,
-                        ..error
-                    },
-                    _ => error,
-                }),
+            Era::Legacy => answer,
+            Era::Modern => answer.map_err(|error| match error.code {
+                RESOURCE_NOT_FOUND => RpcError {
+                    code: INVALID_PARAMS,
+                    ..error
+                },
+                _ => error,
+            }),
         }
     }
 
@@ -164,7 +167,6 @@ impl Door {
             ("ping", Era::Legacy) => Ok(empty_object()),
             ("logging/setLevel", Era::Legacy) => self.set_log_level(asker, params),
             ("server/discover", Era::Modern) => Ok(self.discovered()),
-            ("tools/list", _) => self.list_tools(asker, params),
             ("tools/call", _) => self.call_tool(asker, params).await,
             ("resources/list", _) => self.list_resources(asker, params),
             ("resources/templates/list", _) => self.list_templates(asker, params),
@@ -190,10 +192,9 @@ const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listCh
 fn page<'a>(
     member: &str,
     items: impl Iterator<Item = (String, &'a RawValue)>,
-    params: Option<&RawValue>,
+    cursor: Option<&str>,
 ) -> Answer {
-    let params: ListParams = read(params)?;
-    let after = params.cursor.as_deref().map(uri::decode).transpose();
+    let after = cursor.map(uri::decode).transpose();
     let after = after.map_err(|()| rpc(INVALID_PARAMS, "unknown cursor"))?;
     let mut items = items.skip_while(|(key, _)| after.as_ref().is_some_and(|after| key <= after));
     let mut list = String::from("[");
@@ -244,38 +245,21 @@ fn said_by_server(error: &CallError) -> Option<&RpcError> {
     }
 }
 
-/// A result that says which server it is from.
-fn signed(result: Box<RawValue>) -> Box<RawValue> {
-    let Ok(mut value) =
-        serde_json::from_str::<indexmap::IndexMap<String, Box<RawValue>>>(result.get())
-    else {
-        return result;
-    };
-    let key = "io.modelcontextprotocol/serverInfo";
-    let mut meta: indexmap::IndexMap<String, Box<RawValue>> = value
-        .get("_meta")
-        .and_then(|meta| serde_json::from_str(meta.get()).ok())
-        .unwrap_or_default();
-    if meta.contains_key(key) {
-        return result;
+/// A result as clients of an era want it.
+fn stamped(result: Box<RawValue>, era: Era, caching: Caching) -> Box<RawValue> {
+    match era {
+        Era::Legacy => for_legacy(result),
+        Era::Modern if asks_for_input(&result) => result,
+        Era::Modern => for_modern(result, caching, server_info()),
     }
-    if let Ok(info) = RawValue::from_string(server_info()) {
-        meta.insert(key.to_owned(), info);
-    }
-    match to_raw_value(&meta) {
-        Ok(meta) => drop(value.insert("_meta".to_owned(), meta)),
-        Err(_) => return result,
-    }
-    to_raw_value(&value).unwrap_or(result)
 }
 
-fn server_info() -> String {
-    serde_json::json!({
-        "name": "toolgate",
-        "title": "Toolgate",
-        "version": env!("CARGO_PKG_VERSION"),
-    })
-    .to_string()
+const fn server_info() -> &'static str {
+    concat!(
+        r#"{"name":"toolgate","title":"Toolgate","version":""#,
+        env!("CARGO_PKG_VERSION"),
+        r#""}"#
+    )
 }
 
 fn raw(object: &Object) -> Box<RawValue> {

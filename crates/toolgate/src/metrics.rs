@@ -42,6 +42,8 @@ struct Families {
     in_flight: Family<ServerLabels, Gauge>,
     states: Family<StateLabels, Gauge>,
     tools: Gauge,
+    /// Tokens that requests needed less because of code mode.
+    saved_tokens: Counter,
     generation: Gauge,
 }
 
@@ -66,6 +68,8 @@ pub struct Stats {
     pub models: BTreeMap<(String, String), ModelFigures>,
     /// What callers used of models, by key.
     pub callers: BTreeMap<String, ModelFigures>,
+    /// Tokens that requests needed less because of code mode.
+    pub saved_tokens: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +122,7 @@ impl Metrics {
             states: Family::default(),
             tools: Gauge::default(),
             generation: Gauge::default(),
+            saved_tokens: Counter::default(),
         };
         let f = families.clone();
         prometheus.register("tool_calls", "Tool calls by outcome", f.calls);
@@ -143,6 +148,11 @@ impl Metrics {
             "catalog_generation",
             "Number of the current catalog",
             f.generation,
+        );
+        prometheus.register(
+            "code_mode_saved_tokens",
+            "Tokens that model requests needed less because tools were shown to scripts",
+            f.saved_tokens,
         );
         Self {
             models: ModelMetrics::new(&mut prometheus),
@@ -201,6 +211,11 @@ impl Metrics {
         InFlight(gauge)
     }
 
+    /// Counts what a model request needed less because of code mode.
+    pub(crate) fn saved_tokens(&self, tokens: u64) {
+        self.families.saved_tokens.inc_by(tokens);
+    }
+
     /// Counts a model request.
     pub(crate) fn model(&self, record: &ModelRecord) {
         self.models.count(record);
@@ -224,6 +239,7 @@ impl Metrics {
         Stats {
             models: of_models.models,
             callers: of_models.callers,
+            saved_tokens: self.families.saved_tokens.get(),
             servers: servers
                 .into_iter()
                 .map(|(name, tally)| (name, tally.figures()))

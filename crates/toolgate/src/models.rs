@@ -13,6 +13,7 @@ mod offer;
 mod table;
 mod under_way;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use arc_swap::ArcSwap;
 pub(crate) use asked::Asked;
 use bytes::Bytes;
 pub use error::ModelError;
+use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 pub(crate) use headers::returned;
 use http::{HeaderMap, StatusCode};
@@ -38,7 +40,7 @@ use toolgate_core::config::{Dialect, RunLimits};
 pub use toolgate_llm::event::{Failure, Usage};
 use toolgate_llm::prompt::Ignored;
 use toolgate_llm::tools::{Form, OwnTools};
-use toolgate_llm::upstream::Outgoing;
+use toolgate_llm::upstream::{Clients, Outgoing};
 use toolgate_llm::{BadField, Body, Wire as _};
 use toolgate_mcp::Environment;
 pub(crate) use under_way::{Place, UnderWay};
@@ -60,6 +62,7 @@ pub struct Models(Arc<Inner>);
 struct Inner {
     engine: Engine,
     environment: Environment,
+    clients: Clients,
     ledger: Ledger,
     table: ArcSwap<Table>,
     offers: Offers,
@@ -79,6 +82,44 @@ pub struct ModelRequest {
     /// The query of the caller's URL, which goes on to a provider of the same dialect.
     pub query: Option<String>,
     pub request: Arc<Request>,
+}
+
+impl ModelRequest {
+    /// A request in the words of a dialect.
+    pub fn new(dialect: Dialect, body: &Value) -> Self {
+        Self {
+            dialect,
+            operation: Operation::Complete,
+            body: body.to_string().into(),
+            query: None,
+            request: Arc::default(),
+        }
+    }
+
+    /// One with an id, filters and headers.
+    #[must_use]
+    pub fn of(self, request: &Arc<Request>) -> Self {
+        Self {
+            request: Arc::clone(request),
+            ..self
+        }
+    }
+}
+
+impl ModelAnswer {
+    /// All of it, once it is complete; of a stream, all its events.
+    pub async fn bytes(self) -> Bytes {
+        match self.body {
+            AnswerBody::Whole(bytes) => bytes,
+            AnswerBody::Stream(mut pieces) => {
+                let mut all = Vec::new();
+                while let Some(piece) = pieces.next().await {
+                    all.extend_from_slice(&piece);
+                }
+                all.into()
+            }
+        }
+    }
 }
 
 /// What is asked of a model.
@@ -149,10 +190,12 @@ impl Models {
         environment: Environment,
         (ledger, store): (Ledger, Store),
     ) -> Self {
-        let table = Table::new(&config.models, &environment);
+        let clients = Clients::default();
+        let table = Table::new(&config.models, &environment, &clients);
         Self(Arc::new(Inner {
             engine,
             environment,
+            clients,
             ledger,
             table: ArcSwap::from_pointee(table),
             offers: Offers::new(),
@@ -165,7 +208,7 @@ impl Models {
 
     /// Takes up a new configuration; requests under way are not touched.
     pub(crate) fn apply(&self, config: &Config) {
-        let table = Table::new(&config.models, &self.0.environment);
+        let table = Table::new(&config.models, &self.0.environment, &self.0.clients);
         self.0.table.store(Arc::new(table));
     }
 
@@ -203,7 +246,8 @@ impl Models {
         answer::answer(&asked, spoken, response, (recording, &self.0.memory)).await
     }
 
-    /// Several answers at once are nobody's turn.
+    /// Several answers at once are nobody's turn, and calls in another form that Chat has for them are
+    /// not known to the agent.
     fn is_for_agent(&self, asked: &Asked) -> bool {
         let filters = &asked.context.filters;
         let engine = &self.0.engine;
@@ -211,9 +255,9 @@ impl Models {
         let offered = engine.injects_tools() || !filters.is_empty();
         asked.request.operation == Operation::Complete
             && !several
-            && !OwnTools::of(&asked.body).has_foreign()
             && offered
             && engine.has_unasked_tools(&asked.caller, filters)
+            && (asked.request.dialect != Dialect::Chat || !OwnTools::of(&asked.body).has_foreign())
     }
 
     /// The bounds of a run, from the configuration, the key and the request.
@@ -397,13 +441,16 @@ impl Models {
     /// The request as its provider gets it.
     fn body(&self, asked: &Asked, target: &Target) -> Result<Bytes, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
-        let own = OwnTools::of(&asked.body);
         let form = Form {
             dialect: wanted,
             flat: target.upstream.flat_schemas,
         };
         let tools = self.0.offers.tools(&self.0.engine, asked, form)?;
-        let tools = tools.besides(&own);
+        // There may be many of the caller's own, which matter only beside others.
+        let tools = match tools.is_empty() {
+            true => Cow::Borrowed(""),
+            false => tools.besides(&OwnTools::of(&asked.body)),
+        };
         let mut edit = asked.body.edit().append("tools", &tools);
         if target.model != asked.name {
             edit = edit.set(

@@ -4,14 +4,18 @@ pub(crate) mod bound;
 pub(crate) mod tidy;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolgate_core::json::{Members, may_say};
 
 /// A `CallToolResult`, byte for byte as the server sent it.
 #[derive(Clone, Debug)]
-pub struct ToolResult(Box<RawValue>);
+pub struct ToolResult {
+    raw: Box<RawValue>,
+    /// Asked more than once of every result.
+    is_error: bool,
+}
 
 /// One block of a result's content.
 #[derive(Debug)]
@@ -49,32 +53,33 @@ struct BlockView<'a> {
 
 impl ToolResult {
     pub fn new(raw: Box<RawValue>) -> Self {
-        Self(raw)
+        let is_error = view(&raw).is_error;
+        Self { raw, is_error }
     }
 
     pub(crate) fn from_value(value: &serde_json::Value) -> Self {
         let raw = serde_json::value::to_raw_value(value);
-        Self(raw.unwrap_or_else(|_| RawValue::NULL.to_owned()))
+        Self::new(raw.unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 
     pub fn raw(&self) -> &RawValue {
-        &self.0
+        &self.raw
     }
 
     pub fn into_raw(self) -> Box<RawValue> {
-        self.0
+        self.raw
     }
 
     pub fn is_error(&self) -> bool {
-        self.view().is_error
+        self.is_error
     }
 
     /// The content, block by block; the structured content where there is no other.
     pub fn blocks(&self) -> Vec<Block<'_>> {
-        if !self.0.get().starts_with('{') {
-            return vec![Block::Other(&self.0)];
+        if !self.raw.get().starts_with('{') {
+            return vec![Block::Other(&self.raw)];
         }
-        let view = self.view();
+        let view = view(&self.raw);
         let content =
             view.content.map(
                 |raw| match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
@@ -104,29 +109,31 @@ impl ToolResult {
             .collect();
         texts.join("\n")
     }
+}
 
-    /// A result that is no object is no result: it is shown, as an error.
-    fn view(&self) -> View<'_> {
-        let Ok(fields) = serde_json::from_str::<HashMap<Cow<'_, str>, &RawValue>>(self.0.get())
-        else {
-            return View {
-                is_error: true,
-                ..View::default()
-            };
+/// A result that is no object is no result: it is shown, as an error.
+fn view(raw: &RawValue) -> View<'_> {
+    let Some(members) = Members::of(raw.get()) else {
+        return View {
+            is_error: true,
+            ..View::default()
         };
-        View {
-            content: fields
-                .get("content")
-                .copied()
-                .filter(|raw| raw.get() != "null"),
-            structured_content: fields.get("structuredContent").copied(),
-            is_error: fields.get("isError").is_some_and(|raw| raw.get() == "true"),
-        }
+    };
+    View {
+        content: members.get("content").filter(|raw| raw.get() != "null"),
+        structured_content: members.get("structuredContent"),
+        is_error: members
+            .get("isError")
+            .is_some_and(|raw| raw.get() == "true"),
     }
 }
 
 /// Whether a modern server wants to know something first.
 pub(crate) fn asks_for_input(result: &RawValue) -> bool {
+    // Few do, and most need not be taken apart to know that.
+    if !may_say(result.get(), "input_required") {
+        return false;
+    }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Head<'a> {

@@ -6,9 +6,11 @@
 
 mod approvals;
 mod audit;
+mod bulk;
 mod models;
 mod runs;
 mod schema;
+mod scripts;
 mod seal;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -333,8 +335,11 @@ fn pool(connections: u32) -> AnyPoolOptions {
         .max_lifetime(None)
         .after_connect(|connection, _| {
             Box::pin(async move {
-                connection.execute("PRAGMA journal_mode = WAL").await?;
+                // First, since it makes a new database sooner.
                 connection.execute("PRAGMA synchronous = NORMAL").await?;
+                connection.execute("PRAGMA journal_mode = WAL").await?;
+                // A statement of many rows keeps what it would undo, which is no business of the disk.
+                connection.execute("PRAGMA temp_store = MEMORY").await?;
                 connection.execute("PRAGMA busy_timeout = 5000").await?;
                 Ok(())
             })

@@ -111,6 +111,7 @@ impl Merge {
             prices,
             default_provider,
             agent,
+            code_mode,
             scanner,
             results,
             audit,
@@ -136,6 +137,7 @@ impl Merge {
         self.add_aliases(model_aliases, default_provider, reader);
         self.add_prices(prices);
         self.config.agent = self.config.agent.and(agent.into());
+        self.config.code_mode.set(code_mode);
         self.add_control(&scanner, &results, &audit);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {
@@ -221,6 +223,7 @@ impl Merge {
             tool_execution_timeout,
             max_agent_depth,
             disable_auto_tool_inject,
+            code_mode_binding_level,
         } = tool_manager_config;
         self.select("/mcp/blocked_tools", &blocked_tools, Reading::Wide, reader);
         self.config.blocked_tools.extend(blocked_tools);
@@ -234,6 +237,7 @@ impl Merge {
                 .filter(|timeout| !timeout.is_zero()),
         );
         set(&mut manager.max_agent_depth, max_agent_depth);
+        set(&mut manager.binding_level, code_mode_binding_level);
         set(
             &mut manager.inject_tools,
             disable_auto_tool_inject.map(|disabled| !disabled),
@@ -419,7 +423,7 @@ fn read_origins(origins: &[String], reader: &mut Reader<'_>) -> Vec<String> {
     read
 }
 
-fn set<T>(slot: &mut T, value: Option<T>) {
+pub(super) fn set<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;
     }

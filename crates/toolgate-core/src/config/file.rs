@@ -12,14 +12,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
-pub use control::{AgentTable, AuditTable, OneOrMany, ResultsTable, ScannerTable, ToolTable};
+pub use control::{
+    AgentTable, AuditTable, CodeModeTable, OneOrMany, ResultsTable, ScannerTable, ToolTable,
+};
 pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
     ProxyConfig, ProxyKind,
 };
 
 use super::duration::Span;
-use super::{Approver, Protocol};
+use super::{Approver, BindingLevel, Protocol};
 use crate::name::NameStyle;
 use crate::policy::{Hint, Verdict};
 use crate::rate::Rate;
@@ -54,6 +56,8 @@ pub struct File {
     pub default_provider: Option<String>,
     /// Bounds on one run of an agent.
     pub agent: AgentTable,
+    /// What scripts of code mode may use, and how they are run.
+    pub code_mode: CodeModeTable,
     /// What to do with arguments that look dangerous.
     pub scanner: ScannerTable,
     /// What happens to results on their way to a model.
@@ -144,6 +148,8 @@ pub struct ToolManagerConfig {
     pub max_agent_depth: Option<u32>,
     /// Tools are added to a model request only if it has a filter header. Default `false`.
     pub disable_auto_tool_inject: Option<bool>,
+    /// How code mode lays out its stubs: a file for each `server` (default) or for each `tool`.
+    pub code_mode_binding_level: Option<BindingLevel>,
 }
 
 /// A server in `mcp.client_configs`; absent tool lists mean none.
@@ -211,6 +217,9 @@ pub struct ClientConfig {
     /// Starts a stdio server once more for each MCP client that it may ask something. Default `false`.
     #[serde(default)]
     pub per_session: bool,
+    /// Shows the server's tools to scripts (code mode) instead of showing each to the model. Default `false`.
+    #[serde(default)]
+    pub is_code_mode_client: bool,
     /// Keeps the entry without connecting. Default `false`.
     #[serde(default)]
     pub disabled: bool,
@@ -314,6 +323,8 @@ pub struct ServerTable {
     pub resources: Option<bool>,
     /// Starts a stdio server once more for each MCP client that it may ask something. Default `false`.
     pub per_session: bool,
+    /// Shows the server's tools to scripts (code mode) instead of showing each to the model. Default `false`.
+    pub is_code_mode_client: bool,
     /// How the server is reached: `stdio`, `http` (streamable), `sse` (the old way), or `auto` by `command` or `url`.
     pub transport: TransportName,
     /// Protocol era: `auto`, `legacy` or `modern`.

@@ -31,7 +31,6 @@ const fn refused(pointer: &'static str, instead: &'static str) -> Known {
     }
 }
 
-const NOT_YET: &str = "this version has no code mode yet, so it has no effect";
 const BACKOFF: &str = "retries wait 0.5 s, then twice as long each time, or as the provider says";
 const KEYS: &str = "define callers' keys as `[keys.NAME]` or with POST /api/keys";
 const STORE: &str = "data is kept in `data_dir`";
@@ -103,8 +102,6 @@ const KNOWN: &[Known] = &[
         "/mcp/tool_groups",
         "use `roles` with `tools`, and `tools_to_execute`",
     ),
-    ignored("/mcp/tool_manager_config/code_mode_binding_level", NOT_YET),
-    ignored("/mcp/client_configs/*/is_code_mode_client", NOT_YET),
     ignored(
         "/mcp/client_configs/*/needs_session_stickiness",
         "connections are always kept open",

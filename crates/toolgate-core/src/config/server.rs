@@ -36,6 +36,8 @@ pub struct Server {
     pub resources: bool,
     /// Whether a client that it may ask gets a process of its own.
     pub per_session: bool,
+    /// Whether its tools are shown to scripts instead of each to the model.
+    pub code_mode: bool,
 }
 
 /// What bounds the calls of a server's tools, and what they cost.

@@ -198,6 +198,37 @@ fn arguments_decide_when_they_are_known() {
 }
 
 #[test]
+fn what_may_run_unasked_is_known_before_the_arguments() {
+    let when = Conditions {
+        arguments: vec![("path".to_owned(), vec!["/tmp/*".to_owned()])],
+        ..Conditions::default()
+    };
+    let conditional = |verdict| RuleSpec {
+        when: when.clone(),
+        ..rule("fs_*", verdict)
+    };
+    let read = entry("fs", "read");
+    let (deny, allow) = (conditional(Verdict::Deny), conditional(Verdict::Allow));
+    let (none, all) = (ToolList::none(), ToolList::All);
+    for (rules, auto_execute, expected) in [
+        (vec![deny.clone()], none.clone(), false),
+        (vec![deny.clone()], all.clone(), true),
+        (vec![deny.clone(), allow.clone()], none.clone(), true),
+        (
+            vec![allow.clone(), rule("fs_*", Verdict::Manual)],
+            none.clone(),
+            false,
+        ),
+        (vec![rule("fs_*", Verdict::Allow), deny], none, true),
+        (vec![rule("fs_*", Verdict::Ask), allow], all, false),
+    ] {
+        let lists = lists(ToolList::All, auto_execute);
+        let judgement = build(&rules, None).judge((&read).into(), &[], &lists);
+        assert_eq!(judgement.unwrap().may_allow(), expected, "{rules:?}");
+    }
+}
+
+#[test]
 fn ambiguous_and_unmatched_rules_are_told() {
     let check = |text, verdict| rule(text, verdict).check(&servers());
     assert!(matches!(

@@ -3,6 +3,8 @@
 //! Names are compared word by word, so `filePath`, `output_dir` and `base-URLs` tell as much as
 //! `path`, while `profile` and `ghost` tell nothing.
 
+use std::borrow::Cow;
+
 /// Hold a path, whatever the value looks like.
 const PATHS: [&str; 19] = [
     "basedir",
@@ -96,7 +98,7 @@ impl Hints {
         let has = |list: &[&str]| {
             words.iter().any(|word| {
                 let singular = word.strip_suffix('s').unwrap_or(word);
-                list.contains(&word.as_str()) || list.contains(&singular)
+                list.contains(&&**word) || list.contains(&singular)
             })
         };
         let prose = has(&PROSE);
@@ -120,7 +122,16 @@ impl Hints {
 }
 
 /// The words of a name in lower case, split at what is no letter and at camelCase borders.
-fn words(name: &str) -> Vec<String> {
+fn words(name: &str) -> Vec<Cow<'_, str>> {
+    // Most names are written like this, and need no copy.
+    let is_plain = |byte: u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+    if name.bytes().all(is_plain) {
+        let words = name.split(|letter: char| !letter.is_ascii_alphabetic());
+        return words
+            .filter(|word| !word.is_empty())
+            .map(Cow::Borrowed)
+            .collect();
+    }
     let letters: Vec<char> = name.chars().collect();
     let is_lower = |at: usize| letters.get(at).is_some_and(|c| c.is_lowercase());
     let mut words = vec![String::new()];
@@ -139,7 +150,7 @@ fn words(name: &str) -> Vec<String> {
         }
     }
     words.retain(|word| !word.is_empty());
-    words
+    words.into_iter().map(Cow::Owned).collect()
 }
 
 #[cfg(test)]

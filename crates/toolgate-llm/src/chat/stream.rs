@@ -159,7 +159,12 @@ impl Encoder {
             Event::Text(text) => self.delta(&json!({"content": text}), out),
             Event::Refusal(text) => self.delta(&json!({"refusal": text}), out),
             Event::Reasoning(text) => self.delta(&json!({"reasoning_content": text}), out),
-            Event::ReasoningStart(_) | Event::ReasoningEnd(_) | Event::CallEnd { .. } => {}
+            // What only another dialect can say is refused before it comes here.
+            Event::ReasoningStart(_)
+            | Event::ReasoningEnd(_)
+            | Event::CallEnd { .. }
+            | Event::Raw(_)
+            | Event::Annotation(_) => {}
             Event::CallStart { index, id, name } => {
                 self.calls.push(*index);
                 let call = json!({"index": self.calls.len() - 1, "id": id, "type": "function",

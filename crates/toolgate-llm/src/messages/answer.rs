@@ -10,6 +10,23 @@ use crate::turn::{Head, Item, Turn};
 
 /// The events of an answer.
 pub fn events(body: &str) -> Result<Vec<Event>, BadAnswer> {
+    read(body, Unknown::Refused)
+}
+
+/// The same with what only this dialect can say, as it came.
+pub fn events_with_raw(body: &str) -> Result<Vec<Event>, BadAnswer> {
+    read(body, Unknown::Kept)
+}
+
+/// What becomes of what only this dialect can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unknown {
+    #[default]
+    Refused,
+    Kept,
+}
+
+fn read(body: &str, unknown: Unknown) -> Result<Vec<Event>, BadAnswer> {
     let body: Value = serde_json::from_str(body)?;
     if let Some(failure) = failure(&body) {
         return Ok(vec![Event::Failed(failure)]);
@@ -20,7 +37,12 @@ pub fn events(body: &str) -> Result<Vec<Event>, BadAnswer> {
     let mut calls = 0;
     for block in blocks {
         match block["type"].as_str().unwrap_or_default() {
-            "text" => events.extend(said(&block["text"]).map(Event::Text)),
+            "text" => {
+                events.extend(said(&block["text"]).map(Event::Text));
+                let found = block["citations"].as_array().into_iter().flatten();
+                let found = found.filter(|_| unknown == Unknown::Kept).cloned();
+                events.extend(found.map(Event::Annotation));
+            }
             "thinking" => {
                 events.extend(said(&block["thinking"]).map(Event::Reasoning));
                 let proof = said(&block["signature"]).map(Proof::Signature);
@@ -37,6 +59,7 @@ pub fn events(body: &str) -> Result<Vec<Event>, BadAnswer> {
                     Event::CallEnd { index },
                 ]);
             }
+            _ if unknown == Unknown::Kept => events.push(Event::Raw(block.clone())),
             other => return Err(unknown_block(other)),
         }
     }
@@ -108,6 +131,7 @@ fn item_blocks(item: &Item) -> Vec<Value> {
     match item {
         Item::Text(text) | Item::Refusal(text) if text.is_empty() => Vec::new(),
         Item::Text(text) | Item::Refusal(text) => vec![json!({"type": "text", "text": text})],
+        Item::Raw(block) => vec![block.clone()],
         Item::Reasoning { text, proof } => reasoning_blocks(text, proof.as_ref()),
         Item::Call(call) => vec![
             json!({"type": "tool_use", "id": call.id, "name": call.name, "input": call_input(call)}),

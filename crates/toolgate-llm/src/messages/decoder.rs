@@ -3,7 +3,7 @@
 use serde_json::Value;
 use toolgate_core::sse;
 
-use super::answer::{arguments, call_start, redacted, said, start, unknown_block};
+use super::answer::{Unknown, arguments, call_start, redacted, said, start, unknown_block};
 use super::{Counts, failure, finish};
 use crate::event::{BadAnswer, Event, Proof};
 
@@ -15,6 +15,7 @@ pub struct Decoder {
     open: Vec<(Option<u64>, Block)>,
     calls: usize,
     counts: Counts,
+    unknown: Unknown,
     finished: bool,
     done: bool,
 }
@@ -27,6 +28,11 @@ enum Block {
     },
     /// All of it came at once.
     Redacted,
+    /// Only this dialect can say it. Its input comes as text.
+    Raw {
+        block: Value,
+        input: String,
+    },
     Call {
         index: usize,
         /// What stands for the arguments if none come.
@@ -35,6 +41,13 @@ enum Block {
 }
 
 impl Decoder {
+    /// One that hands on what only this dialect can say, as it came.
+    #[must_use]
+    pub fn keeping_raw(mut self) -> Self {
+        self.unknown = Unknown::Kept;
+        self
+    }
+
     pub fn take(&mut self, event: &sse::Event, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
         // Some that stand between end a stream in the manner of another dialect.
         if event.data.is_empty() || event.data == "[DONE]" {
@@ -127,6 +140,10 @@ impl Decoder {
                     input: Some(arguments(&start["input"])),
                 }
             }
+            _ if self.unknown == Unknown::Kept => Block::Raw {
+                block: start.clone(),
+                input: String::new(),
+            },
             other => return Err(unknown_block(other)),
         };
         self.open.push((data["index"].as_u64(), block));
@@ -150,8 +167,15 @@ impl Decoder {
                     out.push(Event::CallDelta { index, arguments });
                 }
             }
+            ("input_json_delta", Some((_, Block::Raw { input, .. }))) => {
+                input.push_str(&said(&delta["partial_json"]).unwrap_or_default());
+            }
+            (_, Some((_, Block::Raw { .. }))) => {}
             // Where a text was found; it cannot be asked for in another dialect.
-            ("citations_delta", _) => {}
+            ("citations_delta", _) => {
+                let found = Some(&delta["citation"]).filter(|_| self.unknown == Unknown::Kept);
+                out.extend(found.cloned().map(Event::Annotation));
+            }
             (kind, _) => {
                 let problem = format!("a delta of the type `{kind}` is in no block of its kind");
                 return Err(BadAnswer::new(problem));
@@ -194,6 +218,12 @@ impl Decoder {
 fn end(block: Block, out: &mut Vec<Event>) {
     match block {
         Block::Text | Block::Redacted => {}
+        Block::Raw { mut block, input } => {
+            if let Ok(input) = serde_json::from_str::<Value>(&input) {
+                block["input"] = input;
+            }
+            out.push(Event::Raw(block));
+        }
         Block::Thinking { signature } => {
             out.push(Event::ReasoningEnd(signature.map(Proof::Signature)));
         }

@@ -127,6 +127,17 @@ impl Encoder {
                     self.add(open, "input_json_delta", "partial_json", arguments, out);
                 }
             }
+            Event::Raw(block) => {
+                self.begin(block, None, out);
+                self.stop(out);
+            }
+            Event::Annotation(citation) => {
+                self.open_block(Open::Text, out);
+                self.delta(
+                    &json!({"type": "citations_delta", "citation": citation}),
+                    out,
+                );
+            }
             Event::CallEnd { index } => {
                 if self.open == Some(Open::Call(*index)) {
                     self.close(out);

@@ -11,8 +11,25 @@ use crate::turn::{Head, Turn};
 /// What stands between the parts of reasoning, which are paragraphs.
 pub(super) const BETWEEN: &str = "\n\n";
 
+/// What becomes of what only this dialect can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Unknown {
+    #[default]
+    Refused,
+    Kept,
+}
+
 /// The events of an answer.
 pub fn events(body: &str) -> Result<Vec<Event>, BadAnswer> {
+    read(body, Unknown::Refused)
+}
+
+/// The same with what only this dialect can say, as it came.
+pub fn events_with_raw(body: &str) -> Result<Vec<Event>, BadAnswer> {
+    read(body, Unknown::Kept)
+}
+
+fn read(body: &str, unknown: Unknown) -> Result<Vec<Event>, BadAnswer> {
     let body: Value = serde_json::from_str(body)?;
     let Some(items) = body["output"].as_array() else {
         return match body.get("error").filter(|error| !error.is_null()) {
@@ -26,7 +43,7 @@ pub fn events(body: &str) -> Result<Vec<Event>, BadAnswer> {
     }];
     let mut calls = 0;
     for item in items {
-        tell(item, &mut calls, &mut events)?;
+        tell(item, unknown, &mut calls, &mut events)?;
     }
     if body["usage"].is_object() {
         events.push(Event::Usage(usage(&body["usage"])));
@@ -37,9 +54,14 @@ pub fn events(body: &str) -> Result<Vec<Event>, BadAnswer> {
 }
 
 /// Tells an item of the output that is complete. `calls` counts those that were told.
-pub(super) fn tell(item: &Value, calls: &mut usize, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
+pub(super) fn tell(
+    item: &Value,
+    unknown: Unknown,
+    calls: &mut usize,
+    out: &mut Vec<Event>,
+) -> Result<(), BadAnswer> {
     match item["type"].as_str().unwrap_or("message") {
-        "message" => said(item, out),
+        "message" => said(item, unknown, out),
         "reasoning" => {
             let id = text(&item["id"]);
             if !id.is_empty() {
@@ -63,12 +85,20 @@ pub(super) fn tell(item: &Value, calls: &mut usize, out: &mut Vec<Event>) -> Res
             ]);
             Ok(())
         }
+        _ if unknown == Unknown::Kept => {
+            out.push(Event::Raw(item.clone()));
+            Ok(())
+        }
         other => Err(unknown_item(other)),
     }
 }
 
 /// Tells the parts of a message.
-pub(super) fn said(message: &Value, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
+pub(super) fn said(
+    message: &Value,
+    unknown: Unknown,
+    out: &mut Vec<Event>,
+) -> Result<(), BadAnswer> {
     for part in list(&message["content"]) {
         let (words, event): (_, fn(String) -> Event) = match part["type"].as_str() {
             Some("output_text") => (&part["text"], Event::Text),
@@ -78,6 +108,10 @@ pub(super) fn said(message: &Value, out: &mut Vec<Event>) -> Result<(), BadAnswe
         let words = text(words);
         if !words.is_empty() {
             out.push(event(words));
+        }
+        if unknown == Unknown::Kept {
+            let annotations = list(&part["annotations"]).iter().cloned();
+            out.extend(annotations.map(Event::Annotation));
         }
     }
     Ok(())

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use toolgate_core::sse;
 
 use super::answer::{
-    BETWEEN, call_start, list, proof, reasoned, said, tell, text, unknown_item, unknown_part,
+    BETWEEN, Unknown, call_start, list, proof, reasoned, said, tell, text, unknown_item,
+    unknown_part,
 };
 use super::{ending, usage};
 use crate::chat::failure;
@@ -17,6 +18,9 @@ pub struct Decoder {
     items: Vec<Item>,
     /// How many calls were begun.
     calls: usize,
+    unknown: Unknown,
+    /// Whether anything was told as it came.
+    told_raw: bool,
     done: bool,
 }
 
@@ -46,6 +50,13 @@ enum Kind {
 }
 
 impl Decoder {
+    /// One that hands on what only this dialect can say, as it came.
+    #[must_use]
+    pub fn keeping_raw(mut self) -> Self {
+        self.unknown = Unknown::Kept;
+        self
+    }
+
     pub fn take(&mut self, event: &sse::Event, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
         if event.data.is_empty() || event.data == "[DONE]" || self.done {
             return Ok(());
@@ -55,15 +66,18 @@ impl Decoder {
             "response.created" | "response.in_progress" | "response.queued" => {
                 self.start(&data["response"], out);
             }
-            "response.output_item.added" => {
-                let kind = kind(&data["item"])?;
-                self.begin(kind, &data, &data["item"], out);
-            }
+            "response.output_item.added" => match kind(&data["item"]) {
+                Ok(kind) => drop(self.begin(kind, &data, &data["item"], out)),
+                Err(error) => self.raw(None, error, out)?,
+            },
             "response.output_item.done" => self.item_done(&data, out)?,
             "response.content_part.added" => match data["part"]["type"].as_str() {
                 None | Some("output_text" | "refusal" | "reasoning_text") => {}
                 other => return Err(unknown_part(other)),
             },
+            "response.output_text.annotation.added" if self.unknown == Unknown::Kept => {
+                out.push(Event::Annotation(data["annotation"].clone()));
+            }
             "response.output_text.delta" => self.say(&data, Event::Text, out),
             "response.refusal.delta" => self.say(&data, Event::Refusal, out),
             "response.reasoning_summary_text.delta" => self.reason(&data, "summary_index", out),
@@ -78,7 +92,7 @@ impl Decoder {
                 out.push(Event::Failed(stream_failure(&data)));
             }
             // What is not known, such as a sign of life, does not matter unless it is content.
-            kind if !data["delta"].is_null() => {
+            kind if !data["delta"].is_null() && self.unknown == Unknown::Refused => {
                 return Err(BadAnswer::new(format!("its stream holds a `{kind}`")));
             }
             _ => {}
@@ -191,7 +205,10 @@ impl Decoder {
     /// An item is complete; what was not told of it is told now.
     fn item_done(&mut self, data: &Value, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
         let value = &data["item"];
-        let kind = kind(value)?;
+        let kind = match kind(value) {
+            Ok(kind) => kind,
+            Err(error) => return self.raw(Some(value), error, out),
+        };
         let at = match self.find(data, kind) {
             Some(at) => at,
             None => self.begin(kind, data, value, out),
@@ -200,7 +217,7 @@ impl Decoder {
         let was_told = std::mem::replace(&mut item.told, true);
         let had_ended = std::mem::replace(&mut item.ended, true);
         match kind {
-            Kind::Message if !was_told => said(value, out)?,
+            Kind::Message if !was_told => said(value, self.unknown, out)?,
             Kind::Message => {}
             Kind::Reasoning => {
                 let reasoned = Some(reasoned(value)).filter(|text| !was_told && !text.is_empty());
@@ -223,6 +240,23 @@ impl Decoder {
         Ok(())
     }
 
+    /// An item that only this dialect can say: nothing is told of it before it is complete.
+    fn raw(
+        &mut self,
+        whole: Option<&Value>,
+        error: BadAnswer,
+        out: &mut Vec<Event>,
+    ) -> Result<(), BadAnswer> {
+        if self.unknown == Unknown::Refused {
+            return Err(error);
+        }
+        self.start(&Value::Null, out);
+        self.end_reasoning(out);
+        self.told_raw |= whole.is_some();
+        out.extend(whole.cloned().map(Event::Raw));
+        Ok(())
+    }
+
     fn end(
         &mut self,
         response: &Value,
@@ -230,9 +264,9 @@ impl Decoder {
         out: &mut Vec<Event>,
     ) -> Result<(), BadAnswer> {
         self.start(response, out);
-        if self.items.is_empty() {
+        if self.items.is_empty() && !self.told_raw {
             for item in list(&response["output"]) {
-                tell(item, &mut self.calls, out)?;
+                tell(item, self.unknown, &mut self.calls, out)?;
             }
         }
         self.end_reasoning(out);

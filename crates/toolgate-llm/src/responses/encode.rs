@@ -67,6 +67,12 @@ impl Encoder {
                 self.calls.push((*index, at));
             }
             Event::CallDelta { index, arguments } => self.call(*index, arguments, out),
+            Event::Raw(item) => {
+                self.close("completed", out);
+                let at = self.add(Made::Raw(item.clone()), item["id"].as_str(), out);
+                self.done(at, "completed", out);
+            }
+            Event::Annotation(annotation) => self.annotate(annotation, out),
             Event::CallEnd { index } => {
                 let found = self.calls.iter().rposition(|(known, _)| known == index);
                 if let Some(found) = found {
@@ -129,8 +135,7 @@ impl Encoder {
         };
         if self.said(at).is_none_or(|said| said.voice != voice) {
             self.part_done(at, out);
-            let text = String::new();
-            let said = Said { voice, text };
+            let said = Said::new(voice, String::new());
             let part = json!({"part": said.value()});
             if let Made::Message(parts) = &mut self.output[at].made {
                 parts.push(said);
@@ -150,6 +155,19 @@ impl Encoder {
             Voice::Refusal => ("response.refusal.delta", json!({"delta": text})),
         };
         self.tell_part(kind, at, members, out);
+    }
+
+    /// Adds to the text that is being told where it was found.
+    fn annotate(&mut self, annotation: &Value, out: &mut String) {
+        let Some(at) = self.open else { return };
+        let Made::Message(parts) = &mut self.output[at].made else {
+            return;
+        };
+        let text = parts.last_mut().filter(|said| said.voice == Voice::Text);
+        let Some(said) = text else { return };
+        let members = json!({"annotation_index": said.annotations.len(), "annotation": annotation});
+        said.annotations.push(annotation.clone());
+        self.tell_part("response.output_text.annotation.added", at, members, out);
     }
 
     /// The last part of a message.
@@ -260,7 +278,7 @@ impl Encoder {
                 let members = json!({"name": call.name, "arguments": call.arguments});
                 self.tell_item("response.function_call_arguments.done", at, members, out);
             }
-            Made::Message(_) | Made::Reasoning { .. } => {}
+            Made::Message(_) | Made::Reasoning { .. } | Made::Raw(_) => {}
         }
         let members = json!({"output_index": at, "item": value});
         self.tell("response.output_item.done", members, out);

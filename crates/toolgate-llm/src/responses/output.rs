@@ -26,6 +26,8 @@ pub(super) enum Made {
         encrypted: Option<String>,
     },
     Call(Call),
+    /// As it came.
+    Raw(Value),
 }
 
 /// A part of a message.
@@ -33,6 +35,8 @@ pub(super) enum Made {
 pub(super) struct Said {
     pub(super) voice: Voice,
     pub(super) text: String,
+    /// Where a text was found.
+    pub(super) annotations: Vec<Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,7 @@ impl Output {
         let prefix = match &mut made {
             Made::Message(_) => "msg",
             Made::Reasoning { .. } => "rs",
+            Made::Raw(_) => "item",
             Made::Call(call) => {
                 // Some providers number no calls, but callers tell them apart by this.
                 if call.id.is_empty() {
@@ -87,6 +92,7 @@ impl Output {
                 Item::Text(text) => (Made::said(Voice::Text, text), None),
                 Item::Refusal(text) => (Made::said(Voice::Refusal, text), None),
                 Item::Call(call) => (Made::Call(call.clone()), None),
+                Item::Raw(item) => (Made::Raw(item.clone()), item["id"].as_str()),
                 Item::Reasoning { text, proof } => {
                     let text = text.clone();
                     match proof {
@@ -119,6 +125,7 @@ impl Output {
 
     pub(super) fn value(&self) -> Value {
         match &self.made {
+            Made::Raw(item) => item.clone(),
             Made::Message(said) => {
                 let content: Vec<Value> = said.iter().map(Said::value).collect();
                 json!({"id": self.id, "type": "message", "status": self.status, "role": "assistant",
@@ -152,16 +159,25 @@ impl Output {
 
 impl Made {
     fn said(voice: Voice, text: &str) -> Self {
-        let text = text.to_owned();
-        Self::Message(vec![Said { voice, text }])
+        Self::Message(vec![Said::new(voice, text.to_owned())])
     }
 }
 
 impl Said {
+    pub(super) fn new(voice: Voice, text: String) -> Self {
+        Self {
+            voice,
+            text,
+            annotations: Vec::new(),
+        }
+    }
+
     pub(super) fn value(&self) -> Value {
         match self.voice {
-            Voice::Text => json!({"type": "output_text", "annotations": [], "logprobs": [],
-                "text": self.text}),
+            Voice::Text => {
+                json!({"type": "output_text", "annotations": self.annotations, "logprobs": [],
+                "text": self.text})
+            }
             Voice::Refusal => json!({"type": "refusal", "refusal": self.text}),
         }
     }

@@ -11,7 +11,7 @@ use crate::ear::{Client, Ear};
 use crate::environment::{Environment, MINIMAL};
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
-use crate::transport::http::{ClientError, Endpoint, Http};
+use crate::transport::http::{ClientError, Clients, Endpoint, Http};
 use crate::transport::sse::Sse;
 use crate::transport::stdio::{Command, SpawnError, Stdio};
 use crate::transport::{Events, RequestError, Tail, Transport};
@@ -21,6 +21,8 @@ use crate::transport::{Events, RequestError, Tail, Transport};
 pub(crate) struct Surroundings {
     pub(crate) local: Option<Arc<LocalServer>>,
     pub(crate) environment: Environment,
+    /// The HTTP clients that servers share.
+    pub(crate) clients: Clients,
     /// Takes what a child says on its standard error.
     pub(crate) tail: Tail,
     pub(crate) tasks: TaskTracker,
@@ -56,6 +58,7 @@ impl Lane {
         let Surroundings {
             local,
             environment,
+            clients,
             tail,
             tasks,
             client: _,
@@ -78,7 +81,7 @@ impl Lane {
                 .await
             }
             Link::Http(http) => {
-                let endpoint = Endpoint::resolve(http, environment)?;
+                let endpoint = Endpoint::resolve(http, environment, clients)?;
                 Self::open_http(key, server, (&endpoint, http.flavour), surroundings, first).await
             }
             Link::InProcess => {

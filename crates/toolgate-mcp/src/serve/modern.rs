@@ -1,8 +1,8 @@
 //! Requests of the modern era: each says by itself who asks, and its headers repeat its body.
 
-use std::collections::HashMap;
-
+use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolgate_core::json::Members;
 
 use super::{VERSIONS, rpc};
 use crate::ear::Level;
@@ -12,6 +12,9 @@ use crate::trace_context::TraceContext;
 
 pub const HEADER_MISMATCH: i64 = -32020;
 const PREFIX: &str = "io.modelcontextprotocol/";
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const PROGRESS: &str = "progressToken";
 
 /// The headers that repeat a request's body.
@@ -22,16 +25,27 @@ pub struct Headers<'a> {
     pub name: Option<&'a str>,
 }
 
-/// What a request's `_meta` says.
+/// A request's `_meta`, taken apart.
+#[derive(Debug, Default)]
+pub struct Meta<'a>(Members<'a>);
+
+/// What a request's `_meta` says in either era.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// The token under which a client wants to hear of a request's progress.
+    pub progress_token: Option<Box<RawValue>>,
+    pub trace: TraceContext,
+    /// What else stood there, which is passed on.
+    pub rest: Object,
+}
+
+/// What a modern request's `_meta` says.
 #[derive(Clone, Debug)]
 pub struct Modern {
     pub capabilities: Box<RawValue>,
     /// From which level on it wants to hear log messages.
     pub log_level: Option<Level>,
-    pub progress_token: Option<Box<RawValue>>,
-    pub trace: TraceContext,
-    /// What else stood there, which is passed on.
-    pub rest: Object,
+    pub said: Said,
 }
 
 /// An error with the HTTP status that goes with it.
@@ -43,25 +57,23 @@ pub struct Refusal {
 
 impl Modern {
     /// Whether a request speaks the modern way.
-    pub fn is_spoken(method: &str, params: Option<&RawValue>) -> bool {
-        method == "server/discover" || meta(params).contains_key(&key("protocolVersion"))
+    pub fn is_spoken(method: &str, meta: &Meta<'_>) -> bool {
+        method == "server/discover" || meta.0.get(VERSION).is_some()
     }
 
     /// Reads a request's `_meta` and holds its headers against it. Pipes have no headers.
     pub fn read(
         method: &str,
-        params: Option<&RawValue>,
+        (params, meta): (Option<&RawValue>, &Meta<'_>),
         headers: Option<&Headers<'_>>,
     ) -> Result<Self, Refusal> {
-        let meta = meta(params);
-        let text = |name: &str| -> Option<String> {
-            serde_json::from_str(meta.get(&key(name))?.get()).ok()
-        };
         let missing = |name: &str| {
-            let message = format!("`_meta` lacks `{PREFIX}{name}`");
+            let message = format!("`_meta` lacks `{name}`");
             Refusal::new(400, rpc(INVALID_PARAMS, message))
         };
-        let version = text("protocolVersion").ok_or_else(|| missing("protocolVersion"))?;
+        let version = meta.0.get(VERSION);
+        let version = version.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+        let version = version.ok_or_else(|| missing(VERSION))?;
         if let Some(headers) = headers {
             headers.check(method, params, &version)?;
         }
@@ -69,43 +81,57 @@ impl Modern {
             return Err(Refusal::new(400, unsupported(&version)));
         }
         let capabilities = meta
-            .get(&key("clientCapabilities"))
+            .0
+            .get(CAPABILITIES)
             .filter(|raw| raw.get().starts_with('{'))
-            .ok_or_else(|| missing("clientCapabilities"))?;
-        let log_level = meta.get(&key("logLevel"));
+            .ok_or_else(|| missing(CAPABILITIES))?;
+        let log_level = meta.0.get(LOG_LEVEL);
         let log_level = log_level.map(|raw| serde_json::from_str(raw.get()));
         let log_level = log_level.transpose().map_err(|error| {
-            let message = format!("`{PREFIX}logLevel`: {error}");
+            let message = format!("`{LOG_LEVEL}`: {error}");
             Refusal::new(400, rpc(INVALID_PARAMS, message))
         })?;
         Ok(Self {
-            capabilities: (*capabilities).to_owned(),
+            capabilities: capabilities.to_owned(),
             log_level,
-            progress_token: progress_token(params),
-            trace: TraceContext::of_meta(&meta),
-            rest: meta_to_pass_on(params),
+            said: meta.said(),
         })
     }
 }
 
-/// The token under which a client wants to hear of a request's progress.
-pub fn progress_token(params: Option<&RawValue>) -> Option<Box<RawValue>> {
-    meta(params).get(PROGRESS).map(|raw| (*raw).to_owned())
-}
+impl<'a> Meta<'a> {
+    /// That of a request's parameters; empty if there is none.
+    pub fn of(params: Option<&'a RawValue>) -> Self {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, default, rename = "_meta")]
+            meta: Option<&'a RawValue>,
+        }
+        let params =
+            params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok());
+        let members = params.and_then(|params| Members::of(params.meta?.get()));
+        Self(members.unwrap_or_default())
+    }
 
-/// What stands in a request's `_meta` that is not between the client and the gateway.
-pub fn meta_to_pass_on(params: Option<&RawValue>) -> Object {
-    let meta = meta(params);
-    let rest = meta.iter();
-    // Those that say to which trace it belongs go their own way.
-    let known = |name: &str| {
-        name.starts_with(PREFIX) || name == PROGRESS || TraceContext::NAMES.contains(&name)
-    };
-    let rest = rest.filter(|(name, _)| !known(name));
-    let mut rest: Vec<_> = rest.collect();
-    rest.sort_by_key(|(name, _)| name.as_str());
-    rest.into_iter()
-        .fold(Object::new(), |rest, (name, raw)| rest.raw(name, raw.get()))
+    pub fn said(&self) -> Said {
+        Said {
+            progress_token: self.0.get(PROGRESS).map(ToOwned::to_owned),
+            trace: TraceContext::of_meta(&self.0),
+            rest: self.to_pass_on(),
+        }
+    }
+
+    /// What is not between the client and the gateway.
+    fn to_pass_on(&self) -> Object {
+        // Those that say to which trace it belongs go their own way.
+        let known = |name: &str| {
+            name.starts_with(PREFIX) || name == PROGRESS || TraceContext::NAMES.contains(&name)
+        };
+        let mut rest: Vec<_> = self.0.iter().filter(|(name, _)| !known(name)).collect();
+        rest.sort_by_key(|(name, _)| *name);
+        rest.into_iter()
+            .fold(Object::new(), |rest, (name, raw)| rest.raw(name, raw.get()))
+    }
 }
 
 impl Headers<'_> {
@@ -167,22 +193,9 @@ fn unsupported(version: &str) -> RpcError {
     }
 }
 
-fn key(name: &str) -> String {
-    format!("{PREFIX}{name}")
-}
-
-fn meta(params: Option<&RawValue>) -> HashMap<String, &RawValue> {
-    let fields: HashMap<String, &RawValue> = params
-        .and_then(|params| serde_json::from_str(params.get()).ok())
-        .unwrap_or_default();
-    let meta = fields.get("_meta");
-    meta.and_then(|meta| serde_json::from_str(meta.get()).ok())
-        .unwrap_or_default()
-}
-
 fn field(params: Option<&RawValue>, name: &str) -> Option<String> {
-    let fields: HashMap<String, &RawValue> = serde_json::from_str(params?.get()).ok()?;
-    serde_json::from_str(fields.get(name)?.get()).ok()
+    let members = Members::of(params?.get())?;
+    serde_json::from_str(members.get(name)?.get()).ok()
 }
 
 #[cfg(test)]
@@ -205,10 +218,11 @@ mod tests {
             method: Some("tools/call"),
             name: Some("=?base64?w6k=?="),
         };
-        let read = Modern::read("tools/call", Some(&call), Some(&headers)).unwrap();
-        assert_eq!(read.rest.to_string(), r#"{"x":1.0}"#);
-        assert_eq!(read.trace.traceparent.as_deref(), Some("00-1"));
-        assert_eq!(read.progress_token.unwrap().get(), r#""t""#);
+        let asked = (Some(&*call), &Meta::of(Some(&call)));
+        let read = Modern::read("tools/call", asked, Some(&headers)).unwrap();
+        assert_eq!(read.said.rest.to_string(), r#"{"x":1.0}"#);
+        assert_eq!(read.said.trace.traceparent.as_deref(), Some("00-1"));
+        assert_eq!(read.said.progress_token.unwrap().get(), r#""t""#);
         assert_eq!(read.capabilities.get(), r#"{"elicitation":{}}"#);
     }
 
@@ -221,7 +235,8 @@ mod tests {
             name: Some("a"),
         };
         let code = |params: &RawValue, headers: &Headers<'_>| {
-            Modern::read("tools/call", Some(params), Some(headers))
+            let asked = (Some(params), &Meta::of(Some(params)));
+            Modern::read("tools/call", asked, Some(headers))
                 .unwrap_err()
                 .error
                 .code

@@ -1,8 +1,7 @@
 //! What one era wants in a result and the other does not know.
 
-use std::collections::HashMap;
-
 use serde_json::value::RawValue;
+use toolgate_core::json::{Members, may_say};
 
 use crate::jsonrpc::Object;
 
@@ -17,40 +16,70 @@ pub enum Caching {
 
 const OWN: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
-/// A result as a modern client wants it.
-pub fn for_modern(result: Box<RawValue>, caching: Caching) -> Box<RawValue> {
+/// Where a result says which server it is from.
+const SERVER: &str = "io.modelcontextprotocol/serverInfo";
+
+/// A result as a modern client wants it; `server` is who answers, as JSON.
+pub fn for_modern(result: Box<RawValue>, caching: Caching, server: &str) -> Box<RawValue> {
     // Whatever its server says: who may read it depends on the key.
     let result = match caching {
         Caching::Private => without(result, &["cacheScope"]),
         Caching::None => result,
     };
-    let fields = fields(&result);
-    if fields.contains_key("resultType") && caching == Caching::None {
+    let text = result.get();
+    let Some(members) = Members::of(text) else {
         return result;
-    }
+    };
+    let has = |name: &str| members.get(name).is_some();
     let mut added = Object::new();
-    if !fields.contains_key("resultType") {
+    if !has("resultType") {
         added = added.text("resultType", "complete");
     }
     if caching == Caching::Private {
-        if !fields.contains_key("ttlMs") {
+        if !has("ttlMs") {
             added = added.raw("ttlMs", "0");
         }
         added = added.text("cacheScope", "private");
     }
-    let text = result.get();
-    let inner = text.trim_start().strip_prefix('{');
-    let Some(inner) = inner.filter(|_| !added.is_empty()) else {
-        return result;
+    let meta = members.get("_meta");
+    let signed = signed(meta, server);
+    if let (None, Some(signed)) = (meta, &signed) {
+        added = added.raw("_meta", signed);
+    }
+    // What the server sent stays byte for byte around what is added.
+    let (from, to, instead) = match (meta, &signed) {
+        (Some(meta), Some(signed)) => {
+            let from = meta.get().as_ptr().addr() - text.as_ptr().addr();
+            (from, from + meta.get().len(), signed.as_str())
+        }
+        _ => (text.len(), text.len(), ""),
+    };
+    let first = text.find('{').map_or(0, |brace| brace + 1);
+    let comma = match members.iter().next() {
+        Some(_) if !added.is_empty() => ",",
+        _ => "",
     };
     let added = added.to_string();
-    let comma = match inner.trim_start().starts_with('}') {
-        true => "",
-        false => ",",
-    };
-    // What the server sent stays byte for byte behind what is added.
-    let stamped = format!("{}{comma}{inner}", &added[..added.len() - 1]);
-    RawValue::from_string(stamped).unwrap_or(result)
+    let stamped = [
+        &added[..added.len() - 1],
+        comma,
+        &text[first..from],
+        instead,
+        &text[to..],
+    ];
+    RawValue::from_string(stamped.concat()).unwrap_or(result)
+}
+
+/// A `_meta` that says who answers, unless it does already.
+fn signed(meta: Option<&RawValue>, server: &str) -> Option<String> {
+    let members = meta.and_then(|meta| Members::of(meta.get()));
+    let members = members.unwrap_or_default();
+    if members.get(SERVER).is_some() {
+        return None;
+    }
+    let kept = members.iter();
+    let kept = kept.fold(Object::new(), |kept, (name, raw)| kept.raw(name, raw.get()));
+    Some(kept.raw(SERVER, server).to_string())
 }
 
 /// A result as a client of the old era knows it.
@@ -60,23 +89,20 @@ pub fn for_legacy(result: Box<RawValue>) -> Box<RawValue> {
 
 /// A result without some of its members; as it came if it has none of them.
 fn without(result: Box<RawValue>, names: &[&str]) -> Box<RawValue> {
-    let present = fields(&result);
-    if !names.iter().any(|name| present.contains_key(*name)) {
+    if !names.iter().any(|name| may_say(result.get(), name)) {
         return result;
     }
-    let kept: Result<indexmap::IndexMap<String, &RawValue>, _> = serde_json::from_str(result.get());
-    let Ok(kept) = kept else { return result };
-    let stripped = kept
-        .iter()
-        .filter(|(name, _)| !names.contains(&name.as_str()))
-        .fold(Object::new(), |object, (name, raw)| {
-            object.raw(name, raw.get())
-        });
+    let Some(members) = Members::of(result.get()) else {
+        return result;
+    };
+    if !names.iter().any(|name| members.get(name).is_some()) {
+        return result;
+    }
+    let kept = members.iter().filter(|(name, _)| !names.contains(name));
+    let stripped = kept.fold(Object::new(), |object, (name, raw)| {
+        object.raw(name, raw.get())
+    });
     RawValue::from_string(stripped.to_string()).unwrap_or(result)
-}
-
-fn fields(result: &RawValue) -> HashMap<String, &RawValue> {
-    serde_json::from_str(result.get()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -87,29 +113,53 @@ mod tests {
         RawValue::from_string(json.to_owned()).unwrap()
     }
 
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}"#;
+
+    fn modern(json: &str, caching: Caching) -> String {
+        let stamped = for_modern(raw(json), caching, r#"{"name":"s"}"#);
+        stamped.get().replace(META, "META")
+    }
+
     #[test]
     fn stamped_and_stripped_and_otherwise_untouched() {
         let plain = r#"{ "content": [], "x": 1e400}"#;
-        let stamped = for_modern(raw(plain), Caching::None);
+        let stamped = modern(plain, Caching::None);
         assert_eq!(
-            stamped.get(),
-            r#"{"resultType":"complete", "content": [], "x": 1e400}"#
+            stamped,
+            r#"{"resultType":"complete",META, "content": [], "x": 1e400}"#
         );
-        assert_eq!(for_legacy(stamped).get(), r#"{"content":[],"x":1e400}"#);
+        let stripped = for_legacy(raw(&stamped.replace("META,", "")));
+        assert_eq!(stripped.get(), r#"{"content":[],"x":1e400}"#);
         assert_eq!(for_legacy(raw(plain)).get(), plain);
-        assert_eq!(
-            for_modern(raw("{}"), Caching::Private).get(),
-            r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private"}"#
-        );
-        assert_eq!(
-            for_modern(
-                raw(r#"{"ttlMs":9,"cacheScope":"public"}"#),
-                Caching::Private
-            )
-            .get(),
-            r#"{"resultType":"complete","cacheScope":"private","ttlMs":9}"#
-        );
-        let own = r#"{"resultType":"input_required","requestState":"s"}"#;
-        assert_eq!(for_modern(raw(own), Caching::None).get(), own);
+        for (given, caching, expected) in [
+            (
+                "{}",
+                Caching::Private,
+                r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private",META}"#,
+            ),
+            (
+                r#"{"ttlMs":9,"cacheScope":"public"}"#,
+                Caching::Private,
+                r#"{"resultType":"complete","cacheScope":"private",META,"ttlMs":9}"#,
+            ),
+            (
+                r#"{"resultType":"complete","n":1.0}"#,
+                Caching::None,
+                r#"{META,"resultType":"complete","n":1.0}"#,
+            ),
+            (
+                r#"{"resultType":"complete", "_meta" : {"a":-0.0} , "n":1.0}"#,
+                Caching::None,
+                r#"{"resultType":"complete", "_meta" : {"a":-0.0,"io.modelcontextprotocol/serverInfo":{"name":"s"}} , "n":1.0}"#,
+            ),
+            (
+                r#"{"n":1,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"t"}}}"#,
+                Caching::None,
+                r#"{"resultType":"complete","n":1,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"t"}}}"#,
+            ),
+            ("[1]", Caching::None, "[1]"),
+        ] {
+            assert_eq!(modern(given, caching), expected);
+        }
     }
 }

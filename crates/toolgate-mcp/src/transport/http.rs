@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use reqwest::{Client, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use reqwest::{Client, Request, Response};
 use stream::{Resume, Stream};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -27,6 +27,7 @@ use crate::MAX_MESSAGE_BYTES;
 use crate::ear::Ear;
 use crate::jsonrpc::{self, Answer, Incoming, Object, RpcError};
 
+pub(crate) use client::Clients;
 pub use client::{ClientError, Endpoint};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -176,12 +177,11 @@ impl Http {
             ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),
         );
-        let request = self
-            .client
-            .post(self.url.clone())
-            .headers(headers)
-            .body(message);
-        let response = request.send().await.map_err(|error| unreachable(&error))?;
+        let mut request = Request::new(Method::POST, self.url.clone());
+        *request.headers_mut() = headers;
+        *request.body_mut() = Some(message.into());
+        let response = self.client.execute(request).await;
+        let response = response.map_err(|error| unreachable(&error))?;
         self.check(response).await
     }
 

@@ -269,7 +269,8 @@ impl ToolValue {
             self.add(&mut arguments, wire.to_owned(), *value)?;
         }
         // Stubs show `= None` for what may be left out, so a `None` leaves it out.
-        arguments.retain(|(_, value)| !value.is_none());
+        let is_required = |wire: &str| parameters.iter().any(|p| p.required && p.wire() == wire);
+        arguments.retain(|(wire, value)| !value.is_none() || is_required(wire));
         Ok(arguments)
     }
 

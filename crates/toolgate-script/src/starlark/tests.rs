@@ -62,6 +62,7 @@ pub(super) fn servers() -> Vec<Server> {
             .map(|(name, wire)| Parameter {
                 name: (*name).to_owned(),
                 wire: wire.map(str::to_owned),
+                required: false,
             })
             .collect(),
     };

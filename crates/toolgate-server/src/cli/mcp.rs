@@ -14,7 +14,9 @@ use tokio_util::task::TaskTracker;
 use toolgate::jsonrpc::{self, Answer, Object, RpcError};
 use toolgate::line::{Line, Lines};
 use toolgate::mcp::{Asker, Door, Face, OldClient, Subscription, Watch};
-use toolgate::serve::{Hello, INVALID_REQUEST, Modern, Received, Refusal, Tell, UnderWay, rpc};
+use toolgate::serve::{
+    Hello, INVALID_REQUEST, Meta, Modern, Received, Refusal, Tell, UnderWay, rpc,
+};
 use toolgate::{Caller, Gateway, Origin, Request, ServerName};
 use toolgate_core::Config;
 use toolgate_core::scope::Filters;
@@ -71,6 +73,7 @@ impl Mcp {
             tracing::warn!("{finding}");
         }
         let gateway = Gateway::builder(config)
+            .is_script_worker()
             .environment(environment)
             .start()
             .await?;
@@ -224,9 +227,10 @@ impl Client {
                 .get_or_init(|| Arc::new(OldClient::new("pipes".to_owned(), hello, self.tell())));
             return Ok(answer);
         }
-        let asker = match Modern::is_spoken(method, params) {
+        let meta = Meta::of(params);
+        let asker = match Modern::is_spoken(method, &meta) {
             true => {
-                let said = Modern::read(method, params, None);
+                let said = Modern::read(method, (params, &meta), None);
                 let said = said.map_err(|Refusal { error, .. }| error)?;
                 let asker = Asker::modern(caller(), self.ask(), said, params, self.tell());
                 if method == "subscriptions/listen" {
@@ -234,7 +238,7 @@ impl Client {
                 }
                 asker
             }
-            false => Asker::old(caller(), self.ask(), self.old()?, params, self.tell()),
+            false => Asker::old(caller(), self.ask(), self.old()?, meta.said(), self.tell()),
         };
         self.0.door.answer(&asker, method, params).await
     }

@@ -95,6 +95,7 @@ impl Serve {
             );
         }
         let builder = Gateway::builder(config)
+            .is_script_worker()
             .environment(environment)
             .store(store);
         let builder = match traces.tracer() {

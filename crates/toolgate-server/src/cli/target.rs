@@ -67,6 +67,7 @@ impl TargetFlags {
             tracing::warn!("{finding}");
         }
         let gateway = Gateway::builder(config)
+            .is_script_worker()
             .environment(environment)
             .start()
             .await?;

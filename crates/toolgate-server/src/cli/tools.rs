@@ -212,7 +212,7 @@ fn explain(explanation: &ExplanationView, json: bool) -> anyhow::Result<()> {
     }
 }
 
-fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
+pub(super) fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
     if json {
         return say(&serde_json::to_string_pretty(message)?);
     }

@@ -4,6 +4,7 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod changes;
 pub(crate) mod clients;
+pub(crate) mod code;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod keys;

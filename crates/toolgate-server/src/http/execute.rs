@@ -276,6 +276,7 @@ impl Door {
         let call = ToolCall {
             name: name.into_owned(),
             server: None,
+            id: id.as_deref().filter(|id| !id.is_empty()).map(str::to_owned),
             arguments: parse(arguments),
             request: Arc::new(request),
         };
@@ -356,6 +357,11 @@ fn invalid(reason: &str) -> ApiError {
 }
 
 impl ToolMessage {
+    /// Whether its text begins so.
+    pub(crate) fn says(&self, beginning: &str) -> bool {
+        matches!(&self.content, Content::Text(text) if text.starts_with(beginning))
+    }
+
     pub(crate) fn new(tool_call_id: &str, answer: &Result<Outcome, CallError>) -> Self {
         let (content, is_error) = match answer {
             Ok(outcome) => (
@@ -434,12 +440,11 @@ fn approval(answer: &Result<Outcome, CallError>) -> Option<ApprovalNote> {
             expires_at: None,
             edited: approved.edited,
         }),
-        Err(CallError::NeedsApproval { id, expires_at, .. }) => Some(ApprovalNote {
-            id: id.clone(),
-            expires_at: Some(humantime::format_rfc3339_millis(*expires_at).to_string()),
+        Err(error) => error.needed().map(|needed| ApprovalNote {
+            id: needed.id.to_owned(),
+            expires_at: Some(humantime::format_rfc3339_millis(needed.expires_at).to_string()),
             edited: false,
         }),
-        Err(_) => None,
     }
 }
 

@@ -3,15 +3,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::extract::{Request, State};
+use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::Next;
-use axum::response::Response;
 use toolgate_core::config::Listen;
 use url::Url;
 
-use super::App;
 use super::error::ApiError;
 
 /// Which hosts and origins are ours.
@@ -82,11 +80,13 @@ impl Guard {
         local || self.origins.contains(&serialized)
     }
 
-    fn check(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
+    /// Says why a request is not for us, or comes from a page that is not ours.
+    pub(super) fn check(&self, request: &Request) -> Result<(), ApiError> {
+        let headers = request.headers();
         let host = headers
             .get(HOST)
             .and_then(|host| host.to_str().ok())
-            .or(authority)
+            .or_else(|| request.uri().authority().map(Authority::as_str))
             .unwrap_or_default();
         if !self.allows_host(host) {
             return Err(ApiError::new(
@@ -111,20 +111,6 @@ impl Guard {
             _ => Ok(()),
         }
     }
-}
-
-pub(crate) async fn check(
-    State(app): State<App>,
-    request: Request,
-    next: Next,
-) -> Result<Response, ApiError> {
-    let authority = request
-        .uri()
-        .authority()
-        .map(|authority| authority.as_str().to_owned());
-    let guard = &app.0.guard;
-    guard.check(request.headers(), authority.as_deref())?;
-    Ok(next.run(request).await)
 }
 
 fn without_port(host: &str) -> &str {

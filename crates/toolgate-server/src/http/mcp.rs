@@ -23,12 +23,12 @@ pub(crate) use session::Sessions;
 use toolgate::jsonrpc::{self, RpcError};
 use toolgate::mcp::{Asker, Door, Face, Subscription};
 use toolgate::serve::{
-    HEADER_MISMATCH, Headers, Hello, INVALID_REQUEST, Modern, Received, Refusal, rpc,
+    HEADER_MISMATCH, Headers, Hello, INVALID_REQUEST, Meta, Modern, Received, Refusal, Said, rpc,
 };
 use toolgate::{Caller, Origin, Request, ServerName};
 
 use super::error::ApiError;
-use super::request::{self, RequestId};
+use super::request::{self, RequestId, Sent};
 use super::{App, error};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -51,7 +51,7 @@ pub(crate) async fn post_all(
     state: State<App>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let visit = Visit::new(state, Face::All, caller, id, headers)?;
@@ -66,7 +66,7 @@ pub(crate) async fn post_one(
     path: Result<Path<String>, PathRejection>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let Path(server) = path?;
@@ -82,7 +82,7 @@ pub(crate) async fn post_virtual(
     path: Result<Path<String>, PathRejection>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let Path(name) = path?;
@@ -181,15 +181,16 @@ impl Visit {
 
     /// Several messages at once.
     async fn batch(self, text: &str) -> Response {
-        let (session, request) = match self.session(RawValue::NULL) {
-            Ok(session) => match self.request() {
-                Ok(request) => (session, request),
-                Err(error) => return refuse(400, &error),
-            },
+        let session = match self.session(RawValue::NULL) {
+            Ok(session) => session,
             Err(response) => return *response,
         };
-        let asked = (self.caller, request);
-        match self.door.batch(asked, &session.client, text).await {
+        let (door, caller, request) = match self.request() {
+            Ok(asked) => asked,
+            Err(error) => return refuse(400, &error),
+        };
+        let asked = (caller, request);
+        match door.batch(asked, &session.client, text).await {
             Ok(Some(answers)) => json(200, answers),
             Ok(None) => StatusCode::ACCEPTED.into_response(),
             Err(error) => refuse(400, &error),
@@ -199,9 +200,19 @@ impl Visit {
     async fn take(self, message: Received) -> Response {
         match message {
             Received::Request { id, method, params } => {
-                match Modern::is_spoken(&method, params.as_deref()) {
-                    true => self.modern(id, method, params).await,
-                    false => self.legacy(id, method, params).await,
+                let meta = Meta::of(params.as_deref());
+                match Modern::is_spoken(&method, &meta) {
+                    true => {
+                        let read = self.read_modern(&method, (params.as_deref(), &meta));
+                        match read {
+                            Ok(said) => self.modern(id, method, params, said).await,
+                            Err(Refusal { status, error }) => answered(status, &id, &Err(error)),
+                        }
+                    }
+                    false => {
+                        let said = meta.said();
+                        self.legacy(id, method, params, said).await
+                    }
                 }
             }
             Received::Notification { method, params } => {
@@ -231,44 +242,49 @@ impl Visit {
         }
     }
 
-    async fn modern(
-        self,
-        id: Box<RawValue>,
-        method: String,
-        params: Option<Box<RawValue>>,
-    ) -> Response {
+    fn read_modern(
+        &self,
+        method: &str,
+        asked: (Option<&RawValue>, &Meta<'_>),
+    ) -> Result<Modern, Refusal> {
         let sent = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
         let headers = Headers {
             version: sent(VERSION),
             method: sent("mcp-method"),
             name: sent("mcp-name"),
         };
-        let said = match Modern::read(&method, params.as_deref(), Some(&headers)) {
-            Ok(said) => said,
-            Err(Refusal { status, error }) => return answered(status, &id, &Err(error)),
-        };
-        let request = match self.request() {
-            Ok(request) => request,
+        Modern::read(method, asked, Some(&headers))
+    }
+
+    async fn modern(
+        self,
+        id: Box<RawValue>,
+        method: String,
+        params: Option<Box<RawValue>>,
+        said: Modern,
+    ) -> Response {
+        let app = self.app.clone();
+        let (door, caller, request) = match self.request() {
+            Ok(asked) => asked,
             Err(error) => return answered(400, &id, &Err(error)),
         };
         let (tell, heard) = stream::before_the_answer();
-        let asker = Asker::modern(self.caller.clone(), request, said, params.as_deref(), tell);
+        let asker = Asker::modern(caller, request, said, params.as_deref(), tell);
         if method == "subscriptions/listen" {
             let subscription =
-                Subscription::open(&self.door, &asker, id.clone(), params.as_deref()).await;
+                Subscription::open(&door, &asker, id.clone(), params.as_deref()).await;
             return match subscription {
-                Ok(subscription) => stream::listen(&self.app, &id, subscription),
+                Ok(subscription) => stream::listen(&app, &id, subscription),
                 Err(error) => answered(400, &id, &Err(error)),
             };
         }
         if method == "tools/call" {
-            let sent = &self.headers;
-            let mismatch = self.door.header_mismatch(&asker, params.as_deref(), sent);
+            let mismatch = door.header_mismatch(&asker, params.as_deref());
             if let Some(told) = mismatch {
                 return answered(400, &id, &Err(rpc(HEADER_MISMATCH, told)));
             }
         }
-        stream::answer(self.door, asker, (id, method, params), (heard, None)).await
+        stream::answer(door, asker, (id, method, params), (heard, None)).await
     }
 
     async fn legacy(
@@ -276,6 +292,7 @@ impl Visit {
         id: Box<RawValue>,
         method: String,
         params: Option<Box<RawValue>>,
+        said: Said,
     ) -> Response {
         if method == "initialize" {
             return self.initialize(&id, params.as_deref());
@@ -284,15 +301,15 @@ impl Visit {
             Ok(session) => session,
             Err(response) => return *response,
         };
-        let request = match self.request() {
-            Ok(request) => request,
+        let (door, caller, request) = match self.request() {
+            Ok(asked) => asked,
             Err(error) => return answered(400, &id, &Err(error)),
         };
         let client = &session.client;
         let (tell, heard) = stream::before_the_answer();
-        let asker = Asker::old(self.caller, request, client, params.as_deref(), tell);
+        let asker = Asker::old(caller, request, client, said, tell);
         let told = (heard, Some(client.enter(&id)));
-        stream::answer(self.door, asker, (id, method, params), told).await
+        stream::answer(door, asker, (id, method, params), told).await
     }
 
     /// The session that a request belongs to, or what the request is answered with instead.
@@ -340,14 +357,16 @@ impl Visit {
         Ok(self.door.filters(sent))
     }
 
-    fn request(&self) -> Result<Request, RpcError> {
-        Ok(Request {
-            id: Some(self.id.clone()),
+    /// Whom it is asked, by whom, and what.
+    fn request(self) -> Result<(Door, Caller, Request), RpcError> {
+        let request = Request {
             parent: request::parent(&self.headers),
             filters: self.filters()?,
-            headers: self.headers.clone(),
+            id: Some(self.id),
+            headers: self.headers,
             ..Request::default()
-        })
+        };
+        Ok((self.door, self.caller, request))
     }
 }
 

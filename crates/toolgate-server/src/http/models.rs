@@ -8,7 +8,6 @@ use axum::extract::rejection::BytesRejection;
 use axum::extract::{RawQuery, Request as HttpRequest, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue};
-use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use futures_util::StreamExt as _;
@@ -20,7 +19,7 @@ use toolgate::{
 
 use super::App;
 use super::error::ApiError;
-use super::request::{self, RequestId};
+use super::request::{self, RequestId, Sent};
 
 /// A chat completion of any model, with the caller's tools added.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "models", request_body = Object,
@@ -30,7 +29,7 @@ pub(crate) async fn chat(
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let visit = Visit::new(state, Dialect::Chat, caller, id, headers);
@@ -45,7 +44,7 @@ pub(crate) async fn responses(
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let visit = Visit::new(state, Dialect::Responses, caller, id, headers);
@@ -60,7 +59,7 @@ pub(crate) async fn messages(
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let visit = Visit::new(state, Dialect::Messages, caller, id, headers);
@@ -75,7 +74,7 @@ pub(crate) async fn count_tokens(
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    headers: HeaderMap,
+    Sent(headers): Sent,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let visit = Visit::new(state, Dialect::Messages, caller, id, headers);
@@ -203,16 +202,14 @@ fn refused(dialect: Dialect, error: &ModelError) -> Response {
     response
 }
 
-/// Writes the gateway's own errors (keys, sizes, hosts) as Anthropic's SDKs expect them, where
-/// those come in.
-pub(crate) async fn anthropic_errors(request: HttpRequest, next: Next) -> Response {
-    let is_messages = request.uri().path().starts_with("/v1/messages");
-    let response = next.run(request).await;
-    let Some(error) = response
-        .extensions()
-        .get::<Arc<ApiError>>()
-        .filter(|_| is_messages)
-    else {
+/// Whether Anthropic's SDKs send such requests.
+pub(super) fn is_messages(request: &HttpRequest) -> bool {
+    request.uri().path().starts_with("/v1/messages")
+}
+
+/// Writes the gateway's own errors (keys, sizes, hosts) as Anthropic's SDKs expect them.
+pub(super) fn with_anthropic_error(response: Response) -> Response {
+    let Some(error) = response.extensions().get::<Arc<ApiError>>() else {
         return response;
     };
     let body = toolgate::models::error_body(Dialect::Messages, &error.failure());

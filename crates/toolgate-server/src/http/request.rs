@@ -1,14 +1,18 @@
 //! What a request says about itself: its id, and the filters that narrow what it sees.
 
-use axum::extract::Request;
+use std::convert::Infallible;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use toolgate_core::scope::Filters;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::error::ApiError;
+use super::{App, models};
 use crate::telemetry::RequestSpan;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -22,15 +26,41 @@ const MOST_NAMES: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub(crate) String);
 
-/// Gives every request an id, its own or a new one, and the answer the same.
-pub(crate) async fn identify(mut request: Request, next: Next) -> Response {
+/// A request's headers, taken out of it rather than copied: for handlers that need nothing else of
+/// it but its body.
+#[derive(Debug)]
+pub(crate) struct Sent(pub(crate) HeaderMap);
+
+impl<S: Sync> FromRequestParts<S> for Sent {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(std::mem::take(&mut parts.headers)))
+    }
+}
+
+/// What every request goes through, in one layer since each costs a few allocations: it gets an id,
+/// its own or a new one, and its answer the same; it must be meant for us; errors are written as its
+/// client expects them.
+pub(crate) async fn enter(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let id = given_id(request.headers(), REQUEST_ID.as_str())
         .unwrap_or_else(|| Uuid::now_v7().to_string());
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id);
     let traced = RequestSpan::begin(&request, &id);
-    let answer = next.run(request).instrument(traced.span());
-    let mut response = traced.end_with(answer.instrument(span).await);
+    let is_messages = models::is_messages(&request);
+    let answer = async {
+        match app.0.guard.check(&request) {
+            Ok(()) => next.run(request).await,
+            Err(error) => error.into_response(),
+        }
+    };
+    let answer = answer.instrument(traced.span()).instrument(span).await;
+    let answer = match is_messages {
+        true => models::with_anthropic_error(answer),
+        false => answer,
+    };
+    let mut response = traced.end_with(answer);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

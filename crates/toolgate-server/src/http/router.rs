@@ -2,13 +2,13 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, admin, auth, error, execute, guard, health, mcp, models, request, results};
+use super::{App, admin, auth, error, execute, health, mcp, models, request, results};
 
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
@@ -36,9 +36,7 @@ pub(crate) fn router(app: App) -> Router {
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(from_fn_with_state(app.clone(), guard::check))
-        .layer(from_fn(models::anthropic_errors))
-        .layer(from_fn(request::identify))
+        .layer(from_fn_with_state(app.clone(), request::enter))
         .with_state(app)
 }
 
@@ -88,6 +86,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         ))
         .routes(routes!(admin::providers::list))
         .routes(routes!(admin::providers::put, admin::providers::remove))
+        .routes(routes!(admin::code::run))
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))

@@ -1,7 +1,5 @@
 //! Agent mode over HTTP: tools that run unasked are run, all else is left to whoever must decide.
 
-use std::time::Duration;
-
 use reqwest::Response;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
@@ -10,14 +8,14 @@ use toolgate_testkit::model::{Chunking, Model, Reply};
 use crate::gate::{SOON, TestGate, zoo};
 use crate::mcp::headers;
 
-const PATHS: [(&str, &str); 3] = [
+pub(crate) const PATHS: [(&str, &str); 3] = [
     ("openai", "/v1/chat/completions"),
     ("responses", "/v1/responses"),
     ("anthropic", "/v1/messages"),
 ];
 
 /// A gateway whose zoo may run some tools unasked, in front of models of every dialect.
-async fn gate(model: &Model, unasked: &str, extra: &str) -> TestGate {
+pub(crate) async fn gate(model: &Model, unasked: &str, extra: &str) -> TestGate {
     let mut toml = zoo("zoo", &[]);
     toml += &format!("tools_to_auto_execute = {unasked}\n");
     for (dialect, _) in PATHS {
@@ -31,7 +29,7 @@ async fn gate(model: &Model, unasked: &str, extra: &str) -> TestGate {
     gate
 }
 
-fn request(dialect: &str, model: &str, stream: bool) -> Value {
+pub(crate) fn request(dialect: &str, model: &str, stream: bool) -> Value {
     let said = json!([{"role": "user", "content": "hello"}]);
     match dialect {
         "responses" => json!({"model": model, "input": said, "stream": stream}),
@@ -44,16 +42,16 @@ fn request(dialect: &str, model: &str, stream: bool) -> Value {
 
 /// What a caller sees of an answer, whichever dialect and form it has.
 #[derive(Debug)]
-struct Seen {
-    text: String,
+pub(crate) struct Seen {
+    pub(crate) text: String,
     /// Names of the calls that were left.
-    calls: Vec<String>,
-    finish: String,
-    note: Value,
-    input_tokens: u64,
+    pub(crate) calls: Vec<String>,
+    pub(crate) finish: String,
+    pub(crate) note: Value,
+    pub(crate) input_tokens: u64,
 }
 
-async fn seen(response: Response) -> Seen {
+pub(crate) async fn seen(response: Response) -> Seen {
     let status = response.status();
     let text = response.text().await.unwrap();
     assert_eq!(status, 200, "{text}");
@@ -160,12 +158,12 @@ fn streamed(stream: &str) -> Seen {
     seen
 }
 
-async fn ask(gate: &TestGate, path: &str, body: &Value) -> Seen {
+pub(crate) async fn ask(gate: &TestGate, path: &str, body: &Value) -> Seen {
     seen(gate.post(path, &body.to_string(), headers(&[])).await).await
 }
 
 /// The records of the audit trail, once there are so many.
-async fn records(gate: &TestGate, count: usize) -> Vec<Value> {
+pub(crate) async fn records(gate: &TestGate, count: usize) -> Vec<Value> {
     eventually("the calls are on record", SOON, async || {
         let audit = gate.json("/api/audit").await;
         let records = audit["records"].as_array().unwrap().clone();
@@ -174,7 +172,7 @@ async fn records(gate: &TestGate, count: usize) -> Vec<Value> {
     .await
 }
 
-fn add(id: &str, a: i64) -> (String, &'static str, Value) {
+pub(crate) fn add(id: &str, a: i64) -> (String, &'static str, Value) {
     (id.to_owned(), "zoo_add", json!({"a": a, "b": 1}))
 }
 
@@ -472,46 +470,17 @@ async fn several_answers_at_once_are_no_run() {
     assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
 }
 
-#[tokio::test]
-async fn many_runs_at_once_among_failing_and_slow_tools() {
-    let reply = Reply::with(|body| {
-        let text = body["messages"].to_string();
-        let turns = text.matches("tool_call_id").count();
-        match turns {
-            0 => Reply::calls([
-                add("c1", 1),
-                ("c2".to_owned(), "zoo_fail", json!({})),
-                ("c3".to_owned(), "zoo_sleep", json!({"ms": 5})),
-            ]),
-            3 => Reply::calls([add("c4", 2)]),
-            _ => Reply::text("done"),
-        }
-    });
-    let model = Model::start(vec![reply]);
-    let gate = gate(&model, "[\"*\"]", "").await;
-    let body = request("openai", "openai/m", false);
-    let runs = (0..200).map(|n| {
-        let mut body = body.clone();
-        body["stream"] = json!(n % 2 == 0);
-        let gate = &gate;
-        async move { ask(gate, PATHS[0].1, &body).await }
-    });
-    let runs = tokio::time::timeout(
-        Duration::from_secs(120),
-        futures_util::future::join_all(runs),
-    );
-    for seen in runs.await.unwrap() {
-        assert_eq!(seen.note["stop_reason"], "done", "{seen:?}");
-        assert_eq!(seen.note["executed"].as_array().unwrap().len(), 4);
-    }
-}
-
-async fn run_of(gate: &TestGate, id: &Value) -> Value {
+pub(crate) async fn run_of(gate: &TestGate, id: &Value) -> Value {
     gate.json(&format!("/api/runs/{}", id.as_str().unwrap()))
         .await
 }
 
-async fn resume(gate: &TestGate, id: &Value, body: Value, key: &[(&str, &str)]) -> Response {
+pub(crate) async fn resume(
+    gate: &TestGate,
+    id: &Value,
+    body: Value,
+    key: &[(&str, &str)],
+) -> Response {
     let path = format!("/api/runs/{}/resume", id.as_str().unwrap());
     gate.post(&path, &body.to_string(), headers(key)).await
 }
@@ -704,34 +673,6 @@ async fn a_run_that_was_killed_goes_on_and_runs_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_run_can_be_cut_off() {
-    let slow = ("c1".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
-    let model = Model::strict(vec![Reply::calls([slow])]);
-    let gate = gate(&model, "[\"*\"]", "").await;
-    let body = request("openai", "openai/m", false).to_string();
-    let (answer, id) = tokio::join!(gate.post(PATHS[0].1, &body, headers(&[])), async {
-        gate.works_on_a_call().await;
-        let runs = gate.json("/api/runs").await;
-        let id = runs["runs"][0]["id"].as_str().unwrap().to_owned();
-        let cut = gate
-            .post(&format!("/api/runs/{id}/cancel"), "", headers(&[]))
-            .await;
-        assert_eq!(cut.status(), 200);
-        id
-    });
-    assert_eq!(answer.status(), 503);
-    eventually("it is on record", SOON, async || {
-        let run = gate.json(&format!("/api/runs/{id}")).await;
-        (run["state"] == "cancelled").then_some(())
-    })
-    .await;
-    let again = gate
-        .post(&format!("/api/runs/{id}/cancel"), "", headers(&[]))
-        .await;
-    assert_eq!(again.status(), 409);
-}
-
-#[tokio::test]
 async fn what_ran_within_a_bound_is_told_and_not_asked_for_again() {
     for stream in [false, true] {
         let model = Model::strict(conversation());
@@ -830,14 +771,14 @@ async fn a_stream_that_fails_tells_what_ran() {
     }
 }
 
-/// Tools that the provider runs itself are not the gateway's business.
+/// Chat has calls in a form of its own, which only callers know.
 #[tokio::test]
-async fn a_request_with_tools_of_the_provider_passes_through() {
+async fn a_chat_with_tools_in_another_form_passes_through() {
     let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
     let gate = gate(&model, "[\"*\"]", "").await;
-    let mut body = request("responses", "responses/m", false);
-    body["tools"] = json!([{"type": "web_search"}]);
-    let seen = ask(&gate, PATHS[1].1, &body).await;
+    let mut body = request("openai", "openai/m", false);
+    body["tools"] = json!([{"type": "custom", "custom": {"name": "free"}}]);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
     assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
 }
 
@@ -938,4 +879,116 @@ async fn a_conversation_in_the_terminal() {
     assert_eq!(answer["choices"][0]["message"]["content"], "Once.");
     let (good, _, error) = chat(&gate, &["--model", "nowhere/m", "-p", "x"], "").await;
     assert!(!good && error.contains("no model `nowhere/m`"), "{error}");
+}
+
+/// The lists of the documents: in their JSON, changed by the API, and beside rules.
+#[tokio::test]
+async fn lists_say_which_tools_run_unasked() {
+    let calls = || {
+        Reply::calls([
+            add("c1", 1),
+            ("c2".to_owned(), "zoo_sleep", json!({"ms": 1})),
+            ("c3".to_owned(), "zoo_echo", json!({"x": 1})),
+        ])
+    };
+    let model = Model::start(vec![Reply::with(move |body| {
+        match body["messages"].to_string().contains("tool_call_id") {
+            true => Reply::text("done"),
+            false => calls(),
+        }
+    })]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.json");
+    let config = json!({
+        "mcp": {"client_configs": [{
+            "name": "zoo",
+            "connection_type": "stdio",
+            "stdio_config": {"command": toolgate_testkit::zoo_path(), "args": ["stdio"]},
+            "tools_to_execute": ["add", "echo"],
+            // What is not in the first list does not count.
+            "tools_to_auto_execute": ["add", "sleep"],
+        }]},
+        "providers": {"p": {"base_url": format!("{}/v1", model.url())}},
+    });
+    std::fs::write(&file, config.to_string()).unwrap();
+    let gate = TestGate::start_with("", &["--config", file.to_str().unwrap()], &[]);
+    gate.reaches("zoo", "healthy").await;
+    let body = request("openai", "p/m", false);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    let offered = model.turns()[0].body["tools"].to_string();
+    assert!(offered.contains("zoo_echo") && !offered.contains("zoo_sleep"));
+    assert_eq!(seen.calls, ["zoo_echo"], "{seen:?}");
+    let executed = &seen.note["executed"];
+    assert_eq!(executed[0]["result"], "2", "{seen:?}");
+    assert_eq!(executed[1]["is_error"], true, "it does not exist: {seen:?}");
+
+    let put = |path: &str, change: Value| {
+        let request = gate.client.put(format!("{}{path}", gate.url));
+        request.body(change.to_string()).send()
+    };
+    let all = json!({"tools_to_execute": ["*"], "tools_to_auto_execute": ["*"]});
+    let changed = put("/api/mcp/client/zoo", all).await.unwrap();
+    assert_eq!(changed.status(), 200);
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(
+        (seen.text.as_str(), seen.calls.len()),
+        ("done", 0),
+        "{seen:?}"
+    );
+    assert_eq!(seen.note["executed"][1]["result"], "slept 1 ms", "{seen:?}");
+
+    let rule = json!({"rules": [{"tool": "zoo_echo", "action": "ask"}]});
+    let changed = put("/api/permissions", rule).await.unwrap();
+    assert_eq!(changed.status(), 200, "{}", changed.text().await.unwrap());
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!(seen.calls, ["zoo_echo"], "{seen:?}");
+
+    let none = json!({"tools_to_auto_execute": []});
+    put("/api/mcp/client/zoo", none).await.unwrap();
+    let seen = ask(&gate, PATHS[0].1, &body).await;
+    assert_eq!((seen.calls.len(), seen.note), (3, Value::Null), "no run");
+}
+
+#[tokio::test]
+async fn depth_and_budgets_are_the_lowest_that_is_said() {
+    let model = Model::start(vec![Reply::with(|body| {
+        let turns = body["messages"].to_string().matches("tool_call_id").count();
+        Reply::calls([add(&format!("c{turns}"), 1)]).usage(1000, 1000)
+    })]);
+    let key = "k".repeat(43);
+    let extra = format!(
+        "[agent]\nmax_tool_calls = 3\n[keys.a]\nkey = {key:?}\nagent = {{ max_tool_calls = 2 }}\n[keys.b]\nkey = {:?}\nagent = {{ max_tool_calls = 9, max_usd = 0.1 }}\n[prices]\n\"openai/*\" = {{ input = 1.0, output = 3.0 }}\n",
+        "b".repeat(43)
+    );
+    let gate = gate(&model, "[\"*\"]", &extra).await;
+    let body = request("openai", "openai/m", false).to_string();
+    let other = "b".repeat(43);
+    for (key, budget, ran, what) in [
+        (&key, "", 2, "tool_calls"),
+        (&key, "tool_calls=1", 1, "tool_calls"),
+        (&key, "tool_calls=9", 2, "tool_calls"),
+        (&other, "", 3, "tool_calls"),
+        (&other, "usd=0.008", 1, "usd"),
+        (&other, "tokens=2000", 0, "tokens"),
+    ] {
+        let mut said = vec![("x-api-key", key.as_str())];
+        if !budget.is_empty() {
+            said.push(("x-toolgate-budget", budget));
+        }
+        let seen = seen(gate.post(PATHS[0].1, &body, headers(&said)).await).await;
+        let executed = seen.note["executed"].as_array().unwrap().len();
+        // The answer that reaches a bound is the last; its own calls are left.
+        assert_eq!(seen.note["stop_reason"], "budget", "{budget}: {seen:?}");
+        assert_eq!(seen.note["budget"], what, "{budget}: {seen:?}");
+        assert_eq!(executed, ran, "{budget}: {seen:?}");
+    }
+    let admin = gate
+        .client
+        .put(format!("{}/api/settings/mcp/tool-manager-config", gate.url));
+    let changed = admin.body(json!({"max_agent_depth": 1}).to_string());
+    assert_eq!(changed.send().await.unwrap().status(), 200);
+    let own = [("x-api-key", key.as_str()), ("x-toolgate-max-depth", "40")];
+    let seen = seen(gate.post(PATHS[0].1, &body, headers(&own)).await).await;
+    assert_eq!(seen.note["stop_reason"], "max_agent_depth", "{seen:?}");
+    assert_eq!(seen.note["executed"].as_array().unwrap().len(), 1);
 }

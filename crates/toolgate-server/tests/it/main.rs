@@ -8,14 +8,20 @@
 )]
 
 mod agent;
+mod agent_items;
+mod agent_properties;
+mod agent_sdk;
 mod api;
 mod approvals;
 mod audit;
 mod caller;
 mod changes;
+mod chat;
 mod cli;
+mod code_mode;
 mod conformance;
 mod control;
+mod demo;
 mod documents;
 mod doors;
 mod execute;
@@ -30,6 +36,7 @@ mod models_sdk;
 mod pipes;
 mod real;
 mod real_model;
+mod runs;
 mod sdk;
 mod serve;
 mod sessions;

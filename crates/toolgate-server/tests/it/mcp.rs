@@ -254,6 +254,57 @@ async fn gate_with_keys(keys: &str) -> TestGate {
 }
 
 #[tokio::test]
+async fn a_list_is_its_callers_own_and_follows_the_rules() {
+    let [wide, narrow] = ["w".repeat(43), "n".repeat(43)];
+    let keys = format!(
+        "[roles.narrow]\ntools = [\"old.*\"]\n[keys.wide]\nkey = {wide:?}\n[keys.narrow]\nkey = {narrow:?}\nroles = [\"narrow\"]\n"
+    );
+    let gate = gate_with_keys(&keys).await;
+    // Each list is asked for twice, so that the second one may be kept from the first.
+    let seen = async |key: &str| {
+        let sent = headers(&[
+            ("mcp-protocol-version", "2026-07-28"),
+            ("mcp-method", "tools/list"),
+            ("authorization", &format!("Bearer {key}")),
+        ]);
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{META}}}}}"#
+        );
+        let old = Old::open(&gate, "/mcp", Some(key)).await;
+        let raw = Old::open(&gate, "/mcp/old", Some(key)).await;
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            let (_, modern) = json_of(gate.post("/mcp", &body, sent.clone()).await).await;
+            let modern = names(&modern["result"], "tools", "name");
+            let listed = old.result("tools/list", json!({})).await;
+            assert_eq!(names(&listed, "tools", "name"), modern);
+            let own = raw.result("tools/list", json!({})).await;
+            let own = names(&own, "tools", "name");
+            assert!(
+                own.iter()
+                    .all(|name| modern.contains(&format!("old_{name}")))
+            );
+            all = modern;
+        }
+        all
+    };
+    let has = |seen: &[String], name: &str| seen.iter().any(|one| one == name);
+    let (all, own) = (seen(&wide).await, seen(&narrow).await);
+    assert!(has(&all, "old_add") && has(&all, "new_add"));
+    assert!(has(&own, "old_add") && !has(&own, "new_add"));
+    let deny = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"deny\"\n";
+    let toml = zoo("old", &[]) + &zoo("new", &[]) + &keys + deny;
+    std::fs::write(gate.folder.path().join("toolgate.toml"), toml).unwrap();
+    for key in [&wide, &narrow] {
+        eventually("what is denied is gone", SOON, async || {
+            let seen = seen(key).await;
+            (!has(&seen, "old_add") && has(&seen, "old_echo")).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn progress_comes_before_the_answer() {
     let gate = gate("").await;
     let old = Old::open(&gate, "/mcp/old", None).await;

@@ -289,6 +289,19 @@ async fn a_stream_that_breaks_ends_with_an_error() {
 }
 
 #[tokio::test]
+async fn what_has_come_does_not_wait_for_the_rest() {
+    for (dialect, path) in PATHS {
+        let slow = Reply::text("one two three").slow(Duration::from_secs(3600));
+        let model = Model::start(vec![slow]);
+        let gate = TestGate::start(&provider("there", &model, dialect));
+        let mut answer = ask(&gate, path, &request(dialect, "there/m", true)).await;
+        let first = answer.chunk().await.unwrap().unwrap();
+        let first = std::str::from_utf8(&first).unwrap();
+        assert!(first.contains("data: {"), "{dialect}: {first}");
+    }
+}
+
+#[tokio::test]
 async fn a_caller_who_leaves_ends_the_providers_work() {
     let slow = Reply::text("word ".repeat(500)).slow(Duration::from_millis(50));
     let model = Model::start(vec![slow]);

@@ -4,9 +4,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use toolgate_testkit::model::{Model, Reply};
 
 use crate::gate::{TestGate, server};
+use crate::sdk::env_file;
 
 fn installed(path: &str) -> String {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -76,7 +78,7 @@ async fn npm_servers() {
     for name in ["everything", "filesystem", "memory"] {
         let entry = gate.reaches(name, "healthy").await;
         assert_eq!(entry["protocol_version"], "2025-11-25", "{name}");
-        assert_eq!(entry["problems"], serde_json::json!([]), "{name}");
+        assert_eq!(entry["problems"], json!([]), "{name}");
     }
     let echo = gate.call("everything_echo", r#"{"message":"hi"}"#).await;
     assert_eq!(text(&echo), "Echo: hi");
@@ -92,7 +94,7 @@ async fn npm_servers() {
     assert!(!everything["resources"].as_array().unwrap().is_empty());
     assert!(!everything["prompts"].as_array().unwrap().is_empty());
 
-    let arguments = serde_json::json!({"path": format!("{root}/hello.txt")}).to_string();
+    let arguments = json!({"path": format!("{root}/hello.txt")}).to_string();
     assert_eq!(
         text(&gate.call("filesystem_read_text_file", &arguments).await),
         "hello from a file"
@@ -106,6 +108,83 @@ async fn npm_servers() {
         r#"{"entities":[{"name":"Ada","entityType":"person","observations":["likes engines"]}]}"#;
     text(&gate.call("memory_create_entities", entity).await);
     assert!(text(&gate.call("memory_read_graph", "{}").await).contains("likes engines"));
+}
+
+/// What a model writes that was asked which notes mention a deadline.
+const SCRIPT: &str = r#"paths = filesystem.search_files(path=".", pattern="*.md")["content"].splitlines()
+texts = parallel([(filesystem.read_text_file, {"path": path}) for path in paths])
+late = []
+for path, text in zip(paths, texts):
+    for line in text["content"].splitlines():
+        if "deadline" in line.lower():
+            late.append({"note": path.split("/")[-1], "line": line})
+memory.create_entities(entities=[
+    {"name": one["note"], "entityType": "note", "observations": [one["line"]]} for one in late
+])
+result = sorted([one["note"] for one in late])
+"#;
+
+#[tokio::test]
+async fn a_script_goes_over_real_servers_for_the_openai_sdk() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    for (name, text) in [
+        ("garden.md", "Water the beans."),
+        ("release.md", "Cut the branch.\nDeadline: Friday."),
+        ("taxes.md", "The deadline is in May."),
+    ] {
+        std::fs::write(root.join(name), text).unwrap();
+    }
+    let root = root.to_str().unwrap();
+    let scripted = "is_code_mode_client = true\ntools_to_auto_execute = [\"*\"]\n";
+    let model = Model::strict(vec![
+        Reply::calls([("c1", "listToolFiles", json!({}))]),
+        Reply::calls([(
+            "c2",
+            "readToolFile",
+            json!({"fileName": "servers/filesystem.pyi"}),
+        )]),
+        Reply::calls([("c3", "executeToolCode", json!({"code": SCRIPT}))]),
+        Reply::text("release.md and taxes.md; I have remembered both."),
+    ]);
+    let toml = server("filesystem", &npm("mcp-server-filesystem"), &[root])
+        + &format!("cwd = {root:?}\n{scripted}")
+        + &server("memory", &npm("mcp-server-memory"), &[])
+        + &format!("env = {{ MEMORY_FILE_PATH = \"{root}/memory.json\" }}\n{scripted}")
+        + &format!(
+            "[providers.openai]\nbase_url = \"{}/v1\"\napi_key = \"k\"\n",
+            model.url()
+        );
+    let gate = TestGate::start(&toml);
+    for name in ["filesystem", "memory"] {
+        gate.reaches(name, "healthy").await;
+    }
+    let client = tokio::process::Command::new(env_file("models/.venv/bin/python"))
+        .arg(env_file("models/code_client.py"))
+        .args([gate.url.as_str(), "openai/gpt"])
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&client.stdout);
+    assert!(
+        client.status.success(),
+        "{}",
+        String::from_utf8_lossy(&client.stderr)
+    );
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(
+        said["text"],
+        "release.md and taxes.md; I have remembered both."
+    );
+    let executed = said["toolgate"]["executed"].as_array().unwrap();
+    let script = executed[2]["result"].as_str().unwrap();
+    assert_eq!(
+        script,
+        "[\"release.md\",\"taxes.md\"]\ncalls: filesystem.search_files, filesystem.read_text_file×3, memory.create_entities",
+        "{executed:?}"
+    );
+    let kept = std::fs::read_to_string(format!("{root}/memory.json")).unwrap();
+    assert!(kept.contains("Deadline: Friday."), "{kept}");
 }
 
 #[tokio::test]
@@ -140,7 +219,7 @@ async fn pypi_servers_in_both_eras() {
                 "{name}"
             );
         }
-        let arguments = serde_json::json!({"repo_path": repository}).to_string();
+        let arguments = json!({"repo_path": repository}).to_string();
         assert!(text(&gate.call("git_git_status", &arguments).await).contains("trunk"));
         let time = gate
             .call("time_get_current_time", r#"{"timezone":"Europe/Berlin"}"#)

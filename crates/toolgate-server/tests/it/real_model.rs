@@ -25,9 +25,7 @@ struct RealModel {
 impl RealModel {
     /// Nothing where the model could not be installed.
     fn start() -> Option<Self> {
-        let stamp =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/env/llm/.venv/.installed");
-        if !stamp.exists() {
+        if !is_installed() {
             return None;
         }
         let mut child = Command::new(env_file("llm/.venv/bin/python"))
@@ -60,14 +58,23 @@ impl Drop for RealModel {
     }
 }
 
+pub(crate) fn is_installed() -> bool {
+    let stamp = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/env/llm/.venv/.installed");
+    stamp.exists()
+}
+
+/// Tells that a test could not do what it is for.
+pub(crate) fn skipped(test: &str) {
+    // Not `eprintln`, which nobody sees of a test that passes.
+    let mut terminal = std::io::stderr();
+    let note = format!("SKIPPED {test}: no model in tests/env/llm; run `make test-env`");
+    writeln!(terminal, "{note}").unwrap();
+}
+
 #[tokio::test]
 async fn a_real_model_chats_and_asks_for_a_tool() {
     let Some(model) = RealModel::start() else {
-        // Not `eprintln`, which nobody sees of a test that passes.
-        let mut terminal = std::io::stderr();
-        let note = "SKIPPED real_model: no model in tests/env/llm; run `make test-env`";
-        writeln!(terminal, "{note}").unwrap();
-        return;
+        return skipped("real_model");
     };
     let python = env_file("python/.venv/bin/python");
     let weather = env_file("llm/weather.py");

@@ -13,14 +13,14 @@ use toolgate_llm::prompt::{Call, Message, Part, Role, Source};
 
 use super::sink::{CallEar, Sink};
 use super::{Run, in_time};
-use crate::call::{CallError, Outcome, Request, ToolCall};
+use crate::call::{CallError, Outcome, Request, ToolCall, WaitingCall};
 use crate::caller::Origin;
 use crate::models::Asked;
 use crate::result::Block;
 use crate::store::StoreError;
 
 /// Calls of one turn that run at once.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 /// A call that ran, or was refused with an answer for the model.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub(super) struct Pending {
     pub(super) is_own: bool,
     /// The approval that it waits for.
     pub(super) approval: Option<String>,
+    /// Of a script: the calls before which it waits.
+    pub(super) inner: Vec<WaitingCall>,
 }
 
 pub(super) struct Acted {
@@ -138,7 +140,7 @@ impl Run {
         ear: CallEar,
     ) -> Result<Came, StoreError> {
         if self.own.contains(&call.name) {
-            return self.waits(call, true, None).await;
+            return self.waits(Pending::new(call, true)).await;
         }
         let began = Instant::now();
         if let Some(refusal) = self.guard.refusal(&call) {
@@ -147,21 +149,17 @@ impl Run {
             return Ok(Came::Ran(refused));
         }
         let caller = self.asked.caller.clone().through(Origin::Agent);
-        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(request);
+        let tool_call = tool_call(&call, request);
         let engine = self.models.engine();
         if engine.preview(&caller, &tool_call) == Verdict::Manual {
-            return self.waits(call, false, None).await;
+            return self.waits(Pending::new(call, false)).await;
         }
         self.journal.opened(&call).await?;
         ear.began(&call);
         let answer = engine.call(&caller, tool_call).await;
         ear.ended(&call, &answer);
-        match answer {
-            Err(CallError::NeedsApproval { id, .. }) => {
-                return self.waits(call, false, Some(id)).await;
-            }
-            Err(CallError::LeftToCaller(_)) => return self.waits(call, false, None).await,
-            _ => {}
+        if let Some(error) = answer.as_ref().err().filter(|error| error.is_undecided()) {
+            return self.waits(Pending::new(call, false).because(error)).await;
         }
         let executed = self.executed(call, parts(&answer), began);
         self.journal.closed(&executed).await?;
@@ -173,38 +171,31 @@ impl Run {
         &self,
         call: Call,
         request: &Arc<Request>,
+        ear: &CallEar,
     ) -> Result<Executed, CallError> {
         let began = Instant::now();
-        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(request);
+        ear.began(&call);
+        let tool_call = tool_call(&call, request);
         let answer = self
             .models
             .engine()
             .call(&self.asked.caller, tool_call)
             .await;
+        ear.ended(&call, &answer);
         match answer {
-            Err(error @ CallError::NeedsApproval { .. }) => Err(error),
+            Err(error) if error.is_undecided() => Err(error),
             answer => Ok(self.executed(call, parts(&answer), began)),
         }
     }
 
     /// A call of which nobody knows what came of it.
-    fn late(&self, call: &Call) -> Executed {
+    pub(super) fn late(&self, call: &Call) -> Executed {
         let text = "the run had to end while the call was under way: its outcome is unknown, it may have run";
         let answer = (vec![Part::Text(text.to_owned())], true);
         self.executed(call.clone(), answer, Instant::now())
     }
 
-    async fn waits(
-        &self,
-        call: Call,
-        is_own: bool,
-        approval: Option<String>,
-    ) -> Result<Came, StoreError> {
-        let pending = Pending {
-            call,
-            is_own,
-            approval,
-        };
+    async fn waits(&self, pending: Pending) -> Result<Came, StoreError> {
         self.journal.waits(&pending).await?;
         Ok(Came::Waits(pending))
     }
@@ -322,7 +313,34 @@ impl Executed {
     }
 }
 
+/// A model's call as the engine takes it.
+pub(super) fn tool_call(call: &Call, request: &Arc<Request>) -> ToolCall {
+    ToolCall::parse(&call.name, &call.arguments)
+        .known_as(&call.id)
+        .of(request)
+}
+
 impl Pending {
+    pub(super) fn new(call: Call, is_own: bool) -> Self {
+        Self {
+            call,
+            is_own,
+            approval: None,
+            inner: Vec::new(),
+        }
+    }
+
+    pub(super) fn because(self, error: &CallError) -> Self {
+        Self {
+            approval: error.needed().map(|needed| needed.id.to_owned()),
+            inner: match error {
+                CallError::ScriptWaits(waits) => waits.calls.clone(),
+                _ => Vec::new(),
+            },
+            ..self
+        }
+    }
+
     pub(super) fn value(&self) -> Value {
         let mut value = json!({
             "id": self.call.id,
@@ -332,6 +350,28 @@ impl Pending {
         if let Some(approval) = &self.approval {
             value["approval_id"] = json!(approval);
         }
+        if let Some(inner) = self.inner_value() {
+            value["inner"] = inner;
+        }
         value
     }
+
+    /// The calls before which a script waits.
+    pub(super) fn inner_value(&self) -> Option<Value> {
+        let inner = self.inner.iter();
+        (!self.inner.is_empty()).then(|| inner.map(inner_value).collect())
+    }
+}
+
+/// A call before which a script waits.
+fn inner_value(call: &WaitingCall) -> Value {
+    let mut value = json!({
+        "tool": call.tool.to_string(),
+        "arguments": call.arguments.get(),
+        "line": call.line,
+    });
+    if let Some(approval) = &call.approval {
+        value["approval_id"] = json!(approval);
+    }
+    value
 }

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use toolgate_llm::prompt::Call;
 
+use super::act::Executed;
+
 /// How often the same call may fail before it is no longer run, and before the run ends.
 const RUN: u32 = 2;
 const ANSWERED: u32 = 4;
@@ -13,6 +15,15 @@ const ANSWERED: u32 = 4;
 pub(super) struct Guard(HashMap<(String, String), u32>);
 
 impl Guard {
+    /// One that remembers what failed before.
+    pub(super) fn after(executed: &[Executed]) -> Self {
+        let mut guard = Self::default();
+        for one in executed.iter().filter(|one| one.is_error) {
+            guard.failed(&one.call);
+        }
+        guard
+    }
+
     /// What the model is told instead of running a call once more.
     pub(super) fn refusal(&self, call: &Call) -> Option<String> {
         let failed = self.failures(call);

@@ -10,7 +10,7 @@ use toolgate_llm::turn::{Item, Turn};
 use toolgate_llm::{Body, Wire as _};
 
 use super::turn::Trouble;
-use super::{End, Run};
+use super::{End, Run, RunState};
 use crate::models::{AnswerBody, ModelAnswer, ModelError};
 
 /// Why a run ended.
@@ -24,6 +24,8 @@ pub(super) enum Stop {
     Budget(&'static str),
     LoopGuard,
     Error,
+    /// In the middle of a step, which leaves the run in a state.
+    CutOff(RunState),
 }
 
 impl Stop {
@@ -35,7 +37,7 @@ impl Stop {
             Self::MaxDepth => "max_agent_depth",
             Self::Budget(_) => "budget",
             Self::LoopGuard => "loop_guard",
-            Self::Error => "error",
+            Self::Error | Self::CutOff(_) => "error",
         }
     }
 }
@@ -64,7 +66,7 @@ impl Run {
         let body = edit;
         let mut headers = last.map(|made| made.headers.clone()).unwrap_or_default();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        self.sign(&mut headers);
+        sign(&mut headers, &self.id);
         Ok(ModelAnswer {
             status: StatusCode::OK,
             headers,
@@ -96,7 +98,7 @@ impl Run {
     pub(super) fn is_mixed(&self, end: &End) -> bool {
         let ended = match end.stop {
             Stop::NeedsApproval | Stop::OwnTool | Stop::Budget(_) => true,
-            Stop::Done | Stop::MaxDepth | Stop::LoopGuard | Stop::Error => false,
+            Stop::Done | Stop::MaxDepth | Stop::LoopGuard | Stop::Error | Stop::CutOff(_) => false,
         };
         ended && !self.executed.is_empty()
     }
@@ -112,11 +114,9 @@ impl Run {
                 true => told,
                 false => format!("{said}\n\n{told}"),
             };
-            let calls = end
-                .pending
-                .iter()
-                .map(|pending| Item::Call(pending.call.clone()));
-            turn.items = std::iter::once(Item::Text(text)).chain(calls).collect();
+            let kept = end.is_of_last_turn();
+            turn.items.retain(|item| kept || !is_beside(item));
+            turn.items = mixed(turn.items, text, end);
             turn.finish = Some(Finish::Stop);
         }
         turn
@@ -169,14 +169,17 @@ impl Run {
                 Trouble::Error(error) => Err(error),
                 Trouble::Status {
                     status,
-                    headers,
+                    mut headers,
                     body,
                     ..
-                } => Ok(ModelAnswer {
-                    status,
-                    headers,
-                    body: AnswerBody::Whole(body),
-                }),
+                } => {
+                    sign(&mut headers, &self.id);
+                    Ok(ModelAnswer {
+                        status,
+                        headers,
+                        body: AnswerBody::Whole(body),
+                    })
+                }
             };
         }
         let failure = self.failure(&trouble);
@@ -185,7 +188,7 @@ impl Run {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        self.sign(&mut headers);
+        sign(&mut headers, &self.id);
         Ok(ModelAnswer {
             status: StatusCode::FAILED_DEPENDENCY,
             headers,
@@ -202,9 +205,17 @@ impl Run {
             } => (*status, failure.clone()),
         };
         let ran = self.executed.len();
+        let cut_off = matches!(
+            trouble,
+            Trouble::Error(ModelError::Cancelled | ModelError::Refused(_))
+        );
         Failure {
             message: match ran {
                 0 => failure.message,
+                _ if cut_off => format!(
+                    "{} after {ran} tool calls had begun; `toolgate.executed` holds them",
+                    failure.message
+                ),
                 _ => format!(
                     "the model failed ({}: {}) after {ran} tool calls had run; `toolgate.executed` holds them",
                     status.as_u16(),
@@ -214,10 +225,33 @@ impl Run {
             ..failure
         }
     }
+}
 
-    pub(super) fn sign(&self, headers: &mut HeaderMap) {
-        if let Ok(id) = HeaderValue::from_str(&self.id) {
-            headers.insert("x-toolgate-run-id", id);
+/// The items of a turn with another text, and of the calls only those that are left. Reasoning stays
+/// where it was, because providers want it back with the calls that it led to.
+fn mixed(items: Vec<Item>, text: String, end: &End) -> Vec<Item> {
+    let mut text = Some(Item::Text(text));
+    let mut mixed = Vec::new();
+    for item in items {
+        match item {
+            item if is_beside(&item) => mixed.push(item),
+            _ => mixed.extend(text.take()),
         }
+    }
+    mixed.extend(text);
+    let pending = end.pending.iter();
+    mixed.extend(pending.map(|pending| Item::Call(pending.call.clone())));
+    mixed
+}
+
+/// Whether it is something that a model did besides speaking and asking for tools.
+fn is_beside(item: &Item) -> bool {
+    matches!(item, Item::Reasoning { .. } | Item::Raw(_))
+}
+
+/// Says by which run it is answered.
+pub(super) fn sign(headers: &mut HeaderMap, run: &str) {
+    if let Ok(id) = HeaderValue::from_str(run) {
+        headers.insert("x-toolgate-run-id", id);
     }
 }

@@ -1,10 +1,12 @@
 //! Going on with a run: after somebody has decided about its calls, or after a crash.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
@@ -14,12 +16,13 @@ use toolgate_llm::prompt::{Call, Part};
 use toolgate_llm::tools::OwnTools;
 use toolgate_llm::{Body, Usage};
 
-use super::act::{Came, Executed, Pending};
+use super::act::{AT_ONCE, Came, Executed, Pending, tool_call};
 use super::guard::Guard;
 use super::journal::{Journal, call_of, part_of};
-use super::sink::CallEar;
+use super::sink::{CallEar, Sink};
+use super::task::Started;
 use super::{Run, RunRecord};
-use crate::call::{CallError, Request, ToolCall};
+use crate::call::Request;
 use crate::caller::Caller;
 use crate::models::{Asked, ModelAnswer, ModelError, ModelRequest, Models, Operation};
 use crate::store::StoreError;
@@ -52,6 +55,10 @@ pub enum ResumeError {
     Undecided(Vec<String>),
     #[error("call `{call}` needs an approver; approval `{approval}` is still open")]
     NeedsApprover { call: String, approval: String },
+    #[error(
+        "the script of call `{0}` has made calls already; it can go on or be denied, and not be changed"
+    )]
+    Begun(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the run could not be read or written; try again in a moment")]
@@ -138,25 +145,38 @@ fn asked_of(record: &RunRecord, request: &Value) -> Result<Asked, ModelError> {
     Ok(Asked::new(request, body, caller)?.in_context(context))
 }
 
+/// What was decided about a run, and how it stands.
+pub(super) struct Decided {
+    told: Told,
+    /// Calls that have no answer.
+    left: Vec<Call>,
+    decisions: HashMap<String, CallDecision>,
+    by: String,
+    /// As it was before.
+    pub(super) record: RunRecord,
+}
+
 /// What a journal tells of a run.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     run: Vec<Value>,
-    turns: Vec<String>,
-    iterations: u32,
-    executed: Vec<Executed>,
-    usage: Usage,
-    micro_usd: u64,
+    pub(super) turns: Vec<String>,
+    pub(super) iterations: u32,
+    pub(super) executed: Vec<Executed>,
+    pub(super) usage: Usage,
+    pub(super) micro_usd: u64,
     /// The calls of the last turn, and its items, while they are not answered.
     calls: Vec<Call>,
     items: Vec<Value>,
-    opened: Vec<String>,
-    approvals: HashMap<String, String>,
+    /// Calls of the last turn that were about to run.
+    pub(super) opened: Vec<String>,
+    /// Calls whose scripts wait in the middle.
+    begun: HashSet<String>,
     next: i64,
 }
 
 impl Told {
-    fn read(steps: &[(i64, i64, Value)]) -> Self {
+    pub(super) fn read(steps: &[(i64, i64, Value)]) -> Self {
         let mut told = Self::default();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let count = |value: &Value| value.as_u64().unwrap_or_default();
@@ -183,8 +203,8 @@ impl Told {
                 "call_opened" => told.opened.push(id),
                 "call_waits" => {
                     told.opened.retain(|known| *known != id);
-                    if let Some(approval) = step["approval_id"].as_str() {
-                        told.approvals.insert(id, approval.to_owned());
+                    if step["inner"].is_array() {
+                        told.begun.insert(id);
                     }
                 }
                 "call_closed" => {
@@ -208,7 +228,7 @@ impl Told {
     }
 
     /// Calls of the last turn that have no answer.
-    fn left(&self) -> Vec<Call> {
+    pub(super) fn left(&self) -> Vec<Call> {
         let turn = self.iterations;
         let answered = |call: &Call| {
             let mut executed = self.executed.iter();
@@ -222,34 +242,34 @@ impl Told {
     }
 }
 
-/// Goes on with a run, as a task of its own: one that was taken is not left behind by a caller who
-/// leaves.
+/// Goes on with a run; one that was taken has an owner, whenever its caller leaves.
 pub(crate) async fn resume(
     models: &Models,
     id: &str,
     decisions: &HashMap<String, CallDecision>,
     (by, stream): (&str, Option<bool>),
 ) -> Result<ModelAnswer, ResumeError> {
-    let (own, id, by) = (models.clone(), id.to_owned(), by.to_owned());
+    let (own, run, by) = (models.clone(), id.to_owned(), by.to_owned());
     let decisions = decisions.clone();
-    let work = async move { go_on(&own, &id, &decisions, (&by, stream)).await };
-    let resumed = models.tasks().spawn(work).await;
-    resumed.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))
+    let work = async move { go_on(&own, &run, decisions, (by, stream)).await };
+    let started = models.tasks().spawn(work).await;
+    let started = started.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))?;
+    Ok(started.answer(id).await??)
 }
 
 async fn go_on(
     models: &Models,
     id: &str,
-    decisions: &HashMap<String, CallDecision>,
-    (by, stream): (&str, Option<bool>),
-) -> Result<ModelAnswer, ResumeError> {
+    decisions: HashMap<String, CallDecision>,
+    (by, stream): (String, Option<bool>),
+) -> Result<Started, ResumeError> {
     let store = models.store();
     let found = store.run(id).await?;
     let (record, request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
     let told = Told::read(&store.steps(id).await?);
     let left = told.left();
     let mut asked = asked_of(&record, &request)?;
-    let undecided = undecided(models, &asked, (&told, &left, &record), decisions);
+    let undecided = undecided(models, &asked, (&told, &left, &record), &decisions);
     if !undecided.is_empty() {
         return Err(ResumeError::Undecided(undecided));
     }
@@ -261,8 +281,7 @@ async fn go_on(
             state: record.state.as_str(),
         });
     }
-    let journal = Journal::new(store, id, told.next);
-    let mut run = Run {
+    let run = Run {
         id: id.to_owned(),
         models: models.clone(),
         own: OwnTools::of(&asked.body),
@@ -271,12 +290,12 @@ async fn go_on(
         history: told.run.clone(),
         iterations: told.iterations,
         turns: told.turns.clone(),
+        guard: Guard::after(&told.executed),
         executed: told.executed.clone(),
-        guard: Guard::default(),
         usage: told.usage,
         micro_usd: told.micro_usd,
         last: None,
-        journal: journal.clone(),
+        journal: Journal::new(store, id, told.next),
         record: RunRecord {
             state: super::RunState::Running,
             ended_at: None,
@@ -285,16 +304,14 @@ async fn go_on(
         },
         asked,
     };
-    let prepared = async {
-        journal.resumed(by).await?;
-        run.decide(&told, &left, decisions).await
+    let decided = Decided {
+        told,
+        left,
+        decisions,
+        by,
+        record,
     };
-    if let Err(error) = prepared.await {
-        // It waits as before.
-        store.update_run(&record).await?;
-        return Err(error);
-    }
-    Ok(super::start(run).await?)
+    Ok(super::task::begin(run, Some(decided)))
 }
 
 /// Calls about which somebody must decide. What was under way when the gateway ended, and what
@@ -308,7 +325,7 @@ fn undecided(
     let interrupted = record.state == super::RunState::Interrupted;
     let own = OwnTools::of(&asked.body);
     let goes_on = |call: &Call| {
-        let tool_call = ToolCall::parse(&call.name, &call.arguments).of(&asked.context);
+        let tool_call = tool_call(call, &asked.context);
         let unasked = || models.engine().preview(&asked.caller, &tool_call) == Verdict::Allow;
         interrupted && !own.contains(&call.name) && (told.opened.contains(&call.id) || unasked())
     };
@@ -320,46 +337,42 @@ fn undecided(
 
 impl Run {
     /// Gives every call of the last turn its answer, and goes on with the conversation.
-    async fn decide(
+    pub(super) async fn decide(
         &mut self,
-        told: &Told,
-        left: &[Call],
-        decisions: &HashMap<String, CallDecision>,
+        decided: &Decided,
+        sink: &mut Sink,
     ) -> Result<(), ResumeError> {
+        let Decided { told, left, .. } = decided;
+        self.journal.resumed(&decided.by).await?;
         if told.calls.is_empty() {
             return Ok(());
         }
         let asked = self.next()?;
-        let request = self.request(&asked);
-        for call in left {
-            let executed = match decisions.get(&call.id) {
-                Some(CallDecision::Deny { reason }) => {
-                    let reason = reason.as_deref().unwrap_or("no reason was given");
-                    self.answered_with(call, format!("the call was denied: {reason}"), true)
+        let (request, ear) = (self.request(&asked), sink.ear());
+        let answers: Vec<Result<Executed, ResumeError>> = {
+            let run = &*self;
+            let work = left
+                .iter()
+                .map(|call| Box::pin(run.decided(call, decided, (&request, &ear))));
+            let work: Vec<_> = work.collect();
+            let mut work = stream::iter(work).buffered(AT_ONCE).collect();
+            loop {
+                tokio::select! {
+                    answers = &mut work => break answers,
+                    () = sink.begin_or_keep_alive() => {}
                 }
-                Some(CallDecision::Result { text, is_error }) => {
-                    self.answered_with(call, text.clone(), *is_error)
-                }
-                // It may have run, so it is not run again, whoever approves it.
-                _ if told.opened.contains(&call.id) => self.answered_with(
-                    call,
-                    "the run ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
-                    true,
-                ),
-                Some(CallDecision::Approve { arguments }) => {
-                    self.approved(call, arguments.as_deref(), &request).await?
-                }
-                // It was never begun, and runs unasked.
-                None => match self.one(call.clone(), &request, CallEar::none()).await? {
-                    Came::Ran(executed) => {
-                        self.executed.push(executed);
-                        continue;
-                    }
-                    Came::Waits(_) | Came::Late => return Err(ResumeError::Undecided(vec![call.id.clone()])),
-                },
-            };
-            self.journal.closed(&executed).await?;
-            self.executed.push(executed);
+            }
+        };
+        // Whatever else happens, what ran is known.
+        let mut refused = None;
+        for answer in answers {
+            match answer {
+                Ok(executed) => self.executed.push(executed),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        if let Some(error) = refused {
+            return Err(error);
         }
         let turn = self.iterations;
         let of_turn = |call: &Call| {
@@ -377,33 +390,76 @@ impl Run {
         Ok(())
     }
 
+    /// What a call is answered with, by what was decided about it.
+    async fn decided(
+        &self,
+        call: &Call,
+        Decided {
+            told, decisions, ..
+        }: &Decided,
+        (request, ear): (&Arc<Request>, &CallEar),
+    ) -> Result<Executed, ResumeError> {
+        let executed = match decisions.get(&call.id) {
+            Some(CallDecision::Deny { reason }) => {
+                let reason = reason.as_deref().unwrap_or("no reason was given");
+                self.answered_with(call, format!("the call was denied: {reason}"), true)
+            }
+            Some(CallDecision::Result { text, is_error }) => {
+                self.answered_with(call, text.clone(), *is_error)
+            }
+            // It may have run, so it is not run again, whoever approves it.
+            _ if told.opened.contains(&call.id) => self.answered_with(
+                call,
+                "the run ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
+                true,
+            ),
+            Some(CallDecision::Approve {
+                arguments: Some(arguments),
+            }) if told.begun.contains(&call.id) && *arguments != call.arguments => {
+                return Err(ResumeError::Begun(call.id.clone()));
+            }
+            Some(CallDecision::Approve { arguments }) => {
+                self.approved(call, arguments.as_deref(), (request, ear)).await?
+            }
+            // It was never begun, and runs unasked.
+            None => {
+                return match self.one(call.clone(), request, ear.clone()).await? {
+                    Came::Ran(executed) => Ok(executed),
+                    Came::Waits(_) | Came::Late => {
+                        Err(ResumeError::Undecided(vec![call.id.clone()]))
+                    }
+                };
+            }
+        };
+        self.journal.closed(&executed).await?;
+        Ok(executed)
+    }
+
     /// Runs a call that was approved, on record before it runs.
     async fn approved(
         &self,
         call: &Call,
         arguments: Option<&str>,
-        request: &Arc<Request>,
+        (request, ear): (&Arc<Request>, &CallEar),
     ) -> Result<Executed, ResumeError> {
         let mut call = call.clone();
         if let Some(arguments) = arguments {
             arguments.clone_into(&mut call.arguments);
         }
         self.journal.opened(&call).await?;
-        match self.explicit(call.clone(), request).await {
+        match self.explicit(call.clone(), request, ear).await {
             Ok(executed) => Ok(executed),
-            Err(CallError::NeedsApproval { id, .. }) => {
-                let pending = Pending {
-                    call: call.clone(),
-                    is_own: false,
-                    approval: Some(id.clone()),
-                };
+            Err(error) => {
+                let pending = Pending::new(call.clone(), false).because(&error);
                 self.journal.waits(&pending).await?;
+                let Some(approval) = pending.approval else {
+                    return Err(ResumeError::Model(ModelError::Refused(error)));
+                };
                 Err(ResumeError::NeedsApprover {
                     call: call.name,
-                    approval: id,
+                    approval,
                 })
             }
-            Err(error) => Err(ResumeError::Model(ModelError::Refused(error))),
         }
     }
 

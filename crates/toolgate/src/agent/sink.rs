@@ -3,38 +3,40 @@
 //! Text goes out as it comes. Calls are held back until it is clear who runs them; those that are
 //! left to the caller come at the end, like those of any answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use futures_util::stream;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::DropGuard;
 use toolgate_core::config::Dialect;
 use toolgate_llm::Wire as _;
 use toolgate_llm::dialect::Encoder;
-use toolgate_llm::event::{Event, Finish};
+use toolgate_llm::event::{Event, Failure, Finish};
 use toolgate_llm::prompt::Call;
 
+use super::event::{Happening, Teller};
+use super::resume::ResumeError;
+use super::task::Listening;
 use super::turn::Trouble;
 use super::{End, Run};
 use crate::call::{CallError, Outcome};
-use crate::models::{AnswerBody, ModelAnswer, ModelError, Place};
+use crate::models::ModelError;
 
 /// Pieces that a slow caller may be behind before the model has to wait.
 const BEHIND: usize = 16;
 /// How often something is said while tools run.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-pub(super) enum Sink {
-    None,
-    Stream(Box<Stream>),
+/// What is refused is refused at once; what takes longer runs, and its caller is told.
+const PROMPTLY: Duration = Duration::from_millis(200);
+
+/// Whoever is told what happens: the program around us, and the caller where it wants a stream.
+pub(super) struct Sink {
+    teller: Teller,
+    stream: Option<Box<Stream>>,
 }
 
-pub(super) struct Stream {
+struct Stream {
     encoder: Encoder,
     out: mpsc::Sender<Bytes>,
     /// Whether anything was said in an earlier turn.
@@ -46,109 +48,99 @@ pub(super) struct Stream {
     tells_calls: bool,
     /// Whether the dialect has reasoning that stands for itself.
     tells_reasoning: bool,
+    /// What the model did in this turn besides speaking, until it speaks or the run ends.
+    held: Vec<Event>,
+    /// When something was sent last.
+    sent: Instant,
+    /// What SDKs want to see in everything that comes in a stream.
+    frame: Value,
     /// Numbers of calls, which count through the run.
     calls: usize,
     id: String,
 }
 
-/// Hears of tool calls on behalf of a stream.
+/// Hears of tool calls on behalf of both.
 #[derive(Clone)]
-pub(super) struct CallEar(Option<mpsc::Sender<Bytes>>);
-
-/// Runs as a stream. A model that fails at once is answered as it would be without one.
-pub(super) async fn streamed(
-    mut run: Run,
-    cancel: Place,
-    guard: DropGuard,
-) -> Result<ModelAnswer, ModelError> {
-    let dialect = run.asked.request.dialect;
-    let mut head = run.asked.head();
-    head.id = dialect.new_id();
-    let (out, pieces) = mpsc::channel(BEHIND);
-    let (begun, has_begun) = oneshot::channel();
-    let mut sink = Sink::Stream(Box::new(Stream {
-        id: head.id.clone(),
-        tells_reasoning: dialect == Dialect::Chat,
-        encoder: dialect.encoder(head),
-        out,
-        said_before: false,
-        said: false,
-        begun: Some(begun),
-        tells_calls: run.asked.tells_calls(),
-        calls: 0,
-    }));
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert("cache-control", HeaderValue::from_static("no-cache"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    run.sign(&mut headers);
-    let tasks = run.models.tasks().clone();
-    let work = tasks.spawn(async move {
-        let unfinished = run.unfinished();
-        let work = async {
-            let end = run.go(&mut sink).await;
-            run.close(&end).await;
-            match sink.has_begun() {
-                true => {
-                    sink.end(&run, &end).await;
-                    None
-                }
-                false => Some(run.answer(end)),
-            }
-        };
-        tokio::select! {
-            answer = work => answer,
-            () = cancel.token().cancelled() => {
-                unfinished.cancelled().await;
-                None
-            }
-        }
-    });
-    if has_begun.await.is_err() {
-        let answer = work.await.ok().flatten();
-        return answer.unwrap_or(Err(ModelError::Cancelled));
-    }
-    let pieces = stream::unfold((pieces, guard), |(mut pieces, guard)| async move {
-        let piece = pieces.recv().await?;
-        Some((piece, (pieces, guard)))
-    });
-    Ok(ModelAnswer {
-        status: StatusCode::OK,
-        headers,
-        body: AnswerBody::Stream(pieces.boxed()),
-    })
+pub(super) struct CallEar {
+    teller: Teller,
+    out: Option<(mpsc::Sender<Bytes>, Value)>,
 }
 
 impl Sink {
+    pub(super) fn of(run: &Run) -> (Self, Option<Listening>) {
+        let teller = Teller::new(run.models.engine().hook(), &run.id);
+        if !run.asked.stream {
+            let stream = None;
+            return (Self { teller, stream }, None);
+        }
+        let dialect = run.asked.request.dialect;
+        let mut head = run.asked.head();
+        head.id = dialect.new_id();
+        let (out, pieces) = mpsc::channel(BEHIND);
+        let (begun, has_begun) = oneshot::channel();
+        let frame = match dialect {
+            Dialect::Chat => json!({"id": head.id, "object": "chat.completion.chunk",
+                "created": head.created, "model": head.model, "choices": []}),
+            Dialect::Responses | Dialect::Messages => json!({}),
+        };
+        let stream = Stream {
+            id: head.id.clone(),
+            frame,
+            tells_reasoning: dialect == Dialect::Chat,
+            encoder: dialect.encoder(head),
+            out,
+            said_before: false,
+            said: false,
+            begun: Some(begun),
+            tells_calls: run.asked.tells_calls(),
+            held: Vec::new(),
+            sent: Instant::now(),
+            calls: 0,
+        };
+        let stream = Some(Box::new(stream));
+        let listening = Listening {
+            begun: has_begun,
+            pieces,
+        };
+        (Self { teller, stream }, Some(listening))
+    }
+
+    pub(super) fn tell(&self, happening: Happening<'_>) {
+        self.teller.tell(happening);
+    }
+
     /// A new turn begins.
     pub(super) fn turn(&mut self) {
-        if let Self::Stream(stream) = self {
+        if let Some(stream) = &mut self.stream {
             stream.said_before |= std::mem::take(&mut stream.said);
-            if let Some(begun) = stream.begun.take() {
-                // Whoever has left does not want to know.
-                let _ = begun.send(());
-            }
+            // What led to calls that ran here stays here.
+            stream.held.clear();
+            stream.begin();
         }
     }
 
     pub(super) async fn put(&mut self, event: &Event) {
-        if let Self::Stream(stream) = self {
+        if let Event::Text(text) = event {
+            self.tell(Happening::Text(text));
+        }
+        if let Some(stream) = &mut self.stream {
             stream.put(event).await;
         }
     }
 
     pub(super) fn ear(&self) -> CallEar {
-        CallEar(match self {
-            Self::Stream(stream) if stream.tells_calls => Some(stream.out.clone()),
-            _ => None,
-        })
+        let stream = self.stream.as_ref().filter(|stream| stream.tells_calls);
+        CallEar {
+            teller: self.teller.clone(),
+            out: stream.map(|stream| (stream.out.clone(), stream.frame.clone())),
+        }
     }
 
     /// Says after a while that the connection lives; for ever where nobody listens.
     pub(super) async fn keep_alive(&self) {
-        match self {
-            Self::None => std::future::pending().await,
-            Self::Stream(stream) => {
+        match &self.stream {
+            None => std::future::pending().await,
+            Some(stream) => {
                 tokio::time::sleep(KEEP_ALIVE).await;
                 let _ = stream
                     .out
@@ -158,25 +150,57 @@ impl Sink {
         }
     }
 
-    fn has_begun(&self) -> bool {
-        match self {
-            Self::None => false,
-            Self::Stream(stream) => stream.begun.is_none(),
+    /// The same where there may be no stream yet: it begins if this lasts.
+    pub(super) async fn begin_or_keep_alive(&mut self) {
+        match &mut self.stream {
+            Some(stream) if stream.begun.is_some() => {
+                tokio::time::sleep(PROMPTLY).await;
+                stream.begin();
+            }
+            _ => self.keep_alive().await,
         }
     }
 
-    async fn end(&mut self, run: &Run, end: &End) {
-        if let Self::Stream(stream) = self {
+    pub(super) fn has_begun(&self) -> bool {
+        let stream = self.stream.as_ref();
+        stream.is_some_and(|stream| stream.begun.is_none())
+    }
+
+    pub(super) async fn end(&mut self, run: &Run, end: &End) {
+        if let Some(stream) = &mut self.stream {
             stream.end(run, end).await;
+        }
+    }
+
+    /// A stream that has begun ends with the reason for which its run is not gone on with.
+    pub(super) async fn refused(&mut self, run: &Run, error: &ResumeError) {
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.begun.is_none()) {
+            let mut text = String::new();
+            let failure = Failure {
+                message: error.to_string(),
+                ..ModelError::Cancelled.failure()
+            };
+            stream.encoder.note(json!({"run_id": run.id}));
+            stream.encoder.put(&Event::Failed(failure), &mut text);
+            stream.encoder.end(&mut text);
+            stream.send(text).await;
         }
     }
 }
 
 impl Stream {
+    fn begin(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            // Whoever has left does not want to know.
+            let _ = begun.send(());
+        }
+    }
+
     async fn put(&mut self, event: &Event) {
         let mut text = String::new();
         match event {
             Event::Text(_) => {
+                self.put_held(&mut text);
                 if self.said_before && !self.said {
                     self.encoder.put(&Event::Text("\n\n".to_owned()), &mut text);
                 }
@@ -185,16 +209,39 @@ impl Stream {
             }
             // One answer begins once and ends once, whatever it is made of.
             Event::Start { .. } if !self.said_before => self.encoder.put(event, &mut text),
-            Event::Refusal(_) => self.encoder.put(event, &mut text),
-            // Elsewhere reasoning must be followed by the calls that it led to, which stay here.
+            Event::Refusal(_) => {
+                self.put_held(&mut text);
+                self.encoder.put(event, &mut text);
+            }
+            Event::Annotation(_) => self.encoder.put(event, &mut text),
             Event::Reasoning(_) if self.tells_reasoning => self.encoder.put(event, &mut text),
+            // Elsewhere reasoning stands before the words or the calls that it led to, and providers
+            // want it back with them alone.
+            Event::ReasoningStart(_)
+            | Event::Reasoning(_)
+            | Event::ReasoningEnd(_)
+            | Event::Raw(_) => {
+                self.held.push(event.clone());
+                if self.sent.elapsed() >= KEEP_ALIVE {
+                    text.push_str(": the model thinks\n\n");
+                }
+            }
             _ => {}
         }
         self.send(text).await;
     }
 
+    fn put_held(&mut self, text: &mut String) {
+        for event in std::mem::take(&mut self.held) {
+            self.encoder.put(&event, text);
+        }
+    }
+
     async fn end(&mut self, run: &Run, end: &End) {
         let mut text = String::new();
+        if end.is_of_last_turn() {
+            self.put_held(&mut text);
+        }
         for pending in &end.pending {
             self.call(&pending.call, &mut text);
         }
@@ -246,8 +293,9 @@ impl Stream {
         }
     }
 
-    async fn send(&self, text: String) {
+    async fn send(&mut self, text: String) {
         if !text.is_empty() {
+            self.sent = Instant::now();
             // Whoever has left has cancelled the run.
             let _ = self.out.send(text.into()).await;
         }
@@ -255,15 +303,20 @@ impl Stream {
 }
 
 impl CallEar {
-    pub(super) fn none() -> Self {
-        Self(None)
-    }
-
     pub(super) fn began(&self, call: &Call) {
-        self.tell(
-            &json!({"type": "toolgate.tool_call.started", "id": call.id, "name": call.name,
-            "arguments": call.arguments}),
-        );
+        let Call {
+            id,
+            name,
+            arguments,
+        } = call;
+        self.teller.tell(Happening::CallStarted {
+            id,
+            name,
+            arguments,
+        });
+        self.write("toolgate.tool_call.started", call, |event| {
+            event["arguments"] = json!(arguments);
+        });
     }
 
     pub(super) fn ended(&self, call: &Call, answer: &Result<Outcome, CallError>) {
@@ -272,15 +325,20 @@ impl CallEar {
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
-        self.tell(
-            &json!({"type": "toolgate.tool_call.ended", "id": call.id, "name": call.name,
-            "outcome": outcome}),
-        );
+        let Call { id, name, .. } = call;
+        self.teller.tell(Happening::CallEnded { id, name, outcome });
+        self.write("toolgate.tool_call.ended", call, |event| {
+            event["outcome"] = json!(outcome);
+        });
     }
 
-    fn tell(&self, event: &Value) {
-        if let Some(out) = &self.0 {
-            let kind = event["type"].as_str().unwrap_or_default();
+    fn write(&self, kind: &str, call: &Call, more: impl FnOnce(&mut Value)) {
+        if let Some((out, frame)) = &self.out {
+            let mut event = frame.clone();
+            event["type"] = json!(kind);
+            event["call_id"] = json!(call.id);
+            event["name"] = json!(call.name);
+            more(&mut event);
             let text = format!("event: {kind}\ndata: {event}\n\n");
             // One who is behind misses it.
             let _ = out.try_send(text.into());

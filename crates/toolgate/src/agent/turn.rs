@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use toolgate_core::config::Dialect;
 use toolgate_core::sse;
-use toolgate_llm::event::{Event, Failure};
+use toolgate_llm::event::{Event, Failure, Finish};
 use toolgate_llm::history::{self, Gathering};
 use toolgate_llm::turn::Turn;
 use toolgate_llm::{Usage, Wire as _};
@@ -25,6 +25,13 @@ pub(super) struct Made {
     pub(super) micro_usd: u64,
     /// What the provider speaks.
     pub(super) spoken: Dialect,
+}
+
+impl Made {
+    /// Whether the provider wants to be asked again to go on with what it runs itself.
+    pub(super) fn is_paused(&self) -> bool {
+        matches!(&self.turn.finish, Some(Finish::Other(word)) if word == "pause_turn")
+    }
 }
 
 /// Why a turn failed.
@@ -98,7 +105,11 @@ async fn told(
     sink: &mut Sink,
 ) -> Result<Made, Trouble> {
     let text = String::from_utf8_lossy(body);
-    let events = spoken.events(&text).map_err(ModelError::from)?;
+    let events = match wanted == spoken {
+        true => spoken.events_with_raw(&text),
+        false => spoken.events(&text),
+    };
+    let events = events.map_err(ModelError::from)?;
     for event in &events {
         sink.put(event).await;
     }
@@ -128,7 +139,10 @@ async fn streamed(
     recording: &mut crate::models::Recording,
 ) -> Result<Made, Trouble> {
     let mut lines = sse::Decoder::new(LONGEST_EVENT);
-    let mut decoder = spoken.decoder();
+    let mut decoder = match wanted == spoken {
+        true => spoken.decoder().keeping_raw(),
+        false => spoken.decoder(),
+    };
     let mut gathering = (wanted == spoken).then(|| Gathering::new(wanted));
     let mut turn = Turn::default();
     let broke_off = |_| Trouble::Error(ModelError::BrokeOff);

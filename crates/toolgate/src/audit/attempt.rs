@@ -56,7 +56,7 @@ impl Attempt {
 
     /// Records that the call is about to be sent.
     pub(crate) fn open(&self) {
-        self.note(None);
+        self.note(self.record.clone(), None);
     }
 
     pub(crate) fn close(mut self, answer: &Result<Outcome, CallError>) {
@@ -88,23 +88,22 @@ impl Attempt {
         let micros = i64::try_from(self.began.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
         trace::call::close(&self.span, &self.record);
-        let place = self.place.take();
-        self.note(place);
+        let (record, place) = (std::mem::take(&mut self.record), self.place.take());
+        self.note(record, place);
     }
 
-    fn note(&self, place: Option<OwnedSemaphorePermit>) {
+    fn note(&self, record: Record, place: Option<OwnedSemaphorePermit>) {
         self.audit
             .events
-            .tell(|| Event::Call(self.audit.shown(&self.record, self.masker.as_ref())));
+            .tell(|| Event::Call(self.audit.shown(&record, self.masker.as_ref())));
         let note = Note {
-            record: self.record.clone(),
+            record,
             masker: self.masker.clone(),
-            _place: place,
+            place,
         };
-        if self.audit.queue.send(note).is_err() {
-            let request = &self.record.request_id;
+        if let Err(lost) = self.audit.queue.send(note) {
             tracing::error!(
-                request,
+                request = lost.0.record.request_id,
                 "an attempt could not be recorded: the gateway has stopped"
             );
         }

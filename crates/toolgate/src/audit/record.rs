@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use uuid::Uuid;
@@ -49,6 +50,8 @@ pub struct Record {
     /// Whether it counts against the budget of the caller's key.
     pub charged: bool,
     pub cached: bool,
+    /// Of a script: how many calls it made, which bound stopped it, what it saved.
+    pub script: Option<Value>,
 }
 
 /// Which records to find.

@@ -36,7 +36,7 @@ pub(super) struct Note {
     pub(super) record: Record,
     pub(super) masker: Option<Masker>,
     /// With the last note of an attempt: its place among those that are not written yet.
-    pub(super) _place: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 pub(super) struct Writer {
@@ -57,7 +57,7 @@ impl Writer {
                 biased;
                 () = stop.cancelled() => break,
                 first = inbox.recv() => match first {
-                    Some(first) => self.write(&collect(first, &mut inbox, &stop).await, &stop).await,
+                    Some(first) => self.write(collect(first, &mut inbox, &stop).await, &stop).await,
                     None => return,
                 },
                 _ = sweep.tick() => self.forget_old().await,
@@ -68,16 +68,18 @@ impl Writer {
         while let Ok(note) = inbox.try_recv() {
             rest.push(note);
         }
-        self.write(&rest, &stop).await;
+        self.write(rest, &stop).await;
     }
 
     /// Writes a batch; while the gateway runs, until it is written.
-    async fn write(&self, notes: &[Note], stop: &CancellationToken) {
+    async fn write(&self, notes: Vec<Note>, stop: &CancellationToken) {
         let content = self.settings.load().content;
-        let records: Vec<Record> = last_of_each(notes)
-            .into_iter()
-            .map(|note| fit(&note.record, note.masker.as_ref(), content))
-            .collect();
+        let fitted = last_of_each(notes).map(|note| {
+            let record = fit(note.record, note.masker.as_ref(), content);
+            (record, note.place)
+        });
+        // Places are free once the records are written.
+        let (records, _places): (Vec<Record>, Vec<Option<OwnedSemaphorePermit>>) = fitted.unzip();
         while let Err(error) = self.store.put_records(&records).await {
             tracing::error!(%error, records = records.len(), "the audit trail could not be written");
             if stop.is_cancelled() {
@@ -131,38 +133,54 @@ async fn collect(
 }
 
 /// An attempt that was opened and closed within a batch is written once.
-fn last_of_each(notes: &[Note]) -> Vec<&Note> {
+fn last_of_each(notes: Vec<Note>) -> impl Iterator<Item = Note> {
     let mut seen = std::collections::HashSet::new();
     let newest_first = notes.iter().rev();
-    let mut last: Vec<&Note> = newest_first
-        .filter(|note| seen.insert(&note.record.id))
-        .collect();
-    last.reverse();
-    last
+    let is_last = newest_first.map(|note| seen.insert(note.record.id.as_str()));
+    let mut is_last: Vec<bool> = is_last.collect();
+    is_last.reverse();
+    let notes = notes.into_iter().zip(is_last);
+    notes.filter_map(|(note, is_last)| is_last.then_some(note))
 }
 
-/// A record as it may be stored and shown.
-pub(super) fn fit(record: &Record, masker: Option<&Masker>, content: AuditContent) -> Record {
-    let mut record = record.clone();
-    let masked = |text: &str| match masker {
-        Some(masker) => masker.mask(text),
-        None => text.to_owned(),
+/// A record as it may be stored and shown. What needs no change is not copied.
+pub(super) fn fit(mut record: Record, masker: Option<&Masker>, content: AuditContent) -> Record {
+    let hide = |text: &mut String| {
+        if let Some(hidden) = hidden(text, masker, content) {
+            *text = hidden;
+        }
     };
-    let shown = |text: &str| match content {
-        AuditContent::Full => masked(text),
-        AuditContent::Redacted | AuditContent::Off => shape::redact(&masked(text)).into_owned(),
-    };
-    for part in [&mut record.arguments, &mut record.result] {
-        *part = part
-            .as_deref()
-            .filter(|_| content != AuditContent::Off)
-            .map(|raw| bounded(shown(&plain(raw.get()))));
+    hide(&mut record.name);
+    record.warnings.iter_mut().for_each(hide);
+    if content == AuditContent::Off {
+        (record.arguments, record.result, record.error) = (None, None, None);
     }
-    let kept = content != AuditContent::Off;
-    record.error = record.error.as_deref().filter(|_| kept).map(shown);
-    record.warnings = record.warnings.iter().map(|text| shown(text)).collect();
-    record.name = shown(&record.name);
+    record.error.iter_mut().for_each(hide);
+    for part in [&mut record.arguments, &mut record.result] {
+        let Some(raw) = part else { continue };
+        let plain = plain(raw.get());
+        let text = match (hidden(&plain, masker, content), plain) {
+            (Some(text), _) => text,
+            (None, Cow::Borrowed(same)) if same.len() <= KEPT => continue,
+            (None, plain) => plain.into_owned(),
+        };
+        *part = Some(bounded(text));
+    }
     record
+}
+
+/// A text without its secrets; none if it has none.
+fn hidden(text: &str, masker: Option<&Masker>, content: AuditContent) -> Option<String> {
+    let masked = masker.map_or(Cow::Borrowed(text), |masker| masker.masked(text));
+    if content != AuditContent::Full
+        && let Cow::Owned(redacted) = shape::redact(&masked)
+    {
+        return Some(redacted);
+    }
+    match masked {
+        Cow::Owned(masked) => Some(masked),
+        Cow::Borrowed(_) => None,
+    }
 }
 
 /// The same JSON without needless escapes, behind which a secret could hide.

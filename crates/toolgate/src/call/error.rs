@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde_json::value::RawValue;
 use toolgate_core::arguments::BadArguments;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::schema::Misfit;
@@ -46,6 +47,11 @@ pub enum CallError {
     /// In the agent loop; an explicit call of the same tool runs.
     #[error("tool `{0}` is its caller's to run")]
     LeftToCaller(String),
+    /// It goes on when it is called again, once that was decided.
+    #[error(transparent)]
+    ScriptWaits(Box<ScriptWaits>),
+    #[error("scripts cannot be run here: {0}")]
+    NoWorker(&'static str),
     #[error("tool `{alias}` needs an approval (`{because}`), and nobody can be asked")]
     NobodyToAsk { alias: String, because: String },
     #[error("{limit}; {}", again(.retry_after.as_ref()))]
@@ -87,6 +93,38 @@ pub enum CallError {
     Store(#[from] StoreError),
 }
 
+/// A script that stopped before calls that somebody must decide about.
+#[derive(Debug, thiserror::Error)]
+#[error("the script waits at line {}, before the call of {}: {cause}{made}", .calls[0].line, .calls[0].tool)]
+pub struct ScriptWaits {
+    /// Why it waits.
+    pub cause: CallError,
+    /// At least one.
+    pub calls: Vec<WaitingCall>,
+    /// The calls that it has made already, in words.
+    pub made: String,
+}
+
+/// A call that a script has not made yet.
+#[derive(Clone, Debug)]
+pub struct WaitingCall {
+    pub tool: ToolId,
+    pub arguments: Box<RawValue>,
+    /// Where it stands in the script, counted from one.
+    pub line: u32,
+    pub approval: Option<String>,
+}
+
+/// An approval without which a call does not run.
+#[derive(Clone, Copy, Debug)]
+pub struct Needed<'a> {
+    pub id: &'a str,
+    /// The tool that is to run.
+    pub alias: &'a str,
+    pub because: &'a str,
+    pub expires_at: SystemTime,
+}
+
 /// What a caller has had enough of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Limit {
@@ -122,6 +160,8 @@ impl CallError {
             Self::Denied { .. } | Self::NobodyToAsk { .. } | Self::Overtaken(_) => "denied",
             Self::NeedsApproval { .. } => "ask",
             Self::LeftToCaller(_) => "manual",
+            Self::ScriptWaits(waits) => waits.cause.code(),
+            Self::NoWorker(_) => "no_worker",
             Self::Limited { .. } => "limited",
             Self::Away(_) | Self::Changing(_) => "away",
             Self::Busy { .. } => "busy",
@@ -132,6 +172,33 @@ impl CallError {
             Self::KeyGone(_) => "unauthorized",
             Self::Unrecorded | Self::Store(_) => "unrecorded",
         }
+    }
+
+    /// The approval that is needed, if that is why.
+    pub fn needed(&self) -> Option<Needed<'_>> {
+        match self {
+            Self::NeedsApproval {
+                alias,
+                because,
+                id,
+                expires_at,
+            } => Some(Needed {
+                id,
+                alias,
+                because,
+                expires_at: *expires_at,
+            }),
+            Self::ScriptWaits(waits) => waits.cause.needed(),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody must decide before the call can run.
+    pub(crate) fn is_undecided(&self) -> bool {
+        matches!(
+            self,
+            Self::NeedsApproval { .. } | Self::LeftToCaller(_) | Self::ScriptWaits(_)
+        )
     }
 
     /// Whether the tool has certainly not been reached.

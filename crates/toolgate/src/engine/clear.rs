@@ -11,7 +11,6 @@ use super::{Inner, Journey, Progress, Ticket};
 use crate::approval::{Ask, Asker, Clearance};
 use crate::audit::Record;
 use crate::call::{Arguments, BadArguments, CallError};
-use crate::caller::Origin;
 use crate::hook::{Proposal, Review};
 
 /// Bytes of the conversation that an approver sees.
@@ -43,7 +42,7 @@ impl Inner {
         let arguments = arguments?;
         check(&target, &arguments)?;
         let decision = self.decide(journey, &target, &arguments, record)?;
-        if decision.verdict == Verdict::Manual && journey.caller.origin == Origin::Agent {
+        if decision.verdict == Verdict::Manual && journey.caller.origin.is_unattended() {
             return Err(CallError::LeftToCaller(target.entry.alias.to_string()));
         }
         let proposal = Proposal {

@@ -1,5 +1,7 @@
 //! The gateway's own tools. They belong to no server, and are known under the reserved name.
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::Catalog;
@@ -14,6 +16,7 @@ use tracing::Span;
 use super::dispatch;
 use super::kept::{Kept, Part};
 use super::rules::Rules;
+use super::script::CodeTool;
 use super::{Engine, Inner, Journey};
 use crate::audit::Record;
 use crate::call::{Arguments, CallError, Request, ToolCall};
@@ -29,6 +32,8 @@ pub(crate) enum OwnTool {
     /// Lists what servers offer to be read.
     ListResources,
     ReadResource,
+    /// One of those by which scripts are written and run.
+    Code(CodeTool),
 }
 
 /// What `ReadMcpResource` is asked for.
@@ -47,7 +52,7 @@ impl OwnTool {
             | "toolgate.read_result" => Self::ReadResult,
             "ListMcpResources" => Self::ListResources,
             "ReadMcpResource" => Self::ReadResource,
-            _ => return None,
+            name => Self::Code(CodeTool::named(name)?),
         })
     }
 
@@ -69,6 +74,14 @@ impl OwnTool {
                 "Reads a resource of a connected server by its URI.",
                 r#"{"type":"object","properties":{"uri":{"type":"string"},"server":{"type":"string","description":"The server that offers it, where several do"}},"required":["uri"]}"#,
             ),
+            Self::Code(tool) => {
+                let definition = tool.definition();
+                (
+                    definition.name,
+                    definition.description,
+                    definition.parameters,
+                )
+            }
         };
         Offered {
             alias,
@@ -86,6 +99,7 @@ impl OwnTool {
                 Self::ReadResult => "read_result",
                 Self::ListResources => "ListMcpResources",
                 Self::ReadResource => READ_RESOURCE,
+                Self::Code(tool) => tool.definition().name,
             }),
         }
     }
@@ -200,6 +214,9 @@ impl Engine {
         was_cut: bool,
     ) -> Vec<OwnTool> {
         let mut tools = Vec::new();
+        if scope.has_code() {
+            tools.extend(CodeTool::ALL.map(OwnTool::Code));
+        }
         let resource_tools = self.0.rules.load().manager.resource_tools;
         let servers = self.servers_with_resources(caller, filters);
         let mut servers = servers.unwrap_or_default().into_iter();
@@ -222,8 +239,13 @@ impl Inner {
     pub(super) fn own_tool(&self, journey: &Journey) -> Option<OwnTool> {
         let ToolCall { name, server, .. } = &journey.call;
         let own = OwnTool::named(name).filter(|_| server.is_none())?;
-        let exists = own == OwnTool::ReadResult
-            || (journey.rules.manager.resource_tools && !self.readable(journey).is_empty());
+        let exists = match own {
+            OwnTool::ReadResult => true,
+            OwnTool::ListResources | OwnTool::ReadResource => {
+                journey.rules.manager.resource_tools && !self.readable(journey).is_empty()
+            }
+            OwnTool::Code(_) => journey.scope.has_code(),
+        };
         exists.then_some(own)
     }
 
@@ -235,7 +257,7 @@ impl Inner {
     }
 
     pub(super) async fn run_own(
-        &self,
+        self: &Arc<Self>,
         journey: &Journey,
         tool: OwnTool,
         record: &mut Record,
@@ -257,6 +279,7 @@ impl Inner {
                 Ok(listed(catalog, &servers))
             }
             OwnTool::ReadResource => self.read_resource(journey, &arguments, record).await,
+            OwnTool::Code(tool) => self.run_code_tool(journey, tool, &arguments, record).await,
         }
     }
 

@@ -5,9 +5,10 @@ use toolgate_core::catalog::Resolution;
 use toolgate_core::policy::Verdict;
 
 use super::own::READ_RESOURCE;
-use super::{Engine, OwnTool};
+use super::{CodeTool, Engine, OwnTool};
 use crate::call::ToolCall;
 use crate::caller::Caller;
+use crate::code_mode;
 
 impl Engine {
     /// Whether a call would run unasked, is its caller's to run, or an approver's to decide. What
@@ -16,12 +17,19 @@ impl Engine {
         let Ok(arguments) = &call.arguments else {
             return Verdict::Allow;
         };
+        let scope = self.scope(caller, &call.request.filters);
         match OwnTool::named(&call.name).filter(|_| call.server.is_none()) {
             Some(OwnTool::ReadResource) => return self.reads_unasked(arguments.value()),
+            Some(OwnTool::Code(CodeTool::Execute)) => {
+                return match (&scope, code_mode::code(arguments.value())) {
+                    (Ok(scope), Some(code)) => self.0.code.preview(scope, code),
+                    _ => Verdict::Allow,
+                };
+            }
             Some(_) => return Verdict::Allow,
             None => {}
         }
-        let Ok(scope) = self.scope(caller, &call.request.filters) else {
+        let Ok(scope) = scope else {
             return Verdict::Allow;
         };
         let Resolution::Found(entry) = scope.resolve(&call.name) else {
@@ -39,13 +47,8 @@ impl Engine {
         filters: &toolgate_core::scope::Filters,
     ) -> bool {
         let scope = self.scope(caller, filters);
-        scope.is_ok_and(|scope| {
-            let mut tools = scope.tools();
-            tools.any(|(_, judgement)| {
-                let decided = judgement.decision().verdict == Verdict::Allow;
-                decided || judgement.depends_on_arguments()
-            })
-        })
+        // What can be read of scripted tools runs unasked.
+        scope.is_ok_and(|scope| scope.has_unasked() || scope.has_code())
     }
 
     fn reads_unasked(&self, arguments: &Value) -> Verdict {

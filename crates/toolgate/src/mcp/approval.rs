@@ -15,6 +15,7 @@ use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::{Asker, Door, Era};
 use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
+use crate::call::Needed;
 use crate::call::{Arguments, CallError, Outcome, ToolCall};
 use crate::event::Event;
 
@@ -70,12 +71,13 @@ impl Door {
             return self.answered(asker, call, &state, reply).await;
         }
         let outcome = self.gateway.call(&asker.caller, call.clone()).await;
-        let Err(CallError::NeedsApproval {
+        let needed = outcome.as_ref().err().and_then(CallError::needed);
+        let Some(Needed {
             id,
             alias,
             because,
             expires_at,
-        }) = &outcome
+        }) = needed
         else {
             return Ok(outcome);
         };

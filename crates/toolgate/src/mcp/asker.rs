@@ -1,14 +1,13 @@
 //! Who asks, and how.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use toolgate_mcp::TraceContext;
+use toolgate_core::json::{Members, may_say};
 use toolgate_mcp::ear::{Guest, Level};
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::Object;
-use toolgate_mcp::serve::{Modern, Tell, meta_to_pass_on, progress_token};
+use toolgate_mcp::serve::{Modern, Said, Tell};
 
 use super::client::OldClient;
 use super::hearer::Hearer;
@@ -30,7 +29,11 @@ impl Asker {
     pub fn modern(
         caller: Caller,
         request: Request,
-        said: Modern,
+        Modern {
+            capabilities,
+            log_level,
+            said,
+        }: Modern,
         params: Option<&RawValue>,
         tell: Tell,
     ) -> Self {
@@ -38,10 +41,10 @@ impl Asker {
             tell,
             token: said.progress_token,
             questions: None,
-            logs: said.log_level,
+            logs: log_level,
         };
         let guest = Guest {
-            capabilities: said.capabilities.get().into(),
+            capabilities: capabilities.get().into(),
             input: input(params),
         };
         Self {
@@ -52,7 +55,7 @@ impl Asker {
                 trace: said.trace,
                 ear: Some(Arc::new(hearer)),
                 guest: Some(Arc::new(guest)),
-                log_level: said.log_level,
+                log_level,
                 ..request
             }),
             client: None,
@@ -64,12 +67,12 @@ impl Asker {
         caller: Caller,
         request: Request,
         client: &Arc<OldClient>,
-        params: Option<&RawValue>,
+        said: Said,
         tell: Tell,
     ) -> Self {
         let hearer = Hearer {
             tell,
-            token: progress_token(params),
+            token: said.progress_token,
             questions: Some(client.questions()),
             // Whoever has not said so hears them all.
             logs: Some(client.log_level().unwrap_or(Level::Debug)),
@@ -78,8 +81,8 @@ impl Asker {
             caller,
             era: Era::Legacy,
             request: Arc::new(Request {
-                meta: meta_to_pass_on(params),
-                trace: TraceContext::of_params(params),
+                meta: said.rest,
+                trace: said.trace,
                 ear: Some(Arc::new(hearer)),
                 session: client.session(),
                 log_level: client.log_level(),
@@ -107,12 +110,14 @@ impl Asker {
 
 /// A modern client's answers to what was asked before, with the server's state, as it sent them.
 fn input(params: Option<&RawValue>) -> Object {
-    let fields: HashMap<String, &RawValue> = params
-        .and_then(|params| serde_json::from_str(params.get()).ok())
-        .unwrap_or_default();
-    let given = ["inputResponses", "requestState"].into_iter();
-    given.fold(Object::new(), |input, name| match fields.get(name) {
-        Some(value) => input.raw(name, value.get()),
-        None => input,
-    })
+    let given = ["inputResponses", "requestState"];
+    let params = params.map(RawValue::get);
+    let params = params.filter(|params| given.iter().any(|name| may_say(params, name)));
+    let members = params.and_then(Members::of).unwrap_or_default();
+    given
+        .into_iter()
+        .fold(Object::new(), |input, name| match members.get(name) {
+            Some(value) => input.raw(name, value.get()),
+            None => input,
+        })
 }

@@ -7,7 +7,7 @@ use futures_util::future::{BoxFuture, ready};
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::value::RawValue;
 use toolgate_mcp::jsonrpc::{self, Answer, INTERNAL_ERROR, RpcError};
-use toolgate_mcp::serve::{INVALID_REQUEST, Received, rpc};
+use toolgate_mcp::serve::{INVALID_REQUEST, Meta, Received, rpc};
 
 use super::client::OldClient;
 use super::{Asker, Door};
@@ -46,8 +46,8 @@ impl Door {
             match Received::read(message.get()) {
                 Ok(Received::Request { id, method, params }) => {
                     let (caller, request) = (caller.clone(), request.clone());
-                    let asker =
-                        Asker::old(caller, request, client, params.as_deref(), client.tell());
+                    let said = Meta::of(params.as_deref()).said();
+                    let asker = Asker::old(caller, request, client, said, client.tell());
                     answers.push(self.one(asker, id, method, params).boxed());
                 }
                 Ok(Received::Notification { method, params }) => {

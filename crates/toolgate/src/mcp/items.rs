@@ -10,7 +10,7 @@ use toolgate_mcp::lane::Ask;
 use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, rpc};
 
 use super::tools::{with_link, with_uri};
-use super::{Asker, Door, Face, failed, page, read, uri};
+use super::{Asker, Door, Face, ListParams, failed, page, read, uri};
 
 /// A list of items, and how clients of all servers know one.
 struct Listing {
@@ -102,7 +102,8 @@ impl Door {
         }
         items.sort_by(|a, b| a.0.cmp(&b.0));
         let listed = items.iter().map(|(key, item)| (key.clone(), &**item));
-        page(listing.member, listed, params)
+        let ListParams { cursor } = read(params)?;
+        page(listing.member, listed, cursor.as_deref())
     }
 
     pub(super) async fn read_resource(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {

@@ -17,7 +17,7 @@ use toolgate_mcp::registry::Watching;
 use toolgate_mcp::serve::{Caching, empty_object, for_modern};
 
 use super::watcher::{Tell, UPDATED};
-use super::{Asker, Door};
+use super::{Asker, Door, server_info};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
 
@@ -218,7 +218,7 @@ impl Subscription {
 
     /// What the request itself is answered with, at the end.
     pub fn ended() -> Box<RawValue> {
-        for_modern(empty_object(), Caching::None)
+        for_modern(empty_object(), Caching::None, server_info())
     }
 }
 

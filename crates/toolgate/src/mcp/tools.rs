@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolgate_core::catalog::{Resolution, with_text};
 use toolgate_core::name::{ServerName, ToolId, ToolName};
-use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS};
+use toolgate_core::scope::Scope;
+use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, RpcError};
 use toolgate_mcp::param_header;
-use toolgate_mcp::serve::{empty_object, rpc};
+use toolgate_mcp::serve::{Caching, empty_object, rpc};
 
 use super::items::{each, member};
-use super::{Asker, Door, Face, page, read, said_by_server, uri};
-use crate::call::{Arguments, CallError, Outcome, ToolCall};
+use super::{Asker, Door, Face, ListParams, Page, page, read, said_by_server, stamped, uri};
+use crate::call::{Arguments, CallError, Needed, Outcome, ToolCall};
+use crate::code_mode;
 use crate::store::millis;
 
 #[derive(Deserialize)]
@@ -25,19 +26,44 @@ struct CallParams<'a> {
 }
 
 impl Door {
-    pub(super) fn list_tools(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
+    /// What `tools/list` is answered with.
+    pub fn tools(&self, asker: &Asker, params: Option<&RawValue>) -> Result<Page, RpcError> {
         let filters = &asker.request.filters;
         let scope = self.gateway.scope(&asker.caller, filters);
         let scope = scope.map_err(|error| rpc(INVALID_PARAMS, error.to_string()))?;
-        let mut tools: Vec<(String, &RawValue)> = scope
-            .tools()
-            .map(|(entry, _)| match self.is_raw() {
-                true => (entry.tool.id.tool.to_string(), &*entry.tool.definition),
-                false => (entry.alias.to_string(), entry.aliased()),
-            })
-            .collect();
+        let encode = |cursor: Option<&str>| {
+            let page = page("tools", self.sorted(&scope).into_iter(), cursor)?;
+            Ok(stamped(page, asker.era, Caching::Private).into())
+        };
+        let ListParams { cursor } = read(params)?;
+        match cursor {
+            Some(cursor) => encode(Some(&cursor)),
+            None => {
+                let pages = self.gateway.pages();
+                pages.get(&scope, (self.is_raw(), asker.era), || encode(None))
+            }
+        }
+    }
+
+    /// The tools of a scope by their names at this door.
+    fn sorted<'a>(&self, scope: &'a Scope) -> Vec<(String, &'a RawValue)> {
+        let code = match scope.has_code() {
+            true => code_mode::definitions(),
+            false => &[],
+        };
+        let mut tools: Vec<(String, &RawValue)> = match self.is_raw() {
+            true => scope
+                .tools()
+                .map(|(entry, _)| (entry.tool.id.tool.to_string(), &*entry.tool.definition))
+                .collect(),
+            false => scope
+                .direct()
+                .map(|(entry, _)| (entry.alias.to_string(), entry.aliased()))
+                .chain(code.iter().map(|(name, raw)| (name.clone(), &**raw)))
+                .collect(),
+        };
         tools.sort_by(|a, b| a.0.cmp(&b.0));
-        page("tools", tools.into_iter(), params)
+        tools
     }
 
     pub(super) async fn call_tool(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
@@ -46,6 +72,7 @@ impl Door {
         let arguments = params.arguments.map_or("", RawValue::get);
         let call = ToolCall {
             name: params.name,
+            id: None,
             server: match &self.face {
                 Face::Server(name) => Some(name.clone()),
                 Face::All | Face::Virtual(_) => None,
@@ -61,12 +88,7 @@ impl Door {
     }
 
     /// What headers say otherwise than the arguments that they repeat.
-    pub fn header_mismatch(
-        &self,
-        asker: &Asker,
-        params: Option<&RawValue>,
-        headers: &HeaderMap,
-    ) -> Option<String> {
+    pub fn header_mismatch(&self, asker: &Asker, params: Option<&RawValue>) -> Option<String> {
         let params: CallParams<'_> = read(params).ok()?;
         let scope = self.gateway.scope(&asker.caller, &asker.request.filters);
         let scope = scope.ok()?;
@@ -81,8 +103,11 @@ impl Door {
             },
         };
         scope.judgement(entry)?;
+        if !param_header::may_have(&entry.tool) {
+            return None;
+        }
         let arguments = params.arguments.unwrap_or(RawValue::NULL);
-        param_header::compare(&entry.tool.view(), arguments, headers).err()
+        param_header::compare(&entry.tool.view(), arguments, &asker.request.headers).err()
     }
 
     /// The server's result; links in it lead through this door.
@@ -110,8 +135,8 @@ fn refused(error: &CallError) -> Answer {
                 "content": [{"type": "text", "text": error.to_string()}],
                 "isError": true,
             });
-            if let CallError::NeedsApproval { id, expires_at, .. } = error {
-                let approval = json!({"id": id, "expiresAtMs": millis(*expires_at)});
+            if let Some(Needed { id, expires_at, .. }) = error.needed() {
+                let approval = json!({"id": id, "expiresAtMs": millis(expires_at)});
                 result["_meta"] = json!({"toolgate/approval": approval});
             }
             Ok(to_raw_value(&result).unwrap_or_else(|_| empty_object()))

@@ -1,5 +1,9 @@
 //! What comes back from a provider, on its way to the caller: as it is, or translated.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt as _;
 use futures_util::stream::{self, BoxStream};
@@ -22,6 +26,8 @@ use crate::caller::Caller;
 /// Largest answer that is held whole, and largest event of a stream.
 const MOST: usize = 64 * 1024 * 1024;
 pub(crate) const LONGEST_EVENT: usize = 16 * 1024 * 1024;
+/// Bytes of a stream from which on nothing more is waited for before they are passed on.
+const TOGETHER: usize = 64 * 1024;
 
 pub(super) async fn answer(
     asked: &Asked,
@@ -35,7 +41,7 @@ pub(super) async fn answer(
     recording.answered(status.as_u16());
     if is_stream(response.headers()) && status.is_success() {
         let body = match wanted == spoken {
-            true => passed(response, wanted, recording),
+            true => passed(response, wanted, recording).await,
             false => translated(response, spoken, asked, (recording, memory)),
         };
         return Ok(ModelAnswer {
@@ -124,6 +130,26 @@ pub(crate) fn failure(body: &str) -> Failure {
     }
 }
 
+/// What a future comes to, if it is ready now or once the other tasks that are ready have run.
+///
+/// The task that reads a connection hands its chunks over one by one. Those that came together are
+/// passed on together, since a write of its own for each costs more than all else; nothing waits
+/// for one that is still to come.
+async fn ready<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    let mut yielded = false;
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if yielded => Poll::Ready(None),
+        Poll::Pending => {
+            yielded = true;
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
+}
+
 /// A stream that passes through as it comes.
 struct Passing {
     response: Response,
@@ -132,18 +158,27 @@ struct Passing {
     without: Option<UsageChunk>,
     dialect: Dialect,
     recording: Recording,
+    /// What has come and was not passed on yet.
+    here: Vec<Bytes>,
     ended: bool,
 }
 
-fn passed(response: Response, dialect: Dialect, recording: Recording) -> BoxStream<'static, Bytes> {
-    let passing = Passing {
+async fn passed(
+    response: Response,
+    dialect: Dialect,
+    recording: Recording,
+) -> BoxStream<'static, Bytes> {
+    let mut passing = Passing {
         response,
         tap: Tap::new(dialect),
         without: recording.counts_stream().then(UsageChunk::default),
         dialect,
         recording,
+        here: Vec::new(),
         ended: false,
     };
+    // What came with the head goes out with it.
+    passing.gather().await;
     stream::unfold(passing, |mut passing| async move {
         let chunk = passing.next().await?;
         Some((chunk, passing))
@@ -153,23 +188,47 @@ fn passed(response: Response, dialect: Dialect, recording: Recording) -> BoxStre
 
 impl Passing {
     async fn next(&mut self) -> Option<Bytes> {
-        if self.ended {
-            return None;
+        while self.here.is_empty() {
+            if self.ended {
+                return None;
+            }
+            let chunk = self.response.chunk().await;
+            self.take(chunk);
+            self.gather().await;
         }
-        let chunk = self.response.chunk().await;
-        match chunk {
+        Some(match self.here.len() {
+            1 => self.here.pop()?,
+            _ => Bytes::from(std::mem::take(&mut self.here).concat()),
+        })
+    }
+
+    /// Takes what has come already.
+    async fn gather(&mut self) {
+        while !self.ended && self.here.iter().map(Bytes::len).sum::<usize>() < TOGETHER {
+            match ready(self.response.chunk()).await {
+                Some(chunk) => self.take(chunk),
+                None => return,
+            }
+        }
+    }
+
+    fn take(&mut self, chunk: reqwest::Result<Option<Bytes>>) {
+        let passed = match chunk {
             Ok(Some(chunk)) => {
                 self.recording.first_byte();
                 self.tap.feed(&chunk);
                 self.recording.seen(self.tap.usage());
-                Some(match &mut self.without {
+                match &mut self.without {
                     Some(without) => without.taken_out(&chunk),
                     None => chunk,
-                })
+                }
             }
             Ok(None) if self.tap.is_done() => {
                 self.finish();
-                self.without.take().map(UsageChunk::rest)
+                self.without
+                    .take()
+                    .map(UsageChunk::rest)
+                    .unwrap_or_default()
             }
             Ok(None) | Err(_) => {
                 self.finish();
@@ -177,8 +236,11 @@ impl Passing {
                 let held = self.without.take().map(UsageChunk::rest);
                 let mut last = held.unwrap_or_default().to_vec();
                 last.extend(self.dialect.broken().into_bytes());
-                Some(last.into())
+                last.into()
             }
+        };
+        if !passed.is_empty() {
+            self.here.push(passed);
         }
     }
 
@@ -244,11 +306,15 @@ fn translated(
 impl Translating {
     async fn next(&mut self) -> Option<Bytes> {
         let mut out = String::new();
-        while out.is_empty() {
-            if self.ended {
-                return None;
-            }
-            match self.response.chunk().await {
+        while !self.ended && out.len() < TOGETHER {
+            let chunk = match out.is_empty() {
+                true => self.response.chunk().await,
+                false => match ready(self.response.chunk()).await {
+                    Some(chunk) => chunk,
+                    None => break,
+                },
+            };
+            match chunk {
                 Ok(Some(chunk)) => {
                     self.recording.first_byte();
                     if let Err(message) = self.take(&chunk, &mut out) {
@@ -267,7 +333,7 @@ impl Translating {
                 Ok(None) | Err(_) => self.fail(ModelError::BrokeOff.to_string(), &mut out),
             }
         }
-        Some(out.into())
+        (!out.is_empty()).then(|| out.into())
     }
 
     fn take(&mut self, chunk: &[u8], out: &mut String) -> Result<(), String> {

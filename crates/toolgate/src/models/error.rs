@@ -60,7 +60,8 @@ impl ModelError {
             Self::Refused(_) => StatusCode::BAD_REQUEST,
             Self::Send(SendError::Timeout { .. }) => StatusCode::GATEWAY_TIMEOUT,
             Self::Send(SendError::NoKey { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            // No SDK repeats a request that is answered with this.
+            Self::Cancelled => StatusCode::FAILED_DEPENDENCY,
             Self::Send(_)
             | Self::Answer(_)
             | Self::TooLarge(_)

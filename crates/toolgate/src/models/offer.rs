@@ -11,7 +11,7 @@ use toolgate_core::scope::Scope;
 use toolgate_llm::tools::{Definitions, Form, Offered};
 
 use super::{Asked, ModelError};
-use crate::engine::{Engine, OwnTool};
+use crate::engine::{CodeTool, Engine, OwnTool};
 
 /// Bytes of definitions that are kept.
 const MOST_BYTES: u64 = 64 * 1024 * 1024;
@@ -64,6 +64,9 @@ impl Offers {
         }
         let scope = engine.scope(&asked.caller, filters)?;
         let own = engine.own_tools(&asked.caller, filters, &scope, has_cut(asked));
+        if own.contains(&OwnTool::Code(CodeTool::Execute)) {
+            engine.count_saved_tokens(&scope);
+        }
         let key = Key {
             scope: Arc::as_ptr(&scope).addr(),
             form,
@@ -110,7 +113,7 @@ fn has_cut(asked: &Asked) -> bool {
 fn encoded(scope: &Scope, key: &Key) -> Definitions {
     let runs_unasked = |judgement: &Judgement| judgement.decision().verdict == Verdict::Allow;
     let views: Vec<_> = scope
-        .tools()
+        .direct()
         .filter(|(_, judgement)| !key.unasked_only || runs_unasked(judgement))
         .map(|(entry, _)| (entry, entry.tool.view()))
         .collect();
@@ -124,7 +127,17 @@ fn encoded(scope: &Scope, key: &Key) -> Definitions {
             parameters: view.input_schema.map_or("{}", |schema| schema.get()),
         }
     });
-    let kept = |tool: &&OwnTool| !key.unasked_only || **tool == OwnTool::ReadResult;
+    let scripts_run = || {
+        scope
+            .in_code()
+            .all(|(_, judgement)| runs_unasked(judgement))
+    };
+    let kept = |tool: &&OwnTool| match **tool {
+        _ if !key.unasked_only => true,
+        OwnTool::ReadResult => true,
+        OwnTool::Code(_) => scripts_run(),
+        OwnTool::ListResources | OwnTool::ReadResource => false,
+    };
     let own = key.own.iter().filter(kept);
     let own = own.map(|tool| tool.offered());
     Definitions::new(key.form, tools.chain(own))

@@ -12,7 +12,7 @@ use toolgate_core::config::{self, Dialect};
 use toolgate_core::secret::mask_url;
 use toolgate_llm::BadField;
 use toolgate_llm::price::Prices;
-use toolgate_llm::upstream::Upstream;
+use toolgate_llm::upstream::{Clients, Upstream};
 use toolgate_mcp::Environment;
 
 use super::{ModelError, ModelName, ProviderStatus};
@@ -54,7 +54,11 @@ impl Target {
 }
 
 impl Table {
-    pub(super) fn new(models: &config::Models, environment: &Environment) -> Self {
+    pub(super) fn new(
+        models: &config::Models,
+        environment: &Environment,
+        clients: &Clients,
+    ) -> Self {
         let env = |name: &str| environment.get(name);
         let is_set = |name: &str| !name.is_empty() && env(name).is_some_and(|key| !key.is_empty());
         let from_environment = PRESETS.iter().filter(|preset| is_set(preset.variable));
@@ -66,7 +70,7 @@ impl Table {
         };
         let mut upstreams = Vec::new();
         for provider in &providers {
-            match Upstream::new(provider, &env) {
+            match Upstream::new(provider, &env, clients) {
                 Ok(upstream) => upstreams.push(Arc::new(upstream)),
                 Err(error) => {
                     tracing::error!(provider = %provider.name, %error, "the provider cannot be used");

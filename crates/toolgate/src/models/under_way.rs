@@ -50,6 +50,11 @@ impl Place {
     pub(crate) fn token(&self) -> &CancellationToken {
         &self.token
     }
+
+    /// Whether all of them were cut off, rather than this one.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.all.all.is_cancelled()
+    }
 }
 
 impl Drop for Place {

@@ -1,16 +1,17 @@
 //! The audit trail in the database.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
+use super::bulk::{Insert, Statement};
 use super::{Store, StoreError};
 use crate::audit::{Page, Query, Record};
 
-const COLUMNS: [&str; 25] = [
+const COLUMNS: [&str; 26] = [
     "id",
     "request_id",
     "parent_id",
@@ -36,33 +37,21 @@ const COLUMNS: [&str; 25] = [
     "cost_micro_usd",
     "charged",
     "cached",
+    "script",
 ];
-/// Rows that one statement writes; few sizes, so that statements are prepared once. SQLite looks up
-/// each parameter's name among all of a statement's, so larger ones cost more a row.
-const ROWS: [usize; 2] = [8, 1];
-static INSERTS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| ROWS.map(|rows| insert(rows).into()));
+static INSERT: LazyLock<Insert> = LazyLock::new(|| {
+    let updates: Vec<String> = COLUMNS[1..]
+        .iter()
+        .map(|column| format!("{column} = excluded.{column}"))
+        .collect();
+    let over = format!("ON CONFLICT (id) DO UPDATE SET {}", updates.join(", "));
+    Insert::new("audit", &COLUMNS, &over)
+});
 
 impl Store {
     /// Writes records, each over an earlier one of the same id.
     pub(crate) async fn put_records(&self, records: &[Record]) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        let mut rest = records;
-        while !rest.is_empty() {
-            let sizes = ROWS.into_iter().zip(&*INSERTS);
-            let mut fitting = sizes.filter(|(rows, _)| *rows <= rest.len());
-            let Some((rows, sql)) = fitting.next() else {
-                break;
-            };
-            let (batch, after) = rest.split_at(rows);
-            let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql)));
-            for record in batch {
-                query = bind(query, record);
-            }
-            query.execute(&mut *transaction).await?;
-            rest = after;
-        }
-        transaction.commit().await?;
-        Ok(())
+        Ok(INSERT.write(&self.pool, records, bind).await?)
     }
 
     /// Takes out records of calls that began before a time.
@@ -197,29 +186,6 @@ pub(super) fn first_id(millis: i64) -> String {
     Uuid::from_bytes(bytes).to_string()
 }
 
-fn insert(rows: usize) -> String {
-    let width = COLUMNS.len();
-    let row = |at: usize| {
-        let places: Vec<String> = (1..=width)
-            .map(|n| format!("${}", at * width + n))
-            .collect();
-        format!("({})", places.join(", "))
-    };
-    let values: Vec<String> = (0..rows).map(row).collect();
-    let updates: Vec<String> = COLUMNS[1..]
-        .iter()
-        .map(|column| format!("{column} = excluded.{column}"))
-        .collect();
-    format!(
-        "INSERT INTO audit ({}) VALUES {} ON CONFLICT (id) DO UPDATE SET {}",
-        COLUMNS.join(", "),
-        values.join(", "),
-        updates.join(", ")
-    )
-}
-
-type Statement<'q> = sqlx::query::Query<'q, sqlx::Any, sqlx::any::AnyArguments>;
-
 fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
     let raw = |part: &Option<Box<RawValue>>| part.as_ref().map(|raw| raw.get().to_owned());
     let warnings = (!record.warnings.is_empty()).then(|| record.warnings.join("\n"));
@@ -249,6 +215,7 @@ fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
         .bind(record.cost_micro_usd)
         .bind(i64::from(record.charged))
         .bind(i64::from(record.cached))
+        .bind(record.script.as_ref().map(ToString::to_string))
 }
 
 fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
@@ -287,5 +254,6 @@ fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
         cost_micro_usd: row.try_get(22)?,
         charged: flag(23)?,
         cached: flag(24)?,
+        script: text(25)?.and_then(|text| serde_json::from_str(&text).ok()),
     })
 }

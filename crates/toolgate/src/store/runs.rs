@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// What was sealed. A step that cannot be read must not look like one that was never taken.
-    fn opened(&self, sealed: &str) -> Result<Value, StoreError> {
+    pub(super) fn opened(&self, sealed: &str) -> Result<Value, StoreError> {
         let text = self.seal.open(sealed).ok_or(StoreError::Unreadable)?;
         serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
     }
@@ -141,6 +141,7 @@ impl Store {
         for sql in [
             "DELETE FROM run_steps WHERE run IN (SELECT id FROM runs WHERE started_at < $1 AND state <> 'running')",
             "DELETE FROM runs WHERE started_at < $1 AND state <> 'running'",
+            "DELETE FROM scripts WHERE changed_at < $1",
         ] {
             sqlx::query(sql).bind(before).execute(&self.pool).await?;
         }

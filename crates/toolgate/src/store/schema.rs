@@ -162,6 +162,20 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         PRIMARY KEY (run, seq)
     );",
     ),
+    (
+        5,
+        "scripts",
+        "CREATE TABLE scripts (
+        caller TEXT NOT NULL,
+        call TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        state TEXT NOT NULL,
+        steps TEXT NOT NULL,
+        changed_at BIGINT NOT NULL,
+        PRIMARY KEY (caller, call, digest)
+    );
+    ALTER TABLE audit ADD COLUMN script TEXT;",
+    ),
 ];
 
 pub(super) fn migrator() -> Migrator {

@@ -7,6 +7,7 @@
     reason = "a broken expectation has to fail the test"
 )]
 
+mod agent;
 mod catalog;
 mod chaos;
 mod door;

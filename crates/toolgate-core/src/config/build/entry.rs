@@ -69,6 +69,7 @@ fn from_client(
         allow_on_all_virtual_keys,
         resources,
         per_session,
+        is_code_mode_client,
         disabled,
         protocol,
     } = client;
@@ -79,19 +80,16 @@ fn from_client(
         );
     }
     let link = client_link(client, pointer, reader);
+    let unasked = format!("{pointer}/tools_to_auto_execute");
     let lists = ToolLists {
         execute: tool_list(
             &format!("{pointer}/tools_to_execute"),
             tools_to_execute,
             reader,
         )?,
-        auto_execute: tool_list(
-            &format!("{pointer}/tools_to_auto_execute"),
-            tools_to_auto_execute,
-            reader,
-        )?,
+        auto_execute: tool_list(&unasked, tools_to_auto_execute, reader)?,
     };
-    check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), reader);
+    check_lists(&lists, &unasked, reader);
     let link = link?;
     Some(Server {
         name: name.clone(),
@@ -121,6 +119,7 @@ fn from_client(
         on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         per_session: *per_session,
+        code_mode: *is_code_mode_client,
     })
 }
 
@@ -152,6 +151,7 @@ fn from_table(
         allow_on_all_virtual_keys,
         resources,
         per_session,
+        is_code_mode_client,
         transport: _,
         protocol,
         tools_to_execute,
@@ -196,6 +196,7 @@ fn from_table(
         on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         per_session: *per_session,
+        code_mode: *is_code_mode_client,
     })
 }
 

@@ -53,6 +53,39 @@ pub struct AgentTable {
     pub max_time: Option<Span>,
 }
 
+/// What scripts of code mode may use, and how they are run.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CodeModeTable {
+    /// Bytes of a script's source. Default 65536.
+    #[schemars(range(min = 1024, max = 1_048_576))]
+    pub max_source_bytes: Option<u32>,
+    /// Time of a script's own, not counting the time that tools take. Default `5s`.
+    pub max_own_time: Option<Span>,
+    /// Time in all. Default `120s`.
+    pub max_time: Option<Span>,
+    /// Mebibytes of memory. Default 128.
+    #[schemars(range(min = 16, max = 4096))]
+    pub max_memory_mb: Option<u32>,
+    /// Tool calls that a script may make. Default 100.
+    #[schemars(range(max = 100_000))]
+    pub max_calls: Option<u32>,
+    /// Tool calls of a script that run side by side. Default 8.
+    #[schemars(range(min = 1, max = 64))]
+    pub max_parallel_calls: Option<u32>,
+    /// Bytes of a script's result as JSON. Default 1048576.
+    #[schemars(range(min = 1024, max = 16_777_216))]
+    pub max_result_bytes: Option<u32>,
+    /// Bytes that a script may print. Default 65536.
+    #[schemars(range(max = 16_777_216))]
+    pub max_print_bytes: Option<u32>,
+    /// Scripts at once; more wait for their turn. Default 32.
+    #[schemars(range(min = 1, max = 1024))]
+    pub max_workers: Option<u32>,
+    /// The program that runs scripts, with its arguments, where the gateway is embedded in another program.
+    pub worker_command: Option<Vec<String>>,
+}
+
 /// What to do with arguments that look dangerous: `off`, `warn`, `ask` or `deny`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

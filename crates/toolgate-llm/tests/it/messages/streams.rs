@@ -1,11 +1,12 @@
 //! Answers that come in pieces.
 
+use toolgate_core::sse;
 use toolgate_llm::Dialect::{Chat, Messages};
 use toolgate_llm::event::{Failure, Proof};
-use toolgate_llm::{Event, Finish, Turn, Wire as _};
+use toolgate_llm::{Event, Finish, Turn, Wire as _, messages};
 
 use super::answers::ANSWER;
-use super::{decode, decoded, encoded};
+use super::{decode, decoded, encoded, head};
 
 /// As the provider says what [`ANSWER`] says.
 const STREAM: &str = r#"event: message_start
@@ -265,4 +266,55 @@ fn what_is_not_understood_is_named() {
             .to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+/// What only this dialect can say goes through it whole, if that is wanted.
+#[test]
+fn blocks_of_the_provider_are_kept_as_they_came() {
+    let pieces = [
+        r#"{"type":"message_start","message":{"id":"m","model":"x","usage":{"input_tokens":1,"output_tokens":1}}}"#,
+        r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s1","name":"web_search","input":{}}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{\"query\":"}}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"\"q\"}"}}"#,
+        r#"{"type":"content_block_stop","index":0}"#,
+        r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s1","content":[{"type":"web_search_result","encrypted_content":"e"}]}}"#,
+        r#"{"type":"content_block_stop","index":1}"#,
+        r#"{"type":"content_block_start","index":2,"content_block":{"type":"text","text":""}}"#,
+        r#"{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"Yes."}}"#,
+        r#"{"type":"content_block_delta","index":2,"delta":{"type":"citations_delta","citation":{"type":"web_search_result_location","url":"u"}}}"#,
+        r#"{"type":"content_block_stop","index":2}"#,
+        r#"{"type":"message_delta","delta":{"stop_reason":"pause_turn"},"usage":{"output_tokens":2}}"#,
+        r#"{"type":"message_stop"}"#,
+    ];
+    let stream: String = pieces
+        .iter()
+        .map(|data| format!("data: {data}\n\n"))
+        .collect();
+    let kept = |stream: &str| {
+        let (mut raw, mut events) = (Vec::new(), Vec::new());
+        let mut bytes = sse::Decoder::new(1 << 20);
+        bytes.feed(stream.as_bytes(), &mut raw).unwrap();
+        let mut decoder = messages::Decoder::default().keeping_raw();
+        for event in &raw {
+            decoder.take(event, &mut events).unwrap();
+        }
+        events
+    };
+    let events = kept(&stream);
+    let raw: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Raw(block) => Some(block.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(raw[0]["input"]["query"], "q");
+    assert_eq!(raw[1]["content"][0]["encrypted_content"], "e");
+    let again = kept(&encoded(Messages, &events));
+    assert_eq!(Turn::of(&again).items, Turn::of(&events).items);
+    let annotation = |event: &&Event| matches!(event, Event::Annotation(_));
+    assert_eq!(again.iter().filter(annotation).count(), 1);
+    let whole = messages::answer(&head(), &Turn::of(&events));
+    let whole = messages::events_with_raw(&whole).unwrap();
+    assert_eq!(Turn::of(&whole).items, Turn::of(&events).items);
 }

@@ -303,3 +303,82 @@ fn a_stream_is_said_in_chat_and_back() {
     assert_eq!(again.items[1..], whole.items[1..]);
     assert_eq!(again.finish, whole.finish);
 }
+
+/// What only this dialect can say goes through it whole, if that is wanted.
+#[test]
+fn items_of_the_provider_are_kept_as_they_came() {
+    let search = r#"{"type":"web_search_call","id":"ws_0","status":"completed","action":{"query":"q","n":1.50}}"#;
+    let cited =
+        r#"{"type":"url_citation","url":"https://example.com","start_index":0,"end_index":3}"#;
+    let pieces = [
+        r#"{"type":"response.created","response":{"id":"r","model":"m"}}"#.to_owned(),
+        r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"web_search_call","id":"ws_0","status":"in_progress"}}"#.to_owned(),
+        r#"{"type":"response.web_search_call.searching","output_index":0,"item_id":"ws_0"}"#.to_owned(),
+        r#"{"type":"response.code_interpreter_call_code.delta","output_index":0,"delta":"x"}"#.to_owned(),
+        format!(r#"{{"type":"response.output_item.done","output_index":0,"item":{search}}}"#),
+        r#"{"type":"response.output_text.delta","output_index":1,"delta":"Yes"}"#.to_owned(),
+        format!(r#"{{"type":"response.output_text.annotation.added","output_index":1,"annotation_index":0,"annotation":{cited}}}"#),
+        r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#.to_owned(),
+    ];
+    let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+    let kept = |stream: &str| {
+        let (mut raw, mut events) = (Vec::new(), Vec::new());
+        let mut bytes = sse::Decoder::new(1 << 20);
+        bytes.feed(stream.as_bytes(), &mut raw).unwrap();
+        let mut decoder = responses::Decoder::default().keeping_raw();
+        for event in &raw {
+            decoder.take(event, &mut events).unwrap();
+        }
+        events
+    };
+    let events = kept(&stream(&pieces));
+    let (search, cited) = (parsed(search), parsed(cited));
+    assert!(events.contains(&Event::Raw(search.clone())), "{events:?}");
+    assert!(events.contains(&Event::Annotation(cited.clone())));
+    let told = encoded(&events);
+    assert_eq!(
+        kept(&told)
+            .iter()
+            .filter(|event| matches!(event, Event::Raw(_) | Event::Annotation(_)))
+            .count(),
+        2
+    );
+    let last = told
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .next_back()
+        .unwrap();
+    let output = parsed(last)["response"]["output"].clone();
+    assert_eq!(output[0], search);
+    assert_eq!(
+        output[1]["content"][0]["annotations"],
+        serde_json::Value::Array(vec![cited.clone()])
+    );
+    let whole =
+        json!({"id": "r", "model": "m", "status": "completed", "output": output}).to_string();
+    let again = responses::events_with_raw(&whole).unwrap();
+    assert_eq!(Turn::of(&again).items, Turn::of(&events).items);
+    assert!(!Turn::of(&again).awaits_caller(), "the provider has run it");
+}
+
+#[test]
+fn calls_in_another_form_are_the_callers_to_answer() {
+    let awaits = |items: &str| {
+        let body = format!(r#"{{"id":"r","model":"m","status":"completed","output":{items}}}"#);
+        Turn::of(&responses::events_with_raw(&body).unwrap()).awaits_caller()
+    };
+    assert!(awaits(
+        r#"[{"type":"custom_tool_call","call_id":"c","name":"x","input":"y"}]"#
+    ));
+    assert!(awaits(r#"[{"type":"mcp_approval_request","id":"m"}]"#));
+    assert!(!awaits(
+        r#"[{"type":"shell_call","call_id":"c"},{"type":"shell_call_output","call_id":"c"}]"#
+    ));
+    assert!(!awaits(
+        r#"[{"type":"code_interpreter_call","id":"c","code":"1"}]"#
+    ));
+}
+
+fn parsed(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}

@@ -1,5 +1,9 @@
-//! The HTTP client of one server: its TLS settings, its headers, and no more trust than needed.
+//! The HTTP client of a server: its TLS settings, its headers, and no more trust than needed.
+//!
+//! A client takes some 160 KB, most of it for TLS, so servers with the same settings share one.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -15,8 +19,34 @@ use crate::environment::Environment;
 pub struct Endpoint {
     pub url: Url,
     pub headers: HeaderMap,
+    settings: Settings,
+    clients: Clients,
+}
+
+/// What tells one client from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Settings {
+    is_loopback: bool,
+    /// Without TLS no certificates are needed, which takes a while to read.
+    is_plain: bool,
     insecure_skip_verify: bool,
     ca_cert_pem: Option<String>,
+}
+
+/// Clients that servers share; clones share them too.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clients(Arc<Mutex<HashMap<Settings, Client>>>);
+
+impl Clients {
+    fn get(&self, settings: &Settings) -> Result<Client, ClientError> {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = clients.get(settings) {
+            return Ok(client.clone());
+        }
+        let client = settings.client()?;
+        clients.insert(settings.clone(), client.clone());
+        Ok(client)
+    }
 }
 
 /// Why an endpoint cannot be used; only a change of the configuration helps.
@@ -35,7 +65,11 @@ pub enum ClientError {
 }
 
 impl Endpoint {
-    pub fn resolve(config: &Config, environment: &Environment) -> Result<Self, ClientError> {
+    pub(crate) fn resolve(
+        config: &Config,
+        environment: &Environment,
+        clients: &Clients,
+    ) -> Result<Self, ClientError> {
         let env = |name: &str| environment.get(name);
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
@@ -45,15 +79,27 @@ impl Endpoint {
             headers.insert(HeaderName::try_from(name).map_err(|_| invalid())?, value);
         }
         let ca_cert_pem = config.tls.ca_cert_pem.as_ref();
+        let url = Url::parse(&config.url.resolve(&env)?).map_err(ClientError::Url)?;
         Ok(Self {
-            url: Url::parse(&config.url.resolve(&env)?).map_err(ClientError::Url)?,
+            settings: Settings {
+                is_loopback: is_loopback(&url),
+                is_plain: url.scheme() == "http",
+                insecure_skip_verify: config.tls.insecure_skip_verify,
+                ca_cert_pem: ca_cert_pem.map(|pem| pem.resolve(&env)).transpose()?,
+            },
+            url,
             headers,
-            insecure_skip_verify: config.tls.insecure_skip_verify,
-            ca_cert_pem: ca_cert_pem.map(|pem| pem.resolve(&env)).transpose()?,
+            clients: clients.clone(),
         })
     }
 
     pub(in crate::transport) fn client(&self) -> Result<Client, ClientError> {
+        self.clients.get(&self.settings)
+    }
+}
+
+impl Settings {
+    fn client(&self) -> Result<Client, ClientError> {
         // Fails only if one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
@@ -62,8 +108,11 @@ impl Endpoint {
             .tcp_nodelay(true)
             .redirect(same_origin())
             .tls_danger_accept_invalid_certs(self.insecure_skip_verify);
-        if is_loopback(&self.url) {
+        if self.is_loopback {
             builder = builder.no_proxy();
+            if self.is_plain {
+                builder = builder.tls_certs_only([]);
+            }
         }
         if let Some(pem) = &self.ca_cert_pem {
             let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();

@@ -63,6 +63,10 @@ pub(crate) struct RecordView {
     cost_usd: f64,
     /// Whether an earlier result was used again.
     cached: bool,
+    /// Of a script: `calls` that it made, the `limit` that stopped it, `saved_tokens` a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    script: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -255,6 +259,7 @@ impl RecordView {
             duration_ms: record.duration_us.map(|micros| micros as f64 / 1e3),
             cost_usd: record.cost_micro_usd as f64 / 1e6,
             cached: record.cached,
+            script: record.script.clone(),
         }
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct ToolManagerView {
     tool_execution_timeout: f64,
     /// Whether model requests get tools only if they have a filter header.
     disable_auto_tool_inject: bool,
+    /// How code mode lays out its stubs: `server` or `tool`.
+    code_mode_binding_level: String,
 }
 
 /// Add a server; it is connected at once and kept over restarts.
@@ -199,6 +201,12 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
             .tool_execution_timeout
             .as_secs_f64(),
         disable_auto_tool_inject: !published.config.tool_manager.inject_tools,
+        code_mode_binding_level: published
+            .config
+            .tool_manager
+            .binding_level
+            .as_str()
+            .to_owned(),
     })
 }
 

@@ -215,7 +215,10 @@ pub(crate) async fn resume(
     let (_, steps) = found(&app, &runner, &id).await?;
     let mut decisions = HashMap::new();
     for decision in body.decisions {
-        let approval = approval_of(&steps, &decision.id);
+        let (approval, is_begun) = waits(&steps, &decision.id);
+        if is_begun && decision.arguments.is_some() {
+            return Err(ResumeError::Begun(decision.id).into());
+        }
         let (call, decision) = decision.read()?;
         let decision = decide(&app, &runner, approval, decision).await?;
         decisions.insert(call, decision);
@@ -225,11 +228,13 @@ pub(crate) async fn resume(
     Ok(models::written(resumed.await?))
 }
 
-/// The approval that a call waits for.
-fn approval_of(steps: &[(i64, Value)], call: &str) -> Option<String> {
-    let waits = steps.iter().rev().map(|(_, step)| step);
-    let mut waits = waits.filter(|step| step["kind"] == "call_waits" && step["id"] == call);
-    waits.next()?["approval_id"].as_str().map(str::to_owned)
+/// The approval that a call waits for, and whether it is a script that waits in the middle.
+fn waits(steps: &[(i64, Value)], call: &str) -> (Option<String>, bool) {
+    let mut steps = steps.iter().rev().map(|(_, step)| step);
+    let waits = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
+    let approval = waits.and_then(|step| step["approval_id"].as_str());
+    let is_begun = waits.is_some_and(|step| step["inner"].is_array());
+    (approval.map(str::to_owned), is_begun)
 }
 
 /// A call that an approver must decide about is decided there, by whoever may; the run then takes
@@ -347,9 +352,9 @@ impl From<ResumeError> for ApiError {
         let message = error.to_string();
         match error {
             ResumeError::Unknown(_) => Self::not_found(message),
-            ResumeError::NotWaiting { .. } | ResumeError::NeedsApprover { .. } => {
-                Self::new(StatusCode::CONFLICT, "conflict", message)
-            }
+            ResumeError::NotWaiting { .. }
+            | ResumeError::NeedsApprover { .. }
+            | ResumeError::Begun(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
             ResumeError::Store(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", message),

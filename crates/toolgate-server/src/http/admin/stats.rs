@@ -18,6 +18,8 @@ pub(crate) struct StatsView {
     models: Vec<ModelStats>,
     /// What the keys of callers used of models.
     callers: Vec<CallerStats>,
+    /// Tokens that model requests needed less because tools were shown to scripts (code mode).
+    saved_tokens: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -108,6 +110,7 @@ pub(crate) async fn stats(State(app): State<App>) -> Json<StatsView> {
         tools: tools.collect(),
         models: models.collect(),
         callers: callers.collect(),
+        saved_tokens: stats.saved_tokens,
     })
 }
 

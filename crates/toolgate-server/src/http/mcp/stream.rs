@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
@@ -14,9 +16,10 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio_util::sync::CancellationToken;
 use toolgate::jsonrpc::{self, Answer, METHOD_NOT_FOUND, Object};
-use toolgate::mcp::{Asker, Door, Era, Subscription, Watch};
+use toolgate::mcp::{Asker, Door, Era, Page, Subscription, Watch};
 use toolgate::serve::{Place, Tell};
 
+use super::super::parts::Parts;
 use super::session::Session;
 use super::{App, answered};
 
@@ -39,6 +42,12 @@ pub(super) async fn answer(
     (mut heard, place): (Receiver<String>, Option<Place>),
 ) -> Response {
     let modern = asker.era == Era::Modern;
+    if method == "tools/list" {
+        return match door.tools(&asker, params.as_deref()) {
+            Ok(page) => listed(&id, &page),
+            Err(error) => answered(200, &id, &Err(error)),
+        };
+    }
     let mut answer: BoxFuture<'static, Option<Answer>> = Box::pin(async move {
         let answer = door.answer(&asker, &method, params.as_deref());
         match place {
@@ -73,6 +82,13 @@ pub(super) async fn answer(
         id,
     };
     events(stream::unfold(state, Streaming::next))
+}
+
+/// An answer around a page that is kept, whose bytes go out as they are.
+fn listed(id: &RawValue, page: &Page) -> Response {
+    let (before, behind) = jsonrpc::around_result(id);
+    let body = Body::new(Parts::new([before.into(), page.bytes(), behind.into()]));
+    (StatusCode::OK, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
 /// In the modern era an unknown method and a bad request have a status of their own.

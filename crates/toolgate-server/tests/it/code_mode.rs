@@ -1,0 +1,683 @@
+//! Code mode over every surface: four tools instead of many, scripts whose calls obey the rules, and
+//! a sandbox that no script leaves.
+
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use serde_json::{Value, json};
+use toolgate_testkit::eventually;
+use toolgate_testkit::model::{Model, Reply};
+
+use crate::caller::{ALICE, EXCLUDE_TOOLS, is_unknown, text};
+use crate::gate::{SOON, TestGate, run, zoo};
+use crate::mcp::headers;
+
+const FOUR: [&str; 4] = [
+    "executeToolCode",
+    "getToolDocs",
+    "listToolFiles",
+    "readToolFile",
+];
+
+/// A scripted zoo with more settings, and a direct one.
+fn config(more: &str) -> String {
+    zoo("zoo", &[])
+        + "is_code_mode_client = true\n"
+        + more
+        + "\n"
+        + &zoo("plain", &[])
+        + "tools_to_execute = [\"add\"]\n"
+}
+
+async fn gate(more: &str, extra: &str) -> TestGate {
+    let gate = TestGate::start(&(config(more) + extra));
+    gate.reaches("zoo", "healthy").await;
+    gate.reaches("plain", "healthy").await;
+    gate
+}
+
+async fn code(gate: &TestGate, code: &str) -> Value {
+    execute(gate, "c1", code).await
+}
+
+async fn execute(gate: &TestGate, id: &str, code: &str) -> Value {
+    let arguments = json!({"code": code}).to_string();
+    let body = json!({"id": id, "type": "function",
+        "function": {"name": "executeToolCode", "arguments": arguments}});
+    let response = gate
+        .post("/v1/mcp/tool/execute", &body.to_string(), HeaderMap::new())
+        .await;
+    assert_eq!(response.status(), 200);
+    serde_json::from_str(&response.text().await.unwrap()).unwrap()
+}
+
+/// What a script made, as JSON.
+async fn result(gate: &TestGate, script: &str) -> Value {
+    let message = code(gate, script).await;
+    assert_eq!(message["is_error"], Value::Null, "{script}: {message}");
+    let line = text(&message).lines().next().unwrap_or_default();
+    serde_json::from_str(line).unwrap_or_else(|_| panic!("{script}: {message}"))
+}
+
+/// What a script that fails is answered with.
+async fn failure(gate: &TestGate, script: &str) -> String {
+    let message = code(gate, script).await;
+    assert_eq!(message["is_error"], true, "{script}: {message}");
+    text(&message).to_owned()
+}
+
+async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
+    let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+    let headers = headers(&[
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/list"),
+    ]);
+    let answer = gate.post(path, body, headers).await.text().await.unwrap();
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer}"));
+    let tools = answer["result"]["tools"].as_array().unwrap();
+    let names = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned());
+    names.collect()
+}
+
+#[tokio::test]
+async fn four_tools_stand_for_a_scripted_server() {
+    let gate = gate("", "").await;
+    let mut expected: Vec<&str> = FOUR.to_vec();
+    expected.insert(3, "plain_add");
+    assert_eq!(listed(&gate, "/mcp").await, expected);
+    assert!(listed(&gate, "/mcp/zoo").await.contains(&"add".to_owned()));
+
+    let files = gate.call("listToolFiles", "{}").await;
+    assert!(text(&files).starts_with("servers/\n  zoo.pyi"), "{files}");
+    let file = gate
+        .call("readToolFile", r#"{"fileName":"servers/zoo.pyi"}"#)
+        .await;
+    assert!(text(&file).contains("def add(a: int, b: int)"), "{file}");
+    let lines = r#"{"fileName":"zoo.pyi","startLine":2,"endLine":2}"#;
+    let line = gate.call("readToolFile", lines).await;
+    assert!(text(&line).contains("def add("), "{line}");
+    assert!(!text(&line).contains("def big("), "{line}");
+    let docs = gate
+        .call("getToolDocs", r#"{"server":"zoo","tool":"add"}"#)
+        .await;
+    assert!(text(&docs).contains("Adds two integers."), "{docs}");
+    let missing = gate
+        .call("readToolFile", r#"{"fileName":"servers/zo.pyi"}"#)
+        .await;
+    assert_eq!(missing["is_error"], true);
+    assert!(text(&missing).contains("did you mean"), "{missing}");
+
+    // Inner tools stay callable by name.
+    assert_eq!(text(&gate.call("zoo_add", r#"{"a":1,"b":2}"#).await), "3");
+    // Who sees no scripted tool sees none of the four.
+    let hidden = gate.caller().with(EXCLUDE_TOOLS, "zoo.*");
+    for tool in FOUR {
+        assert!(
+            is_unknown(&hidden.call(tool, &json!({"code": "result = 1"})).await),
+            "{tool}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn files_are_laid_out_by_server_or_by_tool() {
+    let tool = "[mcp.tool_manager_config]\ncode_mode_binding_level = \"tool\"\n";
+    let gate = gate("tools_to_execute = [\"add\", \"say\"]", tool).await;
+    let files = gate.call("listToolFiles", "{}").await;
+    assert_eq!(
+        text(&files).trim(),
+        "servers/\n  zoo/\n    add.pyi\n    say.pyi"
+    );
+    let file = gate
+        .call("readToolFile", r#"{"fileName":"servers/zoo/say.pyi"}"#)
+        .await;
+    assert!(text(&file).contains("def say("), "{file}");
+    assert!(!text(&file).contains("def add("), "{file}");
+    let settings = gate.json("/api/settings/mcp/tool-manager-config").await;
+    assert_eq!(settings["code_mode_binding_level"], "tool");
+}
+
+#[tokio::test]
+async fn a_script_gets_values_as_the_tools_gave_them() {
+    let gate = gate("", "").await;
+    for (script, expected) in [
+        ("result = zoo.add(a=1, b=2)", json!({"sum": 3})),
+        ("zoo.add(a=1, b=2)[\"sum\"] + 1", json!(4)),
+        (
+            "result = zoo.say(text='{\"z\": 1, \"a\": [12345678901234567890, 1.5, 5.0]}')",
+            serde_json::from_str(r#"{"z": 1, "a": [12345678901234567890, 1.5, 5.0]}"#).unwrap(),
+        ),
+        ("result = zoo.say(text='plain text')", json!("plain text")),
+        (
+            "f = zoo.add\nresult = [f(a=i, b=i)[\"sum\"] for i in range(3)]",
+            json!([0, 2, 4]),
+        ),
+        (
+            "result = [x[\"sum\"] for x in parallel([(zoo.add, {\"a\": i, \"b\": 1}) for i in range(12)])]",
+            json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
+        ),
+        (
+            "r = attempt(lambda: zoo.fail())\nresult = r[\"ok\"]",
+            json!(false),
+        ),
+        (
+            "result = getattr(zoo, 'a' + 'dd')(a=2, b=2)[\"sum\"]",
+            json!(4),
+        ),
+        (
+            "def f(n):\n  return n if n < 2 else f(n - 1) + f(n - 2)\nresult = f(10)",
+            json!(55),
+        ),
+    ] {
+        assert_eq!(result(&gate, script).await, expected, "{script}");
+    }
+    let printed = code(&gate, "for i in range(3):\n  print(i, 'x')").await;
+    assert!(text(&printed).contains("0 x\n1 x\n2 x"), "{printed}");
+    // What tools said in between is not told.
+    let quiet = code(&gate, "x = zoo.say(text='SECRET-DATA')\nresult = len(x)").await;
+    assert!(!text(&quiet).contains("SECRET"), "{quiet}");
+    assert!(text(&quiet).contains("calls: zoo.say"), "{quiet}");
+}
+
+#[tokio::test]
+async fn failures_say_what_to_do() {
+    let gate = gate("", "").await;
+    for (script, parts) in [
+        (
+            "x = 1\nresult = zo.add(a=1, b=2)",
+            vec!["line 2", "`zoo`", "servers: zoo"],
+        ),
+        ("zoo.ad(a=1, b=2)", vec!["line 1", "`zoo.add`"]),
+        (
+            "zoo.add(a=1, c=2)",
+            vec!["line 1", "def add(a: int, b: int)"],
+        ),
+        (
+            "zoo.add(a=\"x\", b=2)",
+            vec!["must be an integer", "def add(a: int, b: int)"],
+        ),
+        ("result = (1 +", vec!["syntax error", "line 1"]),
+        (
+            "zoo.add(a=1, b=1)\nzoo.say(text='x', fails=True)",
+            vec!["line 2", "calls: zoo.add, zoo.say failed", "do not repeat"],
+        ),
+        ("import json", vec!["json"]),
+        ("plain.add(a=1, b=1)", vec!["plain"]),
+    ] {
+        let said = failure(&gate, script).await;
+        for part in parts {
+            assert!(said.contains(part), "{script}: {said}");
+        }
+    }
+    let nothing = gate.call("executeToolCode", "{}").await;
+    assert!(text(&nothing).contains("`code` is missing"), "{nothing}");
+}
+
+#[tokio::test]
+async fn a_script_is_recorded_with_its_calls_as_children() {
+    let gate = gate("", "").await;
+    let caller = gate.caller();
+    caller
+        .clone()
+        .with("x-request-id", "script-1")
+        .call(
+            "executeToolCode",
+            &json!({"code": "zoo.add(a=1, b=2)\nresult = zoo.add(a=3, b=4)"}),
+        )
+        .await;
+    let records = gate.records(&caller).await;
+    let of = |id: &str| {
+        records
+            .iter()
+            .find(|r| r["request_id"] == id)
+            .unwrap()
+            .clone()
+    };
+    let outer = of("script-1");
+    assert_eq!(
+        (&outer["server"], &outer["tool"]),
+        (&json!("toolgate"), &json!("executeToolCode"))
+    );
+    assert!(
+        outer["arguments"]["code"]
+            .as_str()
+            .unwrap()
+            .contains("zoo.add")
+    );
+    assert_eq!(outer["script"]["calls"], 2);
+    for id in ["script-1-call-1", "script-1-call-2"] {
+        let inner = of(id);
+        assert_eq!(
+            (&inner["parent_id"], &inner["origin"]),
+            (&json!("script-1"), &json!("script"))
+        );
+        assert_eq!(
+            (&inner["server"], &inner["tool"]),
+            (&json!("zoo"), &json!("add"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_spelling_gets_around_a_rule() {
+    let rules = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"deny\"\n[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
+    let gate = gate("", rules).await;
+    for script in [
+        "zoo.say(text='x')",
+        "f = zoo.say\nf(text='x')",
+        "getattr(zoo, 's' + 'ay')(text='x')",
+        "[s.say(text='x') for s in [zoo]]",
+        "(lambda s: s.say(text='x'))(zoo)",
+        "parallel([(getattr(zoo, 'say'), {'text': 'x'})])",
+        "zoo.say(**{'text': 'x'})",
+    ] {
+        let said = failure(&gate, script).await;
+        assert!(said.contains("say"), "{script}: {said}");
+    }
+    assert_eq!(
+        result(&gate, "result = 'say' in dir(zoo) or hasattr(zoo, 'say')").await,
+        json!(false)
+    );
+    let files = gate.call("readToolFile", r#"{"fileName":"zoo"}"#).await;
+    assert!(!text(&files).contains("def say"), "{files}");
+    for script in [
+        "zoo.echo(x=1)",
+        "f = zoo.echo\nf(x=1)",
+        "attempt(lambda: zoo.echo(x=1))\nzoo.add(a=1, b=1)",
+        "parallel([(zoo.add, {'a': 1, 'b': 1}), (zoo.echo, {'x': 1})])",
+    ] {
+        let message = code(&gate, script).await;
+        assert!(message["approval"]["id"].is_string(), "{script}: {message}");
+    }
+    let records = gate.records(&gate.caller()).await;
+    let ran = |r: &&Value| r["tool"] == "echo" && r["outcome"] == "ok";
+    assert_eq!(records.iter().filter(ran).count(), 0);
+}
+
+#[tokio::test]
+async fn a_script_that_waits_goes_on_where_it_was() {
+    let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
+    let mut gate = gate("", rules).await;
+    let script = "a = zoo.add(a=1, b=2)[\"sum\"]\nb = zoo.echo(n=a)\nc = zoo.add(a=a, b=10)\nresult = [a, b[\"arguments\"][\"n\"], c[\"sum\"]]";
+    let waits = code(&gate, script).await;
+    assert!(text(&waits).contains("line 2"), "{waits}");
+    assert!(text(&waits).contains("so far calls: zoo.add"), "{waits}");
+    let id = waits["approval"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        code(&gate, script).await["approval"]["id"],
+        id,
+        "it waits on"
+    );
+    // Also over a restart.
+    gate.restart().await;
+    gate.reaches("zoo", "healthy").await;
+    let approve = json!({"decision": "approve"});
+    gate.caller()
+        .post(&format!("/api/approvals/{id}"), &approve)
+        .await
+        .expect(200);
+    assert_eq!(result(&gate, script).await, json!([3, 3, 13]));
+    // The same call is not run once more; another one is.
+    let again = code(&gate, script).await;
+    assert!(text(&again).contains("not run again"), "{again}");
+    let records = gate.records(&gate.caller()).await;
+    let ran = |tool: &str| {
+        let ran = |r: &&Value| r["tool"] == tool && r["outcome"] == "ok";
+        records.iter().filter(ran).count()
+    };
+    assert_eq!((ran("add"), ran("echo")), (2, 1), "each call ran once");
+    let other = execute(&gate, "c2", script).await;
+    assert!(other["approval"]["id"].is_string(), "{other}");
+}
+
+#[tokio::test]
+async fn a_denied_call_raises_in_the_script() {
+    let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
+    let gate = gate("", rules).await;
+    let script = "r = attempt(lambda: zoo.echo(n=1))\nresult = r[\"error\"]";
+    let id = code(&gate, script).await["approval"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let deny = json!({"decision": "deny", "reason": "not today"});
+    gate.caller()
+        .post(&format!("/api/approvals/{id}"), &deny)
+        .await
+        .expect(200);
+    let said = result(&gate, script).await;
+    assert!(said.as_str().unwrap().contains("not today"), "{said}");
+}
+
+/// A gateway in front of a model that follows a script.
+async fn agent(model: &Model, more: &str, extra: &str) -> TestGate {
+    let provider = format!(
+        "[providers.openai]\nbase_url = \"{}/v1\"\napi_key = \"k\"\nmax_retries = 0\n",
+        model.url()
+    );
+    gate(more, &(provider + extra)).await
+}
+
+fn writes(id: &str, code: &str) -> Reply {
+    Reply::calls([(id.to_owned(), "executeToolCode", json!({"code": code}))])
+}
+
+async fn chat(gate: &TestGate, path: &str, body: &Value) -> Value {
+    let answer = gate.post(path, &body.to_string(), headers(&[])).await;
+    serde_json::from_str(&answer.text().await.unwrap()).unwrap()
+}
+
+fn hello() -> Value {
+    json!({"model": "openai/m", "messages": [{"role": "user", "content": "hello"}]})
+}
+
+#[tokio::test]
+async fn a_model_writes_a_script_and_gets_its_result() {
+    let steps = vec![
+        Reply::calls([("c1", "listToolFiles", json!({}))]),
+        Reply::calls([("c2", "readToolFile", json!({"fileName": "servers/zoo.pyi"}))]),
+        writes(
+            "c3",
+            "result = sum([zoo.add(a=i, b=1)[\"sum\"] for i in range(4)])",
+        ),
+        Reply::text("It is 10."),
+    ];
+    let model = Model::strict(steps);
+    let gate = agent(&model, "tools_to_auto_execute = [\"add\"]", "").await;
+    let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+    assert_eq!(
+        answer["choices"][0]["message"]["content"], "It is 10.",
+        "{answer}"
+    );
+    let turns = model.turns();
+    let tools = turns[0].body["tools"].as_array().unwrap();
+    let mut names: Vec<&str> = tools
+        .iter()
+        .map(|t| t["function"]["name"].as_str().unwrap())
+        .collect();
+    names.retain(|name| !name.contains("Mcp"));
+    assert_eq!(
+        names.iter().filter(|name| FOUR.contains(name)).count(),
+        4,
+        "{names:?}"
+    );
+    assert!(
+        names.contains(&"plain_add") && !names.contains(&"zoo_add"),
+        "{names:?}"
+    );
+    let told = turns[3].body["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()["content"]
+        .clone();
+    assert!(told.as_str().unwrap().starts_with("10\n"), "{told}");
+    let run = answer["toolgate"]["run_id"].clone();
+    let records = gate.records(&gate.caller()).await;
+    let inner: Vec<&Value> = records.iter().filter(|r| r["origin"] == "script").collect();
+    assert_eq!(inner.len(), 4);
+    assert!(inner.iter().all(|r| r["run_id"] == run), "{inner:?}");
+    let saved = eventually("tokens are counted", SOON, async || {
+        chat(&gate, "/v1/chat/completions", &hello()).await;
+        let saved = gate.json("/api/stats").await["saved_tokens"]
+            .as_u64()
+            .unwrap();
+        (saved > 0).then_some(saved)
+    });
+    assert!(saved.await > 0);
+    assert!(
+        gate.get("/metrics")
+            .await
+            .text()
+            .await
+            .unwrap()
+            .contains("toolgate_code_mode_saved_tokens_total")
+    );
+}
+
+#[tokio::test]
+async fn a_script_that_names_what_is_not_unasked_is_left_to_the_caller() {
+    for script in [
+        "zoo.add(a=1, b=1)\nzoo.say(text='x')",
+        "f = zoo.say",
+        "y = zoo\ny.add(a=1, b=1)",
+        "[s.add(a=1, b=1) for s in [zoo]]",
+        "getattr(zoo, 'sa' + 'y')(text='x')",
+    ] {
+        let model = Model::strict(vec![writes("c1", script)]);
+        let gate = agent(&model, "tools_to_auto_execute = [\"add\"]", "").await;
+        let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+        let call = &answer["choices"][0]["message"]["tool_calls"][0];
+        assert_eq!(
+            call["function"]["name"], "executeToolCode",
+            "{script}: {answer}"
+        );
+        assert_eq!(
+            answer["toolgate"]["stop_reason"], "needs_approval",
+            "{script}"
+        );
+        assert_eq!(answer["toolgate"]["executed"], json!([]), "{script}");
+        let records = gate.records(&gate.caller()).await;
+        assert!(records.iter().all(|r| r["tool"] != "add"), "nothing ran");
+    }
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_a_script_that_waited() {
+    let rule = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"ask\"\narguments = { text = \"danger\" }\n";
+    let script = "a = zoo.add(a=1, b=1)[\"sum\"]\nb = zoo.say(text='dan' + 'ger')\nresult = [a, b]";
+    let model = Model::strict(vec![writes("c1", script), Reply::text("done")]);
+    let mut gate = agent(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
+    let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+    let note = &answer["toolgate"];
+    assert_eq!(note["stop_reason"], "needs_approval", "{answer}");
+    let pending = &note["pending"][0];
+    assert_eq!(
+        (&pending["id"], &pending["name"]),
+        (&json!("c1"), &json!("executeToolCode"))
+    );
+    let inner = &pending["inner"][0];
+    assert_eq!(
+        (&inner["tool"], &inner["line"]),
+        (&json!("zoo.say"), &json!(2)),
+        "{pending}"
+    );
+    assert_eq!(inner["arguments"], r#"{"text":"danger"}"#);
+    let approval = inner["approval_id"].as_str().unwrap().to_owned();
+    let run = note["run_id"].as_str().unwrap().to_owned();
+    // Killed, and begun anew.
+    gate.child.kill().unwrap();
+    gate.child.wait().unwrap();
+    gate.start_again();
+    gate.reaches("zoo", "healthy").await;
+    let approve = json!({"decision": "approve"});
+    gate.caller()
+        .post(&format!("/api/approvals/{approval}"), &approve)
+        .await
+        .expect(200);
+    let path = format!("/api/runs/{run}/resume");
+    let edited = json!({"decisions": [{"id": "c1", "decision": "approve", "arguments": {"code": "result = 1"}}]});
+    let refused = gate.caller().post(&path, &edited).await;
+    assert_eq!(refused.status, 409, "{refused:?}");
+    let resume = json!({"decisions": [{"id": "c1", "decision": "approve"}]});
+    let done = gate.caller().post(&path, &resume).await.expect(200);
+    assert_eq!(done["choices"][0]["message"]["content"], "done", "{done}");
+    let told = model.turns()[1].body["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()["content"]
+        .clone();
+    assert!(
+        told.as_str().unwrap().starts_with("[2,\"danger\"]"),
+        "{told}"
+    );
+    let records = gate.records(&gate.caller()).await;
+    let ran = |tool: &str| {
+        records
+            .iter()
+            .filter(|r| r["tool"] == tool && r["outcome"] == "ok")
+            .count()
+    };
+    assert_eq!((ran("add"), ran("say")), (1, 1), "each call ran once");
+}
+
+#[tokio::test]
+async fn a_hostile_script_ends_in_its_bounds_and_harms_nobody() {
+    let bounds = "[code_mode]\nmax_own_time = \"1s\"\nmax_time = \"20s\"\nmax_calls = 10\n";
+    let gate = gate("", bounds).await;
+    let deep = |open: &str, close: &str, count: usize| {
+        format!("result = {}1{}", open.repeat(count), close.repeat(count))
+    };
+    let nested_if: String = (0..300)
+        .map(|depth| format!("{}if True:\n", " ".repeat(depth)))
+        .collect();
+    let scripts = [
+        ("for i in range(2000000000):\n  pass".to_owned(), "time"),
+        ("x = 3\nfor i in range(40):\n  x = x * x".to_owned(), "time"),
+        ("result = max(range(1000000000))".to_owned(), ""),
+        (
+            "x = [1]\nfor i in range(60):\n  x = x + x".to_owned(),
+            "memory",
+        ),
+        (
+            "x = 'a'\nfor i in range(60):\n  x = x + x".to_owned(),
+            "memory",
+        ),
+        ("x = 'a' * 1000000000".to_owned(), "memory"),
+        ("x = [0] * 1000000000".to_owned(), "memory"),
+        (
+            "x = []\nfor i in range(40):\n  x = [x, x]\nresult = x".to_owned(),
+            "",
+        ),
+        (
+            "x = []\nfor i in range(40):\n  x = [x, x]\nresult = str(x)".to_owned(),
+            "",
+        ),
+        (
+            "x = ()\nfor i in range(100000):\n  x = (x,)\nresult = {x: 1}".to_owned(),
+            "",
+        ),
+        (deep("(", ")", 20_000), "depth"),
+        (deep("[", "]", 20_000), "depth"),
+        (deep("-", "", 20_000), "depth"),
+        (deep("not ", "", 10_000), "depth"),
+        (deep("lambda: ", "", 5_000), "depth"),
+        (format!("result = 1{}", "+1".repeat(20_000)), "depth"),
+        (format!("{nested_if}{}pass", " ".repeat(300)), "depth"),
+        ("def f(n):\n  return f(n + 1)\nf(0)".to_owned(), ""),
+        (
+            "for i in range(50):\n  zoo.add(a=i, b=i)".to_owned(),
+            "calls",
+        ),
+        (
+            "for i in range(100000):\n  print('x' * 1000)".to_owned(),
+            "printed",
+        ),
+        (format!("result = 1 # {}", "x".repeat(70_000)), "source"),
+        ("result = 'x' * 2000000".to_owned(), "result"),
+    ];
+    for (script, limit) in scripts {
+        let head: String = script.chars().take(60).collect();
+        let (said, beside) = tokio::join!(failure(&gate, &script), async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            result(&gate, "result = zoo.add(a=1, b=1)").await
+        });
+        assert_eq!(beside, json!({"sum": 2}), "{head}");
+        let word = format!("stopped ({limit})");
+        assert!(limit.is_empty() || said.contains(&word), "{head}: {said}");
+        assert!(said.len() < 20_000, "{head}: {} bytes", said.len());
+    }
+    assert_eq!(result(&gate, "result = 1").await, json!(1));
+    let health = gate.get("/health").await;
+    assert_eq!(health.status(), 200);
+}
+
+#[tokio::test]
+async fn a_script_ends_with_whoever_asked_for_it() {
+    let gate = gate("", "").await;
+    let slow = json!({"id": "c1", "type": "function", "function": {"name": "executeToolCode",
+        "arguments": json!({"code": "zoo.sleep(ms=60000)"}).to_string()}});
+    let slow = slow.to_string();
+    let asked = gate.post("/v1/mcp/tool/execute", &slow, HeaderMap::new());
+    tokio::select! {
+        _ = asked => panic!("it sleeps"),
+        () = gate.works_on_a_call() => {}
+    }
+    let caller = gate.caller();
+    eventually("both are on record as cancelled", SOON, async || {
+        let records = gate.records(&caller).await;
+        let of = |tool: &str| {
+            records
+                .iter()
+                .any(|r| r["tool"] == tool && r["outcome"] == "cancelled")
+        };
+        (of("sleep") && of("executeToolCode")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn people_run_scripts_by_hand() {
+    let gate = gate(
+        "",
+        &format!("[keys.alice]\nkey = {ALICE:?}\ntools = [\"plain.*\"]\n"),
+    )
+    .await;
+    let run_code = async |body: Value| gate.caller().post("/api/code/run", &body).await;
+    let done = run_code(json!({"code": "result = zoo.add(a=2, b=2)"}))
+        .await
+        .expect(200);
+    assert!(text(&done).starts_with("{\"sum\":4}"), "{done}");
+    let hidden = run_code(json!({"code": "result = 1", "key": "alice"}))
+        .await
+        .expect(200);
+    assert!(is_unknown(&hidden), "{hidden}");
+    assert_eq!(run_code(json!({"kode": "x"})).await.status, 400);
+
+    let gate = self::gate("", "").await;
+    let folder = gate.folder.path();
+    std::fs::write(
+        folder.join("job.py"),
+        "print('hi')\nresult = zoo.add(a=1, b=1)\n",
+    )
+    .unwrap();
+    let url = gate.url.as_str();
+    let (output, stdout, stderr) = run(folder, &["code", "--url", url, "run", "job.py"]);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stdout.starts_with("{\"sum\":2}"), "{stdout}");
+    let (_, stubs, _) = run(folder, &["code", "--url", url, "stubs", "zoo"]);
+    assert!(stubs.contains("def add(a: int, b: int)"), "{stubs}");
+    let (output, _, stderr) = run(folder, &["code", "--url", url, "run", "missing.py"]);
+    assert!(
+        !output.status.success() && stderr.contains("missing.py"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_becomes_scripted_through_the_api() {
+    let gate = gate("", "").await;
+    assert!(
+        listed(&gate, "/mcp")
+            .await
+            .contains(&"plain_add".to_owned())
+    );
+    let patch = json!({"is_code_mode_client": true});
+    let path = "/api/mcp/client/plain";
+    gate.caller()
+        .send(reqwest::Method::PUT, path, &patch)
+        .await
+        .expect(200);
+    eventually("the four are all there is", SOON, async || {
+        (listed(&gate, "/mcp").await == FOUR).then_some(())
+    })
+    .await;
+    assert_eq!(
+        result(&gate, "result = plain.add(a=1, b=1)").await,
+        json!({"sum": 2})
+    );
+}

@@ -1,0 +1,152 @@
+//! An agent inside a program: tools of its own, its own approval logic, and a word about everything
+//! that happens.
+//!
+//! `cargo run -p toolgate --example agent` plays with a model that follows a script;
+//! `cargo run -p toolgate --example agent -- http://localhost:11434/v1 qwen3` with a real one.
+
+#![allow(clippy::print_stdout, reason = "it is there to be looked at")]
+
+use std::error::Error;
+use std::io::Write as _;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use toolgate::agent::{Happening, RunEvent};
+use toolgate::config::{Document, Format};
+use toolgate::local::{LocalServer, Output};
+use toolgate::{
+    Caller, Config, Dialect, Gateway, Hook, ModelRequest, Proposal, Request, Review, ServerName,
+};
+use toolgate_testkit::model::{Model, Reply};
+
+/// Approves small orders, and tells what happens.
+#[derive(Debug)]
+struct Clerk;
+
+impl Hook for Clerk {
+    fn review<'a>(&'a self, proposal: Proposal<'a>) -> BoxFuture<'a, Review> {
+        Box::pin(async move {
+            let amount = proposal.arguments.value()["amount"].as_u64();
+            match (proposal.tool.tool.as_str(), amount) {
+                ("order", Some(0..=10)) => Review::Approve,
+                ("order", _) => Review::Deny {
+                    reason: "at most 10 at once".to_owned(),
+                },
+                _ => Review::Proceed,
+            }
+        })
+    }
+
+    fn turn_id(&self, request: &str, turn: u32) -> String {
+        format!("{request}/{turn}")
+    }
+
+    fn hear(&self, event: RunEvent<'_>) {
+        match event.happening {
+            Happening::TurnStarted { turn, request_id } => {
+                println!("-- turn {turn} ({request_id})");
+            }
+            Happening::Text(text) => {
+                print!("{text}");
+                let _ = std::io::stdout().flush();
+            }
+            Happening::CallStarted {
+                name, arguments, ..
+            } => println!("   {name} {arguments}"),
+            Happening::CallEnded { name, outcome, .. } => println!("   {name}: {outcome}"),
+            Happening::TurnEnded { usage, .. } => println!("\n   {} tokens", usage.output),
+            Happening::Ended { stop_reason } => println!("-- {stop_reason}"),
+            _ => {}
+        }
+    }
+}
+
+/// Tools of this very program.
+fn shop() -> Result<LocalServer, Box<dyn Error>> {
+    let fruit = json!({"type": "object", "properties": {"fruit": {"type": "string"}}});
+    let order = json!({"type": "object", "properties": {
+        "fruit": {"type": "string"}, "amount": {"type": "integer"}}, "required": ["fruit", "amount"]});
+    Ok(LocalServer::new(ServerName::parse("shop")?)
+        .tool("price", "What a fruit costs", &fruit, |_| async {
+            Ok(Output::Text("2 coins".to_owned()))
+        })
+        .tool("order", "Orders fruit", &order, |arguments| async move {
+            Ok(Output::Text(format!("ordered {arguments}")))
+        }))
+}
+
+/// A model that asks for the price, orders too much, thinks better of it, and is done.
+fn scripted() -> Model {
+    let order = |id, amount| (id, "shop_order", json!({"fruit": "pear", "amount": amount}));
+    Model::start(vec![
+        Reply::calls([("c1", "shop_price", json!({"fruit": "pear"}))])
+            .with_text("What do they cost?"),
+        Reply::calls([order("c2", 100)]),
+        Reply::calls([order("c3", 10)]),
+        Reply::text("Ten pears are on their way."),
+    ])
+}
+
+fn config(base_url: &str) -> Result<Config, Box<dyn Error>> {
+    let text = format!(
+        r#"
+        [providers.models]
+        base_url = "{base_url}"
+
+        [[permissions.rules]]
+        tool = "shop.price"
+        action = "allow"        # runs by itself
+
+        [[permissions.rules]]
+        tool = "shop.order"
+        action = "ask"          # the clerk decides
+
+        [agent]
+        max_tool_calls = 20
+        "#
+    );
+    let document = Document::parse("agent.toml", Format::Toml, &text);
+    Ok(Config::load(&[document])?.0)
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (base_url, name) = (arguments.next(), arguments.next());
+    let scripted = base_url.is_none().then(scripted);
+    let base_url = match (&base_url, &scripted) {
+        (None, Some(model)) => format!("{}/v1", model.url()),
+        (given, _) => given.clone().unwrap_or_default(),
+    };
+    let builder = Gateway::builder(config(&base_url)?);
+    let gateway = builder.local(shop()?).hook(Clerk).start().await?;
+    gateway.settled().await;
+
+    let body = json!({
+        "model": format!("models/{}", name.as_deref().unwrap_or("scripted")),
+        "messages": [{"role": "user", "content": "Order pears, please."}],
+        "stream": true,
+    });
+    let request = ModelRequest::new(Dialect::Chat, &body).of(&Request::with_id("pears"));
+    let answer = gateway
+        .models()
+        .complete(&Caller::library(), request)
+        .await?;
+    // The answer is a stream, of which the clerk has told already; what ran is in its last chunk.
+    let text = String::from_utf8(answer.bytes().await.to_vec())?;
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let chunks = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    let note = chunks
+        .map(|chunk| chunk["toolgate"].clone())
+        .find(Value::is_object);
+    for call in note.unwrap_or_default()["executed"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        println!("{} {}: {}", call["name"], call["arguments"], call["result"]);
+    }
+    gateway.stop(Duration::from_secs(1)).await;
+    Ok(())
+}

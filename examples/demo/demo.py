@@ -1,0 +1,339 @@
+"""`make demo`: a model asks for tools of two real MCP servers, and the gateway runs them.
+
+Nothing leaves this machine and nothing stays: the model is a small one that runs here, ports are
+free ones, data is in a temporary folder, and whatever was started ends with this script.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from datetime import datetime
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LLM = ROOT / "tests/env/llm"
+SERVERS = [HERE / "servers/.venv/bin", HERE / "servers/node_modules/.bin"]
+PATIENCE = 120  # seconds
+
+# What is asked, and what the scripted model does where there is no real one.
+QUESTIONS = [
+    {
+        "name": "clock",
+        "text": "What time is it in Europe/Paris?",
+        "call": ("time_get_current_time", {"timezone": "Europe/Paris"}),
+        "why": "The tool may run by itself (tools_to_auto_execute), so the gateway runs it.",
+    },
+    {
+        "name": "reader",
+        "text": 'Read the file "notes.txt".',
+        "call": ("files_read_text_file", {"path": "notes.txt"}),
+        "why": "This tool may not run by itself: the run waits until somebody decides.",
+    },
+]
+NOTES = "The demo works: this line came from a file, through an MCP server.\n"
+
+COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+class Failed(Exception):
+    """What to tell somebody whose demo does not work."""
+
+
+def styled(code: str, text: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if COLOUR else text
+
+
+def say(text: str = "", end: str = "\n") -> None:
+    print(text, end=end, flush=True)
+
+
+def title(text: str) -> None:
+    say("\n" + styled("1;36", f"== {text}"))
+
+
+def short(text: str, most: int = 100) -> str:
+    text = " ".join(str(text).split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+class Programs:
+    """What was started. It ends with the `with`, also by Ctrl-C, also what it started itself."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.running = []
+
+    def __enter__(self):
+        return self
+
+    def start(self, name: str, command: list, **more) -> subprocess.Popen:
+        log = open(self.folder / f"{name}.log", "w")
+        program = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+            text=True, start_new_session=True, **more,
+        )
+        self.running.append(program)
+        return program
+
+    def url(self, program: subprocess.Popen, before: str) -> str:
+        """The address that a program prints when it is ready."""
+        for line in program.stdout:
+            if line.startswith(before):
+                return line[len(before):].strip()
+        raise Failed(f"{program.args[0]} ended before it was ready")
+
+    def __exit__(self, *_):
+        # Whoever is impatient now would leave things behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for program in reversed(self.running):
+            program.terminate()
+        for program in reversed(self.running):
+            try:
+                program.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(program.pid, signal.SIGKILL)
+                program.wait()
+
+
+def real_model(programs: Programs):
+    """The provider of the small model; nothing where it was not installed or does not start."""
+    if not (LLM / ".venv/.installed").exists():
+        return None
+    say("starting SmolLM2, a model with 135 million parameters, on this machine …")
+    program = programs.start("model", [LLM / ".venv/bin/python", LLM / "serve.py"])
+    try:
+        url = programs.url(program, "ready ")
+    except Failed:
+        return None
+    for question in QUESTIONS:
+        question["model"] = "local/smollm2"
+    return provider("local", url, "smollm2")
+
+
+def scripted_model(programs: Programs, binary: Path) -> str:
+    """Providers that play a model: one for each question, with what it says."""
+    if not binary.exists():
+        say("building the scripted model …")
+        build = ["cargo", "build", "--release", "--locked", "--package", "toolgate-testkit", "--bin", "toolgate-model"]
+        subprocess.run(build, cwd=ROOT, check=True)
+    providers = ""
+    for question in QUESTIONS:
+        name, (tool, arguments) = question["name"], question["call"]
+        words = "This is where a model would tell you, in its own words, what the tool answered."
+        command = [binary, "--call", tool, "--arguments", json.dumps(arguments), "--text", words]
+        url = programs.url(programs.start(name, command), "listening on ")
+        question["model"] = f"{name}/scripted"
+        providers += provider(name, url, "scripted")
+    return providers
+
+
+def provider(name: str, url: str, model: str) -> str:
+    return f'\n[providers.{name}]\nbase_url = "{url}/v1"\nmodels = ["{model}"]\n'
+
+
+class Gateway:
+    def __init__(self, programs: Programs, binary: Path, models: str):
+        folder = programs.folder / "work"
+        folder.mkdir()
+        (folder / "notes.txt").write_text(NOTES)
+        config = programs.folder / "toolgate.toml"
+        config.write_text((HERE / "toolgate.toml").read_text() + models)
+        path = os.pathsep.join([*map(str, SERVERS), os.environ["PATH"]])
+        kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
+        command = [binary, "serve", "--port", "0", "--config", config, "--data-dir", programs.folder / "data"]
+        program = programs.start("gateway", command, cwd=folder, env={**kept, "PATH": path})
+        self.url = programs.url(program, "listening on ")
+
+    def open(self, path: str, body=None, **headers):
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        request = urllib.request.Request(self.url + path, data, headers)
+        # Whatever proxy there is, it is not between us.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            return opener.open(request, timeout=PATIENCE)
+        except urllib.error.HTTPError as error:
+            raise Failed(f"{path} answered {error.code}: {error.read().decode()}") from error
+
+    def get(self, path: str):
+        with self.open(path) as answer:
+            return json.load(answer)
+
+    def wait_for_servers(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            clients = self.get("/api/mcp/clients")["clients"]
+            away = [client for client in clients if client["state"] != "healthy"]
+            if not away:
+                return
+            if time.monotonic() > deadline:
+                reasons = [f"{client['config']['name']}: {client.get('reason')}" for client in away]
+                raise Failed("servers did not start: " + "; ".join(reasons))
+            time.sleep(0.1)
+
+    def hear(self, path: str, body: dict) -> dict:
+        """Shows a stream as it comes, and gives the gateway's account of it."""
+        note, spoke = None, False
+        with self.open(path, body, x_toolgate_events="on") as stream:
+            for line in stream:
+                if not line.startswith(b"data: {"):
+                    continue
+                event = json.loads(line[len(b"data: "):])
+                kind = event.get("type", "")
+                if kind == "toolgate.tool_call.started":
+                    say(f"{chr(10) if spoke else ''}  {styled('33', 'tool  ')} {event['name']} {event['arguments']}")
+                    spoke = False
+                for choice in event.get("choices", []):
+                    if text := choice["delta"].get("content"):
+                        text = text if spoke else f"  {styled('32', 'model ')} {text.lstrip()}"
+                        say(text.replace("\n", "\n" + " " * 9), end="")
+                        spoke = True
+                if "error" in event:
+                    raise Failed(event["error"]["message"])
+                note = event.get("toolgate", note)
+        say() if spoke else None
+        return note
+
+
+def ask(gateway: Gateway, question: dict) -> str:
+    """Asks a question, decides about what waits, and gives the run's id."""
+    title(f"You ask: {question['text']}")
+    say(question["why"])
+    body = {"model": question["model"], "stream": True, "max_tokens": 80,
+            "messages": [{"role": "user", "content": question["text"]}]}
+    note = gateway.hear("/v1/chat/completions", body)
+    while note["pending"]:
+        decisions = [decide(call) for call in note["pending"]]
+        note = gateway.hear(f"/api/runs/{note['run_id']}/resume", {"decisions": decisions, "stream": True})
+    for call in note["executed"]:
+        say(f"  {styled('33', 'result')} {call['name']}: {short(call['result'])} ({call['ms']} ms)")
+    if not note["executed"]:
+        say("  The model answered without a tool this time. Small models do.")
+    return note["run_id"]
+
+
+def decide(call: dict) -> dict:
+    asked = f"  {styled('35', 'waits ')} {call['name']} {call['arguments']}"
+    if not sys.stdin.isatty():
+        say(f"{asked}\n         nobody is there to ask, so the demo approves it")
+        return {"id": call["id"], "decision": "approve"}
+    answer = input(f"{asked}\n         Run it? [Y/n] ")
+    if answer.strip().lower() in ("", "y", "yes"):
+        return {"id": call["id"], "decision": "approve"}
+    return {"id": call["id"], "decision": "deny", "reason": "the user said no"}
+
+
+def show_timeline(gateway: Gateway, run_id: str) -> None:
+    run = gateway.get(f"/api/runs/{run_id}")
+    moment = lambda text: datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    start = moment(run["started_at"])
+    title(f"What happened in {run_id}, from its journal")
+    for entry in run["timeline"]:
+        step = entry["step"]
+        say(f"  {round((moment(entry['at']) - start) * 1000):>6} ms  {step['kind']:<12} {told(step)}")
+    say(f"  {run['state']}: {run['iterations']} model calls, "
+        f"{run['input_tokens']} tokens in, {run['output_tokens']} out")
+
+
+def told(step: dict) -> str:
+    match step["kind"]:
+        case "turn":
+            calls = ", ".join(f"{call['name']} {call['arguments']}" for call in step["calls"])
+            return f"the model asks for {calls}" if calls else f"the model says: {short(step['text'], 70)}"
+        case "call_opened":
+            return f"{step['name']} is about to run"
+        case "call_closed":
+            result = " ".join(part.get("text", "…") for part in step["result"])
+            return f"{step['name']} answered in {step['ms']} ms: {short(result, 60)}"
+        case "call_waits":
+            return f"{step['name']} waits for a decision"
+        case "resumed":
+            return f"decided by {step['by']}"
+        case "answered":
+            return "the answers go back to the model"
+        case "ended":
+            return step["stop_reason"] or step["state"]
+    return ""
+
+
+def show_next(gateway: Gateway, binary: Path, run_id: str, stays: bool) -> None:
+    url, model = gateway.url, QUESTIONS[0]["model"]
+    binary = binary.relative_to(Path.cwd()) if binary.is_relative_to(Path.cwd()) else binary
+    title("Look around while it runs, in another terminal" if stays else "On a terminal it runs until you press Enter; then")
+    say(f"""  export TOOLGATE_URL={url}
+  {binary} chat --model {model}
+  {binary} tools list
+  {binary} audit
+  curl -s {url}/api/runs/{run_id}
+  curl -s {url}/api/mcp/clients
+  curl -s '{url}/api/mcp/tools/explain?tool=files_read_text_file'
+Any SDK of OpenAI or Anthropic works with {url}/v1, any MCP client with {url}/mcp.
+Next: docs/agent.md, and examples/demo/toolgate.toml, which is all the configuration there was.""")
+
+
+def play(arguments, folder: Path) -> None:
+    with Programs(folder) as programs:
+        title("Starting")
+        models = None if arguments.scripted_only else real_model(programs)
+        if models is None:
+            if not arguments.scripted_only:
+                say("NOTE: the real small model did not install here, or does not run on this machine.")
+            say("NOTE: a script plays the model: the tools and their results are real, its words are not.")
+            models = scripted_model(programs, arguments.scripted)
+        say("starting the gateway, and through it an MCP server from PyPI and one from npm …")
+        gateway = Gateway(programs, arguments.toolgate, models)
+        gateway.wait_for_servers()
+        say(f"ready: {gateway.url}")
+        runs = [ask(gateway, question) for question in QUESTIONS]
+        for run_id in runs:
+            show_timeline(gateway, run_id)
+        stays = sys.stdin.isatty() and not arguments.once
+        show_next(gateway, arguments.toolgate, runs[-1], stays)
+        if stays:
+            input("\nPress Enter to end. ")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--toolgate", type=Path, default=ROOT / "target/release/toolgate")
+    parser.add_argument("--scripted", type=Path, default=ROOT / "target/release/toolgate-model",
+                        help="the scripted model; it is built where it is missing")
+    parser.add_argument("--scripted-only", action="store_true", help="do not use the real model")
+    parser.add_argument("--once", action="store_true", help="end when everything was shown")
+    arguments = parser.parse_args()
+    for name in ("toolgate", "scripted"):
+        setattr(arguments, name, getattr(arguments, name).absolute())
+
+    def leave(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
+    folder = Path(tempfile.mkdtemp(prefix="toolgate-demo-"))
+    try:
+        play(arguments, folder)
+        return 0
+    except (KeyboardInterrupt, EOFError):
+        return 130
+    except (Failed, OSError, subprocess.CalledProcessError) as problem:
+        say(f"\nThe demo failed: {problem}")
+        for log in sorted(folder.glob("*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-8:]
+            say("\n".join([f"-- the end of {log.name}", *lines]) if lines else "", end="\n" if lines else "")
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        say("\nEverything that was started has ended; nothing was left behind.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
