@@ -1,4 +1,14 @@
 //! The engine for Starlark: a deterministic dialect of Python.
+//!
+//! The language is the library's, with functions added that Python has ([`globals`]), so that what
+//! models write gives Python's answer or fails with the spelling that works ([`hints`]). Its own limits
+//! are courtesy: what natives do in one go is bounded by the process and its host.
+//!
+//! What runs, and differs from Python: `True == 1` is False, so that truths are no keys or items like
+//! numbers; NaN equals itself; `f"{x}"` and `.format` put the texts inside lists and dicts in double
+//! quotes (`str(x)`, `print` and `%` do not); `map`, `filter`, `zip`, `enumerate`, `reversed`,
+//! `d.keys()`, `d.values()` and `d.items()` give lists; sets keep their order; and `type(x) == "dict"`
+//! is True, as documented for code mode.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,14 +94,18 @@ pub(crate) fn run(script: &Script, host: &mut dyn Host) -> Result<Value, Failure
     if let Err(failure) = &mut outcome {
         hints::add(failure, &source);
     }
-    match (running.over(), outcome) {
-        (Some(Over::Limit(limit)), Err(failure)) => Err(Failure {
-            line: failure.line,
-            column: failure.column,
-            ..limit.failure()
-        }),
-        (_, outcome) => outcome,
-    }
+    outcome.map_err(|failure| {
+        let failure = match running.over() {
+            Some(Over::Limit(limit)) => Failure {
+                line: failure.line,
+                column: failure.column,
+                ..limit.failure()
+            },
+            _ => failure,
+        };
+        let line = failure.line.or_else(|| source.line_at(running.at()?));
+        Failure { line, ..failure }
+    })
 }
 
 fn evaluate(script: &Script, source: &Source, running: &Running<'_>) -> Result<Value, Failure> {
@@ -170,12 +184,14 @@ struct Watch;
 impl<'e> BeforeStmtFuncDyn<'e> for Watch {
     fn call<'v>(
         &mut self,
-        _span: FileSpanRef<'_>,
+        span: FileSpanRef<'_>,
         _continued: bool,
         eval: &mut Evaluator<'v, '_, 'e>,
     ) -> starlark::Result<()> {
         let heap = eval.heap().allocated_bytes();
-        Running::of(eval)?.check(heap)?;
+        let running = Running::of(eval)?;
+        running.reaches(span.span.begin().get());
+        running.check(heap)?;
         Ok(())
     }
 }

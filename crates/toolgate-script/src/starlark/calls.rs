@@ -92,6 +92,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = named)] flush: Option<bool>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
+        // Python's, and without meaning here.
         let _ = flush;
         let mut text = joined(&args.items, sep.unwrap_or(" "), eval.heap())?;
         text.push_str(end.unwrap_or("\n"));
@@ -149,8 +150,7 @@ fn wanted<'v>(
     }
     let mut wanted = Vec::new();
     for entry in calls.iterate(heap)? {
-        let parts: Vec<Value<'v>> = if let Some(tool) = ToolValue::from_value(entry) {
-            let _ = tool;
+        let parts: Vec<Value<'v>> = if ToolValue::from_value(entry).is_some() {
             vec![entry]
         } else if let Some(tuple) = TupleRef::from_value(entry) {
             tuple.iter().collect()

@@ -38,9 +38,8 @@ pub(super) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> Result
     match Number::of(value) {
         Some(number) => spec.number(&number),
         None => Err(Trouble::misuse(format!(
-            "a `{}` cannot be formatted with `{}`",
-            spell::kind(value),
-            "a specification"
+            "a `{}` takes no format specification",
+            spell::kind(value)
         ))),
     }
 }

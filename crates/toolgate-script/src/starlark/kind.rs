@@ -20,6 +20,7 @@ use starlark::values::{
     starlark_value,
 };
 
+use super::scan::DIGITS;
 use super::sequences::Spreading;
 use super::spell;
 use super::trouble::Trouble;
@@ -221,6 +222,9 @@ fn trimmed<'v>(
 ) -> starlark::Result<Value<'v>> {
     let mut given: Vec<Value<'v>> = args.positions(eval.heap())?.collect();
     let text = given.first().and_then(|first| first.unpack_str());
+    if text.is_some_and(|text| text.len() > DIGITS) {
+        return Err(Trouble::misuse(format!("a number has at most {DIGITS} digits")).into());
+    }
     let Some(text) = text.filter(|text| text.trim() != *text) else {
         return native.to_value().invoke(args, eval);
     };

@@ -22,6 +22,8 @@ pub(super) struct Running<'h> {
     printed: Cell<usize>,
     /// Why it must end. Once set, nothing that the script catches changes it.
     over: Cell<Option<Over>>,
+    /// Where the statement starts that runs, in bytes.
+    at: Cell<Option<u32>>,
 }
 
 /// Why a run must end.
@@ -41,6 +43,7 @@ impl<'h> Running<'h> {
             calls: Cell::default(),
             printed: Cell::default(),
             over: Cell::default(),
+            at: Cell::default(),
         }
     }
 
@@ -69,6 +72,15 @@ impl<'h> Running<'h> {
     pub(super) fn out_of_time(&self) -> bool {
         let own = self.started.elapsed().saturating_sub(self.waited.get());
         own.as_millis() > u128::from(self.bounds.own_ms)
+    }
+
+    /// Where the statement starts that runs, or ran last, in bytes.
+    pub(super) fn at(&self) -> Option<usize> {
+        usize::try_from(self.at.get()?).ok()
+    }
+
+    pub(super) fn reaches(&self, at: u32) {
+        self.at.set(Some(at));
     }
 
     /// What is looked at again and again while the script runs.

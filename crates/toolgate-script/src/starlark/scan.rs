@@ -18,7 +18,7 @@ const BLOCKS: usize = 40;
 const ELIFS: usize = 200;
 
 /// The most digits of a number.
-const DIGITS: usize = 4300;
+pub(super) const DIGITS: usize = 4300;
 
 /// How much deeper than an operator a `lambda` goes.
 const LAMBDA: usize = 6;

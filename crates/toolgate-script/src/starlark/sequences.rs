@@ -17,10 +17,22 @@ use starlark::values::{
 };
 
 use super::spell;
-use super::trouble::Trouble;
+use super::trouble::{Limit, Trouble};
+
+/// The most items that a function takes at once; a range has more in a few characters.
+const MOST: i32 = 4_000_000;
+
+/// Refuses what has more items than memory would hold.
+fn bounded(value: Value<'_>) -> Result<(), Trouble> {
+    match value.length() {
+        Ok(length) if length > MOST => Err(Trouble::Limit(Limit::Memory)),
+        _ => Ok(()),
+    }
+}
 
 /// The items of anything that can be gone through.
 pub(super) fn items<'v>(value: Value<'v>, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
+    bounded(value)?;
     match value.unpack_str() {
         Some(text) => Ok(characters(text, heap)),
         None => Ok(value.iterate(heap)?.collect()),
@@ -57,6 +69,9 @@ impl Spreading {
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
         let positional: Vec<Value<'v>> = args.positions(heap)?.collect();
+        if let Some(first) = positional.first() {
+            bounded(*first)?;
+        }
         if positional.iter().all(|value| value.unpack_str().is_none()) {
             return native.to_value().invoke(args, eval);
         }

@@ -42,6 +42,12 @@ impl Source {
         self.text.split('\n').nth(index)
     }
 
+    /// The line of a byte, counted from one.
+    pub(super) fn line_at(&self, at: usize) -> Option<u32> {
+        let before = self.text.get(..at)?;
+        u32::try_from(before.matches('\n').count() + 1).ok()
+    }
+
     /// Line and column where a span starts, as the model sent it, counted from one.
     pub(super) fn place(&self, span: &FileSpan) -> (u32, u32) {
         let begin = span.resolve_span().begin;

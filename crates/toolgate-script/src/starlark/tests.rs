@@ -10,6 +10,7 @@ use crate::protocol::{
 
 mod answers;
 mod calls;
+mod hints;
 mod idioms;
 mod limits;
 mod values;

@@ -8,9 +8,11 @@ use starlark::values::{Heap, Value};
 
 use super::format;
 use super::json::{self, Layout};
-use super::running::Running;
 use super::spell;
 use super::trouble::Trouble;
+
+/// The longest text that `json.dumps` makes.
+const LONGEST_JSON: usize = 8 * 1024 * 1024;
 
 /// What stands for the operator `%`, which knows too few of Python's fields by itself.
 pub(super) const PERCENT: &str = "__mod__";
@@ -55,8 +57,7 @@ fn dumped<'v>(
     layout: &Layout<'_>,
     eval: &Evaluator<'v, '_, '_>,
 ) -> starlark::Result<String> {
-    let most = usize::try_from(Running::of(eval)?.bounds().memory / 4).unwrap_or(usize::MAX);
-    let text = json::write(value, layout, most, eval.heap());
+    let text = json::write(value, layout, LONGEST_JSON, eval.heap());
     Ok(text.map_err(|error| Trouble::misuse(format!("not JSON: {error}")))?)
 }
 

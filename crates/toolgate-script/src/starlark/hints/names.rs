@@ -39,10 +39,19 @@ pub(super) fn hint(name: &str, _line: &str) -> Option<String> {
             "errors have no types: `fail(\"message\")` raises, and `attempt(lambda: …)` catches"
                 .to_owned()
         }
-        module if is_module(module) => modules::instead(module),
+        // What is done with it is to sleep, as a rule.
+        "time" => modules::instead("time"),
+        module if is_module(module) => {
+            let hint = modules::instead(module);
+            let hint = hint.strip_prefix("leave the line out: ").unwrap_or(&hint);
+            hint.to_owned()
+        }
         other => {
             let names: Vec<String> = globals::names().collect();
             let near = nearest(other, names.iter().map(String::as_str))?;
+            if strsim::damerau_levenshtein(other, near) > 2 {
+                return None;
+            }
             format!("did you mean `{near}`?")
         }
     };
@@ -53,7 +62,6 @@ fn is_module(name: &str) -> bool {
     matches!(
         name,
         "re" | "datetime"
-            | "time"
             | "random"
             | "os"
             | "sys"

@@ -190,8 +190,8 @@ fn alone(line: &Line<'_>, open: usize, close: usize, text: String, parts: usize)
 /// `1 < x < 3` as `1 < x and x < 3`.
 pub(super) fn comparison_chain(line: &Line<'_>) -> Option<String> {
     const COMPARISONS: [&str; 7] = ["<", ">", "<=", ">=", "==", "!=", "in"];
-    const ENDS: [&str; 13] = [
-        "and", "or", ",", "=", "if", "else", "for", ":", "lambda", "return", "not", ";", ":=",
+    const ENDS: [&str; 12] = [
+        "and", "or", ",", "=", "if", "else", "for", ":", "lambda", "return", ";", ":=",
     ];
     let mut last: Vec<Option<usize>> = vec![None];
     let mut looping: Vec<bool> = vec![false];
@@ -225,6 +225,10 @@ pub(super) fn comparison_chain(line: &Line<'_>) -> Option<String> {
         } else if COMPARISONS.contains(&word) {
             if let Some(first) = *last {
                 let middle = line.span(first + 1, at);
+                // Called twice, it might do something twice.
+                if middle.contains('(') && !middle.starts_with("len(") {
+                    return None;
+                }
                 let gap = if line.end(at - 1) == line.start(at) {
                     " "
                 } else {
@@ -234,7 +238,10 @@ pub(super) fn comparison_chain(line: &Line<'_>) -> Option<String> {
                 return Some(line.replaced(at, at + 1, &both));
             }
             *last = Some(at);
-        } else if ENDS.contains(&word) && !(word == "not" && line.says(at + 1, "in")) {
+        } else if word == "not" && !line.says(at + 1, "in") {
+            // It would bind to the first half alone.
+            return None;
+        } else if ENDS.contains(&word) {
             *last = None;
         }
     }

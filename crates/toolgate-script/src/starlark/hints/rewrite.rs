@@ -28,7 +28,8 @@ const EXPRESSIONS: [Change; 13] = [
 ];
 
 /// Changes of whole statements.
-const STATEMENTS: [Change; 6] = [
+const STATEMENTS: [Change; 7] = [
+    increment,
     power_assignment,
     chained_assignment,
     starred_target,
@@ -58,7 +59,8 @@ pub(super) fn rewritten(line: &str, whole: bool) -> Option<String> {
 
 /// Where `=` stands outside of brackets.
 fn equals(line: &Line<'_>) -> Vec<usize> {
-    if line.find("lambda").is_some() || line.find(";").is_some() {
+    let several = line.find(";").is_some() || line.text.contains('\n');
+    if several || line.find("lambda").is_some() {
         return Vec::new();
     }
     (0..line.len())
@@ -74,6 +76,14 @@ fn power_assignment(line: &Line<'_>) -> Option<String> {
         "{}{target} = pow({target}, {value})",
         line.indent()
     ))
+}
+
+/// `x++` as `x += 1`.
+fn increment(line: &Line<'_>) -> Option<String> {
+    let last = line.len().checked_sub(2)?;
+    let sign = Some(line.word(last)).filter(|sign| matches!(*sign, "+" | "-"))?;
+    let twice = line.says(last + 1, sign) && line.ends_value(last.checked_sub(1)?);
+    twice.then(|| format!("{}{} {sign}= 1", line.indent(), line.span(0, last)))
 }
 
 /// `a = b = 1` as `b = 1; a = b`.

@@ -12,7 +12,7 @@ pub(super) fn hint(message: &str, text: &str) -> Option<String> {
         let (kind, name) = (quoted.first()?, quoted.get(1)?);
         return attribute(&line, kind, name);
     }
-    if message.contains("replacement field") {
+    if message.contains("replacement field") || message.starts_with("Key `:") {
         return replacement(&line);
     }
     if message.contains("(iter)") {
@@ -31,6 +31,8 @@ pub(super) fn hint(message: &str, text: &str) -> Option<String> {
         "write `str(x)` around what is no text"
     } else if message.contains("Operation") && quoted.contains(&"bool") {
         "write `int(x)` around a truth to count with it"
+    } else if message.contains("`[]`") && quoted.contains(&"function") {
+        "a function is not called there; a field of a dict is `d[\"items\"]`"
     } else if message.contains("not supported") && quoted.contains(&"NoneType") {
         "the value is None: test `if x != None:` first, or write `(x or {})`, `(x or [])`"
     } else if ["&", "|", "-", "^"]
@@ -79,7 +81,11 @@ fn attribute(line: &Line<'_>, kind: &str, name: &str) -> Option<String> {
         ("list", "reverse") => Some(format!("list(reversed({object}))")),
         _ => None,
     };
-    if let Some(value) = statement.filter(|_| start == 0) {
+    // What is called to get the list would be called twice.
+    if statement.is_some() && (start > 0 || object.contains('(')) {
+        return named(kind, name);
+    }
+    if let Some(value) = statement {
         return Some(shown(&format!("{}{object} = {value}", line.indent())));
     }
     if matches!(name, "encode" | "decode") {
@@ -159,6 +165,7 @@ fn named(kind: &str, name: &str) -> Option<String> {
         ("list", "sort") => "write `xs = sorted(xs)`".to_owned(),
         (_, "copy") => "write `list(xs)` or `dict(d)`".to_owned(),
         ("dict", name) => format!("write `d[\"{name}\"]`, or `d.get(\"{name}\")` if it may be missing"),
+        ("tool", _) => "call the tool first: `server.tool(argument=value)` gives its result".to_owned(),
         ("NoneType", _) => "the value is None: print it first, and test `if x != None:`".to_owned(),
         ("list", _) => {
             "a list has `append`, `extend`, `insert`, `pop`, `remove`, `index`, `clear`; its items are \

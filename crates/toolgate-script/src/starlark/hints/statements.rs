@@ -21,7 +21,8 @@ pub(super) fn hint(line: &Line<'_>, source: &Source, number: u32) -> Option<Stri
              `break`, and write `if not found:` here"
                 .to_owned(),
         ),
-        "import" | "from" => Some(modules::instead(line.span(1, module_end(line)))),
+        "import" => Some(imported(line)),
+        "from" => Some(modules::instead(line.span(1, module_end(line, 1)))),
         "class" => Some(
             "there are no classes: keep data in dicts, like `{\"x\": 1}`, and write functions that \
              take them"
@@ -77,11 +78,13 @@ pub(super) fn general(message: &str, text: &str) -> Option<String> {
         }
     } else if message.contains("keyword 'for'") {
         "put brackets around the comprehension: `sum([x for x in xs])`"
+    } else if line.says(0, "print") && !line.says(1, "(") {
+        "write `print(…)` with parentheses"
     } else if message.contains("string literal") || message.contains("f-string start") {
         "put ` + ` between texts that stand side by side"
     } else if message.contains("f-string") {
         "write `{format(x, \".2f\")}` for `{x:.2f}`, and `{repr(x)}` for `{x!r}`"
-    } else if message.contains("keyword 'else'") || message.contains("keyword `else`") {
+    } else if message.contains("unexpected keyword 'else'") {
         "`else:` stands behind `if` only"
     } else if message.contains("`**`") || message.contains("'**'") {
         "write `pow(a, b)` for `a ** b`, and `a | b` for `{**a, **b}`"
@@ -172,8 +175,24 @@ fn follows_loop(source: &Source, number: u32, indent: usize) -> bool {
         })
 }
 
-fn module_end(line: &Line<'_>) -> usize {
-    (1..line.len())
+/// What to write instead of each module, without saying the same twice.
+fn imported(line: &Line<'_>) -> String {
+    let mut hints: Vec<String> = Vec::new();
+    for (from, to) in line.parts(1, line.len(), ",") {
+        let hint = modules::instead(line.span(from, module_end(line, from).min(to)));
+        let hint = match (hints.is_empty(), hint.strip_prefix("leave the line out: ")) {
+            (false, Some(rest)) => rest.to_owned(),
+            _ => hint,
+        };
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints.join("; ")
+}
+
+fn module_end(line: &Line<'_>, from: usize) -> usize {
+    (from..line.len())
         .find(|at| matches!(line.word(*at), "import" | "as" | ","))
         .unwrap_or(line.len())
 }
@@ -209,6 +228,14 @@ fn asserted(line: &Line<'_>) -> Option<String> {
 
 /// `del d[k]` as `d.pop(k)`.
 fn deleted(line: &Line<'_>) -> String {
+    let targets = line.parts(1, line.len(), ",");
+    if targets.len() > 1 {
+        let each = targets
+            .iter()
+            .map(|(from, to)| format!("del {}", line.span(*from, *to)));
+        let each: Vec<String> = each.map(|one| deleted(&Line::new(&one))).collect();
+        return each.join(", and then ");
+    }
     let last = line.len().saturating_sub(1);
     let open = (1..last).find(|open| line.says(*open, "[") && line.close(*open) == Some(last));
     match open {

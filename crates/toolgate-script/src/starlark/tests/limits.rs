@@ -72,6 +72,7 @@ fn time_is_the_scripts_own() {
     endless.bounds.own_ms = 100;
     let ended = run_script(endless, Fake::default()).0.unwrap_err();
     assert_eq!(ended.kind, FailureKind::Limit("time".to_owned()));
+    assert_eq!(ended.line, Some(1));
 }
 
 #[test]
@@ -143,6 +144,30 @@ fn results_are_bounded_in_size_and_depth() {
 }
 
 #[test]
+fn what_would_never_fit_is_refused_at_once() {
+    for code in [
+        "x = list(range(1000000000))",
+        "x = max(range(1000000000))",
+        "x = sorted(range(100000000))",
+        "x = set(range(100000000))",
+        "x = attempt(lambda: sum(range(1000000000)))",
+    ] {
+        assert_eq!(limit(code), "memory", "{code}");
+    }
+    assert!(failure("x = int('9' * 5000)").message.contains("digits"));
+    assert!(
+        failure("x = pow(7, 100000000)")
+            .message
+            .contains("too large")
+    );
+    assert!(
+        failure("x = format(1, '1000000000')")
+            .message
+            .contains("at most")
+    );
+}
+
+#[test]
 fn panics_of_the_engine_are_failures() {
-    assert_eq!(limit("x = list(range(1000000000))"), "memory");
+    assert_eq!(limit("x = tuple(range(1000000000))"), "memory");
 }
