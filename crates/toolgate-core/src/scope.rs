@@ -461,6 +461,11 @@ impl Scope {
         self.has_code
     }
 
+    /// The servers whose tools are shown to scripts, whether there are any or not.
+    pub fn scripted_servers(&self) -> impl Iterator<Item = &ServerName> {
+        self.in_code.iter()
+    }
+
     /// Whether a tool is shown to scripts, if it is shown at all.
     pub fn is_in_code(&self, entry: &Entry) -> bool {
         self.in_code.contains(&entry.tool.id.server)

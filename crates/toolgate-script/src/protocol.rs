@@ -149,6 +149,8 @@ pub enum FailureKind {
     Tool { server: String, tool: String },
     /// Anything else that went wrong while it ran.
     Runtime,
+    /// The interpreter failed, not the script.
+    Broken,
     /// A bound was reached: `time`, `memory`, `calls`, `result`, `printed` or `depth`.
     Limit(String),
 }

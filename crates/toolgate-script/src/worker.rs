@@ -32,6 +32,8 @@ pub fn main() -> ExitCode {
     let Some(memory) = memory else {
         return ExitCode::from(2);
     };
+    // What broke is said over the pipe.
+    std::panic::set_hook(Box::new(|_| {}));
     let locked = lock::files();
     let work = thread::Builder::new()
         .stack_size(starlark::STACK)
@@ -100,7 +102,7 @@ fn run(script: &Script, pipe: &mut Pipe) -> Result<protocol::Value, Failure> {
     };
     std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
         let message = "the script broke the interpreter";
-        Err(Failure::new(FailureKind::Runtime, message))
+        Err(Failure::new(FailureKind::Broken, message))
     })
 }
 

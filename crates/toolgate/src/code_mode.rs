@@ -5,17 +5,18 @@
 //! engine as its caller's. A call that somebody must decide about stops the script before it runs,
 //! and the script is gone on with by its [`journal`].
 
-mod answer;
+pub(crate) mod answer;
 mod journal;
 mod pool;
 mod run;
 mod saving;
 mod value;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
 pub(crate) use journal::{KeptScript, ScriptKey, ScriptState, Step, steps_of, steps_value};
 use moka::sync::Cache;
 use pool::Pool;
@@ -27,9 +28,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::Config;
 use toolgate_core::config::{self, BindingLevel};
-use toolgate_core::name::ToolId;
+use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::Verdict;
-use toolgate_core::scope::Scope;
+use toolgate_core::scope::{Filters, Scope};
 use toolgate_script::preview;
 use toolgate_script::protocol::Call;
 use toolgate_script::stubs::{Bindings, Level};
@@ -38,11 +39,13 @@ use toolgate_script::surface;
 use crate::call::{CallError, ScriptWaits, WaitingCall};
 use crate::caller::Caller;
 use crate::result::ToolResult;
-use crate::store::{Store, StoreError, millis};
+use crate::store::{Store, millis};
 
 /// How long what scripts can call in a scope is kept, unused.
 const IDLE: Duration = Duration::from_secs(300);
-const MOST_SCOPES: u64 = 1000;
+const MOST_CATALOGS: u64 = 4;
+/// Tools in all scopes together that are kept.
+const MOST_TOOLS: u64 = 400_000;
 
 const NO_PROGRAM: &str = "the program that embeds the gateway must call `toolgate_script::worker::main` when it is started as a worker and say so to the builder, or set `code_mode.worker_command`";
 
@@ -52,8 +55,11 @@ pub(crate) struct CodeMode {
     /// The program itself, if it becomes a worker when asked to.
     own: Option<Program>,
     now: ArcSwap<Now>,
+    /// What scripts could call if they saw everything, by the catalog and which servers are scripted.
+    named: Cache<(u64, Vec<ServerName>), Arc<Bindings>>,
     /// By the address of a scope, which is its own as long as the scope is held here.
     bound: Cache<usize, Bound>,
+    saving: Saving,
     store: Store,
 }
 
@@ -69,7 +75,8 @@ struct Now {
 #[derive(Clone, Debug)]
 struct Bound {
     bindings: Arc<Bindings>,
-    saving: Arc<Saving>,
+    /// Tokens that a request with the scope needs less, once they are counted.
+    saved: Arc<OnceLock<u64>>,
     _scope: Arc<Scope>,
 }
 
@@ -79,15 +86,13 @@ pub(crate) struct Job<'a> {
     pub(crate) caller: &'a Caller,
     /// The id that the model gave its call.
     pub(crate) call: Option<&'a str>,
+    /// The agent's run that it belongs to.
+    pub(crate) run: Option<&'a str>,
+    pub(crate) filters: &'a Filters,
+    /// What servers are told of the request.
+    pub(crate) told: Vec<HeaderMap>,
     pub(crate) code: &'a str,
     pub(crate) door: &'a dyn Door,
-}
-
-/// What came of a script, and what is recorded of it.
-#[derive(Debug)]
-pub(crate) struct Executed {
-    pub(crate) result: ToolResult,
-    pub(crate) record: Value,
 }
 
 impl CodeMode {
@@ -99,10 +104,16 @@ impl CodeMode {
                 level: Level::Server,
                 pool: None,
             }),
-            bound: Cache::builder()
-                .max_capacity(MOST_SCOPES)
+            named: Cache::builder()
+                .max_capacity(MOST_CATALOGS)
                 .time_to_idle(IDLE)
                 .build(),
+            bound: Cache::builder()
+                .max_capacity(MOST_TOOLS)
+                .weigher(|_, bound: &Bound| bound.weight())
+                .time_to_idle(IDLE)
+                .build(),
+            saving: Saving::new(),
             store,
         };
         code_mode.apply(config);
@@ -115,9 +126,9 @@ impl CodeMode {
         let settings = config.code_mode.clone();
         let is_used = config.servers.iter().any(|server| server.code_mode);
         let pool = match &before.pool {
+            _ if !is_used => None,
             Some(pool) if before.settings == settings => Some(pool.clone()),
-            _ if is_used => self.pool(&settings),
-            _ => None,
+            _ => self.pool(&settings),
         };
         if let Some(pool) = &pool {
             pool.warm();
@@ -156,10 +167,16 @@ impl CodeMode {
 
     /// Tokens that a request with a scope needs less, as far as they are counted.
     pub(crate) fn saved_tokens(&self, scope: &Arc<Scope>) -> u64 {
-        match &self.now.load().pool {
-            Some(pool) => self.bound(scope).saving.get(scope, pool),
-            None => 0,
+        let bound = self.bound(scope);
+        if let Some(saved) = bound.saved.get() {
+            return *saved;
         }
+        let now = self.now.load();
+        let counted = now
+            .pool
+            .as_ref()
+            .and_then(|pool| self.saving.of(scope, pool));
+        counted.map_or(0, |saved| *bound.saved.get_or_init(|| saved))
     }
 
     fn bound(&self, scope: &Arc<Scope>) -> Bound {
@@ -167,21 +184,28 @@ impl CodeMode {
         if let Some(bound) = self.bound.get(&key) {
             return bound;
         }
-        // Named among all of them, so that a name means the same to everyone.
-        let entries = scope.catalog().tools().iter();
-        let scripted = entries.filter(|entry| scope.is_in_code(entry));
-        let all = Bindings::new(scripted.map(|entry| &entry.tool));
         let visible = |id: &ToolId| {
             let entry = scope.catalog().tool(id);
             entry.is_some_and(|entry| scope.judgement(entry).is_some())
         };
         let bound = Bound {
-            bindings: Arc::new(all.only(visible)),
-            saving: Arc::default(),
+            bindings: Arc::new(self.named(scope).only(visible)),
+            saved: Arc::default(),
             _scope: Arc::clone(scope),
         };
         self.bound.insert(key, bound.clone());
         bound
+    }
+
+    /// All scripted tools of a catalog by their names, which mean the same to everyone.
+    fn named(&self, scope: &Scope) -> Arc<Bindings> {
+        let servers: Vec<ServerName> = scope.scripted_servers().cloned().collect();
+        let key = (scope.catalog().generation(), servers);
+        self.named.get_with(key, || {
+            let entries = scope.catalog().tools().iter();
+            let scripted = entries.filter(|entry| scope.is_in_code(entry));
+            Arc::new(Bindings::new(scripted.map(|entry| &entry.tool)))
+        })
     }
 
     /// `listToolFiles`.
@@ -223,6 +247,9 @@ impl CodeMode {
     /// What would become of a script, as far as its text tells: whether it names a tool that does
     /// not run unasked, or uses a server in a way that cannot be seen through.
     pub(crate) fn preview(&self, scope: &Arc<Scope>, code: &str) -> Verdict {
+        if code.len() > self.now.load().settings.limits.source {
+            return Verdict::Allow; // it is refused, which is for the model to hear
+        }
         let bindings = self.bindings(scope);
         let servers = bindings.servers();
         let names: Vec<&str> = servers.iter().map(|server| &*server.identifier).collect();
@@ -245,77 +272,93 @@ impl CodeMode {
         }
     }
 
-    /// `executeToolCode`: runs a script, or goes on with it if it waited.
-    pub(crate) async fn execute(&self, job: Job<'_>) -> Result<Executed, CallError> {
+    /// `executeToolCode`: runs a script, or goes on with it if it waited. What is recorded of it is
+    /// told however it ends.
+    pub(crate) async fn execute(
+        &self,
+        job: Job<'_>,
+        record: &mut Option<Value>,
+    ) -> Result<ToolResult, CallError> {
         let now = self.now.load_full();
         let pool = now.pool.as_ref().ok_or(CallError::NoWorker(NO_PROGRAM))?;
-        let key = ScriptKey::new(job.caller, job.call, job.code);
-        let kept = self.store.script(&key).await?;
-        let has_waited = kept.is_some();
-        let steps = match kept {
-            None => Vec::new(),
-            Some(kept) => {
-                let is_taken =
-                    kept.state == ScriptState::Waiting && self.store.take_script(&key).await?;
-                if !is_taken {
-                    return Ok(Executed::of(answer::begun(&kept)));
-                }
-                kept.steps
-            }
-        };
         let bindings = self.bindings(job.scope);
-        let mut run = Run {
-            code: job.code,
-            bindings: &bindings,
-            limits: now.settings.limits,
-            door: job.door,
-            steps,
-            calls: Vec::new(),
-            printed: String::new(),
+        let mut run = Run::new(job.code, &bindings, now.settings.limits, job.door);
+        let worker = match run.worker(pool).await? {
+            Ok(worker) => worker,
+            Err(end) => return Ok(answer::of(&run, &end)),
         };
-        let end = run.go(pool).await?;
+        let about = (job.filters, job.told.as_slice());
+        let key = ScriptKey::new(job.caller, (job.call, job.run), job.code, about);
+        let kept = self.store.script(&key, millis(SystemTime::now())).await?;
+        if let Some(kept) = &kept {
+            let is_taken =
+                kept.state == ScriptState::Waiting && self.store.take_script(&kept.id).await?;
+            if !is_taken {
+                worker.give_back();
+                return Ok(answer::begun(kept));
+            }
+            run.steps.clone_from(&kept.steps);
+        }
+        let end = run.go(worker).await;
+        *record = Some(answer::record(&run, &end, self.saved_tokens(job.scope)));
         if let End::Waits(waiting) = end {
-            let made = answer::made(&run);
-            self.keep(&key, ScriptState::Waiting, run.steps).await?;
-            let waits = waits(&bindings, waiting, made);
-            return Err(CallError::ScriptWaits(Box::new(waits)));
+            let waits = waits(&bindings, waiting, answer::made(&run));
+            return Err(self.wait(&key, kept, run.steps, waits).await);
         }
-        if has_waited {
-            self.ended(&key).await?;
+        if let Some(kept) = kept {
+            self.ended(&key, kept).await;
         }
-        Ok(Executed {
-            record: answer::record(&run, &end, self.saved_tokens(job.scope)),
-            result: answer::of(&run, &end),
-        })
+        Ok(answer::of(&run, &end))
     }
 
-    async fn keep(
+    /// Keeps a script that waits, and says why.
+    async fn wait(
         &self,
         key: &ScriptKey,
-        state: ScriptState,
+        kept: Option<KeptScript>,
         steps: Vec<Option<Step>>,
-    ) -> Result<(), StoreError> {
-        let script = KeptScript { state, steps };
+        waits: ScriptWaits,
+    ) -> CallError {
+        // A run can be gone on with as long as it is kept; else the approval says how long.
+        let until = (!key.is_unique()).then(|| waits.until()).flatten();
+        let mut script = KeptScript::new(steps, until);
+        if let Some(kept) = kept {
+            script.id = kept.id;
+        }
         let now = millis(SystemTime::now());
-        self.store.keep_script(key, &script, now).await
+        match self.store.keep_script(key, &script, now).await {
+            Ok(()) => CallError::ScriptWaits(Box::new(waits)),
+            Err(error) => {
+                tracing::error!(%error, "a script that waits could not be kept");
+                CallError::ScriptLost { made: waits.made }
+            }
+        }
     }
 
-    /// A script that waited has ended. Where its call has an id, the same call does not run it once
-    /// more; where it has none, the same code may be another wish.
-    async fn ended(&self, key: &ScriptKey) -> Result<(), StoreError> {
-        match key.call.is_empty() {
-            true => self.store.forget_script(key).await,
-            false => self.keep(key, ScriptState::Done, Vec::new()).await,
+    /// A script that waited has ended. That of a run is not begun again by the same call; any other
+    /// may be another wish.
+    async fn ended(&self, key: &ScriptKey, kept: KeptScript) {
+        let script = KeptScript {
+            state: ScriptState::Done,
+            steps: Vec::new(),
+            ..kept
+        };
+        let now = millis(SystemTime::now());
+        let written = match key.is_unique() || script.expires_at == i64::MAX {
+            true => self.store.keep_script(key, &script, now).await,
+            false => self.store.forget_script(&script.id).await,
+        };
+        if let Err(error) = written {
+            tracing::error!(%error, "the end of a script could not be written");
         }
     }
 }
 
-impl Executed {
-    fn of(result: ToolResult) -> Self {
-        Self {
-            result,
-            record: json!({}),
-        }
+impl Bound {
+    fn weight(&self) -> u32 {
+        let tools = self.bindings.servers().iter();
+        let tools: usize = tools.map(|server| server.tools().len()).sum();
+        u32::try_from(tools + 16).unwrap_or(u32::MAX)
     }
 }
 

@@ -57,8 +57,14 @@ impl Locked {
             most(Resource::Fsize, 0)?;
             // Scripts stand back behind the gateway.
             let _unless_forbidden = rustix::process::nice(10);
-            if let Some(size) = size {
-                most(Resource::As, size.saturating_add(memory))?;
+            match size {
+                Some(size) => most(Resource::As, size.saturating_add(memory))?,
+                None if cfg!(target_os = "linux") => {
+                    return Err(io::Error::other(
+                        "its size is not known, so memory cannot be bounded",
+                    ));
+                }
+                None => {}
             }
             // The three pipes stay open.
             most(Resource::Nofile, 3)?;
@@ -137,8 +143,10 @@ mod calls {
         libc::SYS_rt_sigreturn,
         libc::SYS_sched_yield,
         libc::SYS_sigaltstack,
-        libc::SYS_tgkill,
     ];
+
+    /// The descriptor of a mapping that has none, as the kernel compares it.
+    const NO_FILE: u64 = 0xffff_ffff;
 
     pub(super) fn filter() -> io::Result<()> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -149,9 +157,17 @@ mod calls {
             (libc::SYS_read, stream(0)?),
             (libc::SYS_write, stream(2)?),
             (libc::SYS_writev, stream(2)?),
-            (libc::SYS_mmap, when(2, data.clone(), 0)?),
+            // Memory without a file behind it, and never code.
+            (
+                libc::SYS_mmap,
+                all(vec![
+                    is(2, data.clone(), 0)?,
+                    is(4, SeccompCmpOp::Eq, NO_FILE)?,
+                ])?,
+            ),
             (libc::SYS_mprotect, when(2, data, 0)?),
-            // Its own limits only, which it cannot raise.
+            // Its own end by a signal, and its own limits.
+            (libc::SYS_tgkill, when(0, SeccompCmpOp::Eq, own_pid())?),
             (libc::SYS_prlimit64, when(0, SeccompCmpOp::Eq, 0)?),
         ];
         for (call, rule) in limited {
@@ -174,9 +190,21 @@ mod calls {
         u64::from(libc::PROT_EXEC.unsigned_abs())
     }
 
-    fn when(argument: u8, is: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
-        let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, is, value);
-        let rule = condition.and_then(|condition| SeccompRule::new(vec![condition]));
-        rule.map_err(io::Error::other)
+    fn own_pid() -> u64 {
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        u64::from(pid.unsigned_abs())
+    }
+
+    fn when(argument: u8, compares: SeccompCmpOp, value: u64) -> io::Result<SeccompRule> {
+        all(vec![is(argument, compares, value)?])
+    }
+
+    fn all(conditions: Vec<SeccompCondition>) -> io::Result<SeccompRule> {
+        SeccompRule::new(conditions).map_err(io::Error::other)
+    }
+
+    fn is(argument: u8, compares: SeccompCmpOp, value: u64) -> io::Result<SeccompCondition> {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, compares, value)
+            .map_err(io::Error::other)
     }
 }

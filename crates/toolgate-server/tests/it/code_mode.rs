@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Model, Reply};
 
-use crate::caller::{ALICE, EXCLUDE_TOOLS, is_unknown, text};
+use crate::caller::{ALICE, EXCLUDE_TOOLS, INCLUDE_TOOLS, SESSION, is_unknown, text, tool_call};
 use crate::gate::{SOON, TestGate, run, zoo};
 use crate::mcp::headers;
 
@@ -321,9 +321,6 @@ async fn a_script_that_waits_goes_on_where_it_was() {
         .await
         .expect(200);
     assert_eq!(result(&gate, script).await, json!([3, 3, 13]));
-    // The same call is not run once more; another one is.
-    let again = code(&gate, script).await;
-    assert!(text(&again).contains("not run again"), "{again}");
     let records = gate.records(&gate.caller()).await;
     let ran = |tool: &str| {
         let ran = |r: &&Value| r["tool"] == tool && r["outcome"] == "ok";
@@ -332,6 +329,95 @@ async fn a_script_that_waits_goes_on_where_it_was() {
     assert_eq!((ran("add"), ran("echo")), (2, 1), "each call ran once");
     let other = execute(&gate, "c2", script).await;
     assert!(other["approval"]["id"].is_string(), "{other}");
+}
+
+#[tokio::test]
+async fn scripts_of_others_are_not_gone_on_with() {
+    let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
+    let gate = gate("", rules).await;
+    let script = json!({"code": "zoo.add(a=1, b=1)\nresult = zoo.echo(x=1)"});
+    let waits = async |session: &str, filter: &str| {
+        let caller = gate
+            .caller()
+            .with(SESSION, session)
+            .with(INCLUDE_TOOLS, filter);
+        caller.call("executeToolCode", &script).await
+    };
+    waits("one", "zoo.*").await;
+    waits("two", "zoo.*").await;
+    waits("one", "zoo.add,zoo.echo").await;
+    waits("one", "zoo.*").await;
+    let records = gate.records(&gate.caller()).await;
+    let ran = |r: &&Value| r["tool"] == "add" && r["outcome"] == "ok";
+    assert_eq!(
+        records.iter().filter(ran).count(),
+        3,
+        "each began by itself, and the first went on"
+    );
+}
+
+#[tokio::test]
+async fn several_calls_that_wait_are_decided_together_and_a_denial_tells_what_ran() {
+    let rule = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"ask\"\narguments = { text = \"danger*\" }\n";
+    let script = "zoo.add(a=1, b=1)\nresult = parallel([(zoo.say, {'text': 'danger ' + str(i)}) for i in range(2)])";
+    for (decision, told) in [
+        ("approve", "[\"danger 0\",\"danger 1\"]"),
+        (
+            "deny",
+            "the call was denied: no reason was given; so far calls: zoo.add",
+        ),
+    ] {
+        let model = Model::strict(vec![writes("c1", script), Reply::text("done")]);
+        let gate = agent(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
+        let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+        let inner = answer["toolgate"]["pending"][0]["inner"]
+            .as_array()
+            .unwrap();
+        assert_eq!(inner.len(), 2, "{answer}");
+        let run = answer["toolgate"]["run_id"].as_str().unwrap();
+        let body = json!({"decisions": [{"id": "c1", "decision": decision}]});
+        let path = format!("/api/runs/{run}/resume");
+        gate.caller().post(&path, &body).await.expect(200);
+        let last = model.turns()[1].body["messages"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone();
+        assert!(
+            last["content"].as_str().unwrap().starts_with(told),
+            "{last}"
+        );
+        // The call of a run is done once and for all.
+        let again = code(&gate, script).await;
+        if decision == "approve" {
+            assert!(text(&again).contains("not run again"), "{again}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_script_under_way_ends_before_the_gateway_does() {
+    let mut gate = gate("", "").await;
+    let slow = tool_call(
+        "executeToolCode",
+        &json!({"code": "zoo.sleep(ms=1500)\nresult = 'slept'"}),
+    );
+    let slow = slow.to_string();
+    let pid = gate.child.id();
+    let interrupt = async {
+        gate.works_on_a_call().await;
+        let _ = std::process::Command::new("kill")
+            .args(["-INT", &pid.to_string()])
+            .status();
+    };
+    let (answer, ()) = tokio::join!(
+        gate.post("/v1/mcp/tool/execute", &slow, HeaderMap::new()),
+        interrupt
+    );
+    let answer = answer.text().await.unwrap();
+    assert!(answer.contains("slept"), "{answer}");
+    assert_eq!(gate.ends().await, Some(0));
 }
 
 #[tokio::test]

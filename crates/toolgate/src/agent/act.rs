@@ -41,8 +41,9 @@ pub(super) struct Pending {
     pub(super) is_own: bool,
     /// The approval that it waits for.
     pub(super) approval: Option<String>,
-    /// Of a script: the calls before which it waits.
+    /// Of a script: the calls before which it waits, and those that it has made, in words.
     pub(super) inner: Vec<WaitingCall>,
+    pub(super) made: String,
 }
 
 pub(super) struct Acted {
@@ -327,17 +328,21 @@ impl Pending {
             is_own,
             approval: None,
             inner: Vec::new(),
+            made: String::new(),
         }
     }
 
     pub(super) fn because(self, error: &CallError) -> Self {
         Self {
             approval: error.needed().map(|needed| needed.id.to_owned()),
-            inner: match error {
-                CallError::ScriptWaits(waits) => waits.calls.clone(),
-                _ => Vec::new(),
-            },
-            ..self
+            ..match error {
+                CallError::ScriptWaits(waits) => Self {
+                    inner: waits.calls.clone(),
+                    made: waits.made.clone(),
+                    ..self
+                },
+                _ => self,
+            }
         }
     }
 

@@ -132,7 +132,7 @@ impl Journal {
     pub(super) async fn waits(&self, pending: &Pending) -> Result<(), StoreError> {
         self.put(
             json!({"kind": "call_waits", "id": pending.call.id, "name": pending.call.name,
-            "own": pending.is_own, "approval_id": pending.approval, "inner": pending.inner_value()}),
+            "own": pending.is_own, "approval_id": pending.approval, "inner": pending.inner_value(), "made": pending.made}),
         )
         .await
     }

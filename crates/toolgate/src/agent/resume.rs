@@ -1,6 +1,6 @@
 //! Going on with a run: after somebody has decided about its calls, or after a crash.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -170,8 +170,8 @@ pub(super) struct Told {
     items: Vec<Value>,
     /// Calls of the last turn that were about to run.
     pub(super) opened: Vec<String>,
-    /// Calls whose scripts wait in the middle.
-    begun: HashSet<String>,
+    /// Calls whose scripts wait in the middle, and what those have made already, in words.
+    begun: HashMap<String, String>,
     next: i64,
 }
 
@@ -204,7 +204,8 @@ impl Told {
                 "call_waits" => {
                     told.opened.retain(|known| *known != id);
                     if step["inner"].is_array() {
-                        told.begun.insert(id);
+                        let made = step["made"].as_str().unwrap_or_default();
+                        told.begun.insert(id, made.to_owned());
                     }
                 }
                 "call_closed" => {
@@ -402,7 +403,9 @@ impl Run {
         let executed = match decisions.get(&call.id) {
             Some(CallDecision::Deny { reason }) => {
                 let reason = reason.as_deref().unwrap_or("no reason was given");
-                self.answered_with(call, format!("the call was denied: {reason}"), true)
+                let made = told.begun.get(&call.id).map(String::as_str);
+                let made = made.unwrap_or_default();
+                self.answered_with(call, format!("the call was denied: {reason}{made}"), true)
             }
             Some(CallDecision::Result { text, is_error }) => {
                 self.answered_with(call, text.clone(), *is_error)
@@ -415,7 +418,7 @@ impl Run {
             ),
             Some(CallDecision::Approve {
                 arguments: Some(arguments),
-            }) if told.begun.contains(&call.id) && *arguments != call.arguments => {
+            }) if told.begun.contains_key(&call.id) && *arguments != call.arguments => {
                 return Err(ResumeError::Begun(call.id.clone()));
             }
             Some(CallDecision::Approve { arguments }) => {

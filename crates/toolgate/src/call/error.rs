@@ -50,6 +50,11 @@ pub enum CallError {
     /// It goes on when it is called again, once that was decided.
     #[error(transparent)]
     ScriptWaits(Box<ScriptWaits>),
+    /// What it waited for cannot be gone on with.
+    #[error(
+        "the script stopped before a call that needs a decision, and could not be kept{made}; do not repeat what has effects"
+    )]
+    ScriptLost { made: String },
     #[error("scripts cannot be run here: {0}")]
     NoWorker(&'static str),
     #[error("tool `{alias}` needs an approval (`{because}`), and nobody can be asked")]
@@ -95,7 +100,7 @@ pub enum CallError {
 
 /// A script that stopped before calls that somebody must decide about.
 #[derive(Debug, thiserror::Error)]
-#[error("the script waits at line {}, before the call of {}: {cause}{made}", .calls[0].line, .calls[0].tool)]
+#[error("the script waits before {}: {cause}{made}", waiting(.calls))]
 pub struct ScriptWaits {
     /// Why it waits.
     pub cause: CallError,
@@ -113,6 +118,19 @@ pub struct WaitingCall {
     /// Where it stands in the script, counted from one.
     pub line: u32,
     pub approval: Option<String>,
+}
+
+impl ScriptWaits {
+    /// Until when what it waits for can be decided.
+    pub(crate) fn until(&self) -> Option<SystemTime> {
+        self.cause.needed().map(|needed| needed.expires_at)
+    }
+
+    /// The call that an approval is about.
+    pub(crate) fn call(&self, approval: &str) -> Option<&WaitingCall> {
+        let mut calls = self.calls.iter();
+        calls.find(|call| call.approval.as_deref() == Some(approval))
+    }
 }
 
 /// An approval without which a call does not run.
@@ -162,6 +180,7 @@ impl CallError {
             Self::LeftToCaller(_) => "manual",
             Self::ScriptWaits(waits) => waits.cause.code(),
             Self::NoWorker(_) => "no_worker",
+            Self::ScriptLost { .. } => "unrecorded",
             Self::Limited { .. } => "limited",
             Self::Away(_) | Self::Changing(_) => "away",
             Self::Busy { .. } => "busy",
@@ -247,6 +266,16 @@ impl Limit {
             Self::KeyRate { .. } | Self::KeyBusy { .. } | Self::KeyBudget { .. }
         )
     }
+}
+
+fn waiting(calls: &[WaitingCall]) -> String {
+    let said = calls.iter().map(|call| {
+        let approval = call.approval.as_ref();
+        let approval = approval.map(|id| format!(" (approval `{id}`)"));
+        let approval = approval.unwrap_or_default();
+        format!("the call of {} at line {}{approval}", call.tool, call.line)
+    });
+    said.collect::<Vec<_>>().join(" and ")
 }
 
 fn suggest(nearest: &[String]) -> String {

@@ -13,13 +13,15 @@ use crate::result::ToolResult;
 
 /// Names that a hint lists.
 const LISTED: usize = 30;
+/// Bytes of an error or a hint.
+const LONGEST: usize = 4096;
 
 pub(super) fn text(text: &str) -> ToolResult {
     ToolResult::from_value(&json!({"content": [{"type": "text", "text": text}]}))
 }
 
 /// An answer that tells a model what to do.
-pub(super) fn advice(text: &str) -> ToolResult {
+pub(crate) fn advice(text: &str) -> ToolResult {
     ToolResult::from_value(&json!({"isError": true, "content": [{"type": "text", "text": text}]}))
 }
 
@@ -65,10 +67,15 @@ fn failed(run: &Run<'_>, failure: &Failure, calls: &[Called]) -> String {
         (Some(line), None) => _ = write!(said, " at line {line}"),
         _ => {}
     }
-    _ = write!(said, ": {}", failure.message);
-    let hints = failure.hints.iter().cloned().chain(hints(run, failure));
-    for hint in hints {
-        _ = write!(said, "\n- {hint}");
+    _ = write!(said, ": {}", cut(&failure.message));
+    let own = hints(run, failure);
+    let theirs = match &failure.kind {
+        // Of all servers more is known here.
+        FailureKind::UnknownTool { .. } => &[],
+        _ => failure.hints.as_slice(),
+    };
+    for hint in theirs.iter().chain(&own) {
+        _ = write!(said, "\n- {}", cut(hint));
     }
     if !calls.is_empty() {
         let made = surface::made(calls, Shown::default().calls);
@@ -82,6 +89,11 @@ fn failed(run: &Run<'_>, failure: &Failure, calls: &[Called]) -> String {
         _ = write!(said, "\n{printed}");
     }
     said
+}
+
+/// A text as long as it helps.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST)]
 }
 
 /// What the worker cannot know.

@@ -2,12 +2,18 @@
 //! answered from here as far as it had come. Scripts have no clock and no chance, so they come to the
 //! same place.
 
+use std::time::SystemTime;
+
+use http::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use toolgate_core::hash::sha256;
+use toolgate_core::scope::Filters;
 use toolgate_script::protocol::{Answer, Call};
+use uuid::Uuid;
 
 use crate::caller::Caller;
+use crate::store::millis;
 
 /// One call and its answer.
 #[derive(Clone, Debug)]
@@ -19,21 +25,30 @@ pub(crate) struct Step {
 }
 
 /// By what a script that waits is known again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct ScriptKey {
     pub(crate) caller: String,
+    pub(crate) session: String,
     /// The id that the model gave its call; empty where there is none.
     pub(crate) call: String,
-    /// SHA-256 of the code, in hex.
+    /// Of the code.
     pub(crate) digest: String,
+    /// The agent's run that it belongs to; empty where there is none.
+    pub(crate) run: String,
+    /// Of what the request may see, and of what servers were told of it. Within a run that does not
+    /// change.
+    pub(crate) context: String,
 }
 
 /// A script that waits, or has waited.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptScript {
+    pub(crate) id: String,
     pub(crate) state: ScriptState,
     /// Calls that have not been made are none.
     pub(crate) steps: Vec<Option<Step>>,
+    /// From when on it counts no more, in milliseconds since 1970.
+    pub(crate) expires_at: i64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,12 +75,36 @@ impl ScriptState {
 }
 
 impl ScriptKey {
-    pub(super) fn new(caller: &Caller, call: Option<&str>, code: &str) -> Self {
-        let hash = Sha256::digest(code.as_bytes());
+    pub(super) fn new(
+        caller: &Caller,
+        (call, run): (Option<&str>, Option<&str>),
+        code: &str,
+        (filters, told): (&Filters, &[HeaderMap]),
+    ) -> Self {
         Self {
             caller: caller.key().map(ToString::to_string).unwrap_or_default(),
+            session: caller.session().unwrap_or_default().to_owned(),
             call: call.unwrap_or_default().to_owned(),
-            digest: hash.iter().map(|byte| format!("{byte:02x}")).collect(),
+            digest: sha256(code),
+            run: run.unwrap_or_default().to_owned(),
+            context: sha256(format!("{filters:?} {told:?}")),
+        }
+    }
+
+    /// Whether a script by this key is that of one call only, which is not made again once it is done.
+    pub(super) fn is_unique(&self) -> bool {
+        !self.run.is_empty()
+    }
+}
+
+impl KeptScript {
+    /// A script that begins to wait.
+    pub(super) fn new(steps: Vec<Option<Step>>, expires_at: Option<SystemTime>) -> Self {
+        Self {
+            id: Uuid::now_v7().to_string(),
+            state: ScriptState::Waiting,
+            steps,
+            expires_at: expires_at.map_or(i64::MAX, millis),
         }
     }
 }
@@ -122,7 +161,13 @@ pub(crate) fn steps_value(steps: &[Option<Step>]) -> Value {
         .collect()
 }
 
-pub(crate) fn steps_of(value: &Value) -> Vec<Option<Step>> {
-    let steps = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    steps.iter().map(Step::of).collect()
+/// Steps as they were kept; none if one of them cannot be read, since what was made must be known.
+pub(crate) fn steps_of(value: &Value) -> Option<Vec<Option<Step>>> {
+    let steps = value.as_array()?.iter();
+    steps
+        .map(|step| match step {
+            Value::Null => Some(None),
+            step => Step::of(step).map(Some),
+        })
+        .collect()
 }

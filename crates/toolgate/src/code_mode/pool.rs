@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const READY: usize = 2;
 const MOST_SCRIPTS: u32 = 500;
 /// How long a new worker may take until it is ready.
 const START: Duration = Duration::from_secs(10);
+/// How long counting tokens may take.
+const COUNT: Duration = Duration::from_secs(20);
 /// How long one that was asked to leave may take.
 const LEAVE: Duration = Duration::from_secs(2);
 /// Bytes of a worker's last words.
@@ -42,6 +45,8 @@ struct Inner {
     /// Bytes of memory for a script.
     memory: u64,
     idle: Mutex<Vec<Worker>>,
+    /// Workers that are being started to be kept.
+    starting: AtomicUsize,
     places: Arc<Semaphore>,
     tasks: TaskTracker,
 }
@@ -99,6 +104,7 @@ impl Pool {
             program,
             memory,
             idle: Mutex::default(),
+            starting: AtomicUsize::new(0),
             places: Arc::new(Semaphore::new(most)),
             tasks: TaskTracker::new(),
         }))
@@ -106,11 +112,14 @@ impl Pool {
 
     /// Has workers ready before the first script comes.
     pub(super) fn warm(&self) {
-        let missing = READY.saturating_sub(self.idle().len());
-        for _ in 0..missing {
+        let there = self.idle().len() + self.0.starting.load(Ordering::Relaxed);
+        for _ in there..READY {
             let pool = self.clone();
+            self.0.starting.fetch_add(1, Ordering::Relaxed);
             self.0.tasks.spawn(async move {
-                match pool.start().await {
+                let started = pool.start().await;
+                pool.0.starting.fetch_sub(1, Ordering::Relaxed);
+                match started {
                     Ok(worker) => pool.keep(worker),
                     Err(error) => {
                         tracing::error!(%error, "a script worker could not be started");
@@ -152,6 +161,19 @@ impl Pool {
         self.0.tasks.spawn(work);
     }
 
+    /// How many tokens texts are, counted by a worker of its own, which grows by that and is ended.
+    pub(super) async fn count(&self, texts: Vec<String>) -> Option<Vec<usize>> {
+        let counted = async {
+            let mut worker = self.start().await.ok()?;
+            worker.say(&ToWorker::Count(texts)).await.ok()?;
+            worker.hear().await.ok()?
+        };
+        match tokio::time::timeout(COUNT, counted).await {
+            Ok(Some(ToHost::Counts(counts))) => Some(counts),
+            _ => None,
+        }
+    }
+
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,6 +189,8 @@ impl Pool {
             // One arena: others would reserve more address space than a script may have.
             .env("MALLOC_ARENA_MAX", "1")
             .current_dir("/")
+            // What is typed at the gateway's terminal is not for it.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -235,8 +259,11 @@ impl Worker {
         if length > LONGEST_MESSAGE {
             return Err(io::Error::other("a message of the worker is too long"));
         }
-        let mut body = vec![0; length];
-        if self.from.read_exact(&mut body).await.is_err() {
+        // What was announced need not come.
+        let mut body = Vec::new();
+        let most = u64::try_from(length).unwrap_or(u64::MAX);
+        let read = (&mut self.from).take(most).read_to_end(&mut body).await;
+        if read.is_err() || body.len() < length {
             return Ok(None);
         }
         Ok(Some(serde_json::from_slice(&body)?))

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
@@ -22,9 +23,12 @@ use super::pool::{Checkout, Death, Pool};
 use super::value;
 use crate::call::{CallError, Outcome};
 
-/// What the host gives a script beyond its own time, before it ends the worker: one that keeps its
-/// bounds by itself can say where it was.
+/// What the host gives a script beyond its own time, before it ends the worker.
 const GRACE: Duration = Duration::from_millis(500);
+/// Bytes that tools may answer a script with; they are held here until it ends.
+const RECEIVED: usize = 16 * 1024 * 1024;
+/// Bytes of a last line that a worker may let through.
+const SLACK: usize = 4096;
 
 /// The way of a script's calls to the engine.
 pub(crate) trait Door: Send + Sync {
@@ -46,6 +50,9 @@ pub(super) struct Run<'a> {
     pub(super) steps: Vec<Option<Step>>,
     pub(super) calls: Vec<Made>,
     pub(super) printed: String,
+    deadline: Instant,
+    /// Bytes that tools have answered with.
+    received: AtomicUsize,
 }
 
 /// A call that a script has made, for whoever wants to know.
@@ -65,59 +72,106 @@ pub(super) enum End {
     Waits(Vec<(Call, CallError)>),
 }
 
-impl Run<'_> {
-    pub(super) async fn go(&mut self, pool: &Pool) -> Result<End, CallError> {
-        if let Some(end) = self.too_long() {
-            return Ok(end);
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        code: &'a str,
+        bindings: &'a Bindings,
+        limits: ScriptLimits,
+        door: &'a dyn Door,
+    ) -> Self {
+        Self {
+            code,
+            bindings,
+            limits,
+            door,
+            deadline: Instant::now() + limits.time,
+            steps: Vec::new(),
+            calls: Vec::new(),
+            printed: String::new(),
+            received: AtomicUsize::new(0),
         }
-        let deadline = Instant::now() + self.limits.time;
-        let worker = tokio::time::timeout_at(deadline.into(), pool.checkout()).await;
-        let mut worker = match worker {
-            Ok(Ok(worker)) => worker,
+    }
+
+    /// A worker for it, or why there is none.
+    pub(super) async fn worker(&self, pool: &Pool) -> Result<Result<Checkout, End>, CallError> {
+        if let Some(end) = self.too_long() {
+            return Ok(Err(end));
+        }
+        let worker = tokio::time::timeout_at(self.deadline.into(), pool.checkout()).await;
+        match worker {
+            Ok(Ok(worker)) => Ok(Ok(worker)),
             Ok(Err(error)) => {
                 tracing::error!(%error, "no script worker could be had");
-                return Err(CallError::NoWorker(
+                Err(CallError::NoWorker(
                     "no worker could be started; the log says why",
-                ));
+                ))
             }
-            Err(_) => return Ok(limit("time", "no worker was free in time")),
-        };
-        let script = self.script();
-        if worker.say(&ToWorker::Run(script)).await.is_err() {
-            return Ok(self.dead(worker.die().await));
+            Err(_) => Ok(Err(limit("time", "no worker was free in time"))),
         }
-        let mut own = Duration::ZERO;
+    }
+
+    pub(super) async fn go(&mut self, mut worker: Checkout) -> End {
+        if self
+            .say(&mut worker, ToWorker::Run(self.script()))
+            .await
+            .is_err()
+        {
+            return self.dead(worker.die().await);
+        }
+        // A worker that keeps its bound by itself can say where it was.
+        let mut own = self.limits.own_time + GRACE;
         loop {
             let began = Instant::now();
-            let own_end = began + self.limits.own_time.saturating_sub(own) + GRACE;
-            let heard = tokio::time::timeout_at(own_end.min(deadline).into(), worker.hear()).await;
-            own += began.elapsed();
+            let end = (began + own).min(self.deadline);
+            let heard = tokio::time::timeout_at(end.into(), worker.hear()).await;
+            own = own.saturating_sub(began.elapsed());
             match heard {
-                Err(_) => {
-                    let text = match Instant::now() >= deadline {
-                        true => format!("it ran longer than {:?} in all", self.limits.time),
-                        false => format!("it computed for longer than {:?}", self.limits.own_time),
-                    };
-                    return Ok(limit("time", &text));
-                }
-                Ok(Some(ToHost::Calls { calls, printed })) => {
-                    self.printed.push_str(&printed);
-                    let answers = match self.answer(calls, deadline).await {
+                Err(_) => return self.late(),
+                Ok(Some(ToHost::Calls { calls, printed })) if !calls.is_empty() => {
+                    if let Some(end) = self.print(&printed) {
+                        return end;
+                    }
+                    let answers = match self.answer(calls).await {
                         Ok(answers) => answers,
-                        Err(end) => return Ok(end),
+                        Err(end) => return end,
                     };
-                    let said = self.say(&mut worker, answers, deadline).await;
-                    if said.is_err() {
-                        return Ok(self.dead(worker.die().await));
+                    let answers = ToWorker::Answers(answers);
+                    if self.say(&mut worker, answers).await.is_err() {
+                        return match Instant::now() >= self.deadline {
+                            true => self.late(),
+                            false => self.dead(worker.die().await),
+                        };
                     }
                 }
                 Ok(Some(ToHost::Ended { ended, printed })) => {
-                    self.printed.push_str(&printed);
-                    return Ok(self.ended(ended, worker));
+                    return self
+                        .print(&printed)
+                        .unwrap_or_else(|| self.ended(ended, worker));
                 }
-                Ok(_) => return Ok(self.dead(worker.die().await)),
+                Ok(_) => return self.dead(worker.die().await),
             }
         }
+    }
+
+    /// It took too long.
+    fn late(&self) -> End {
+        let ScriptLimits { own_time, time, .. } = self.limits;
+        let text = match Instant::now() >= self.deadline {
+            true => format!("it ran longer than {time:?} in all"),
+            false => format!("it computed for longer than {own_time:?}"),
+        };
+        limit("time", &text)
+    }
+
+    /// Notes what was printed; a worker that lets more through than it may is not to be trusted.
+    fn print(&mut self, printed: &str) -> Option<End> {
+        self.printed.push_str(printed);
+        let most = self.limits.printed;
+        (self.printed.len() > most + SLACK).then(|| {
+            self.printed
+                .truncate(self.printed.floor_char_boundary(most));
+            limit("printed", &format!("it printed more than {most} bytes"))
+        })
     }
 
     fn too_long(&self) -> Option<End> {
@@ -151,20 +205,14 @@ impl Run<'_> {
         }
     }
 
-    async fn say(
-        &self,
-        worker: &mut Checkout,
-        answers: Vec<Answer>,
-        deadline: Instant,
-    ) -> io::Result<()> {
-        let message = ToWorker::Answers(answers);
-        let said = tokio::time::timeout_at(deadline.into(), worker.say(&message)).await;
+    async fn say(&self, worker: &mut Checkout, message: ToWorker) -> io::Result<()> {
+        let said = tokio::time::timeout_at(self.deadline.into(), worker.say(&message)).await;
         said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
     /// Answers calls side by side. What somebody must decide about ends the script before it runs;
     /// what ran beside it is kept.
-    async fn answer(&mut self, calls: Vec<Call>, deadline: Instant) -> Result<Vec<Answer>, End> {
+    async fn answer(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, End> {
         let first = self.calls.len();
         if first + calls.len() > self.limits.calls as usize {
             let text = format!("it may make at most {} calls", self.limits.calls);
@@ -187,7 +235,7 @@ impl Run<'_> {
         let late = || Err(CallError::Cancelled);
         let came: Vec<Result<Answer, CallError>> = {
             let run = &*self;
-            let one = |(at, call)| run.one(first + at, call, deadline);
+            let one = |(at, call)| run.one(first + at, call);
             let running = calls.iter().enumerate().map(one).collect::<Vec<_>>();
             stream::iter(running)
                 .buffered(run.limits.at_once)
@@ -195,7 +243,13 @@ impl Run<'_> {
                 .collect()
                 .await
         };
-        self.took(first, calls, came, deadline)
+        if self.received.load(Ordering::Relaxed) > RECEIVED {
+            let mib = RECEIVED / (1024 * 1024);
+            let text =
+                format!("tools answered with more than {mib} MiB; ask them for less at a time");
+            return Err(limit("received", &text));
+        }
+        self.took(first, calls, came)
     }
 
     /// Notes what came of calls.
@@ -204,7 +258,6 @@ impl Run<'_> {
         first: usize,
         calls: Vec<Call>,
         came: Vec<Result<Answer, CallError>>,
-        deadline: Instant,
     ) -> Result<Vec<Answer>, End> {
         let mut answers = Vec::new();
         let mut waiting = Vec::new();
@@ -225,9 +278,8 @@ impl Run<'_> {
         if waiting.is_empty() {
             return Ok(answers);
         }
-        if Instant::now() >= deadline {
-            let text = format!("it ran longer than {:?} in all", self.limits.time);
-            return Err(limit("time", &text));
+        if Instant::now() >= self.deadline {
+            return Err(self.late());
         }
         // They have not been made.
         let mut at = 0;
@@ -239,12 +291,7 @@ impl Run<'_> {
     }
 
     /// One call; an error is for somebody else to decide about. None if it was too late.
-    async fn one(
-        &self,
-        number: usize,
-        call: &Call,
-        deadline: Instant,
-    ) -> Option<Result<Answer, CallError>> {
+    async fn one(&self, number: usize, call: &Call) -> Option<Result<Answer, CallError>> {
         if let Some(step) = self.steps.get(number).and_then(Option::as_ref) {
             return Some(Ok(step.answer()));
         }
@@ -253,8 +300,17 @@ impl Run<'_> {
             let text = format!("there is no tool `{}.{}`", call.server, call.tool);
             return Some(Ok(Answer::Error(text)));
         };
+        if self.received.load(Ordering::Relaxed) > RECEIVED {
+            return None;
+        }
         let made = self.door.call(&tool.source.id, &call.arguments, number);
-        let answer = tokio::time::timeout_at(deadline.into(), made).await.ok()?;
+        let answer = tokio::time::timeout_at(self.deadline.into(), made)
+            .await
+            .ok()?;
+        if let Ok(outcome) = &answer {
+            let bytes = outcome.result.raw().get().len();
+            self.received.fetch_add(bytes, Ordering::Relaxed);
+        }
         Some(match answer {
             Err(error) if error.is_undecided() => Err(error),
             Err(error @ (CallError::Misfit(_) | CallError::BadArguments(_))) => {
@@ -271,13 +327,21 @@ impl Run<'_> {
         worker: Checkout,
     ) -> End {
         match ended {
+            Ok(made)
+                if made
+                    .value
+                    .as_ref()
+                    .is_some_and(|value| value.get().len() > self.limits.result) =>
+            {
+                limit("result", "its result is larger than it may be")
+            }
             Ok(made) => {
                 worker.give_back();
                 End::Done(made.value)
             }
             Err(failure) => {
-                // One that has reached a bound may have left anything behind.
-                if !matches!(failure.kind, FailureKind::Limit(_)) {
+                // One that has reached a bound, or broke, may have left anything behind.
+                if !matches!(failure.kind, FailureKind::Limit(_) | FailureKind::Broken) {
                     worker.give_back();
                 }
                 End::Failed(failure)

@@ -1,73 +1,104 @@
 //! What code mode saves: the tokens that the definitions of scripted tools would have cost, less
 //! those of the four tools that stand for them.
 //!
-//! A worker counts them, once for each scope: the vocabulary would weigh on the gateway for good.
+//! A worker counts them, once for each definition: the vocabulary would weigh on the gateway for good.
 
-use std::fmt::Write as _;
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use toolgate_core::catalog::Entry;
 use toolgate_core::scope::Scope;
-use toolgate_script::protocol::{ToHost, ToWorker};
 use toolgate_script::surface;
 
 use super::pool::Pool;
 
-/// Tokens saved in each request with a scope, once they are counted.
-#[derive(Debug, Default)]
-pub(super) struct Saving {
-    tokens: OnceLock<u64>,
-    begun: OnceLock<()>,
+/// Definitions that are counted at a time, and that are remembered.
+const AT_A_TIME: usize = 500;
+const MOST: usize = 100_000;
+
+/// Counts of definitions; clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Saving(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// By the hash of a definition; the four tools count under none.
+    tokens: Mutex<HashMap<String, u64>>,
+    is_counting: AtomicBool,
 }
 
 impl Saving {
-    /// The tokens, if they are known; if not, they are about to be.
-    pub(super) fn get(self: &std::sync::Arc<Self>, scope: &Scope, pool: &Pool) -> u64 {
-        if let Some(tokens) = self.tokens.get() {
-            return *tokens;
-        }
-        if self.begun.set(()).is_ok() {
-            let (saving, pool) = (std::sync::Arc::clone(self), pool.clone());
-            let texts = vec![direct(scope), scripted()];
-            pool.clone().spawn(async move {
-                if let Some(tokens) = count(&pool, texts).await {
-                    let _first = saving.tokens.set(tokens);
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Inner {
+            tokens: Mutex::default(),
+            is_counting: AtomicBool::new(false),
+        }))
+    }
+
+    /// The tokens that a request with this scope needs less; none until all are counted, which is
+    /// then begun.
+    pub(super) fn of(&self, scope: &Scope, pool: &Pool) -> Option<u64> {
+        let (direct, missing) = {
+            let tokens = self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            let four = tokens.get("").copied().unwrap_or_default();
+            let mut sum = 0_u64;
+            let mut missing = Vec::new();
+            for (entry, _) in scope.in_code() {
+                match tokens.get(&entry.tool.hash) {
+                    Some(count) => sum += count,
+                    None => missing.push(entry),
                 }
-            });
+            }
+            let sum = sum.saturating_sub(four);
+            let missing = missing.into_iter().take(AT_A_TIME);
+            let missing: Vec<_> = missing
+                .map(|entry| (entry.tool.hash.clone(), text(entry)))
+                .collect();
+            (sum, missing)
+        };
+        if missing.is_empty() {
+            return Some(direct);
         }
-        0
+        self.count(missing, pool);
+        None
+    }
+
+    /// Has definitions counted, unless others are being.
+    fn count(&self, mut texts: Vec<(String, String)>, pool: &Pool) {
+        if self.0.is_counting.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        texts.push((String::new(), four()));
+        let (saving, own) = (self.clone(), pool.clone());
+        pool.spawn(async move {
+            let (hashes, texts): (Vec<_>, Vec<_>) = texts.into_iter().unzip();
+            if let Some(counts) = own.count(texts).await {
+                let tokens = &saving.0.tokens;
+                let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                if tokens.len() > MOST {
+                    tokens.clear();
+                }
+                let counts = counts.into_iter().map(|count| count as u64);
+                tokens.extend(hashes.into_iter().zip(counts));
+            }
+            saving.0.is_counting.store(false, Ordering::Relaxed);
+        });
     }
 }
 
-async fn count(pool: &Pool, texts: Vec<String>) -> Option<u64> {
-    let mut worker = pool.checkout().await.ok()?;
-    worker.say(&ToWorker::Count(texts)).await.ok()?;
-    // The worker, which has grown, goes with it.
-    let Some(ToHost::Counts(counts)) = worker.hear().await else {
-        return None;
-    };
-    let [direct, scripted] = counts.as_slice() else {
-        return None;
-    };
-    u64::try_from(direct.saturating_sub(*scripted)).ok()
+/// A tool as a chat request would carry it.
+fn text(entry: &Entry) -> String {
+    let view = entry.tool.view();
+    let description = serde_json::Value::from(view.description.as_deref().unwrap_or_default());
+    let parameters = view.input_schema.map_or("{}", |schema| schema.get());
+    format!(
+        r#"{{"type":"function","function":{{"name":"{}","description":{description},"parameters":{parameters}}}}},"#,
+        entry.alias
+    )
 }
 
-/// Scripted tools as a chat request would carry them.
-fn direct(scope: &Scope) -> String {
-    let mut text = String::new();
-    for (entry, _) in scope.in_code() {
-        let view = entry.tool.view();
-        let description = serde_json::Value::from(view.description.as_deref().unwrap_or_default());
-        let parameters = view.input_schema.map_or("{}", |schema| schema.get());
-        let _ = write!(
-            text,
-            r#"{{"type":"function","function":{{"name":"{}","description":{description},"parameters":{parameters}}}}},"#,
-            entry.alias
-        );
-    }
-    text
-}
-
-fn scripted() -> String {
+fn four() -> String {
     let tools = surface::TOOLS.iter().map(surface::Definition::for_chat);
     tools.collect::<Vec<_>>().join(",")
 }

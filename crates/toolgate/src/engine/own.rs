@@ -21,6 +21,7 @@ use super::{Engine, Inner, Journey};
 use crate::audit::Record;
 use crate::call::{Arguments, CallError, Request, ToolCall};
 use crate::caller::Caller;
+use crate::code_mode::answer::advice;
 use crate::result::ToolResult;
 use crate::trace;
 
@@ -163,11 +164,6 @@ pub(super) fn contents(read: &RawValue) -> ToolResult {
         })
         .collect();
     ToolResult::from_value(&json!({"content": blocks}))
-}
-
-/// An answer that tells a model what to do.
-pub(super) fn advice(text: &str) -> ToolResult {
-    ToolResult::from_value(&json!({"isError": true, "content": [{"type": "text", "text": text}]}))
 }
 
 /// Reads on in a result that was too large for a model.

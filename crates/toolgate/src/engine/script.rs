@@ -13,6 +13,7 @@ use super::{Engine, Inner, Journey};
 use crate::audit::Record;
 use crate::call::{Arguments, CallError, Outcome, Request, ToolCall};
 use crate::caller::{Caller, Origin};
+use crate::code_mode::answer::advice;
 use crate::code_mode::{self, Door, Job};
 use crate::result::ToolResult;
 
@@ -59,21 +60,23 @@ impl Inner {
             CodeTool::Docs => Ok(self.code.docs(scope, value)),
             CodeTool::Execute => {
                 let Some(code) = code_mode::code(value) else {
-                    return Ok(super::own::advice(
-                        "`code` is missing: a script as a string",
-                    ));
+                    return Ok(advice("`code` is missing: a script as a string"));
                 };
                 let door = ScriptDoor::new(Engine(Arc::clone(self)), journey);
+                let request = &journey.call.request;
+                let told = scope.scripted_servers();
+                let told = told.map(|name| journey.rules.forwarded(name, &request.headers));
                 let job = Job {
                     scope,
                     caller: &journey.caller,
                     call: journey.call.id.as_deref(),
+                    run: request.run.as_deref(),
+                    filters: &request.filters,
+                    told: told.collect(),
                     code,
                     door: &door,
                 };
-                let executed = self.code.execute(job).await?;
-                record.script = Some(executed.record);
-                Ok(executed.result)
+                self.code.execute(job, &mut record.script).await
             }
         }
     }

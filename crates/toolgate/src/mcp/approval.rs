@@ -15,10 +15,11 @@ use toolgate_mcp::serve::{empty_object, rpc};
 
 use super::{Asker, Door, Era};
 use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
-use crate::call::Needed;
-use crate::call::{Arguments, CallError, Outcome, ToolCall};
+use crate::call::{Arguments, CallError, Needed, Outcome, ToolCall};
 use crate::event::Event;
 
+/// Characters of arguments in a question.
+const LONGEST_SHOWN: usize = 2000;
 /// The key of our question among those that a modern client is asked.
 const KEY: &str = "toolgate_approval";
 /// What our states begin with; those of servers are passed on.
@@ -87,7 +88,7 @@ impl Door {
                 false => outcome,
             });
         }
-        let question = question(alias, because, call.arguments.as_ref().ok());
+        let question = question((alias, because), id, &call, &outcome);
         match asker.era {
             Era::Modern => Err(Ok(self.input_required(asker, &call, id, &question))),
             Era::Legacy => {
@@ -105,7 +106,13 @@ impl Door {
                     decided = self.is_decided(id, left.unwrap_or_default()) => decided,
                 };
                 match again {
-                    true => Ok(self.gateway.call(&asker.caller, call).await),
+                    true => {
+                        let next = self.gateway.call(&asker.caller, call.clone()).await;
+                        match waits_for_another(&next, id) {
+                            true => Box::pin(self.call_asking(asker, call, None)).await,
+                            false => Ok(next),
+                        }
+                    }
                     false => Ok(outcome),
                 }
             }
@@ -164,9 +171,15 @@ impl Door {
             return Err(Err(rpc(INVALID_PARAMS, told)));
         }
         self.decide(&state.approval, reply).await;
-        let mut call = call;
-        call.request = asker.without_input();
-        Ok(self.gateway.call(&asker.caller, call).await)
+        let again = ToolCall {
+            request: asker.without_input(),
+            ..call.clone()
+        };
+        let next = self.gateway.call(&asker.caller, again).await;
+        match waits_for_another(&next, &state.approval) {
+            true => Box::pin(self.call_asking(asker, call, None)).await,
+            false => Ok(next),
+        }
     }
 
     /// Whether the call may be made again.
@@ -234,6 +247,12 @@ impl Door {
     }
 }
 
+/// Whether a script, gone on with, waits once more.
+fn waits_for_another(outcome: &Result<Outcome, CallError>, approval: &str) -> bool {
+    let needed = outcome.as_ref().err().and_then(CallError::needed);
+    needed.is_some_and(|needed| needed.id != approval)
+}
+
 /// Waits until something is heard of an approval, or may have been missed.
 async fn news_of(approval: &str, events: &mut broadcast::Receiver<Event>) {
     loop {
@@ -255,13 +274,35 @@ fn waiting(approval: &str, told: u32) -> Option<Box<RawValue>> {
     to_raw_value(&notice).ok()
 }
 
-/// The question, with the tool and its arguments.
-fn question(alias: &str, because: &str, arguments: Option<&Arguments>) -> Value {
-    let arguments = arguments.map_or("{}", |arguments| arguments.raw().get());
-    let shown: String = arguments.chars().take(2000).collect();
+/// The question, with the tool and its arguments: those of a script's call, not of the script.
+fn question(
+    (alias, because): (&str, &str),
+    approval: &str,
+    call: &ToolCall,
+    outcome: &Result<Outcome, CallError>,
+) -> Value {
+    let (arguments, place) = match outcome {
+        Err(CallError::ScriptWaits(waits)) => {
+            let call = waits.call(approval);
+            let place = call.map(|call| format!(" A script calls it at line {}.", call.line));
+            let arguments = call.map(|call| call.arguments.get());
+            (arguments, place.unwrap_or_default())
+        }
+        _ => {
+            let arguments = call.arguments.as_ref().ok();
+            let arguments = arguments.map(|arguments| arguments.raw().get());
+            (arguments, String::new())
+        }
+    };
+    let arguments = arguments.unwrap_or("{}");
+    let shown: String = arguments.chars().take(LONGEST_SHOWN).collect();
+    let more = match shown.len() < arguments.len() {
+        true => format!("… ({} bytes in all)", arguments.len()),
+        false => String::new(),
+    };
     json!({
         "mode": "form",
-        "message": format!("Run tool `{alias}`? It needs an approval ({because}). Arguments: {shown}"),
+        "message": format!("Run tool `{alias}`? It needs an approval ({because}).{place} Arguments: {shown}{more}"),
         "requestedSchema": {"type": "object", "properties": {}},
     })
 }

@@ -32,7 +32,14 @@ struct Key {
 #[derive(Clone, Debug)]
 struct Kept {
     definitions: Arc<Definitions>,
-    _scope: Arc<Scope>,
+    scope: Arc<Scope>,
+}
+
+impl Kept {
+    /// The scope is held too.
+    fn weight(&self) -> usize {
+        self.definitions.len() + self.scope.len() * 32 + 256
+    }
 }
 
 #[derive(Debug)]
@@ -40,8 +47,7 @@ pub(super) struct Offers(Cache<Key, Kept>);
 
 impl Offers {
     pub(super) fn new() -> Self {
-        let weigh =
-            |_: &Key, kept: &Kept| u32::try_from(kept.definitions.len() + 256).unwrap_or(u32::MAX);
+        let weigh = |_: &Key, kept: &Kept| u32::try_from(kept.weight()).unwrap_or(u32::MAX);
         Self(
             Cache::builder()
                 .max_capacity(MOST_BYTES)
@@ -79,7 +85,7 @@ impl Offers {
         let definitions = Arc::new(encoded(&scope, &key));
         let kept = Kept {
             definitions: Arc::clone(&definitions),
-            _scope: scope,
+            scope,
         };
         self.0.insert(key, kept);
         Ok(definitions)

@@ -248,6 +248,7 @@ impl Store {
         for sql in [
             "DELETE FROM grants WHERE caller = $1",
             "DELETE FROM spending WHERE caller = $1",
+            "DELETE FROM scripts WHERE caller = $1",
             "UPDATE audit SET charged = 0 WHERE caller = $1 AND charged = 1",
             "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
         ] {

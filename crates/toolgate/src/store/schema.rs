@@ -166,14 +166,19 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         5,
         "scripts",
         "CREATE TABLE scripts (
+        id TEXT PRIMARY KEY,
         caller TEXT NOT NULL,
+        session TEXT NOT NULL,
         call TEXT NOT NULL,
         digest TEXT NOT NULL,
+        run TEXT NOT NULL,
+        context TEXT NOT NULL,
         state TEXT NOT NULL,
         steps TEXT NOT NULL,
         changed_at BIGINT NOT NULL,
-        PRIMARY KEY (caller, call, digest)
+        expires_at BIGINT NOT NULL
     );
+    CREATE INDEX scripts_by_call ON scripts (caller, call, digest);
     ALTER TABLE audit ADD COLUMN script TEXT;",
     ),
 ];

@@ -215,12 +215,12 @@ pub(crate) async fn resume(
     let (_, steps) = found(&app, &runner, &id).await?;
     let mut decisions = HashMap::new();
     for decision in body.decisions {
-        let (approval, is_begun) = waits(&steps, &decision.id);
+        let (approvals, is_begun) = waits(&steps, &decision.id);
         if is_begun && decision.arguments.is_some() {
             return Err(ResumeError::Begun(decision.id).into());
         }
         let (call, decision) = decision.read()?;
-        let decision = decide(&app, &runner, approval, decision).await?;
+        let decision = decide(&app, &runner, &approvals, decision).await?;
         decisions.insert(call, decision);
     }
     let models = app.gateway().models();
@@ -228,13 +228,19 @@ pub(crate) async fn resume(
     Ok(models::written(resumed.await?))
 }
 
-/// The approval that a call waits for, and whether it is a script that waits in the middle.
-fn waits(steps: &[(i64, Value)], call: &str) -> (Option<String>, bool) {
+/// The approvals that a call waits for, and whether it is a script that waits in the middle.
+fn waits(steps: &[(i64, Value)], call: &str) -> (Vec<String>, bool) {
     let mut steps = steps.iter().rev().map(|(_, step)| step);
     let waits = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
-    let approval = waits.and_then(|step| step["approval_id"].as_str());
-    let is_begun = waits.is_some_and(|step| step["inner"].is_array());
-    (approval.map(str::to_owned), is_begun)
+    let inner = waits.and_then(|step| step["inner"].as_array());
+    let asked: Vec<&Value> = match inner {
+        Some(inner) => inner.iter().collect(),
+        None => waits.into_iter().collect(),
+    };
+    let approvals = asked
+        .iter()
+        .filter_map(|step| step["approval_id"].as_str().map(str::to_owned));
+    (approvals.collect(), inner.is_some())
 }
 
 /// A call that an approver must decide about is decided there, by whoever may; the run then takes
@@ -242,7 +248,7 @@ fn waits(steps: &[(i64, Value)], call: &str) -> (Option<String>, bool) {
 async fn decide(
     app: &App,
     runner: &Runner,
-    approval: Option<String>,
+    approvals: &[String],
     decision: CallDecision,
 ) -> Result<CallDecision, ApiError> {
     let decider = match runner {
@@ -250,7 +256,7 @@ async fn decide(
         Runner::Key(key) if app.gateway().is_approver(key) => Some(Decider::Key(key.clone())),
         Runner::Key(_) => None,
     };
-    let (Some(approval), Some(decider)) = (approval, decider) else {
+    let Some(decider) = decider.filter(|_| !approvals.is_empty()) else {
         return Ok(decision);
     };
     let ruling = match &decision {
@@ -266,10 +272,13 @@ async fn decide(
         },
         CallDecision::Result { .. } => return Ok(decision),
     };
-    match app.gateway().decide(&approval, ruling, &decider).await {
-        // Whoever decided before has decided.
-        Ok(_) | Err(DecideError::Settled(_)) => {}
-        Err(error) => return Err(error.into()),
+    for approval in approvals {
+        let decided = app.gateway().decide(approval, ruling.clone(), &decider);
+        match decided.await {
+            // Whoever decided before has decided.
+            Ok(_) | Err(DecideError::Settled(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(match decision {
         // The approval holds the arguments.
