@@ -10,7 +10,7 @@ LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 DEMO_ENV := examples/demo/servers
 DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help demo run build test check docs bench bench-build bench-mock bench-engine bench-guard bench-tokens profile test-env clean
+.PHONY: help demo run build test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard bench-tokens profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,12 +47,16 @@ BENCH_TARGET = --target "$(TARGET)" --target-key "$(TARGET_KEY)" --target-model 
 
 bench: bench-build $(if $(TARGET),,build) ## Measure the gateway (QUICK=1, ONLY=case), or another one (TARGET=URL); see docs/performance.md
 	$(BENCH) run $(BENCH_FLAGS) $(BENCH_TARGET)
+	$(if $(ONLY)$(TARGET),,@$(MAKE) --no-print-directory bench-agent)
 
 bench-build:
 	cargo build --release --locked --package toolgate-bench
 
 bench-mock: bench-build ## The upstreams of the benchmark on http://127.0.0.1:9900, to point other gateways at
 	$(BENCH) mock --port $(or $(PORT),9900) --stay
+
+bench-agent: ## Measure how long the agent takes between a tool's result and the next model request
+	cargo bench --locked --package toolgate --bench agent
 
 bench-engine: ## Measure what the engine alone costs a call
 	cargo bench --locked --package toolgate --bench engine

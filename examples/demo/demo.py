@@ -277,7 +277,7 @@ def show_next(gateway: Gateway, binary: Path, run_id: str, stays: bool) -> None:
   curl -s {url}/api/mcp/clients
   curl -s '{url}/api/mcp/tools/explain?tool=files_read_text_file'
 Any SDK of OpenAI or Anthropic works with {url}/v1, any MCP client with {url}/mcp.
-Next: docs/agent.md, and examples/demo/toolgate.toml, which is all the configuration there was.""")
+Next: docs/agent.md, and examples/demo/toolgate.toml: that and the address of the model was all the configuration.""")
 
 
 def play(arguments, folder: Path) -> None:

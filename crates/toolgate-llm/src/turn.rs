@@ -127,21 +127,13 @@ impl Turn {
         said.collect()
     }
 
-    /// Whether it holds a raw item that the caller has to answer: a call of the caller's own in a form
-    /// of its dialect. What the provider runs itself is answered there, or has nothing to answer by.
+    /// Whether it holds a raw item that the caller has to answer.
     pub fn awaits_caller(&self) -> bool {
-        let raw = || {
-            self.items.iter().filter_map(|item| match item {
-                Item::Raw(item) => Some((item["type"].as_str().unwrap_or_default(), item)),
-                _ => None,
-            })
-        };
-        let is_answer = |kind: &str| kind.ends_with("_output");
-        let answered = |id: &Value| raw().any(|(kind, it)| is_answer(kind) && it["call_id"] == *id);
-        raw().any(|(kind, item)| {
-            let asks = item["call_id"].is_string() && !is_answer(kind);
-            kind == "mcp_approval_request" || (asks && !answered(&item["call_id"]))
-        })
+        let raw = self.items.iter().filter_map(|item| match item {
+            Item::Raw(item) => Some(item),
+            _ => None,
+        });
+        awaits_caller(&raw.collect::<Vec<_>>())
     }
 
     pub fn calls(&self) -> impl Iterator<Item = &Call> {
@@ -150,4 +142,17 @@ impl Turn {
             _ => None,
         })
     }
+}
+
+/// Whether items of a response hold a call of the caller's own in a form that only its dialect has.
+/// What the provider runs itself is answered there, or has nothing to answer by.
+pub fn awaits_caller(items: &[&Value]) -> bool {
+    let kind = |item: &Value| item["type"].as_str().unwrap_or_default().to_owned();
+    let is_answer = |item: &Value| kind(item).ends_with("_output");
+    let answered = |id: &Value| items.iter().any(|it| is_answer(it) && it["call_id"] == *id);
+    items.iter().any(|item| {
+        let asks = item["call_id"].is_string() && kind(item) != "function_call";
+        let asks = asks && !is_answer(item) && !answered(&item["call_id"]);
+        asks || kind(item) == "mcp_approval_request"
+    })
 }

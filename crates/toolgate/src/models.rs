@@ -16,7 +16,7 @@ mod under_way;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub(crate) use answer::{LONGEST_EVENT, failure as answer_failure, is_stream, whole};
 use arc_swap::ArcSwap;
@@ -49,7 +49,7 @@ use crate::agent::{self, CallDecision, ResumeError, RunRecord};
 use crate::call::{CallError, Request};
 use crate::caller::Caller;
 use crate::engine::Engine;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, millis};
 
 const DEPTH: &str = "x-toolgate-max-depth";
 const BUDGET: &str = "x-toolgate-budget";
@@ -374,18 +374,37 @@ impl Models {
     }
 
     /// Keeps an answer of a run that is known by an id of ours: as a conversation, or as another name
-    /// for what its provider keeps.
-    pub(crate) fn remember(
+    /// for what its provider keeps, over restarts too.
+    pub(crate) async fn remember(
         &self,
         asked: &Asked,
         (id, answer): (&str, &str),
         (spoken, known): (Dialect, &str),
     ) {
-        let memory = &self.0.memory;
-        match spoken == Dialect::Responses {
-            true => memory.rename(&asked.caller, id, known),
-            false => memory.keep(&asked.caller, asked.body.text(), answer),
+        let (memory, caller) = (&self.0.memory, &asked.caller);
+        if spoken != Dialect::Responses {
+            memory.keep(caller, asked.body.text(), answer);
+            return;
         }
+        memory.rename(caller, id, known);
+        let key = caller.key().map(|key| &**key);
+        let now = millis(SystemTime::now());
+        let put = self.0.store.put_response_id((id, known), key, now).await;
+        if let Err(error) = put {
+            tracing::warn!(%error, "an answer can be referred to until the gateway ends only");
+        }
+    }
+
+    /// The provider's id, as JSON, for the answer that a request refers to by one of ours.
+    async fn known(&self, asked: &Asked, spoken: Dialect) -> Option<String> {
+        let id = memory::reference(asked, spoken)?;
+        let caller = &asked.caller;
+        if let Some(known) = self.0.memory.known(caller, &id) {
+            return Some(known);
+        }
+        let key = caller.key().map(|key| &**key);
+        let known = self.0.store.response_id(&id, key).await.ok().flatten()?;
+        Some(Value::from(known).to_string())
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
@@ -415,7 +434,8 @@ impl Models {
         recording: &Recording,
     ) -> Result<reqwest::Response, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
-        let body = self.body(asked, target)?;
+        let known = self.known(asked, spoken).await;
+        let body = self.body(asked, target, known.as_deref())?;
         let mut path = spoken.path().to_owned();
         if asked.request.operation == Operation::CountTokens {
             if spoken != Dialect::Messages {
@@ -439,7 +459,12 @@ impl Models {
     }
 
     /// The request as its provider gets it.
-    fn body(&self, asked: &Asked, target: &Target) -> Result<Bytes, ModelError> {
+    fn body(
+        &self,
+        asked: &Asked,
+        target: &Target,
+        known: Option<&str>,
+    ) -> Result<Bytes, ModelError> {
         let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
         let form = Form {
             dialect: wanted,
@@ -466,8 +491,7 @@ impl Models {
             options["include_usage"] = Value::Bool(true);
             edit = edit.set("stream_options", &options.to_string());
         }
-        let known = self.0.memory.known(asked, spoken);
-        if let Some(known) = &known {
+        if let Some(known) = known {
             edit = edit.set("previous_response_id", known);
         }
         let body = edit.finish();

@@ -782,7 +782,7 @@ async fn a_chat_with_tools_in_another_form_passes_through() {
     assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
 }
 
-/// An id of ours leads to what the provider keeps.
+/// An id of ours leads to what the provider keeps, after a restart too.
 #[tokio::test]
 async fn the_answer_of_a_streamed_run_can_be_referred_to() {
     for spoken in ["responses", "openai"] {
@@ -791,7 +791,7 @@ async fn the_answer_of_a_streamed_run_can_be_referred_to() {
             Reply::text("two"),
             Reply::text("three"),
         ]);
-        let gate = gate(&model, "[\"*\"]", "").await;
+        let mut gate = gate(&model, "[\"*\"]", "").await;
         let stream = gate
             .post(
                 PATHS[1].1,
@@ -809,6 +809,10 @@ async fn the_answer_of_a_streamed_run_can_be_referred_to() {
         let last: Value = serde_json::from_str(&last).unwrap();
         let mut body = request("responses", &format!("{spoken}/m"), false);
         body["previous_response_id"] = last["response"]["id"].clone();
+        if spoken == "responses" {
+            gate.restart().await;
+            gate.reaches("zoo", "healthy").await;
+        }
         let seen = ask(&gate, PATHS[1].1, &body).await;
         assert_eq!(seen.text, "three", "{spoken}");
         let sent = &model.turns()[2].body;

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use toolgate_testkit::model::{Model, Reply};
 
-use crate::agent::{PATHS, add, gate, request};
+use crate::agent::{PATHS, add, gate, request, resume};
 use crate::gate::TestGate;
 use crate::mcp::headers;
 
@@ -184,6 +184,8 @@ async fn a_call_in_a_form_of_its_dialect_is_the_callers() {
         assert!(!kinds(&items).contains(&"function_call"), "{what}");
         assert_eq!(note["stop_reason"], "own_tool", "{what}");
         assert_eq!(note["executed"][0]["result"], "2", "{what}");
+        let going_on = resume(&gate, &note["run_id"], json!({}), &[]).await;
+        assert_eq!(going_on.status(), 409, "nobody else can answer it");
     }
 }
 

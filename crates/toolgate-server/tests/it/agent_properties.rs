@@ -202,7 +202,7 @@ async fn whatever_a_model_asks_for() {
     toml += "tools_to_auto_execute = [\"add\", \"say\", \"echo\"]\n[[permissions.rules]]\ntool = \"zoo.echo\"\narguments = { path = \"secret\" }\naction = \"deny\"\n";
     for (dialect, _) in PATHS {
         toml += &format!(
-            "[providers.{dialect}]\nbase_url = \"{}/v1\"\ndialect = {dialect:?}\n",
+            "[providers.{dialect}]\nbase_url = \"{}/v1\"\napi_key = \"k\"\ndialect = {dialect:?}\n",
             model.url()
         );
     }

@@ -44,7 +44,7 @@ impl Stop {
 
 impl Run {
     /// The answer of a run that was not streamed.
-    pub(super) fn answer(&self, end: End) -> Result<ModelAnswer, ModelError> {
+    pub(super) async fn answer(&self, end: End) -> Result<ModelAnswer, ModelError> {
         let note = self.note(&end);
         if let Some(trouble) = end.trouble {
             return self.trouble(trouble, &note);
@@ -54,10 +54,13 @@ impl Run {
         let raw = last.and_then(|made| made.raw.as_ref());
         let body = match raw.filter(|_| !self.is_mixed(&end)) {
             Some(raw) => raw.clone(),
-            None => self.written(&end),
+            None => self.written(&end).await,
         };
-        // A provider may write what a caller may not.
-        let body = Body::read(body).or_else(|_| Body::read(self.written(&end)))?;
+        let body = match Body::read(body) {
+            Ok(body) => body,
+            // A provider may write what a caller may not.
+            Err(_) => Body::read(self.written(&end).await)?,
+        };
         let usage = dialect.usage(&self.usage).to_string();
         let mut edit = body.edit().set("toolgate", &note.to_string());
         if self.iterations > 1 {
@@ -75,22 +78,23 @@ impl Run {
     }
 
     /// The answer in our own words.
-    fn written(&self, end: &End) -> Bytes {
+    async fn written(&self, end: &End) -> Bytes {
         let dialect = self.asked.request.dialect;
         let mut head = self.asked.head();
         head.id = dialect.new_id();
         let answer = dialect.answer(&head, &self.final_turn(end));
-        self.remember(&head.id, &answer);
+        self.remember(&head.id, &answer).await;
         Bytes::from(answer)
     }
 
     /// Lets a caller of the Responses API refer to an answer that its provider does not know by
     /// our id.
-    pub(super) fn remember(&self, id: &str, answer: &str) {
+    pub(super) async fn remember(&self, id: &str, answer: &str) {
         let Some(last) = &self.last else { return };
         if self.asked.request.dialect == Dialect::Responses {
             self.models
-                .remember(&self.asked, (id, answer), (last.spoken, &last.turn.id));
+                .remember(&self.asked, (id, answer), (last.spoken, &last.turn.id))
+                .await;
         }
     }
 

@@ -14,6 +14,7 @@ use toolgate_core::policy::Verdict;
 use toolgate_core::scope::Filters;
 use toolgate_llm::prompt::{Call, Part};
 use toolgate_llm::tools::OwnTools;
+use toolgate_llm::turn::awaits_caller;
 use toolgate_llm::{Body, Usage};
 
 use super::act::{AT_ONCE, Came, Executed, Pending, tool_call};
@@ -59,6 +60,10 @@ pub enum ResumeError {
         "the script of call `{0}` has made calls already; it can go on or be denied, and not be changed"
     )]
     Begun(String),
+    #[error(
+        "run `{0}` waits for a call in a form that only its caller can answer; send the conversation with that answer"
+    )]
+    CallersOwn(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the run could not be read or written; try again in a moment")]
@@ -270,6 +275,9 @@ async fn go_on(
     let told = Told::read(&store.steps(id).await?);
     let left = told.left();
     let mut asked = asked_of(&record, &request)?;
+    if awaits_caller(&told.items.iter().collect::<Vec<_>>()) {
+        return Err(ResumeError::CallersOwn(id.to_owned()));
+    }
     let undecided = undecided(models, &asked, (&told, &left, &record), &decisions);
     if !undecided.is_empty() {
         return Err(ResumeError::Undecided(undecided));

@@ -263,7 +263,7 @@ impl Stream {
                 .request
                 .dialect
                 .answer(&head, &run.final_turn(end));
-            run.remember(&self.id, &answer);
+            run.remember(&self.id, &answer).await;
         }
         self.send(text).await;
     }

@@ -107,7 +107,7 @@ async fn play(mut run: Run, mut sink: Sink, decided: Option<Decided>, place: Pla
     let stop_reason = end.stop.as_str();
     sink.tell(Happening::Ended { stop_reason });
     if !sink.has_begun() {
-        return Ok(run.answer(end));
+        return Ok(run.answer(end).await);
     }
     tokio::select! {
         biased;

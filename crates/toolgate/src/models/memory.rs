@@ -98,11 +98,9 @@ impl Memory {
         self.put(caller, &json!(id), Kept::Known(known.to_owned()));
     }
 
-    /// The provider's id, as JSON, for the answer that a request refers to by one of ours.
-    pub(super) fn known(&self, asked: &Asked, spoken: Dialect) -> Option<String> {
-        let both = (asked.request.dialect, spoken) == (Dialect::Responses, Dialect::Responses);
-        let id = asked.body.string("previous_response_id").filter(|_| both)?;
-        match &*self.0.get(&(asked.caller.key().cloned(), id))? {
+    /// The provider's id, as JSON, for an answer that a caller knows by one of ours.
+    pub(super) fn known(&self, caller: &Caller, id: &str) -> Option<String> {
+        match &*self.0.get(&(caller.key().cloned(), id.to_owned()))? {
             Kept::Known(known) => Some(json!(known).to_string()),
             _ => None,
         }
@@ -143,6 +141,15 @@ impl Memory {
         let found = self.0.get(&(caller.key().cloned(), id));
         found.ok_or_else(|| unknown(place.to_owned()))
     }
+}
+
+/// The answer that a request refers to, if that may be one of ours at a provider that keeps answers.
+pub(super) fn reference(asked: &Asked, spoken: Dialect) -> Option<String> {
+    let both = (asked.request.dialect, spoken) == (Dialect::Responses, Dialect::Responses);
+    let id = asked.body.string("previous_response_id").filter(|_| both)?;
+    let digits = id.strip_prefix("resp_")?;
+    let is_ours = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_ours.then_some(id)
 }
 
 fn unknown(field: String) -> BadField {

@@ -136,11 +136,41 @@ impl Store {
         rows.iter().map(read).collect()
     }
 
+    /// Lets an id of ours stand for one by which a provider knows an answer.
+    pub(crate) async fn put_response_id(
+        &self,
+        (id, known): (&str, &str),
+        caller: Option<&str>,
+        at: i64,
+    ) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO response_ids (id, caller, known, at) VALUES ($1, $2, $3, $4)")
+            .bind(id)
+            .bind(caller)
+            .bind(known)
+            .bind(at)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// The id by which a provider knows an answer that a caller knows by one of ours.
+    pub(crate) async fn response_id(
+        &self,
+        id: &str,
+        caller: Option<&str>,
+    ) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT known FROM response_ids WHERE id = $1 AND (caller = $2 OR ($2 IS NULL AND caller IS NULL))";
+        let row = sqlx::query(sql).bind(id).bind(caller);
+        let row = row.fetch_optional(&self.readers).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
+    }
+
     /// Takes out runs that ended before a time.
     pub(crate) async fn drop_runs(&self, before: i64) -> Result<(), StoreError> {
         for sql in [
             "DELETE FROM run_steps WHERE run IN (SELECT id FROM runs WHERE started_at < $1 AND state <> 'running')",
             "DELETE FROM runs WHERE started_at < $1 AND state <> 'running'",
+            "DELETE FROM response_ids WHERE at < $1",
             "DELETE FROM scripts WHERE changed_at < $1",
         ] {
             sqlx::query(sql).bind(before).execute(&self.pool).await?;

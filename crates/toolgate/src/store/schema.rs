@@ -181,6 +181,17 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     CREATE INDEX scripts_by_call ON scripts (caller, call, digest);
     ALTER TABLE audit ADD COLUMN script TEXT;",
     ),
+    (
+        6,
+        "ids of answers",
+        "CREATE TABLE response_ids (
+        id TEXT PRIMARY KEY,
+        caller TEXT,
+        known TEXT NOT NULL,
+        at BIGINT NOT NULL
+    );
+    CREATE INDEX response_ids_at ON response_ids (at);",
+    ),
 ];
 
 pub(super) fn migrator() -> Migrator {

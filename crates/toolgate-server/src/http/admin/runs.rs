@@ -363,6 +363,7 @@ impl From<ResumeError> for ApiError {
             ResumeError::Unknown(_) => Self::not_found(message),
             ResumeError::NotWaiting { .. }
             | ResumeError::NeedsApprover { .. }
+            | ResumeError::CallersOwn(_)
             | ResumeError::Begun(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
