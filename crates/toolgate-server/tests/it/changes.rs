@@ -320,7 +320,7 @@ async fn reconnecting_and_settings() {
     let path = "/api/settings/mcp/tool-manager-config";
     assert_eq!(
         gate.json(path).await,
-        json!({"max_agent_depth": 10, "tool_execution_timeout": 30.0, "disable_auto_tool_inject": false})
+        json!({"max_agent_depth": 10, "tool_execution_timeout": 30.0, "disable_auto_tool_inject": false, "code_mode_binding_level": "server"})
     );
     let (status, set) = send(
         &gate,
