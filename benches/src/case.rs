@@ -1,6 +1,6 @@
 //! What is measured. A new case is one more entry in [`all`].
 
-use crate::gateway::{Link, Server, Setup, key, server};
+use crate::gateway::{Link, SCRIPTED, Server, Setup, key, server};
 use crate::load::Exchange;
 use crate::mock::mcp::Era;
 use crate::mock::model::Dialect;
@@ -66,7 +66,7 @@ pub(crate) fn servers() -> Vec<Server> {
         server("many25p", Link::Pipe, Legacy, 150),
         server("many26p", Link::Pipe, Modern, 150),
         server("fifteen", Link::Http, Legacy, 15),
-        server("spare", Link::Http, Legacy, 1),
+        server(SCRIPTED, Link::Http, Legacy, 1),
     ]
 }
 
@@ -198,6 +198,7 @@ fn calls() -> Vec<Case> {
         let name = format!("tools/call, {}", shown(of, era));
         Case::new(name, bare(era), gate.with_key(&key("all")))
     };
+    let script = request::script(SCRIPTED, &raw, 3).with_key(&key("all"));
     let execute = request::execute(&format!("http26_{raw}")).with_key(&key("all"));
     vec![
         call("http25", Era::Legacy).goal(100.0).depth(Depth::Scale),
@@ -207,6 +208,7 @@ fn calls() -> Vec<Case> {
         call("pipe25", Era::Legacy).depth(Depth::Latency),
         call("pipe26", Era::Modern),
         Case::new("tool/execute", bare(Era::Modern), execute).depth(Depth::Latency),
+        Case::new("script with 3 calls", bare(Era::Legacy), script).depth(Depth::Latency),
     ]
 }
 

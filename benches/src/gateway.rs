@@ -60,6 +60,9 @@ pub(crate) struct Server {
     pub(crate) tools: usize,
 }
 
+/// The server whose tools are called by scripts.
+pub(crate) const SCRIPTED: &str = "coded";
+
 /// One way to set the gateway up.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
@@ -110,6 +113,9 @@ impl Setup {
         {
             let (short, protocol) = (era.short(), era.protocol());
             writeln!(toml, "[mcp_servers.{name}]\nprotocol = \"{protocol}\"")?;
+            if name == SCRIPTED {
+                writeln!(toml, "is_code_mode_client = true")?;
+            }
             match link {
                 Link::Http => writeln!(toml, "url = \"http://{mock}/mcp/{short}/{tools}\"")?,
                 Link::Pipe => writeln!(

@@ -93,6 +93,24 @@ pub(crate) fn execute(alias: &str) -> Exchange {
     }
 }
 
+/// A script that calls one tool several times.
+pub(crate) fn script(server: &str, tool: &str, calls: usize) -> Exchange {
+    let arguments = serde_json::Value::from(tools::ARGUMENTS);
+    let code = format!(
+        "arguments = json.loads({arguments})\nfor i in range({calls}):\n    result = {server}.{tool}(arguments)\n"
+    );
+    let arguments = serde_json::json!({"code": code}).to_string();
+    let arguments = serde_json::Value::from(arguments);
+    Exchange {
+        path: "/v1/mcp/tool/execute".to_owned(),
+        body: format!(
+            r#"{{"id":"call_1","type":"function","function":{{"name":"executeToolCode","arguments":{arguments}}}}}"#
+        ),
+        expect: contains(mcp::MARKER),
+        ..Exchange::default()
+    }
+}
+
 /// The administrator's list of servers.
 pub(crate) fn clients(servers: usize) -> Exchange {
     Exchange {

@@ -82,7 +82,17 @@ budget = { calls = 100000000, per = "day" }
 /// Repeated to a hundred.
 const RULES: &str = "[[permissions.rules]]\ntool = \"bench.tool_9*\"\naction = \"ask\"\n";
 
+const SCRIPT: &str = "\
+for i in range(3):
+    result = bench.tool_00001(path='/tmp/x', lines=i)
+";
+const SCRIPTS: u32 = 2_000;
+
 fn main() {
+    if toolgate::script_worker::is_asked_for() {
+        let _ended = toolgate::script_worker::main();
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -97,6 +107,12 @@ fn main() {
             say(&format!(
                 "{:40} {cpu:>10.1} {all:>12.1} {wall:>10.1}",
                 case.name
+            ));
+        }
+        for tools in [10, 10_000] {
+            let wall = scripts(tools).await;
+            say(&format!(
+                "script with 3 calls, {tools} tools: {wall:.0} µs (p50)"
             ));
         }
     });
@@ -124,6 +140,30 @@ async fn measure(case: &Case) -> [f64; 3] {
     let ((all_after, own_after), wall) = (processor_time(), began.elapsed());
     gateway.stop(Duration::from_secs(5)).await;
     [own_after - own, all_after - all, wall].map(|time| time.as_secs_f64() * 1e6 / f64::from(CALLS))
+}
+
+/// The median time of a script with a warm worker, in µs.
+async fn scripts(tools: usize) -> f64 {
+    let gateway = Gateway::builder(load(""))
+        .is_script_worker()
+        .scripted(server(tools))
+        .start()
+        .await
+        .expect("a gateway");
+    gateway.settled().await;
+    let arguments = json!({"code": SCRIPT}).to_string();
+    let mut times = Vec::new();
+    for _ in 0..SCRIPTS {
+        let began = Instant::now();
+        let call = ToolCall::parse("executeToolCode", &arguments);
+        let outcome = gateway.call(&Caller::library(), call).await;
+        times.push(began.elapsed());
+        let outcome = outcome.expect("an outcome");
+        assert!(!outcome.result.is_error(), "{}", outcome.result.text());
+    }
+    times.sort_unstable();
+    gateway.stop(Duration::from_secs(5)).await;
+    times[times.len() / 2].as_secs_f64() * 1e6
 }
 
 /// Waits until the definitions of all tools are in the store.

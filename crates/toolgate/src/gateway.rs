@@ -104,6 +104,16 @@ impl Builder {
         self
     }
 
+    /// Adds a server of the embedding program whose tools models reach by scripts.
+    #[must_use]
+    pub fn scripted(self, server: LocalServer) -> Self {
+        let mut own = self.local(server);
+        if let Some(server) = own.config.servers.last_mut() {
+            server.code_mode = true;
+        }
+        own
+    }
+
     /// Where `env.NAME` and the children's minimal environment come from; empty unless set.
     #[must_use]
     pub fn environment(mut self, environment: Environment) -> Self {
