@@ -10,7 +10,7 @@ LLM_ENV_STAMP := tests/env/llm/.venv/.installed
 DEMO_ENV := examples/demo/servers
 DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help demo run build test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard bench-tokens profile test-env clean
+.PHONY: help demo run build test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -64,6 +64,11 @@ bench-engine: ## Measure what the engine alone costs a call
 # Nothing is timed, so what `make test` builds will do.
 bench-tokens: ## Count the prompt tokens of tasks with and without code mode (TOOLS="file.json ...")
 	cargo bench --locked --profile dev --package toolgate-script --bench tokens -- $(abspath $(TOOLS))
+
+# The same with the development build, whose counts are never compared with those of the release.
+guard-dev:
+	cargo build --locked --package toolgate-server --package toolgate-bench
+	$(TARGET_DIR)/debug/toolgate-bench guard --build dev --times 40 --if-possible $(if $(RECORD),--record)
 
 bench-guard: bench-build build ## Fail if hot paths take many more instructions than recorded (RECORD=1 records)
 	$(BENCH) guard $(if $(RECORD),--record)

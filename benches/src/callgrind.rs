@@ -15,8 +15,8 @@ use crate::load::{Pace, Plan};
 use crate::measure::{Mock, Subject, load, settled};
 use crate::process::Tree;
 
-const WARM_UP: u64 = 60;
-const COUNTED: u64 = 300;
+/// Requests that are counted of each case, and a fifth of that before.
+pub(crate) const TIMES: u64 = 300;
 /// What is written behind the answers belongs to them.
 const BEHIND: Duration = Duration::from_millis(700);
 
@@ -25,6 +25,7 @@ const BEHIND: Duration = Duration::from_millis(700);
 pub(crate) struct Counted {
     gateway: Gateway,
     folder: PathBuf,
+    times: u64,
     dumps: usize,
     _mock: Mock,
 }
@@ -38,14 +39,20 @@ pub(crate) struct Count {
 }
 
 impl Counted {
-    pub(crate) async fn start(binary: &Path, at: At, folder: &Path) -> anyhow::Result<Self> {
-        if Command::new("valgrind")
-            .arg("--version")
-            .stdout(Stdio::null())
-            .status()
-            .await
-            .is_err()
-        {
+    /// Whether it can be counted here.
+    pub(crate) async fn is_possible() -> bool {
+        let mut valgrind = Command::new("valgrind");
+        valgrind.arg("--version").stdout(Stdio::null());
+        valgrind.status().await.is_ok()
+    }
+
+    pub(crate) async fn start(
+        binary: &Path,
+        at: At,
+        folder: &Path,
+        times: u64,
+    ) -> anyhow::Result<Self> {
+        if !Self::is_possible().await {
             bail!("valgrind is not installed");
         }
         let folder = fs::canonicalize(folder)?;
@@ -54,25 +61,35 @@ impl Counted {
             "--callgrind-out-file={}",
             folder.join("callgrind.out").display()
         );
-        let wrapper = ["valgrind", "-q", "--tool=callgrind", &out];
+        // What comes before the first request is not counted, and is sooner over without.
+        let wrapper = [
+            "valgrind",
+            "-q",
+            "--tool=callgrind",
+            "--instr-atstart=no",
+            &out,
+        ];
         let gateway =
             Gateway::start_under(&wrapper, binary, &case::setup(at), &mock.address).await?;
         gateway.connected(case::servers().len()).await?;
         // It goes on to write down what its servers offer.
         let tree = Tree::only(gateway.id());
         settled(&tree, Duration::from_secs(2), Duration::from_secs(90)).await;
-        Ok(Self {
+        let counted = Self {
             gateway,
             folder,
+            times,
             dumps: 0,
             _mock: mock,
-        })
+        };
+        counted.control("--instr=on").await?;
+        Ok(counted)
     }
 
     pub(crate) async fn count(&mut self, case: &Case) -> anyhow::Result<Count> {
-        self.ask(case, WARM_UP).await?;
+        self.ask(case, self.times.div_ceil(5)).await?;
         self.control("--zero").await?;
-        self.ask(case, COUNTED).await?;
+        self.ask(case, self.times).await?;
         self.control("--dump").await?;
         self.dumps += 1;
         let file = self.folder.join(format!("callgrind.out.{}", self.dumps));
@@ -80,7 +97,7 @@ impl Counted {
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
         let total: u64 = total.context("the dump has no total")?.trim().parse()?;
         Ok(Count {
-            a_request: total / COUNTED,
+            a_request: total / self.times.max(1),
             file,
         })
     }

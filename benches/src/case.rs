@@ -121,7 +121,14 @@ impl Names {
 /// Every case at our own gateway.
 pub(crate) fn all() -> Vec<Case> {
     let names = Names::own();
-    [models(&names), injected(&names), calls(), lists()].concat()
+    [
+        models(&names),
+        injected(&names),
+        runs(&names),
+        calls(),
+        lists(),
+    ]
+    .concat()
 }
 
 /// Pass-through and translation.
@@ -188,6 +195,17 @@ fn injected(names: &Names) -> Vec<Case> {
         cases.push(Case::new(name, with.clone(), with.with_key(&key("none"))));
     }
     cases
+}
+
+/// Runs of an agent, against one answer of the model.
+fn runs(names: &Names) -> Vec<Case> {
+    let bare = request::model(Dialect::Chat, &names.model, Form::Whole, "");
+    let run = |rounds: usize| {
+        let name = format!("agent, {rounds} rounds");
+        let gate = request::agent(rounds).with_key(&key("http25"));
+        Case::new(name, bare.clone(), gate).at(At::Injecting)
+    };
+    [1, 5, 20].map(run).into()
 }
 
 fn calls() -> Vec<Case> {

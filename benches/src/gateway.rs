@@ -100,7 +100,7 @@ impl Setup {
         let mut toml = format!(
             "[providers.mock]\nbase_url = \"http://{mock}/v1\"\napi_key = \"bench\"\ndialect = [\"openai\", \"responses\", \"anthropic\"]\nmodels = [\"bench-model\"]\n\
              [providers.claude]\nbase_url = \"http://{mock}/v1\"\napi_key = \"bench\"\ndialect = \"anthropic\"\nmodels = [\"bench-claude\"]\n\
-             [mcp.tool_manager_config]\ndisable_auto_tool_inject = {}\n\
+             [mcp.tool_manager_config]\nmax_agent_depth = 50\ndisable_auto_tool_inject = {}\n\
              [audit]\ncontent = \"redacted\"\n{RULES}",
             !self.injects
         );

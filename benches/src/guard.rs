@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use crate::callgrind::Counted;
+use crate::callgrind::{self, Counted};
 use crate::case::{self, At};
 use crate::flags::Flags;
 use crate::gateway;
@@ -26,11 +26,20 @@ const CASES: [&str; 8] = [
     "tools/list of 150, 2025-06-18, http",
 ];
 
+/// Counts by case, by how the gateway was built: only like is compared with like.
+type Recorded = BTreeMap<String, BTreeMap<String, u64>>;
+
 pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
+    if flags.has("if-possible") && !Counted::is_possible().await {
+        say("NOTE: instructions are not counted, since valgrind is not installed");
+        return Ok(());
+    }
     let binary = gateway::binary(flags.get("binary"))?;
+    let build = flags.get("build").unwrap_or("release");
+    let times = flags.number("times", callgrind::TIMES)?;
     let file = PathBuf::from(flags.get("file").unwrap_or("benches/instructions.json"));
     let folder = tempfile::tempdir()?;
-    let mut counted = Counted::start(&binary, At::Injecting, folder.path()).await?;
+    let mut counted = Counted::start(&binary, At::Injecting, folder.path(), times).await?;
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for case in case::all() {
         if CASES.contains(&case.name.as_str()) {
@@ -38,12 +47,14 @@ pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
             counts.insert(case.name.clone(), counted.count(&case).await?.a_request);
         }
     }
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let mut all: Recorded = serde_json::from_str(&text)?;
     if flags.has("record") {
-        fs::write(&file, serde_json::to_string_pretty(&counts)? + "\n")?;
+        all.insert(build.to_owned(), counts.clone());
+        fs::write(&file, serde_json::to_string_pretty(&all)? + "\n")?;
         say(&format!("recorded in {}", file.display()));
     }
-    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-    let recorded: BTreeMap<String, u64> = serde_json::from_str(&text)?;
+    let recorded = all.remove(build).unwrap_or_default();
     let mut over = Vec::new();
     say(&format!(
         "{:40} {:>12} {:>12} {:>8}",
@@ -69,9 +80,14 @@ pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
     match over.is_empty() {
         true => Ok(()),
         false => bail!(
-            "more than {:.0} % over what was recorded: {}; if that is meant, say `make bench-guard RECORD=1`",
+            "more than {:.0} % over what was recorded for the {build} build: {}; if that is meant, or the compiler is another, say `make {} RECORD=1`",
             MARGIN * 100.0,
-            over.join(", ")
+            over.join(", "),
+            if build == "dev" {
+                "guard-dev"
+            } else {
+                "bench-guard"
+            }
         ),
     }
 }

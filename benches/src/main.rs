@@ -49,7 +49,7 @@ fn main() -> anyhow::Result<()> {
             until_stopped(Box::pin(profile::main(&Flags::parse(rest, &known)?)))
         }
         "guard" => {
-            let known = ["binary", "file", "record"];
+            let known = ["binary", "file", "build", "times", "record", "if-possible"];
             until_stopped(Box::pin(guard::main(&Flags::parse(rest, &known)?)))
         }
         "mock" => {

@@ -1,9 +1,11 @@
 //! The upstreams: a model and MCP servers that answer at once, on one port.
 //!
 //! `/v1/…` is the model, `/mcp/ERA/TOOLS` a server of that era (`25` or `26`) with that many
-//! tools, `/kept` the last request that was to be remembered. The same servers speak over pipes.
+//! tools, `/kept` the last request that was to be remembered, `/gaps` how long an agent took between
+//! its tools and its model. The same servers speak over pipes.
 
 mod body;
+pub(crate) mod gaps;
 pub(crate) mod mcp;
 pub(crate) mod model;
 pub(crate) mod tools;
@@ -17,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use body::Answer;
 use bytes::Bytes;
+use gaps::Gaps;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -43,6 +46,7 @@ struct Upstreams {
     /// By path.
     servers: Mutex<HashMap<String, Server>>,
     kept: Mutex<Bytes>,
+    gaps: Gaps,
 }
 
 /// Serves until standard input ends, which it does with whoever started this; or for good.
@@ -53,6 +57,7 @@ pub(crate) async fn serve(port: u16, stays: bool) -> anyhow::Result<()> {
         messages: Model::new(Dialect::Messages),
         servers: Mutex::default(),
         kept: Mutex::default(),
+        gaps: Gaps::default(),
     });
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let listener = TcpListener::bind(address)
@@ -92,17 +97,26 @@ impl Upstreams {
         };
         let (path, body) = (head.uri.path(), body.to_bytes());
         if let Some(dialect) = Dialect::of(path) {
+            self.gaps.asked();
             return Ok(self.model(dialect, body));
         }
         if path == "/kept" {
             let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             return Ok(plain(StatusCode::OK, kept.clone()));
         }
+        if path == "/gaps" {
+            let gaps = serde_json::to_vec(&self.gaps.take()).unwrap_or_default();
+            return Ok(plain(StatusCode::OK, gaps.into()));
+        }
         let Some(server) = self.server(path) else {
             return Ok(plain(StatusCode::NOT_FOUND, Bytes::new()));
         };
         Ok(match head.method {
-            Method::POST => speak(&server, head.headers.get(SESSION), &body),
+            Method::POST => {
+                let answer = speak(&server, head.headers.get(SESSION), &body);
+                self.gaps.answered();
+                answer
+            }
             Method::DELETE => plain(StatusCode::OK, Bytes::new()),
             _ => plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         })

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
-use crate::callgrind::{Count, Counted};
+use crate::callgrind::{self, Count, Counted};
 use crate::case::{self, Case};
 use crate::flags::Flags;
 use crate::gateway::{self, Gateway};
@@ -45,7 +45,7 @@ pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
 }
 
 async fn counted(binary: &Path, case: &Case, folder: &Path) -> anyhow::Result<()> {
-    let mut counted = Counted::start(binary, case.at, folder).await?;
+    let mut counted = Counted::start(binary, case.at, folder, callgrind::TIMES).await?;
     let Count { a_request, file } = counted.count(case).await?;
     say(&format!(
         "`{}`: {a_request} instructions a request\n",

@@ -58,6 +58,12 @@ pub(crate) fn model(dialect: Dialect, model: &str, form: Form, tools: &str) -> E
     }
 }
 
+/// A request that a model answers after so many rounds with a tool.
+pub(crate) fn agent(rounds: usize) -> Exchange {
+    let name = format!("mock/rounds-{rounds}");
+    model(Dialect::Chat, &name, Form::Whole, "")
+}
+
 /// `tools/call` at an MCP endpoint.
 pub(crate) fn call(era: Era, path: &str, tool: &str) -> Exchange {
     let params = format!(r#""name":"{tool}","arguments":{}"#, tools::ARGUMENTS);

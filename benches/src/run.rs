@@ -1,6 +1,7 @@
 //! The whole benchmark: bare upstream and gateway in turn, in several rounds.
 
 pub(crate) mod growth;
+pub(crate) mod rounds;
 pub(crate) mod start;
 pub(crate) mod target;
 
@@ -45,6 +46,7 @@ pub(crate) struct Results {
     pub(crate) start: Vec<start::Started>,
     pub(crate) memory: Option<Memory>,
     pub(crate) growth: Vec<growth::Point>,
+    pub(crate) gaps: Vec<rounds::Gap>,
     /// MiB.
     pub(crate) binary: Option<f64>,
     pub(crate) notes: Vec<String>,
@@ -119,7 +121,7 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
         At::Plain => &plain_is,
     };
     let cases = chosen(case::all(), flags);
-    results.cases = rounds(&cases, &mock, subjects, times, &mut results.notes).await?;
+    results.cases = in_rounds(&cases, &mock, subjects, times, &mut results.notes).await?;
     let loaded = results.cases.iter().flat_map(|case| &case.gate);
     let loaded = loaded.filter(|measured| measured.drive == Drive::Connections(256));
     let loaded = loaded
@@ -137,6 +139,9 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
         });
     warned(&plain, &mut results.notes);
     drop((injecting, plain));
+    if flags.get("only").is_none_or(|only| "agent".contains(only)) {
+        results.gaps = rounds::measured(&binary, &mock, times).await?;
+    }
     if flags.get("only").is_none() {
         results.growth = growth::measured(&binary, &mock, times, &mut results.notes).await?;
     }
@@ -145,7 +150,7 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
 
 /// Measures every case in every round: the bare upstream and the gateway in turn, and all of it
 /// backwards in every second round.
-pub(crate) async fn rounds<'a>(
+pub(crate) async fn in_rounds<'a>(
     cases: &'a [Case],
     mock: &Mock,
     subjects: impl Fn(At) -> &'a Subject,

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::summary::{Spread, Summary};
 use crate::run::growth::Point;
+use crate::run::rounds::Gap;
 use crate::run::start::Started;
 use crate::run::{Memory, Results};
 
@@ -171,6 +172,13 @@ fn process(text: &mut String, results: &Results) {
                 answers.median, answers.min, answers.max, listens.median, cpu.median, memory.median
             );
         }
+    }
+    for Gap { others, seen } in &results.gaps {
+        let _ = writeln!(
+            text,
+            "agent, from a tool's result to the next model request, {others} other tools in the catalog: {:.0} µs (p99 {:.0}, {} seen)",
+            seen.p50, seen.p99, seen.count
+        );
     }
     if let Some(binary) = results.binary {
         let _ = writeln!(text, "binary: {binary:.1} MiB");

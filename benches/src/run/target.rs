@@ -6,7 +6,7 @@
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::{Results, Times, chosen, rounds};
+use super::{Results, Times, chosen, in_rounds};
 use crate::case::{self, Names};
 use crate::flags::Flags;
 use crate::load::{Exchange, client};
@@ -73,7 +73,7 @@ pub(super) async fn run(url: &str, flags: &Flags) -> anyhow::Result<Results> {
         cases.len(),
         mock.address
     ));
-    results.cases = rounds(
+    results.cases = in_rounds(
         &cases,
         &mock,
         |_| &subject,

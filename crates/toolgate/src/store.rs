@@ -15,18 +15,34 @@ mod seal;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use audit::Spent;
+use bulk::Insert;
 use seal::Seal;
 use serde_json::Value;
 use sqlx::any::{AnyPoolOptions, AnyRow};
-use sqlx::{AnyPool, Connection as _, Executor as _, Row as _};
+use sqlx::{AnyPool, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 use toolgate_core::ToolId;
 
 /// Definitions that are kept of one tool.
 const MAX_VERSIONS: i64 = 50;
+/// Definitions that are noted in one transaction.
+const NOTED_TOGETHER: usize = 256;
+
+static NOTE: LazyLock<Insert> = LazyLock::new(|| {
+    let columns = [
+        "server",
+        "tool",
+        "hash",
+        "definition",
+        "first_seen",
+        "last_seen",
+    ];
+    let again = "ON CONFLICT (server, tool, hash) DO UPDATE SET last_seen = excluded.last_seen";
+    Insert::new("tool_versions", &columns, again)
+});
 
 /// The database of a gateway; clones share it.
 #[derive(Clone, Debug)]
@@ -238,37 +254,32 @@ impl Store {
         Ok(())
     }
 
-    /// Notes definitions that are in force now.
+    /// Notes definitions that are in force now; some at a time, so that others who write need not
+    /// wait for ten thousand.
     pub async fn note(&self, seen: &[Seen]) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        for Seen {
-            tool,
-            hash,
-            definition,
-        } in seen
-        {
-            sqlx::query(
-                "INSERT INTO tool_versions (server, tool, hash, definition, first_seen, last_seen) VALUES ($1, $2, $3, $4, $5, $5)
-                 ON CONFLICT (server, tool, hash) DO UPDATE SET last_seen = excluded.last_seen",
-            )
-            .bind(tool.server.as_str())
-            .bind(tool.tool.as_str())
-            .bind(hash)
-            .bind(definition)
-            .bind(now())
-            .execute(&mut *transaction)
-            .await?;
-            sqlx::query(
-                "DELETE FROM tool_versions WHERE server = $1 AND tool = $2 AND hash NOT IN
-                 (SELECT hash FROM tool_versions WHERE server = $1 AND tool = $2 ORDER BY last_seen DESC, first_seen DESC LIMIT $3)",
-            )
-            .bind(tool.server.as_str())
-            .bind(tool.tool.as_str())
-            .bind(MAX_VERSIONS)
-            .execute(&mut *transaction)
+        let now = now();
+        for some in seen.chunks(NOTED_TOGETHER) {
+            NOTE.write(&self.pool, some, |query, seen| {
+                query
+                    .bind(seen.tool.server.as_str())
+                    .bind(seen.tool.tool.as_str())
+                    .bind(&seen.hash)
+                    .bind(&seen.definition)
+                    .bind(now)
+                    .bind(now)
+            })
             .await?;
         }
-        transaction.commit().await?;
+        let newest = "SELECT server, tool, hash, ROW_NUMBER() OVER
+            (PARTITION BY server, tool ORDER BY last_seen DESC, first_seen DESC) AS place FROM tool_versions";
+        let sql = format!(
+            "DELETE FROM tool_versions WHERE (server, tool, hash) IN
+             (SELECT server, tool, hash FROM ({newest}) AS newest WHERE place > $1)"
+        );
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(MAX_VERSIONS)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 
