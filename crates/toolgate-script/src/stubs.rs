@@ -186,30 +186,26 @@ impl Server {
         place.ok().map(|at| &self.tools[at])
     }
 
-    /// The server as the worker of a script knows it: with all names, so that it can tell a wrong
-    /// one, but with the parameters of those tools only that the script may call.
+    /// The server as the worker of a script knows it: with the tools that the script may call, so
+    /// that others cost nothing.
     pub fn for_script(&self, mentions: &Mentions) -> protocol::Server {
-        let tools = self.tools.iter().map(|tool| {
-            let parameters = match mentions.may_call(&self.identifier, &tool.identifier) {
-                true => tool.parameters().to_vec(),
-                false => Vec::new(),
-            };
-            protocol::Tool {
-                name: tool.identifier.clone(),
-                parameters,
-            }
+        let named = mentions.tools.get(&*self.identifier);
+        let named = named
+            .into_iter()
+            .flatten()
+            .filter_map(|name| self.tool(name));
+        let tools: Vec<&Arc<Tool>> = match mentions.servers.contains(&*self.identifier) {
+            true => self.tools.iter().collect(),
+            false => named.collect(),
+        };
+        let tools = tools.into_iter().map(|tool| protocol::Tool {
+            name: tool.identifier.clone(),
+            parameters: tool.parameters().to_vec(),
         });
         protocol::Server {
             name: self.identifier.to_string(),
             tools: tools.collect(),
         }
-    }
-
-    /// The server as a worker knows it, with all there is.
-    pub fn for_worker(&self) -> protocol::Server {
-        let mut everything = Mentions::default();
-        everything.servers.insert(self.identifier.to_string());
-        self.for_script(&everything)
     }
 
     fn meant(&self, spelling: &str) -> Option<&Arc<Tool>> {

@@ -47,7 +47,7 @@ pub struct Request {
     /// Headers of the caller's request, of which a server gets those that its config names.
     pub headers: HeaderMap,
     /// The conversation so far, for whoever is asked to approve.
-    pub conversation: Option<Box<RawValue>>,
+    pub conversation: Option<Arc<RawValue>>,
     /// Members of `_meta` that the server gets too.
     pub meta: Object,
     /// The trace to which the client says that its message belongs; else the headers may tell.

@@ -270,7 +270,7 @@ impl Door {
             return Err(ApiError::bad_request("Tool function name is required"));
         }
         let request = Request {
-            conversation: conversation.map(ToOwned::to_owned),
+            conversation: conversation.map(|raw| Arc::from(raw.to_owned())),
             ..self.request.clone()
         };
         let call = ToolCall {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
 use toolgate_core::policy::Verdict;
@@ -129,7 +130,8 @@ impl Run {
         let conversation = asked.body.get(member).map(str::to_owned);
         Arc::new(Request {
             conversation: conversation
-                .and_then(|text| serde_json::value::RawValue::from_string(text).ok()),
+                .and_then(|text| RawValue::from_string(text).ok())
+                .map(Arc::from),
             ..(*asked.context).clone()
         })
     }
