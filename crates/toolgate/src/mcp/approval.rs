@@ -249,8 +249,10 @@ impl Door {
 
 /// Whether a script, gone on with, waits once more.
 fn waits_for_another(outcome: &Result<Outcome, CallError>, approval: &str) -> bool {
-    let needed = outcome.as_ref().err().and_then(CallError::needed);
-    needed.is_some_and(|needed| needed.id != approval)
+    let Err(error @ CallError::ScriptWaits(_)) = outcome else {
+        return false;
+    };
+    error.needed().is_some_and(|needed| needed.id != approval)
 }
 
 /// Waits until something is heard of an approval, or may have been missed.
