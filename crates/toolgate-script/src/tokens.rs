@@ -5,5 +5,7 @@
 
 /// Counts by o200k, the encoding of OpenAI's models since GPT-4o.
 pub fn count(text: &str) -> usize {
-    bpe_openai::o200k_base().count(text)
+    tiktoken_rs::o200k_base_singleton()
+        .encode_ordinary(text)
+        .len()
 }
