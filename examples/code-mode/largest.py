@@ -1,5 +1,5 @@
 # The five largest documents of this project.
-found = filesystem.search_files(path=".", pattern="**/*.md", excludePatterns=["target", "node_modules", ".venv"])
+found = filesystem.search_files(path=".", pattern="**/*.md", excludePatterns=["**/target/**", "**/node_modules/**", "**/.venv/**"])
 paths = found["content"].splitlines()
 infos = parallel([(filesystem.get_file_info, {"path": path}) for path in paths[:60]])
 
