@@ -637,6 +637,10 @@ async fn a_hostile_script_ends_in_its_bounds_and_harms_nobody() {
         ("x = 'a' * 1000000000".to_owned(), "memory"),
         ("x = [0] * 1000000000".to_owned(), "memory"),
         (
+            "d = {}\nfor i in range(100000000):\n  d[i] = i".to_owned(),
+            "",
+        ),
+        (
             "x = []\nfor i in range(40):\n  x = [x, x]\nresult = x".to_owned(),
             "",
         ),

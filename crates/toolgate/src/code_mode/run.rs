@@ -354,10 +354,11 @@ impl<'a> Run<'a> {
         let Death { status, last_words } = death;
         let signal = status.and_then(|status| status.signal());
         let died = |number: i32| signal == Some(number);
-        if last_words.contains("overflowed its stack") || died(SIGSEGV) {
+        if last_words.contains("overflowed its stack") {
             return limit("depth", "it is nested too deeply");
         }
-        if last_words.contains("memory") || died(SIGKILL) {
+        // An allocation that fails ends it in one of several ways.
+        if last_words.contains("memory") || died(SIGKILL) || died(SIGSEGV) {
             let mib = self.limits.memory / (1024 * 1024);
             return limit("memory", &format!("it used more than {mib} MiB of memory"));
         }
