@@ -14,7 +14,7 @@ use toolgate_script::surface;
 use super::pool::Pool;
 
 /// Definitions that are counted at a time, and that are remembered.
-const AT_A_TIME: usize = 500;
+const AT_A_TIME: usize = 5000;
 const MOST: usize = 100_000;
 
 /// Counts of definitions; clones share them.
@@ -39,6 +39,9 @@ impl Saving {
     /// The tokens that a request with this scope needs less; none until all are counted, which is
     /// then begun.
     pub(super) fn of(&self, scope: &Scope, pool: &Pool) -> Option<u64> {
+        if self.0.is_counting.load(Ordering::Relaxed) {
+            return None;
+        }
         let (direct, missing) = {
             let tokens = self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner);
             let four = tokens.get("").copied().unwrap_or_default();
