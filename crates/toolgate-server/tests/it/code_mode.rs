@@ -10,7 +10,7 @@ use toolgate_testkit::model::{Model, Reply};
 
 use crate::caller::{ALICE, EXCLUDE_TOOLS, INCLUDE_TOOLS, SESSION, is_unknown, text, tool_call};
 use crate::gate::{SOON, TestGate, run, zoo};
-use crate::mcp::headers;
+use crate::mcp::{META, headers, modern_as};
 
 const FOUR: [&str; 4] = [
     "executeToolCode",
@@ -394,6 +394,65 @@ async fn several_calls_that_wait_are_decided_together_and_a_denial_tells_what_ra
             assert!(text(&again).contains("not run again"), "{again}");
         }
     }
+}
+
+#[tokio::test]
+async fn equal_calls_of_two_runs_are_not_one() {
+    let rule = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"ask\"\narguments = { text = \"danger*\" }\n";
+    let script = "zoo.add(a=1, b=1)\nresult = zoo.say(text='dan' + 'ger')";
+    let model = Model::strict(vec![
+        writes("call_0", script),
+        writes("call_0", script),
+        Reply::text("one"),
+        Reply::text("two"),
+    ]);
+    let gate = agent(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+        assert_eq!(
+            answer["toolgate"]["stop_reason"], "needs_approval",
+            "{answer}"
+        );
+        runs.push(answer["toolgate"]["run_id"].as_str().unwrap().to_owned());
+    }
+    for (run, text) in runs.iter().zip(["one", "two"]) {
+        let decided = json!({"decisions": [{"id": "call_0", "decision": "approve"}]});
+        let path = format!("/api/runs/{run}/resume");
+        let mut done = gate.caller().post(&path, &decided).await;
+        if done.status == 409 {
+            // Both asked for the same, and the first has used that approval.
+            done = gate.caller().post(&path, &decided).await;
+        }
+        let done = done.expect(200);
+        assert_eq!(done["choices"][0]["message"]["content"], text, "{done}");
+    }
+    let records = gate.records(&gate.caller()).await;
+    let ran = |tool: &str| {
+        let ran = |r: &&Value| r["tool"] == tool && r["outcome"] == "ok";
+        records.iter().filter(ran).count()
+    };
+    assert_eq!(
+        (ran("add"), ran("say")),
+        (2, 2),
+        "each run made its calls once"
+    );
+}
+
+#[tokio::test]
+async fn a_client_is_asked_about_the_call_and_not_about_the_script() {
+    let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
+    let gate = gate("", rules).await;
+    let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
+    let code = json!({"code": "n = zoo.add(a=20, b=22)[\"sum\"]\nresult = zoo.echo(amount=n)"});
+    let params = json!({"name": "executeToolCode", "arguments": code});
+    let (_, asked) = modern_as(&gate, "/mcp", "tools/call", params, &meta).await;
+    let question = &asked["result"]["inputRequests"]["toolgate_approval"]["params"]["message"];
+    let question = question.as_str().unwrap_or_else(|| panic!("{asked}"));
+    for part in ["`zoo_echo`", "{\"amount\":42}", "line 2"] {
+        assert!(question.contains(part), "{question}");
+    }
+    assert!(!question.contains("zoo.add"), "{question}");
 }
 
 #[tokio::test]
