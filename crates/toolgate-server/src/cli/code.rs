@@ -8,7 +8,6 @@ use clap::Subcommand;
 use serde_json::json;
 use toolgate::Arguments;
 
-use super::signals::Signals;
 use super::target::{Target, TargetFlags};
 use super::tools::show;
 
@@ -49,14 +48,8 @@ enum Action {
 
 impl Code {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut signals = Signals::new()?;
-        let target = self.target.open().await?;
-        let done = tokio::select! {
-            done = self.action.run(&target) => done,
-            () = signals.next() => Err(anyhow::anyhow!("interrupted")),
-        };
-        target.close().await;
-        done
+        let Self { target, action } = self;
+        target.during(async |target| action.run(target).await).await
     }
 }
 

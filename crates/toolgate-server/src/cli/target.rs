@@ -1,6 +1,7 @@
 //! Where the command line finds tools: in a running gateway, or in one it starts for a moment.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use toolgate::{Arguments, Caller, Gateway, State, ToolCall};
@@ -10,6 +11,7 @@ use toolgate_core::scope::Filters;
 use url::Url;
 
 use super::complain;
+use super::signals::Signals;
 use crate::files;
 use crate::http::admin::explain::{self, ExplanationView};
 use crate::http::admin::tools::{self, ToolEntry};
@@ -72,6 +74,21 @@ impl TargetFlags {
             .start()
             .await?;
         Ok(Target::Own(gateway))
+    }
+
+    /// Does something with what they mean, until it is done or interrupted.
+    pub(super) async fn during(
+        self,
+        work: impl AsyncFnOnce(&Target) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        let mut signals = Signals::new()?;
+        let target = self.open().await?;
+        let done = tokio::select! {
+            done = work(&target) => done,
+            () = signals.next() => Err(anyhow::anyhow!("interrupted")),
+        };
+        target.close().await;
+        done
     }
 }
 

@@ -9,7 +9,6 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate::Arguments;
 
-use super::signals::Signals;
 use super::target::{Target, TargetFlags};
 use super::{complain, say};
 use crate::http::admin::explain::ExplanationView;
@@ -77,14 +76,8 @@ enum Action {
 
 impl Tools {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        let mut signals = Signals::new()?;
-        let target = self.target.open().await?;
-        let done = tokio::select! {
-            done = self.action.run(&target) => done,
-            () = signals.next() => Err(anyhow::anyhow!("interrupted")),
-        };
-        target.close().await;
-        done
+        let Self { target, action } = self;
+        target.during(async |target| action.run(target).await).await
     }
 }
 
