@@ -1,7 +1,7 @@
 //! What scripts can call, said in Python: names, signatures, files and documentation.
 //!
 //! [`Bindings`] give every server and tool of a catalog an identifier. They are made once for a
-//! catalog and narrowed to what a caller may see, so that an identifier means the same to everyone.
+//! catalog and narrowed to what a caller may see, and named by that alone.
 //! All texts are bounded and the same bytes each time, whatever a server says of its tools.
 
 mod docs;
@@ -55,40 +55,52 @@ pub struct Tool {
 impl Bindings {
     /// Binds tools of any servers, in any order.
     pub fn new<'a>(tools: impl IntoIterator<Item = &'a Arc<catalog::Tool>>) -> Self {
-        let mut by_server: BTreeMap<&ServerName, Vec<&Arc<catalog::Tool>>> = BTreeMap::new();
+        let mut by_server: BTreeMap<&ServerName, Vec<Arc<Tool>>> = BTreeMap::new();
         for tool in tools {
-            by_server.entry(&tool.id.server).or_default().push(tool);
+            let tools = by_server.entry(&tool.id.server).or_default();
+            tools.push(Arc::new(Tool::new(
+                tool.id.tool.to_string(),
+                Arc::clone(tool),
+            )));
         }
-        let names: Vec<&str> = by_server.keys().map(|name| name.as_str()).collect();
-        let identifiers = assign(&names, Use::Server);
-        let mut servers: Vec<Server> = by_server
-            .into_iter()
-            .zip(identifiers)
-            .map(|((name, tools), identifier)| Server::new(name, identifier, tools))
-            .collect();
-        servers.sort_by(|a, b| a.identifier.cmp(&b.identifier));
-        Self { servers }
+        let servers = by_server.into_iter().map(|(name, tools)| Server {
+            identifier: name.as_str().into(),
+            name: name.clone(),
+            tools: identified(tools),
+        });
+        Self::of(servers.collect())
     }
 
-    /// The same without the tools that are not `visible`, and without servers that have none left.
+    /// What would be bound if only the `visible` tools existed: of what a caller does not see,
+    /// identifiers tell nothing either.
     #[must_use]
     pub fn only(&self, visible: impl Fn(&ToolId) -> bool) -> Self {
         let servers = self.servers.iter().filter_map(|server| {
-            let tools: Vec<_> = server
-                .tools
-                .iter()
+            let tools = server.tools.iter();
+            let left: Vec<_> = tools
                 .filter(|tool| visible(&tool.source.id))
                 .cloned()
                 .collect();
-            (!tools.is_empty()).then(|| Server {
-                tools,
-                identifier: Arc::clone(&server.identifier),
-                name: server.name.clone(),
+            (!left.is_empty()).then(|| Server {
+                tools: match left.len() == server.tools.len() {
+                    true => left,
+                    false => identified(left),
+                },
+                ..server.clone()
             })
         });
-        Self {
-            servers: servers.collect(),
+        Self::of(servers.collect())
+    }
+
+    fn of(mut servers: Vec<Server>) -> Self {
+        servers.sort_by(|a, b| a.name.cmp(&b.name));
+        let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
+        let identifiers = assign(&names, Use::Server);
+        for (server, identifier) in servers.iter_mut().zip(identifiers) {
+            server.identifier = identifier.into();
         }
+        servers.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+        Self { servers }
     }
 
     /// Ordered by identifier.
@@ -156,23 +168,6 @@ impl Bindings {
 }
 
 impl Server {
-    fn new(name: &ServerName, identifier: String, mut tools: Vec<&Arc<catalog::Tool>>) -> Self {
-        tools.sort_by(|a, b| a.id.tool.cmp(&b.id.tool));
-        tools.dedup_by(|a, b| a.id.tool == b.id.tool);
-        let names: Vec<&str> = tools.iter().map(|tool| tool.id.tool.as_str()).collect();
-        let mut tools: Vec<Arc<Tool>> = assign(&names, Use::Tool)
-            .into_iter()
-            .zip(tools)
-            .map(|(identifier, source)| Arc::new(Tool::new(identifier, Arc::clone(source))))
-            .collect();
-        tools.sort_by(|a, b| a.identifier.cmp(&b.identifier));
-        Self {
-            identifier: identifier.into(),
-            name: name.clone(),
-            tools,
-        }
-    }
-
     /// Ordered by identifier.
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
@@ -260,6 +255,24 @@ impl Tool {
         let view = self.source.view();
         Schemas::parse(view.input_schema, view.output_schema)
     }
+}
+
+/// Tools of one server with the identifiers that they have beside one another, ordered by these.
+fn identified(mut tools: Vec<Arc<Tool>>) -> Vec<Arc<Tool>> {
+    tools.sort_by(|a, b| a.source.id.tool.cmp(&b.source.id.tool));
+    tools.dedup_by(|a, b| a.source.id.tool == b.source.id.tool);
+    let names: Vec<&str> = tools
+        .iter()
+        .map(|tool| tool.source.id.tool.as_str())
+        .collect();
+    let identifiers = assign(&names, Use::Tool);
+    for (tool, identifier) in tools.iter_mut().zip(identifiers) {
+        if tool.identifier != identifier {
+            *tool = Arc::new(Tool::new(identifier, Arc::clone(&tool.source)));
+        }
+    }
+    tools.sort_by(|a, b| a.identifier.cmp(&b.identifier));
+    tools
 }
 
 /// A name without what makes it the name of a file.

@@ -197,7 +197,7 @@ impl CodeMode {
         bound
     }
 
-    /// All scripted tools of a catalog by their names, which mean the same to everyone.
+    /// All scripted tools of a catalog, as whoever sees all of them knows them.
     fn named(&self, scope: &Scope) -> Arc<Bindings> {
         let servers: Vec<ServerName> = scope.scripted_servers().cloned().collect();
         let key = (scope.catalog().generation(), servers);

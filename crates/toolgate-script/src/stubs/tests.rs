@@ -165,21 +165,37 @@ fn servers_have_names_that_scripts_can_use() {
 }
 
 #[test]
-fn narrowing_keeps_names() {
-    let all = [named("a", &["x-y", "x.y"]), named("b", &["z"])].concat();
+fn what_is_not_seen_changes_no_name() {
+    let all = [
+        named("a", &["x-y", "x.y", "x_z", "x-z", "other"]),
+        named("print", &["z"]),
+        named("print_", &["z"]),
+    ]
+    .concat();
     let bindings = Bindings::new(&all);
-    let narrow = bindings.only(|id| id.tool.as_str() == "x-y");
-    let [server] = narrow.servers() else {
-        panic!("one server")
-    };
-    assert_eq!(server.tools().len(), 1);
-    let same = bindings
-        .server("a")
-        .unwrap()
-        .tools()
-        .iter()
-        .find(|tool| tool.source.id.tool.as_str() == "x-y");
-    assert_eq!(server.tools()[0].identifier, same.unwrap().identifier);
+    assert!(bindings.server("a").unwrap().tool("x_y").is_none());
+    let seen: [fn(&ToolId) -> bool; 4] = [
+        |id| ["x-y", "x-z"].contains(&id.tool.as_str()),
+        |id| ["x.y", "x_z", "other"].contains(&id.tool.as_str()),
+        |id| id.server.as_str() == "print",
+        |id| id.server.as_str() != "print",
+    ];
+    for visible in seen {
+        let alone: Vec<_> = all.iter().filter(|tool| visible(&tool.id)).collect();
+        let alone = Bindings::new(alone);
+        let narrowed = bindings.only(visible);
+        assert_eq!(narrowed.list(Level::Tool), alone.list(Level::Tool));
+        for server in alone.servers() {
+            assert_eq!(
+                read(&narrowed, &server.identifier),
+                read(&alone, &server.identifier)
+            );
+        }
+    }
+    let narrowed = bindings.only(seen[0]);
+    let x_y = narrowed.called("a", "x_y").unwrap();
+    assert_eq!(x_y.source.id.tool.as_str(), "x-y");
+    assert!(bindings.only(seen[2]).server("print_").is_some());
     assert!(bindings.only(|_| false).is_empty());
     assert_eq!(
         bindings.only(|_| false).list(Level::Server),
