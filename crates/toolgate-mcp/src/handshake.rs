@@ -4,7 +4,7 @@
 //! know, or start slowly and answer it when nobody listens any more. Over HTTP the modern
 //! `server/discover` goes first, because there every answer is tied to its request.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::config::Protocol;
@@ -136,12 +136,12 @@ pub fn modern_meta(capabilities: &str) -> Object {
         .raw("io.modelcontextprotocol/clientCapabilities", capabilities)
 }
 
-/// The headers that repeat a modern request's body.
-pub fn modern_headers(method: &'static str) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert("mcp-protocol-version", HeaderValue::from_static(MODERN));
-    headers.insert("mcp-method", HeaderValue::from_static(method));
-    headers
+/// Adds the headers that repeat a modern request's body.
+pub fn add_modern_headers(method: &'static str, headers: &mut HeaderMap) {
+    const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+    const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+    headers.insert(VERSION, HeaderValue::from_static(MODERN));
+    headers.insert(METHOD, HeaderValue::from_static(method));
 }
 
 async fn initialize(transport: &Transport, capabilities: &str) -> Result<Session, HandshakeError> {
@@ -175,10 +175,13 @@ async fn initialize(transport: &Transport, capabilities: &str) -> Result<Session
 }
 
 async fn discover(transport: &Transport, capabilities: &str) -> Result<Session, HandshakeError> {
+    let method = "server/discover";
+    let mut headers = HeaderMap::new();
+    add_modern_headers(method, &mut headers);
     let outgoing = Outgoing {
-        method: "server/discover",
+        method,
         meta: modern_meta(capabilities),
-        headers: modern_headers("server/discover"),
+        headers,
         ..Outgoing::default()
     };
     let result = transport

@@ -202,12 +202,29 @@ impl fmt::Display for Object {
     }
 }
 
-pub fn request(id: u64, method: &str, params: &Object) -> String {
-    envelope()
-        .raw("id", &id.to_string())
-        .text("method", method)
-        .raw("params", &params.to_string())
-        .into()
+/// A request; `meta` is the `_meta` of its parameters.
+pub fn request(id: u64, method: &str, params: &Object, meta: &Object) -> String {
+    let length = params.0.len() + meta.0.len() + method.len();
+    let mut text = String::with_capacity(length + 96);
+    text.push_str(r#"{"jsonrpc":"2.0","id":"#);
+    text.push_str(&id.to_string());
+    text.push_str(r#","method":"#);
+    push_string(&mut text, method);
+    text.push_str(r#","params":"#);
+    text.push_str(match params.is_empty() {
+        true => "{",
+        false => &params.0,
+    });
+    if !meta.is_empty() {
+        text.push_str(match params.is_empty() {
+            true => r#""_meta":"#,
+            false => r#","_meta":"#,
+        });
+        text.push_str(&meta.0);
+        text.push('}');
+    }
+    text.push_str("}}");
+    text
 }
 
 pub fn notification(method: &str, params: &Object) -> String {
@@ -350,10 +367,22 @@ mod tests {
         let params = Object::new()
             .text("name", "a\"b")
             .raw("arguments", r#"{"n":1e400}"#);
-        assert_eq!(
-            request(3, "tools/call", &params),
-            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"a\"b","arguments":{"n":1e400}}}"#
-        );
+        let (none, meta) = (Object::new(), Object::new().raw("x", "1"));
+        for (params, meta, expected) in [
+            (&params, &none, r#"{"name":"a\"b","arguments":{"n":1e400}}"#),
+            (
+                &params,
+                &meta,
+                r#"{"name":"a\"b","arguments":{"n":1e400},"_meta":{"x":1}}"#,
+            ),
+            (&none, &meta, r#"{"_meta":{"x":1}}"#),
+            (&none, &none, "{}"),
+        ] {
+            assert_eq!(
+                request(3, "tools/call", params, meta),
+                format!(r#"{{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{expected}}}"#)
+            );
+        }
         let (before, behind) = around_result(RawValue::NULL);
         let result = RawValue::from_string("[1.0]".to_owned()).unwrap();
         assert_eq!(

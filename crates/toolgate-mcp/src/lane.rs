@@ -58,8 +58,8 @@ struct Inner {
     key: LaneKey,
     transport: Transport,
     session: Session,
-    /// What was declared to the server.
-    capabilities: Arc<str>,
+    /// What every request to a modern server carries, unless it has a guest.
+    modern_meta: Object,
     /// Whether the server answers pings.
     ping: bool,
     /// Keeps the server's secrets out of what it is quoted with.
@@ -309,15 +309,10 @@ impl Lane {
         let (params, meta) = match self.0.session.era {
             Era::Legacy => (params, meta),
             Era::Modern => {
-                for (name, value) in &handshake::modern_headers(method) {
-                    headers.insert(name.clone(), value.clone());
-                }
+                handshake::add_modern_headers(method, &mut headers);
                 if let Some(name) = name {
                     param_header::add_name(&name, &mut headers);
                 }
-                let capabilities = guest
-                    .as_ref()
-                    .map_or(&self.0.capabilities, |guest| &guest.capabilities);
                 let params = match &guest {
                     Some(guest) => params.and(&guest.input),
                     None => params,
@@ -326,7 +321,11 @@ impl Lane {
                     Some(level) => meta.text("io.modelcontextprotocol/logLevel", level.as_str()),
                     None => meta,
                 };
-                (params, meta.and(&handshake::modern_meta(capabilities)))
+                let meta = match &guest {
+                    Some(guest) => meta.and(&handshake::modern_meta(&guest.capabilities)),
+                    None => meta.and(&self.0.modern_meta),
+                };
+                (params, meta)
             }
         };
         let outgoing = Outgoing {

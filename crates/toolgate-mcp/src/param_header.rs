@@ -32,7 +32,8 @@ pub(crate) fn check(tool: &ToolView<'_>) -> Result<(), String> {
 
 /// Adds the header that repeats what a request is about.
 pub(crate) fn add_name(name: &str, headers: &mut HeaderMap) {
-    headers.insert("mcp-name", encoded(name));
+    const NAME: HeaderName = HeaderName::from_static("mcp-name");
+    headers.insert(NAME, encoded(name));
 }
 
 /// Holds the headers that a client sent against the arguments that they repeat.

@@ -54,19 +54,12 @@ pub struct Outgoing {
 impl Outgoing {
     /// The message, under the id by which progress is told too.
     fn message(&self, id: u64) -> String {
-        jsonrpc::request(id, self.method, &self.params_under(id))
-    }
-
-    fn params_under(&self, id: u64) -> Object {
-        let meta = self.meta.clone();
-        let meta = match self.ear {
-            Some(_) => meta.raw("progressToken", &id.to_string()),
-            None => meta,
-        };
-        let params = self.params.clone();
-        match meta.is_empty() {
-            true => params,
-            false => params.raw("_meta", &meta.to_string()),
+        match self.ear {
+            None => jsonrpc::request(id, self.method, &self.params, &self.meta),
+            Some(_) => {
+                let meta = self.meta.clone().raw("progressToken", &id.to_string());
+                jsonrpc::request(id, self.method, &self.params, &meta)
+            }
         }
     }
 }

@@ -357,8 +357,8 @@ impl Engine {
         let cancel = inner.stop.child_token();
         let _guard = cancel.clone().drop_guard();
         let task = Arc::clone(inner).carry(caller.clone(), call, request_id, (attempt, cancel));
-        // It is some 9 KB, which the runtime would move about ten times.
-        let answer = inner.tasks.spawn(Box::pin(task.instrument(span))).await;
+        // It is some KB, which the runtime would move about ten times.
+        let answer = inner.tasks.spawn(Box::pin(task).instrument(span)).await;
         answer.unwrap_or(Err(CallError::Cancelled))
     }
 
@@ -479,10 +479,10 @@ impl Inner {
         match self.finder(&journey).stand_in(&id) {
             Some(target) => {
                 // With the arguments that were cleared, which an approver may have edited.
-                let run = self
-                    .clear(&journey, target, Ok(arguments), progress)
-                    .await?;
-                self.send(&journey, run, began, progress).await
+                let run = self.clear(&journey, target, Ok(arguments), progress);
+                // Boxed, since it is rare and would make every call twice as large.
+                let run = Box::pin(run).await?;
+                Box::pin(self.send(&journey, run, began, progress)).await
             }
             None => answer,
         }

@@ -65,15 +65,12 @@ impl ArgumentCondition {
         match self.strict {
             true => fits(text) && !leads_upwards(text),
             false => {
-                let path = plain_path(&decoded(text));
-                let forms = [
-                    text.to_owned(),
-                    path.clone(),
-                    format!("{path}/"),
-                    format!("/{path}"),
-                    format!("/{path}/"),
-                ];
-                forms.iter().any(|form| fits(&form.to_lowercase()))
+                // With and without a slash on either side.
+                let path = plain_path(&decoded(text)).to_lowercase();
+                let path = format!("/{path}/");
+                let end = path.len() - 1;
+                let forms = [&path[1..end], &path[1..], &path[..end], &path];
+                fits(&text.to_lowercase()) || forms.into_iter().any(fits)
             }
         }
     }

@@ -150,7 +150,7 @@ impl Lane {
                     key,
                     transport,
                     session,
-                    capabilities,
+                    modern_meta: handshake::modern_meta(&capabilities),
                     ping: server.care.ping,
                     masker: surroundings.environment.masker(server),
                 };

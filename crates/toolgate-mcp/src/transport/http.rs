@@ -5,12 +5,16 @@
 //! stream that breaks off is resumed where the server gave its events ids.
 
 mod client;
+mod direct;
 pub(super) mod stream;
 
+use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+use direct::Address;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Client, Request, Response};
@@ -46,6 +50,8 @@ const EXCERPT: usize = 300;
 pub struct Http {
     client: Client,
     url: Url,
+    /// The same address, where requests need nothing around them.
+    direct: Option<Address>,
     headers: HeaderMap,
     session: OnceLock<HeaderValue>,
     /// The legacy revision that was agreed on; the modern one is named in each request.
@@ -76,6 +82,7 @@ impl Http {
         let http = Self {
             client,
             url: endpoint.url.clone(),
+            direct: endpoint.direct(),
             headers: endpoint.headers.clone(),
             session: OnceLock::new(),
             version: OnceLock::new(),
@@ -168,6 +175,23 @@ impl Http {
     }
 
     async fn post(&self, message: String, extra: &HeaderMap) -> Result<Response, RequestError> {
+        let body = Bytes::from(message);
+        if let Some(address) = &self.direct {
+            let headers = self.headers_with(extra);
+            let response = address.post(&self.url, headers, body.clone()).await?;
+            if !response.status().is_redirection() {
+                return self.check(response).await;
+            }
+        }
+        let mut request = Request::new(Method::POST, self.url.clone());
+        *request.headers_mut() = self.headers_with(extra);
+        *request.body_mut() = Some(body.into());
+        let response = self.client.execute(request).await;
+        let response = response.map_err(|error| unreachable(&error))?;
+        self.check(response).await
+    }
+
+    fn headers_with(&self, extra: &HeaderMap) -> HeaderMap {
         let mut headers = self.own_headers();
         for (name, value) in extra {
             headers.insert(name.clone(), value.clone());
@@ -177,12 +201,7 @@ impl Http {
             ACCEPT,
             HeaderValue::from_static("application/json, text/event-stream"),
         );
-        let mut request = Request::new(Method::POST, self.url.clone());
-        *request.headers_mut() = headers;
-        *request.body_mut() = Some(message.into());
-        let response = self.client.execute(request).await;
-        let response = response.map_err(|error| unreachable(&error))?;
-        self.check(response).await
+        headers
     }
 
     /// Turns a status that is no success into an error.
@@ -463,26 +482,27 @@ pub(super) fn excerpt(body: &str) -> String {
 }
 
 pub(super) fn unreachable(error: &reqwest::Error) -> RequestError {
-    if error.is_connect() {
-        RequestError::NotSent(format!("the server cannot be reached: {}", cause(error)))
-    } else {
-        lost(error)
+    match error.is_connect() {
+        true => not_sent(error),
+        false => lost(error),
     }
 }
 
-pub(super) fn lost(error: &reqwest::Error) -> RequestError {
+fn not_sent(error: &(dyn Error + 'static)) -> RequestError {
+    RequestError::NotSent(format!("the server cannot be reached: {}", cause(error)))
+}
+
+pub(super) fn lost(error: &(dyn Error + 'static)) -> RequestError {
     RequestError::Lost(format!("the connection broke: {}", cause(error)))
 }
 
 /// The innermost cause; the outer ones repeat the URL, which may hold a secret.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+fn cause(error: &(dyn Error + 'static)) -> String {
+    let Some(mut cause) = error.source() else {
+        return "it failed".to_owned();
+    };
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    match std::ptr::addr_eq(cause, error) {
-        true if error.is_timeout() => "timed out".to_owned(),
-        true => "it failed".to_owned(),
-        false => cause.to_string(),
-    }
+    cause.to_string()
 }

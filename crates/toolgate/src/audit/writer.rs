@@ -8,7 +8,6 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::config::{Audit as Settings, AuditContent};
 use toolgate_core::secret::Masker;
@@ -112,21 +111,23 @@ impl Writer {
     }
 }
 
+/// What comes within a while of the first note. Nobody is woken for each.
 async fn collect(
     first: Note,
     inbox: &mut mpsc::UnboundedReceiver<Note>,
     stop: &CancellationToken,
 ) -> Vec<Note> {
-    let until = Instant::now() + BATCH;
-    let mut notes = vec![first];
-    while notes.len() < MOST {
+    if inbox.len() < MOST {
         tokio::select! {
-            note = inbox.recv() => match note {
-                Some(note) => notes.push(note),
-                None => break,
-            },
-            () = tokio::time::sleep_until(until) => break,
-            () = stop.cancelled() => break,
+            () = tokio::time::sleep(BATCH) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    let mut notes = vec![first];
+    while let Ok(note) = inbox.try_recv() {
+        notes.push(note);
+        if notes.len() == MOST {
+            break;
         }
     }
     notes

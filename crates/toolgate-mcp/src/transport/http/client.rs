@@ -3,16 +3,23 @@
 //! A client takes some 160 KB, most of it for TLS, so servers with the same settings share one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Certificate, Client, redirect};
 use toolgate_core::config::Http as Config;
 use toolgate_core::secret::Unset;
 use url::Url;
 
+use super::direct::{Address, Direct};
 use crate::environment::Environment;
+
+const AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
+const CONNECT: Duration = Duration::from_secs(10);
 
 /// An HTTP server with its secrets resolved.
 #[derive(Clone)]
@@ -34,18 +41,37 @@ struct Settings {
 }
 
 /// Clients that servers share; clones share them too.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Clients(Arc<Mutex<HashMap<Settings, Client>>>);
+#[derive(Clone, Default)]
+pub(crate) struct Clients(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    by_settings: Mutex<HashMap<Settings, Client>>,
+    direct: OnceLock<Direct>,
+    /// The proxies that the environment names.
+    proxies: OnceLock<Matcher>,
+}
 
 impl Clients {
     fn get(&self, settings: &Settings) -> Result<Client, ClientError> {
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let clients = &self.0.by_settings;
+        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(settings) {
             return Ok(client.clone());
         }
         let client = settings.client()?;
         clients.insert(settings.clone(), client.clone());
         Ok(client)
+    }
+
+    fn direct(&self) -> Direct {
+        let direct = &self.0.direct;
+        direct.get_or_init(|| Direct::new(CONNECT)).clone()
+    }
+
+    fn is_proxied(&self, uri: &Uri) -> bool {
+        let proxies = self.0.proxies.get_or_init(Matcher::from_env);
+        proxies.intercept(uri).is_some()
     }
 }
 
@@ -72,6 +98,7 @@ impl Endpoint {
     ) -> Result<Self, ClientError> {
         let env = |name: &str| environment.get(name);
         let mut headers = HeaderMap::new();
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         for (name, value) in &config.headers {
             let invalid = || ClientError::Header(name.clone());
             let mut value = HeaderValue::from_str(&value.resolve(&env)?).map_err(|_| invalid())?;
@@ -96,6 +123,17 @@ impl Endpoint {
     pub(in crate::transport) fn client(&self) -> Result<Client, ClientError> {
         self.clients.get(&self.settings)
     }
+
+    /// The address, if neither TLS nor a proxy nor a password is needed to reach it.
+    pub(super) fn direct(&self) -> Option<Address> {
+        let uri: Uri = self.url.as_str().parse().ok()?;
+        let is_bare = self.url.username().is_empty() && self.url.password().is_none();
+        let is_near = self.settings.is_loopback || !self.clients.is_proxied(&uri);
+        (self.settings.is_plain && is_bare && is_near).then(|| Address {
+            direct: self.clients.direct(),
+            uri,
+        })
+    }
 }
 
 impl Settings {
@@ -103,8 +141,7 @@ impl Settings {
         // Fails only if one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
-            .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(Duration::from_secs(10))
+            .connect_timeout(CONNECT)
             .tcp_nodelay(true)
             .redirect(same_origin())
             .tls_danger_accept_invalid_certs(self.insecure_skip_verify);
@@ -145,8 +182,14 @@ fn same_origin() -> redirect::Policy {
     })
 }
 
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clients")
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").finish_non_exhaustive()
     }
 }
