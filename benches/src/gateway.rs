@@ -89,7 +89,10 @@ pub(crate) fn server(name: &str, link: Link, era: Era, tools: usize) -> Server {
     }
 }
 
-/// The key that may use all servers (`all`), none (`none`), or one, by its name.
+/// Callers who may use all servers.
+pub(crate) const ALL: [&str; 4] = ["all", "all-2", "all-3", "all-4"];
+
+/// The key of one of [`ALL`], of who may use none (`none`), or one server, by its name.
 pub(crate) fn key(of: &str) -> String {
     format!("bench-key-with-some-length-{of}")
 }
@@ -126,11 +129,9 @@ impl Setup {
         }
         let own = self.servers.iter().take(20);
         let own = own.map(|server| (server.name.as_str(), format!("[\"{}.*\"]", server.name)));
-        let all = [
-            ("all", "[\"*.tool_*\"]".to_owned()),
-            ("none", "[]".to_owned()),
-        ];
-        for (name, tools) in own.chain(all) {
+        let all = ALL.map(|name| (name, "[\"*.tool_*\"]".to_owned()));
+        let none = ("none", "[]".to_owned());
+        for (name, tools) in own.chain(all).chain([none]) {
             writeln!(
                 toml,
                 "[roles.{name}]\ntools = {tools}\n[keys.{name}]\nkey = \"{}\"\nroles = [\"{name}\"]",

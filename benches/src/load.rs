@@ -27,6 +27,8 @@ pub(crate) struct Exchange {
     pub(crate) expect: Expect,
     /// MCP sessions to open first, which the requests then take in turn.
     pub(crate) sessions: usize,
+    /// Whose sessions they are, in turn; those of the request's own key if it says nothing.
+    pub(crate) keys: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -122,14 +122,14 @@ pub(crate) async fn measure(
     let used = |trees: &[&Tree]| -> Duration { trees.iter().map(|tree| tree.cpu()).sum() };
     let ours: Vec<&Tree> = others.iter().copied().chain([&own]).collect();
     quiet(subject).await;
-    let before = subject.tree.as_ref().map(Tree::cpu);
+    let before = subject.tree.map(Tree::cpu);
     let (machine, ours_before) = (Machine::now(), used(&ours));
     let (seen, memory) = load(&plan, subject).await?;
     let spent = used(&ours).saturating_sub(ours_before) + Duration::from_secs_f64(seen.cpu);
     let foreign = Machine::now().foreign(machine, spent);
     // What is written behind the answers belongs to them.
     quiet(subject).await;
-    let after = subject.tree.as_ref().map(Tree::cpu);
+    let after = subject.tree.map(Tree::cpu);
     #[allow(clippy::cast_precision_loss, reason = "counts are small")]
     let answered = seen.answered.max(1) as f64;
     let cpu = after
@@ -187,7 +187,7 @@ pub(crate) async fn load(plan: &Plan, subject: &Subject) -> anyhow::Result<(Seen
         tokio::select! {
             output = &mut ended => break output?,
             _ = tick.tick() => {
-                let now = subject.tree.as_ref().map(Tree::memory);
+                let now = subject.tree.map(Tree::memory);
                 memory = [memory, now].into_iter().flatten().reduce(f64::max);
             }
             () = &mut most => bail!("the load generator does not come to its end"),

@@ -8,9 +8,12 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(10);
 const MIB: f64 = 1024.0;
 
-/// A process and those that it started, but for the mock servers among them.
-#[derive(Clone, Debug)]
-pub(crate) struct Tree(Vec<u32>);
+/// A process, and those that it started but for the mock servers among them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tree {
+    root: u32,
+    is_alone: bool,
+}
 
 /// Time that all processors of the machine spent, in ticks.
 #[derive(Clone, Copy, Debug)]
@@ -21,39 +24,58 @@ pub(crate) struct Machine {
 
 impl Tree {
     pub(crate) fn of(root: u32) -> Self {
-        let mock = std::env::current_exe().unwrap_or_default();
-        let others: Vec<(u32, u32)> = processes()
-            .filter_map(|id| Some((id, parent(id)?)))
-            .collect();
-        let mut tree = vec![root];
-        let mut at = 0;
-        while let Some(&of) = tree.get(at) {
-            let children = others.iter().filter(|(_, parent)| *parent == of);
-            tree.extend(children.map(|(id, _)| *id));
-            at += 1;
+        Self {
+            root,
+            is_alone: false,
         }
-        tree.retain(|id| *id == root || program(*id) != mock);
-        Self(tree)
     }
 
-    /// One process alone.
-    pub(crate) fn only(id: u32) -> Self {
-        Self(vec![id])
+    /// One process without those that it started.
+    pub(crate) fn only(root: u32) -> Self {
+        Self {
+            root,
+            is_alone: true,
+        }
     }
 
-    /// Processor time, of the program and of the system on its behalf.
-    pub(crate) fn cpu(&self) -> Duration {
-        let ticks = |id: &u32| {
-            let fields = stat(*id)?;
-            let at = |index: usize| fields.get(index)?.parse::<u32>().ok();
-            Some(at(11)? + at(12)?)
+    /// Processor time, of the programs and of the system on their behalf; that of children which
+    /// have ended counts too.
+    pub(crate) fn cpu(self) -> Duration {
+        let ended = match self.is_alone {
+            true => 0,
+            false => ticks(self.root, 13),
         };
-        TICK * self.0.iter().filter_map(ticks).sum()
+        let now: u32 = self.all().map(|id| ticks(id, 11)).sum();
+        TICK * (now + ended)
     }
 
-    /// Resident memory in MiB.
-    pub(crate) fn memory(&self) -> f64 {
-        self.0.iter().filter_map(|id| resident(*id)).sum()
+    /// Resident memory of the process itself, in MiB.
+    pub(crate) fn memory(self) -> f64 {
+        resident(self.root).unwrap_or_default()
+    }
+
+    /// Resident memory of those that it started, in MiB. What they share with it counts again.
+    pub(crate) fn memory_of_children(self) -> f64 {
+        let children = self.all().filter(|id| *id != self.root);
+        children.filter_map(resident).sum()
+    }
+
+    fn all(self) -> impl Iterator<Item = u32> {
+        let mut tree = vec![self.root];
+        if !self.is_alone {
+            let mock = std::env::current_exe().unwrap_or_default();
+            let others: Vec<(u32, u32)> = processes()
+                .filter_map(|id| Some((id, parent(id)?)))
+                .collect();
+            let mut at = 0;
+            while let Some(&of) = tree.get(at) {
+                let children = others.iter().filter(|(_, parent)| *parent == of);
+                tree.extend(children.map(|(id, _)| *id));
+                at += 1;
+            }
+            tree.retain(|id| *id == self.root || program(*id) != mock);
+        }
+        tree.into_iter()
     }
 }
 
@@ -94,6 +116,13 @@ fn stat(id: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
     Some(rest.split(' ').map(str::to_owned).collect())
+}
+
+/// Two times that stand side by side in `/proc/ID/stat`, in ticks.
+fn ticks(id: u32, at: usize) -> u32 {
+    let fields = stat(id).unwrap_or_default();
+    let times = fields.iter().skip(at).take(2);
+    times.filter_map(|time| time.parse::<u32>().ok()).sum()
 }
 
 fn parent(id: u32) -> Option<u32> {

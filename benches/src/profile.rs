@@ -78,7 +78,7 @@ async fn sampled(binary: &Path, case: &Case, folder: &Path, flags: &Flags) -> an
     let measured = measure(&subject, &[], &case.gate, (drive, seconds)).await;
     recording.wait_with_output().await?;
     let measured = measured?;
-    let memory = subject.tree.as_ref().map_or(0.0, Tree::memory);
+    let memory = subject.tree.map_or(0.0, Tree::memory);
     say(&format!(
         "`{}`: {:.0} requests a second, {:.0} µs of CPU each, {} errors, {memory:.1} MiB\n",
         case.name,

@@ -102,9 +102,14 @@ pub(crate) fn execute(alias: &str) -> Exchange {
 /// A script that calls one tool several times.
 pub(crate) fn script(server: &str, tool: &str, calls: usize) -> Exchange {
     let arguments = serde_json::Value::from(tools::ARGUMENTS);
-    let code = format!(
+    let code_of = format!(
         "arguments = json.loads({arguments})\nfor i in range({calls}):\n    result = {server}.{tool}(arguments)\n"
     );
+    code(&code_of, mcp::MARKER)
+}
+
+/// Any script, and what stands in its answer.
+pub(crate) fn code(code: &str, marker: &str) -> Exchange {
     let arguments = serde_json::json!({"code": code}).to_string();
     let arguments = serde_json::Value::from(arguments);
     Exchange {
@@ -112,7 +117,7 @@ pub(crate) fn script(server: &str, tool: &str, calls: usize) -> Exchange {
         body: format!(
             r#"{{"id":"call_1","type":"function","function":{{"name":"executeToolCode","arguments":{arguments}}}}}"#
         ),
-        expect: contains(mcp::MARKER),
+        expect: contains(marker),
         ..Exchange::default()
     }
 }

@@ -1,5 +1,6 @@
 //! The whole benchmark: bare upstream and gateway in turn, in several rounds.
 
+pub(crate) mod beside;
 pub(crate) mod growth;
 pub(crate) mod rounds;
 pub(crate) mod start;
@@ -47,6 +48,7 @@ pub(crate) struct Results {
     pub(crate) memory: Option<Memory>,
     pub(crate) growth: Vec<growth::Point>,
     pub(crate) gaps: Vec<rounds::Gap>,
+    pub(crate) beside: Vec<beside::Beside>,
     /// MiB.
     pub(crate) binary: Option<f64>,
     pub(crate) notes: Vec<String>,
@@ -64,6 +66,8 @@ pub(crate) struct CaseResult {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) idle: f64,
+    /// Of the processes for scripts, idle.
+    pub(crate) workers: f64,
     /// At 256 connections.
     pub(crate) loaded: f64,
     pub(crate) after: f64,
@@ -114,7 +118,8 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
     {
         settled(tree, Duration::from_secs(1), Duration::from_secs(20)).await;
     }
-    let idle = plain_is.tree.as_ref().map(Tree::memory);
+    let idle = plain_is.tree.map(Tree::memory);
+    let workers = plain_is.tree.map_or(0.0, Tree::memory_of_children);
     same_bytes(&injecting, &mock).await?;
     let subjects = |at: At| match at {
         At::Injecting => &injecting_is,
@@ -128,12 +133,13 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
         .filter_map(|measured| measured.memory)
         .reduce(f64::max);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let after = plain_is.tree.as_ref().map(Tree::memory);
+    let after = plain_is.tree.map(Tree::memory);
     results.memory = idle
         .zip(loaded)
         .zip(after)
         .map(|((idle, loaded), after)| Memory {
             idle,
+            workers,
             loaded,
             after,
         });
@@ -141,6 +147,9 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
     drop((injecting, plain));
     if flags.get("only").is_none_or(|only| "agent".contains(only)) {
         results.gaps = rounds::measured(&binary, &mock, times).await?;
+    }
+    if flags.get("only").is_none_or(|only| "beside".contains(only)) {
+        results.beside = beside::measured(&binary, &mock, times).await?;
     }
     if flags.get("only").is_none() {
         results.growth = growth::measured(&binary, &mock, times, &mut results.notes).await?;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use memchr::memmem;
@@ -111,7 +111,12 @@ impl Prepared {
         let exchange = &plan.exchange;
         let headers = headers(&plan.address, exchange)?;
         let mut all = Vec::new();
-        for _ in 0..exchange.sessions {
+        for at in 0..exchange.sessions {
+            let mut headers = headers.clone();
+            if let Some(key) = exchange.keys.iter().cycle().nth(at) {
+                let value = HeaderValue::from_str(&format!("Bearer {key}"))?;
+                headers.insert(AUTHORIZATION, value);
+            }
             all.push(session(connection, exchange, &headers).await?);
         }
         if all.is_empty() {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::summary::{Spread, Summary};
+use crate::run::beside::Beside;
 use crate::run::growth::Point;
 use crate::run::rounds::Gap;
 use crate::run::start::Started;
@@ -144,13 +145,14 @@ fn process(text: &mut String, results: &Results) {
     let _ = writeln!(text);
     if let Some(Memory {
         idle,
+        workers,
         loaded,
         after,
     }) = results.memory
     {
         let _ = writeln!(
             text,
-            "memory, 10 servers: {idle:.1} MiB idle, {loaded:.1} at 256 connections, {after:.1} after all of it"
+            "memory, 10 servers: {idle:.1} MiB idle, {loaded:.1} at 256 connections, {after:.1} after all of it; its workers for scripts {workers:.1} more"
         );
     }
     for (again, what) in [(false, "first start"), (true, "later start")] {
@@ -178,6 +180,23 @@ fn process(text: &mut String, results: &Results) {
             text,
             "agent, from a tool's result to the next model request, {others} other tools in the catalog: {:.0} µs (p99 {:.0}, {} seen)",
             seen.p50, seen.p99, seen.count
+        );
+    }
+    for Beside {
+        what,
+        p50,
+        p99,
+        ended,
+        errors,
+    } in &results.beside
+    {
+        let _ = writeln!(
+            text,
+            "tools/call at a low rate, beside {}: p50 {p50:.2} ms, p99 {p99:.2} ms, {errors} errors",
+            match ended {
+                0 => (*what).to_owned(),
+                _ => format!("scripts {what} ({ended} came to their end)"),
+            }
         );
     }
     if let Some(binary) = results.binary {

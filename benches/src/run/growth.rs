@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::{Times, subject};
-use crate::gateway::{ADMIN_KEY, Gateway, Link, Server, Setup, key, server};
+use crate::gateway::{ADMIN_KEY, ALL, Gateway, Link, Server, Setup, key, server};
 use crate::load::Exchange;
 use crate::measure::{Drive, Measured, Mock, measure};
 use crate::mock::mcp::Era;
@@ -69,7 +69,7 @@ async fn taken(binary: &Path, mock: &Mock, step: Step, times: Times) -> anyhow::
     let connected = gateway.listened + gateway.connected(setup.servers.len()).await?;
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let subject = subject(&gateway);
-    let idle = subject.tree.as_ref().map_or(0.0, Tree::memory);
+    let idle = subject.tree.map_or(0.0, Tree::memory);
     let mock = mock.subject();
     let others: Vec<&Tree> = [&mock, &subject]
         .into_iter()
@@ -143,6 +143,8 @@ fn steps() -> Vec<Step> {
                 "tools/call",
                 Exchange {
                     sessions: size,
+                    // One key may have a quarter of all sessions.
+                    keys: ALL.map(key).to_vec(),
                     ..call("http25")
                 },
             )],

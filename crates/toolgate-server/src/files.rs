@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use toolgate::Environment;
@@ -11,6 +12,11 @@ use toolgate_core::config::{Document, Format};
 
 /// Keys of which one makes a `config.json` ours.
 const OUR_KEYS: [&str; 3] = ["mcp", "mcp_servers", "providers"];
+const PROJECT: &str = "toolgate.toml";
+const PROJECT_JSON: &str = "config.json";
+
+/// When a file was written, its size, and which file it is.
+pub(crate) type Stamp = (SystemTime, u64, u64);
 
 /// The environment of this process; the only place that reads it besides the flags.
 #[allow(
@@ -37,23 +43,43 @@ pub(crate) fn documents(
     Ok(documents)
 }
 
+/// When the files that [`documents`] reads were written, and their sizes.
+pub(crate) fn stamps(named: Option<&Path>, environment: &Environment) -> Vec<Option<Stamp>> {
+    let stamp = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+    };
+    match named {
+        Some(path) => vec![stamp(path)],
+        None => vec![
+            user_file(environment).and_then(|path| stamp(&path)),
+            stamp(Path::new(PROJECT)),
+            stamp(Path::new(PROJECT_JSON)),
+        ],
+    }
+}
+
 fn in_files(named: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Document>> {
     if let Some(path) = named {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read `{}`", path.display()))?;
         return Ok(vec![parse(path, &text)]);
     }
-    let user = config_home(environment).map(|home| home.join("toolgate/toolgate.toml"));
+    let user = user_file(environment);
     let mut documents = Vec::new();
     documents.extend(user.map(|path| optional(&path)).transpose()?.flatten());
-    match optional(Path::new("toolgate.toml"))? {
+    match optional(Path::new(PROJECT))? {
         Some(project) => documents.push(project),
         None => {
-            let json = optional(Path::new("config.json"))?;
+            let json = optional(Path::new(PROJECT_JSON))?;
             documents.extend(json.filter(is_ours));
         }
     }
     Ok(documents)
+}
+
+fn user_file(environment: &Environment) -> Option<PathBuf> {
+    config_home(environment).map(|home| home.join("toolgate/toolgate.toml"))
 }
 
 /// One that cannot be read may well be ours, and its mistake must be told.

@@ -179,6 +179,10 @@ impl Running {
     /// Takes up files that have changed since they were last seen.
     async fn look(&mut self, watch: &mut Watch) {
         let files = &self.keeper.files;
+        let stamps = files::stamps(files.named.as_deref(), &files.environment);
+        if watch.is_same(stamps) {
+            return;
+        }
         let documents = match files::documents(
             files.named.as_deref(),
             files.chosen.as_deref(),
@@ -188,6 +192,7 @@ impl Running {
             // An editor may be replacing the file just now; the next look finds it.
             Err(error) => {
                 tracing::debug!("{error:#}");
+                watch.could_not_read();
                 return;
             }
         };
