@@ -68,7 +68,11 @@ impl Audit {
     }
 
     /// Begins an attempt, once its record is sure to find a place.
-    pub(crate) async fn begin(&self, record: Record, span: Span) -> Result<Attempt, CallError> {
+    pub(crate) async fn begin(
+        &self,
+        record: Box<Record>,
+        span: Span,
+    ) -> Result<Attempt, CallError> {
         let place = Arc::clone(&self.places);
         let place = match place.try_acquire_owned() {
             Ok(place) => place,
@@ -86,7 +90,9 @@ impl Audit {
     /// A record as those see it who watch.
     fn shown(&self, record: &Record, masker: Option<&Masker>) -> Arc<Record> {
         let content = self.settings.load().content;
-        Arc::new(writer::fit(record.clone(), masker, content))
+        let mut record = record.clone();
+        writer::fit(&mut record, masker, content);
+        Arc::new(record)
     }
 
     /// Writes what is outstanding.

@@ -351,7 +351,7 @@ impl Engine {
         }
         let id = call.request.id.clone();
         let request_id = id.unwrap_or_else(|| inner.parts.hook.request_id());
-        let record = Record::new(caller, &call, &request_id);
+        let record = Box::new(Record::new(caller, &call, &request_id));
         let span = trace::call::begin(&*inner.parts.tracer, &call.request);
         let attempt = inner.parts.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
@@ -449,9 +449,9 @@ impl Inner {
         let journey = self.begin(caller, call, request_id)?;
         if let Some(own) = self.own_tool(&journey) {
             progress.attempt.about(&own.id());
-            let result = self
-                .run_own(&journey, own, &mut progress.attempt.record)
-                .await?;
+            // Boxed, as all that is rare, so that it does not make every call larger.
+            let result = Box::pin(self.run_own(&journey, own, &mut progress.attempt.record));
+            let result = result.await?;
             let (result, handle) = match own {
                 OwnTool::ReadResult => (result, None),
                 OwnTool::ListResources | OwnTool::ReadResource | OwnTool::Code(_) => {
@@ -480,7 +480,6 @@ impl Inner {
             Some(target) => {
                 // With the arguments that were cleared, which an approver may have edited.
                 let run = self.clear(&journey, target, Ok(arguments), progress);
-                // Boxed, since it is rare and would make every call twice as large.
                 let run = Box::pin(run).await?;
                 Box::pin(self.send(&journey, run, began, progress)).await
             }

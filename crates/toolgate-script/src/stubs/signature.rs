@@ -78,6 +78,17 @@ impl Schemas {
             .collect()
     }
 
+    /// Whether a tool that names no arguments takes some: it has no schema, or one that says so.
+    fn takes_anything(&self) -> bool {
+        match &self.input {
+            Value::Object(schema) => match schema.get("additionalProperties") {
+                None => schema.is_empty(),
+                Some(others) => *others != Value::Bool(false),
+            },
+            _ => true,
+        }
+    }
+
     pub(super) fn returns(&self) -> Type {
         self.output
             .as_ref()
@@ -137,6 +148,9 @@ fn head(identifier: &str, schemas: &Schemas) -> String {
             break;
         }
         texts.push(text);
+    }
+    if texts.is_empty() && schemas.takes_anything() {
+        texts.push("**arguments".to_owned());
     }
     format!(
         "def {identifier}({}) -> {}:",

@@ -278,35 +278,35 @@ fn some_lines() {
     let bindings = Bindings::new(&named("s", &["one", "two"]));
     let lines = |start, end| bindings.read(Level::Server, "s", start, end).unwrap();
     let header = "# s.tool(name=value); more: getToolDocs(\"s\", \"tool\")\n";
-    let all = format!("{header}def one() -> Any:\ndef two() -> Any:\n");
+    let all = format!("{header}def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n");
     for (start, end, expected) in [
         (None, None, all.clone()),
         (Some(1), Some(usize::MAX), all),
         (
             Some(2),
             None,
-            "def one() -> Any:\ndef two() -> Any:\n# lines 2-3 of 3\n".to_owned(),
+            "def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n# lines 2-3 of 3\n".to_owned(),
         ),
         (
             Some(2),
             Some(2),
-            "def one() -> Any:\n# lines 2-2 of 3\n".to_owned(),
+            "def one(**arguments) -> Any:\n# lines 2-2 of 3\n".to_owned(),
         ),
         (Some(0), Some(1), format!("{header}# lines 1-1 of 3\n")),
         (
             Some(9),
             None,
-            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
+            "def two(**arguments) -> Any:\n# lines 3-3 of 3\n".to_owned(),
         ),
         (
             Some(3),
             Some(1),
-            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
+            "def two(**arguments) -> Any:\n# lines 3-3 of 3\n".to_owned(),
         ),
         (
             Some(usize::MAX),
             Some(0),
-            "def two() -> Any:\n# lines 3-3 of 3\n".to_owned(),
+            "def two(**arguments) -> Any:\n# lines 3-3 of 3\n".to_owned(),
         ),
     ] {
         assert_eq!(lines(start, end), expected, "{start:?} {end:?}");

@@ -171,7 +171,7 @@ impl Visit {
             return refuse(400, &rpc(toolgate::serve::PARSE_ERROR, "this is not UTF-8"));
         };
         if text.trim_start().starts_with('[') {
-            return self.batch(text).await;
+            return Box::pin(self.batch(text)).await;
         }
         match Received::read(text) {
             Ok(message) => self.take(message).await,
@@ -271,9 +271,8 @@ impl Visit {
         let (tell, heard) = stream::before_the_answer();
         let asker = Asker::modern(caller, request, said, params.as_deref(), tell);
         if method == "subscriptions/listen" {
-            let subscription =
-                Subscription::open(&door, &asker, id.clone(), params.as_deref()).await;
-            return match subscription {
+            let open = Subscription::open(&door, &asker, id.clone(), params.as_deref());
+            return match Box::pin(open).await {
                 Ok(subscription) => stream::listen(&app, &id, subscription),
                 Err(error) => answered(400, &id, &Err(error)),
             };

@@ -17,8 +17,8 @@ use crate::trace;
 /// An attempt under way; dropping it records that it was cancelled.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// What will be recorded.
-    pub(crate) record: Record,
+    /// What will be recorded; boxed, since it is moved about.
+    pub(crate) record: Box<Record>,
     /// Hides the secrets of the server that is called.
     pub(crate) masker: Option<Masker>,
     /// The attempt as it is traced.
@@ -31,12 +31,11 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     pub(super) fn new(
-        record: Record,
+        mut record: Box<Record>,
         span: Span,
         audit: Audit,
         place: OwnedSemaphorePermit,
     ) -> Self {
-        let mut record = record;
         writer::trim(&mut record.arguments);
         Self {
             record,
@@ -92,7 +91,7 @@ impl Attempt {
         self.note(record, place);
     }
 
-    fn note(&self, record: Record, place: Option<OwnedSemaphorePermit>) {
+    fn note(&self, record: Box<Record>, place: Option<OwnedSemaphorePermit>) {
         self.audit
             .events
             .tell(|| Event::Call(self.audit.shown(&record, self.masker.as_ref())));

@@ -32,7 +32,7 @@ const SLACK: usize = 8 * 1024;
 /// What an attempt has to tell.
 #[derive(Debug)]
 pub(super) struct Note {
-    pub(super) record: Record,
+    pub(super) record: Box<Record>,
     pub(super) masker: Option<Masker>,
     /// With the last note of an attempt: its place among those that are not written yet.
     pub(super) place: Option<OwnedSemaphorePermit>,
@@ -73,12 +73,12 @@ impl Writer {
     /// Writes a batch; while the gateway runs, until it is written.
     async fn write(&self, notes: Vec<Note>, stop: &CancellationToken) {
         let content = self.settings.load().content;
-        let fitted = last_of_each(notes).map(|note| {
-            let record = fit(note.record, note.masker.as_ref(), content);
-            (record, note.place)
+        let fitted = last_of_each(notes).map(|mut note| {
+            fit(&mut note.record, note.masker.as_ref(), content);
+            (note.record, note.place)
         });
         // Places are free once the records are written.
-        let (records, _places): (Vec<Record>, Vec<Option<OwnedSemaphorePermit>>) = fitted.unzip();
+        let (records, _places): (Vec<_>, Vec<_>) = fitted.unzip();
         while let Err(error) = self.store.put_records(&records).await {
             tracing::error!(%error, records = records.len(), "the audit trail could not be written");
             if stop.is_cancelled() {
@@ -145,7 +145,7 @@ fn last_of_each(notes: Vec<Note>) -> impl Iterator<Item = Note> {
 }
 
 /// A record as it may be stored and shown. What needs no change is not copied.
-pub(super) fn fit(mut record: Record, masker: Option<&Masker>, content: AuditContent) -> Record {
+pub(super) fn fit(record: &mut Record, masker: Option<&Masker>, content: AuditContent) {
     let hide = |text: &mut String| {
         if let Some(hidden) = hidden(text, masker, content) {
             *text = hidden;
@@ -167,7 +167,6 @@ pub(super) fn fit(mut record: Record, masker: Option<&Masker>, content: AuditCon
         };
         *part = Some(bounded(text));
     }
-    record
 }
 
 /// A text without its secrets; none if it has none.

@@ -56,7 +56,8 @@ impl Inner {
         let arguments = match self.parts.hook.review(proposal).await {
             Review::Proceed if decision.verdict == Verdict::Ask => {
                 let ask = ask(journey, &target, &arguments, &decision);
-                let edited = self.approved(journey, &target, ask, progress).await?;
+                let approved = Box::pin(self.approved(journey, &target, ask, progress));
+                let edited = approved.await?;
                 edited.unwrap_or(arguments)
             }
             Review::Proceed | Review::Approve => arguments,

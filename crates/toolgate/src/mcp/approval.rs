@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
+use toolgate_core::json::may_say;
 use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object};
 use toolgate_mcp::serve::{empty_object, rpc};
 
@@ -63,6 +64,7 @@ impl Door {
         params: Option<&RawValue>,
     ) -> Result<Result<Outcome, CallError>, Answer> {
         let input: Input<'_> = params
+            .filter(|params| may_say(params.get(), "requestState"))
             .and_then(|params| serde_json::from_str(params.get()).ok())
             .unwrap_or_default();
         // One that was not sealed here may be that of another gateway, behind this one.

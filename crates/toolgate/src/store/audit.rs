@@ -50,8 +50,10 @@ static INSERT: LazyLock<Insert> = LazyLock::new(|| {
 
 impl Store {
     /// Writes records, each over an earlier one of the same id.
-    pub(crate) async fn put_records(&self, records: &[Record]) -> Result<(), StoreError> {
-        Ok(INSERT.write(&self.pool, records, bind).await?)
+    pub(crate) async fn put_records(&self, records: &[Box<Record>]) -> Result<(), StoreError> {
+        Ok(INSERT
+            .write(&self.pool, records, |query, record| bind(query, record))
+            .await?)
     }
 
     /// Takes out records of calls that began before a time.
