@@ -1,0 +1,142 @@
+/** What views ask the gateway for, and when they ask again. */
+
+import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from "react";
+
+import { words } from "./client.ts";
+import { feed, type Heard, type Kind } from "./feed.ts";
+import * as session from "./session.ts";
+
+export interface Resource<T> {
+  data: T | null;
+  error: string | null;
+  /** Asks again; what is shown stays until the answer is there. */
+  reload: () => void;
+  /** Puts in what an answer to a change has shown. */
+  set: (data: T) => void;
+}
+
+/** Asks when `name` changes, and whenever told to. */
+export function useResource<T>(name: string, read: (signal: AbortSignal) => Promise<T>): Resource<T> {
+  const [data, setData] = useState<T | null>(null);
+  const [error, setError] = useState<string | null>(null);
+  const [turn, setTurn] = useState(0);
+  const latest = useRef(read);
+  latest.current = read;
+  const shown = useRef(name);
+  useEffect(() => {
+    const abort = new AbortController();
+    if (shown.current !== name) {
+      shown.current = name;
+      setData(null);
+      setError(null);
+    }
+    latest.current(abort.signal).then(
+      (answer) => {
+        if (!abort.signal.aborted) {
+          setData(answer);
+          setError(null);
+        }
+      },
+      (failed: unknown) => {
+        if (!abort.signal.aborted) {
+          setError(words(failed));
+        }
+      },
+    );
+    return () => abort.abort();
+  }, [name, turn]);
+  const reload = useCallback(() => setTurn((turn) => turn + 1), []);
+  return { data, error, reload, set: setData };
+}
+
+const GATHER = 150;
+const POLL = 5000;
+
+/**
+ * Calls `reload` soon after one of these things happened, many at once counting as one; every few
+ * seconds where there is no stream of events.
+ */
+export function useReloadOn(kinds: readonly Kind[], reload: () => void): void {
+  const live = useLive();
+  const wanted = kinds.join();
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | null = null;
+    const stop = feed.listen((kind) => {
+      if ((kind === "missed" || wanted.split(",").includes(kind)) && timer === null) {
+        timer = setTimeout(() => {
+          timer = null;
+          reload();
+        }, GATHER);
+      }
+    });
+    return () => {
+      stop();
+      if (timer !== null) {
+        clearTimeout(timer);
+      }
+    };
+  }, [wanted, reload]);
+  useEffect(() => {
+    if (live) {
+      return;
+    }
+    const timer = setInterval(reload, POLL);
+    return () => clearInterval(timer);
+  }, [live, reload]);
+}
+
+/** Hears of every event of a kind. */
+export function useHeard<K extends Kind>(kind: K, hear: (value: Heard[K]) => void): void {
+  const latest = useRef(hear);
+  latest.current = hear;
+  useEffect(
+    () =>
+      feed.listen((heard, value) => {
+        if (heard === kind) {
+          latest.current(value as Heard[K]);
+        }
+      }),
+    [kind],
+  );
+}
+
+export function useLive(): boolean {
+  return useSyncExternalStore(
+    (told) => feed.watch(told),
+    () => feed.live,
+  );
+}
+
+export function useRefusal(): string | null {
+  return useSyncExternalStore(session.watch, session.refusal);
+}
+
+export function useHasKey(): boolean {
+  return useSyncExternalStore(session.watch, () => session.key() !== null);
+}
+
+export interface Action {
+  busy: boolean;
+  error: string | null;
+  run: (work: () => Promise<void>) => Promise<void>;
+  clear: () => void;
+}
+
+/** Something that a person started: whether it is under way, and what went wrong with it. */
+export function useAction(): Action {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<string | null>(null);
+  const run = useCallback(async (work: () => Promise<void>) => {
+    setBusy(true);
+    setError(null);
+    try {
+      await work();
+    } catch (failed) {
+      setError(words(failed));
+    } finally {
+      setBusy(false);
+    }
+  }, []);
+  const clear = useCallback(() => setError(null), []);
+  return { busy, error, run, clear };
+}

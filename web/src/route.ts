@@ -1,0 +1,41 @@
+/** Where in the page we are: `#/servers/github`, the view and what is open in it. */
+
+import { useSyncExternalStore } from "react";
+
+export interface Route {
+  view: string;
+  item: string | null;
+}
+
+export function routeOf(hash: string): Route {
+  const [view = "", ...rest] = hash.replace(/^#\/?/, "").split("/");
+  const item = rest.join("/");
+  return { view: view || "servers", item: item === "" ? null : decode(item) };
+}
+
+export function hashOf(view: string, item?: string | null): string {
+  return item ? `#/${view}/${encodeURIComponent(item)}` : `#/${view}`;
+}
+
+export function go(view: string, item?: string | null): void {
+  location.hash = hashOf(view, item);
+}
+
+export function useRoute(): Route {
+  const hash = useSyncExternalStore(
+    (changed) => {
+      addEventListener("hashchange", changed);
+      return () => removeEventListener("hashchange", changed);
+    },
+    () => location.hash,
+  );
+  return routeOf(hash);
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

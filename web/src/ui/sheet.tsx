@@ -1,0 +1,98 @@
+/** Panels above the page. A native dialog keeps the focus, closes on Escape and is read out as one. */
+
+import { useEffect, useId, useRef, type ReactNode } from "react";
+
+interface SheetProps {
+  title: string;
+  says?: ReactNode;
+  kind?: "sheet" | "box";
+  foot?: ReactNode;
+  /** Asked before it closes by Escape or a click beside it. */
+  mayClose?: () => boolean;
+  onClose: () => void;
+  children: ReactNode;
+}
+
+export function Sheet({ title, says, kind = "sheet", foot, mayClose, onClose, children }: SheetProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const heading = useId();
+  useEffect(() => {
+    const shown = dialog.current;
+    if (shown && !shown.open) {
+      shown.showModal();
+      shown.querySelector<HTMLElement>("[data-first], h2")?.focus();
+    }
+    return () => shown?.close();
+  }, []);
+  const close = () => {
+    if (mayClose?.() ?? true) {
+      onClose();
+    }
+  };
+  return (
+    <dialog
+      ref={dialog}
+      className={kind}
+      aria-labelledby={heading}
+      onCancel={(event) => {
+        event.preventDefault();
+        close();
+      }}
+      onMouseDown={(event) => {
+        if (event.target === dialog.current) {
+          close();
+        }
+      }}
+    >
+      <div className="panel">
+        <header>
+          <div>
+            <h2 id={heading} tabIndex={-1}>
+              {title}
+            </h2>
+            {says !== undefined && <div className="says">{says}</div>}
+          </div>
+          <button type="button" className="plain close" aria-label="Close" onClick={close}>
+            ✕
+          </button>
+        </header>
+        <div className="body">{children}</div>
+        {foot !== undefined && <footer>{foot}</footer>}
+      </div>
+    </dialog>
+  );
+}
+
+interface ConfirmProps {
+  title: string;
+  verb: string;
+  busy?: boolean;
+  error?: string | null;
+  onConfirm: () => void;
+  onClose: () => void;
+  children: ReactNode;
+}
+
+/** Asks once more before something that cannot be taken back. */
+export function Confirm({ title, verb, busy = false, error = null, onConfirm, onClose, children }: ConfirmProps) {
+  const foot = (
+    <>
+      <button type="button" onClick={onClose}>
+        Cancel
+      </button>
+      <button type="button" className="danger solid" disabled={busy} onClick={onConfirm}>
+        {verb}
+      </button>
+    </>
+  );
+  return (
+    <Sheet title={title} kind="box" foot={foot} onClose={onClose}>
+      {children}
+      {error !== null && (
+        <div className="notice bad" role="alert">
+          {error}
+        </div>
+      )}
+    </Sheet>
+  );
+}
