@@ -66,7 +66,7 @@ async fn failure(gate: &TestGate, script: &str) -> String {
     text(&message).to_owned()
 }
 
-async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
+pub(crate) async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
     let headers = headers(&[
         ("content-type", "application/json"),

@@ -1,0 +1,156 @@
+// What people do on the page.
+
+import { strict as assert } from "node:assert";
+
+/** A key by form and by link, a wrong one, one that is remembered. */
+export async function signIn({ open, url, key }) {
+  const page = await open();
+  await page.goto(url);
+  await page.getByLabel("Admin key").fill("not-the-key");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  const refusal = await page.getByRole("alert").textContent();
+  await page.getByLabel("Admin key").fill(key);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Servers" }).waitFor();
+  await page.reload();
+  await page.getByRole("heading", { name: "Servers" }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Admin key").waitFor();
+
+  const linked = await open();
+  await linked.goto(`${url}/#key=${key}`);
+  await linked.getByText("No servers yet").waitFor();
+  const address = linked.url();
+  const kept = await linked.evaluate(() => [localStorage.length, sessionStorage.length]);
+
+  await page.getByLabel("Admin key").fill(key);
+  await page.getByLabel("Remember on this device").check();
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("No servers yet").waitFor();
+  const again = await page.context().newPage();
+  await again.goto(url);
+  await again.getByText("No servers yet").waitFor();
+  return { refusal, address, kept };
+}
+
+/** A server is tried, added, becomes healthy, is scripted, and gets a tool that runs unasked; a script uses it. */
+export async function addServer({ open, url, command }) {
+  const page = await open();
+  await page.goto(url);
+  await page.getByRole("button", { name: "Add server" }).first().click();
+  const form = page.getByRole("dialog", { name: "Add server" });
+  await form.getByLabel("Name").fill("not a name");
+  await form.getByLabel("Command", { exact: true }).last().fill(command);
+  await form.getByRole("button", { name: "Add server" }).click();
+  const error = await form.getByRole("alert").textContent();
+  await form.getByLabel("Name").fill("zoo");
+  await form.getByRole("button", { name: "Test" }).click();
+  const tried = await form.getByText("It answers").textContent();
+  await form.getByRole("button", { name: "Add server" }).click();
+
+  const sheet = page.getByRole("dialog", { name: "zoo" });
+  await sheet.getByText("Healthy").waitFor();
+  await sheet.getByRole("switch", { name: "Code Mode Client" }).click();
+  await sheet.getByRole("switch", { name: "Automatically execute tool add" }).click();
+  await sheet.getByRole("switch", { name: "Enable fail" }).click();
+  await sheet.getByText("will not be enabled by themselves").waitFor();
+  await sheet.getByRole("button", { name: "Save Changes" }).click();
+  await sheet.getByText("Saved").waitFor();
+
+  await page.reload();
+  const states = {};
+  for (const name of ["Code Mode Client", "Automatically execute tool add", "Enable add", "Enable fail"]) {
+    const shown = sheet.getByRole("switch", { name, exact: true });
+    states[name] = await shown.getAttribute("aria-checked");
+  }
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("row", { name: /zoo.*Healthy.*code mode/ }).waitFor();
+
+  await page.getByRole("link", { name: "Code" }).click();
+  await page.getByText("def add(a: int, b: int)").waitFor();
+  await page.getByLabel("Script").fill('print("hello")\nresult = zoo.add(a=20, b=22)');
+  await page.getByRole("button", { name: "Run" }).click();
+  const outcome = page.getByRole("region", { name: "Outcome" });
+  const result = await outcome.getByLabel("Result").textContent();
+  const printed = await outcome.getByLabel("Printed").textContent();
+  await outcome.getByRole("listitem").filter({ hasText: "zoo.add" }).getByText("ok").waitFor();
+  await page.getByLabel("Script").fill("x = 1\nresult = zoo.nothing()");
+  await page.getByRole("button", { name: "Run" }).click();
+  const failure = await outcome.getByRole("alert").textContent();
+  const line = await page.locator(".gutter .wrong").textContent();
+  return { error, tried, states, result: JSON.parse(result), printed, failure, line };
+}
+
+/** A server that is away says why; it is changed, deleted, and the settings too. */
+export async function changeServer({ open, url }) {
+  const page = await open({ viewport: { width: 390, height: 844 } });
+  await page.goto(url);
+  await page.getByText("`no-such-program` was not found").waitFor();
+  await page.getByRole("button", { name: "broken" }).click();
+  const sheet = page.getByRole("dialog", { name: "broken" });
+  const secret = await sheet.getByLabel("Environment").inputValue();
+  await sheet.getByLabel("Arguments").fill("--one\n--two");
+  await sheet.getByRole("button", { name: "Save Changes" }).click();
+  await sheet.getByText("Saved").waitFor();
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("button", { name: "gone" }).click();
+  await page.getByRole("dialog", { name: "gone" }).getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("button", { name: "Delete server" }).click();
+  await page.getByRole("button", { name: "gone" }).waitFor({ state: "detached" });
+
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.getByLabel("Agent depth").fill("99");
+  await page.getByRole("button", { name: "Save Changes" }).click();
+  const refusal = await page.getByRole("alert").textContent();
+  await page.getByLabel("Agent depth").fill("15");
+  await page.getByRole("radio", { name: /^Tool/ }).check();
+  await page.getByRole("button", { name: "Save Changes" }).click();
+  await page.getByText("Saved").waitFor();
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  return { secret, refusal, wide };
+}
+
+/** A script waits for an approval, which is given on the page, and goes on; another call is denied. */
+export async function approve({ open, url }) {
+  const page = await open();
+  await page.goto(`${url}/#/code`);
+  await page.getByLabel("Script").fill('first = zoo.add(a=1, b=1)\nresult = zoo.echo(text="please")');
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByRole("link", { name: "Open the approval" }).click();
+  const card = page.getByRole("article", { name: "zoo_echo, pending" });
+  const asked = await card.getByLabel("Arguments").textContent();
+  await card.getByRole("button", { name: "Edit arguments" }).click();
+  await card.getByLabel("Edited arguments").fill('{"text": "edited", "n": 18446744073709551617}');
+  await card.getByRole("button", { name: "Approve once" }).click();
+  await page.getByRole("article", { name: "zoo_echo, approved" }).waitFor();
+  await page.getByRole("link", { name: "Code" }).click();
+  await page.getByRole("button", { name: "Run" }).click();
+  const result = await page.getByLabel("Result").textContent();
+
+  await page.getByRole("link", { name: "Approvals" }).click();
+  await page.getByText("Nothing waits for a decision").waitFor();
+  // It shows up by itself.
+  const call = { id: "c1", type: "function", function: { name: "zoo_echo", arguments: '{"text":"again"}' } };
+  const answer = await fetch(`${url}/v1/mcp/tool/execute`, { method: "POST", body: JSON.stringify(call) });
+  assert.equal(answer.status, 200);
+  await card.getByLabel("Reason for denying").fill("not today");
+  await card.getByRole("button", { name: "Deny" }).click();
+  await page.getByText("Nothing waits for a decision").waitFor();
+  return { asked: JSON.parse(asked), result };
+}
+
+/** Whatever a server says is text. */
+export async function readHostile({ open, url, markup }) {
+  const page = await open();
+  await page.goto(`${url}/#/servers/hostile`);
+  const sheet = page.getByRole("dialog", { name: "hostile" });
+  await sheet.getByText(markup).first().waitFor();
+  const inSheet = await sheet.getByText(markup).count();
+  await page.goto(`${url}/#/code`);
+  await page.getByLabel("Script").fill("result = hostile.speak()");
+  await page.getByRole("button", { name: "Run" }).click();
+  const result = await page.getByLabel("Result").textContent();
+  await page.getByRole("listitem").filter({ hasText: "hostile.speak" }).waitFor();
+  const made = await page.evaluate(() => [window.broken ?? null, document.querySelectorAll("img, main script").length]);
+  return { inSheet, result, made };
+}
