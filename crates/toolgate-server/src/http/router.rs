@@ -87,6 +87,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         ))
         .routes(routes!(admin::providers::list))
         .routes(routes!(admin::providers::put, admin::providers::remove))
+        .routes(routes!(admin::code::files))
         .routes(routes!(admin::code::run))
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::events::events))

@@ -787,6 +787,12 @@ async fn people_run_scripts_by_hand() {
         .expect(200);
     assert!(is_unknown(&hidden), "{hidden}");
     assert_eq!(run_code(json!({"kode": "x"})).await.status, 400);
+    let files = gate.json("/api/code/files").await;
+    assert!(text(&files).contains("zoo.pyi"), "{files}");
+    let file = gate.json("/api/code/files?name=servers/zoo.pyi").await;
+    assert!(text(&file).contains("def add(a: int, b: int)"), "{file}");
+    let hidden = gate.json("/api/code/files?key=alice").await;
+    assert!(is_unknown(&hidden), "{hidden}");
 
     let gate = self::gate("", "").await;
     let folder = gate.folder.path();

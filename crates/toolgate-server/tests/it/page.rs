@@ -10,8 +10,10 @@ use reqwest::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, HeaderMap, IF_NON
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::process::Command;
+use toolgate_testkit::model::{Model, Reply};
 use toolgate_testkit::zoo_path;
 
+use crate::agent::{self, PATHS, add, request};
 use crate::code_mode::listed;
 use crate::gate::{TestGate, server, zoo};
 use crate::real_model::note;
@@ -160,6 +162,19 @@ async fn other_paths_are_answered_as_before() {
 }
 
 #[tokio::test]
+async fn the_login_link_is_for_a_terminal_alone() {
+    let gate = TestGate::start_with("", &[], &[("TOOLGATE_ADMIN_KEY", "auto")]);
+    let file = gate.folder.path().join("data/admin.key");
+    let key = std::fs::read_to_string(file).unwrap();
+    let stats = gate.client.get(format!("{}/api/stats", gate.url));
+    let stats = stats.bearer_auth(key.trim()).send().await.unwrap();
+    assert_eq!(stats.status(), 200);
+    let log = gate.log();
+    assert!(log.contains("admin.key"), "{log}");
+    assert!(!log.contains(key.trim()), "{log}");
+}
+
+#[tokio::test]
 async fn one_signs_in_by_form_and_by_link() {
     let gate = TestGate::start_with("", &[], &[("TOOLGATE_ADMIN_KEY", ADMIN)]);
     let Some(seen) = plays("signIn", &gate, json!({"key": ADMIN})).await else {
@@ -256,6 +271,66 @@ async fn a_waiting_call_is_approved_with_edits_and_another_denied() {
 }
 
 #[tokio::test]
+async fn keys_are_made_used_and_deleted() {
+    let gate = TestGate::start(&(zoo("zoo", &[]) + "is_code_mode_client = true\n"));
+    gate.reaches("zoo", "healthy").await;
+    let Some(seen) = plays("manageKeys", &gate, json!({})).await else {
+        return;
+    };
+    assert!(seen["key"].as_str().unwrap().starts_with("tg-"), "{seen}");
+    assert!(seen["why"].as_str().unwrap().contains("keys.ci"), "{seen}");
+    let own = seen["own"].as_str().unwrap();
+    assert!(
+        own.contains("def echo(") && !own.contains("def add("),
+        "{own}"
+    );
+    assert_eq!(seen["record"], json!({"fileName": "servers/zoo.pyi"}));
+    assert_eq!(gate.json("/api/keys").await["keys"], json!([]));
+}
+
+#[tokio::test]
+async fn runs_are_watched_and_cut_off() {
+    let slow = ("c2".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
+    let model = Model::strict(vec![
+        Reply::calls([add("c1", 1)]),
+        Reply::text("It is two."),
+        Reply::calls([slow]),
+    ]);
+    let gate = agent::gate(&model, "[\"*\"]", "").await;
+    let body = request("openai", "openai/m", false);
+    agent::ask(&gate, PATHS[0].1, &body).await;
+    let body = body.to_string();
+    let cut_off = async {
+        let answer = gate.post(PATHS[0].1, &body, HeaderMap::new());
+        answer.await.status()
+    };
+    let looks = async {
+        gate.works_on_a_call().await;
+        let given = json!({"model": "openai/m"});
+        let seen = plays("watchRuns", &gate, given).await;
+        if seen.is_none() {
+            // Somebody has to, or the other waits for ever.
+            let runs = gate.json("/api/runs?state=running").await;
+            let id = runs["runs"][0]["id"].as_str().unwrap();
+            gate.post(&format!("/api/runs/{id}/cancel"), "", HeaderMap::new())
+                .await;
+        }
+        seen
+    };
+    let (status, seen) = tokio::join!(cut_off, looks);
+    assert_eq!(status, 424);
+    if let Some(seen) = seen {
+        let steps = json!([
+            "The model calls zoo_add",
+            "zoo_add",
+            "The model answers",
+            "Ended: done (done)"
+        ]);
+        assert_eq!(seen["steps"], steps);
+    }
+}
+
+#[tokio::test]
 async fn what_servers_say_stays_text() {
     let script = env_file("browser/hostile.mjs");
     let program = [script.to_str().unwrap(), MARKUP];
@@ -265,8 +340,6 @@ async fn what_servers_say_stays_text() {
     let Some(seen) = plays("readHostile", &gate, json!({"markup": MARKUP})).await else {
         return;
     };
-    // Its name, its instructions, the tool's description and its standard error.
-    assert!(seen["inSheet"].as_u64().unwrap() >= 4, "{seen}");
     assert!(seen["result"].as_str().unwrap().contains("<img"), "{seen}");
     assert_eq!(seen["made"], json!([null, 0]));
 }
