@@ -1,6 +1,6 @@
 /** The frame of the page: who is let in, where one can go, and the view that is open. */
 
-import { useEffect, type ComponentType } from "react";
+import { useEffect, useRef, type ComponentType } from "react";
 
 import { feed } from "./api/feed.ts";
 import { useHasKey, useLive, useRefusal } from "./api/hooks.ts";
@@ -70,18 +70,23 @@ function Frame() {
 
 function Sidebar({ view }: { view: string }) {
   const pending = usePendingCount();
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => {
+    // On a phone the views stand in a row that is longer than the screen.
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [view]);
   return (
     <aside className="sidebar">
       <a className="brand" href={hashOf("servers")}>
         <Mark />
         Toolgate
       </a>
-      <nav aria-label="Views">
+      <nav ref={nav} aria-label="Views">
         {VIEWS.map(({ name, label }) => (
           <a key={name} href={hashOf(name)} aria-current={name === view ? "page" : undefined}>
             <Icon name={name} />
             {label}
-            {name === "approvals" && pending > 0 && <span className="count">{pending}</span>}
+            {name === "approvals" && pending > 0 && <span className="count">{pending < 100 ? pending : "99+"}</span>}
           </a>
         ))}
       </nav>

@@ -49,7 +49,7 @@ export function useResource<T>(name: string, read: (signal: AbortSignal) => Prom
   return { data, error, reload, set: setData };
 }
 
-const GATHER = 150;
+const GATHER = 250;
 const POLL = 5000;
 
 /**

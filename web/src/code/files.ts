@@ -1,6 +1,7 @@
 /** The files that models read in code mode, as `listToolFiles` names them. */
 
 import { ask } from "../api/client.ts";
+import { query } from "../api/list.ts";
 import type { ToolMessage } from "../api/types.ts";
 
 /** Paths out of an indented tree: folders end with `/`, what follows `#` is a remark. */
@@ -23,21 +24,16 @@ export function pathsIn(tree: string): string[] {
   return paths;
 }
 
-/** Empty if no server is in code mode: then there is no such tool either. */
-export async function listFiles(signal: AbortSignal): Promise<string[]> {
-  const said = await call("listToolFiles", {}, signal);
+/** What the caller with this key can script; empty if nothing, for then there is no such tool either. */
+export async function listFiles(key: string, signal: AbortSignal): Promise<string[]> {
+  const said = await ask<ToolMessage>(`/api/code/files${query({ key })}`, { signal });
   return said.is_error ? [] : pathsIn(textOf(said));
 }
 
-export async function readFile(path: string, signal: AbortSignal): Promise<string> {
-  return textOf(await call("readToolFile", { fileName: path }, signal));
+export async function readFile(name: string, key: string, signal: AbortSignal): Promise<string> {
+  return textOf(await ask<ToolMessage>(`/api/code/files${query({ name, key })}`, { signal }));
 }
 
 export function textOf(message: ToolMessage): string {
   return typeof message.content === "string" ? message.content : JSON.stringify(message.content, null, 2);
-}
-
-function call(name: string, given: object, signal: AbortSignal): Promise<ToolMessage> {
-  const body = { id: "page", type: "function", function: { name, arguments: JSON.stringify(given) } };
-  return ask<ToolMessage>("/v1/mcp/tool/execute", { method: "POST", body, signal });
 }

@@ -13,17 +13,20 @@ import { Outcome } from "./outcome.tsx";
 import { useScript } from "./script.ts";
 
 export function CodeView() {
-  const files = useResource("files", listFiles);
+  const [key, setKey] = useState("");
+  const files = useResource(`files ${key}`, (signal) => listFiles(key, signal));
   useReloadOn(["server"], files.reload);
   return (
     <>
       <Head
         title="Code"
         says="Run a script over the servers in code mode, as a model would: the same sandbox, bounds and rules."
-      />
+      >
+        <RunAs value={key} onChange={setKey} />
+      </Head>
       <Failure error={files.error} />
       {files.data === null && files.error === null && <Loading />}
-      {files.data !== null && (files.data.length === 0 ? <NoFiles /> : <Bench files={files.data} />)}
+      {files.data !== null && (files.data.length === 0 ? <NoFiles /> : <Bench key={key} caller={key} files={files.data} />)}
     </>
   );
 }
@@ -42,10 +45,11 @@ function NoFiles() {
   );
 }
 
-function Bench({ files }: { files: string[] }) {
-  const [open, setOpen] = useState<string | null>(files[0] ?? null);
-  const [key, setKey] = useState("");
-  const script = useScript(key);
+function Bench({ files, caller }: { files: string[]; caller: string }) {
+  const [chosen, setOpen] = useState<string | null>(null);
+  // The one that was chosen may be gone since.
+  const open = files.find((file) => file === chosen) ?? files[0] ?? null;
+  const script = useScript(caller);
   return (
     <div className="bench">
       <nav className="files" aria-label="Files that models read">
@@ -57,23 +61,20 @@ function Bench({ files }: { files: string[] }) {
         ))}
       </nav>
       <div className="stack">
-        {open !== null && <StubFile path={open} />}
+        {open !== null && <StubFile path={open} caller={caller} />}
         <Editor value={script.code} wrong={script.answer?.line ?? null} onChange={script.edit} onRun={script.run} />
-        <div className="row apart">
-          <span className="row">
-            <button
-              type="button"
-              className="primary"
-              disabled={script.busy || script.code.trim() === ""}
-              onClick={script.run}
-            >
-              {script.busy ? "Running…" : "Run"}
-            </button>
-            <span className="faint">
-              <kbd>Ctrl</kbd> <kbd>Enter</kbd>
-            </span>
+        <div className="row">
+          <button
+            type="button"
+            className="primary"
+            disabled={script.busy || script.code.trim() === ""}
+            onClick={script.run}
+          >
+            {script.busy ? "Running…" : "Run"}
+          </button>
+          <span className="faint">
+            <kbd>Ctrl</kbd> <kbd>Enter</kbd>
           </span>
-          <RunAs value={key} onChange={setKey} />
         </div>
         <Failure error={script.error} />
         <Outcome script={script} />
@@ -82,8 +83,8 @@ function Bench({ files }: { files: string[] }) {
   );
 }
 
-function StubFile({ path }: { path: string }) {
-  const file = useResource(path, (signal) => readFile(path, signal));
+function StubFile({ path, caller }: { path: string; caller: string }) {
+  const file = useResource(path, (signal) => readFile(path, caller, signal));
   return (
     <>
       <Failure error={file.error} />
@@ -92,7 +93,7 @@ function StubFile({ path }: { path: string }) {
   );
 }
 
-/** On whose behalf it runs. Without keys there is nobody to choose. */
+/** On whose behalf scripts run, which is who may see what. Without keys there is nobody to choose. */
 function RunAs({ value, onChange }: { value: string; onChange: (key: string) => void }) {
   const keys = useResource("keys", (signal) => all<Key>("/api/keys", "keys", signal));
   if (!keys.data || keys.data.length === 0) {
@@ -100,9 +101,9 @@ function RunAs({ value, onChange }: { value: string; onChange: (key: string) => 
   }
   return (
     <label className="row">
-      <span className="soft">Run as</span>
+      <span className="soft">As</span>
       <select className="narrow" value={value} onChange={(event) => onChange(event.target.value)}>
-        <option value="">a caller who needs no key</option>
+        <option value="">a caller without a key</option>
         {keys.data.map((key) => (
           <option key={key.name} value={key.name}>
             {key.name}

@@ -56,7 +56,7 @@ export function AddKey({ onClose, onMade }: Props) {
     </>
   );
   return (
-    <Sheet title="Add key" foot={foot} mayClose={() => form === BLANK} onClose={onClose}>
+    <Sheet title="Add key" foot={foot} loses={form === BLANK ? null : "The key is not made yet."} onClose={onClose}>
       <form id={id} className="stack" onSubmit={add}>
         {LINES.map(({ field, label, hint, type = "text", placeholder }) => (
           <Field key={field} label={label} hint={hint}>

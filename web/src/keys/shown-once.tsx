@@ -11,7 +11,7 @@ export function ShownOnce({ made, onClose }: { made: NewKey; onClose: () => void
     </button>
   );
   return (
-    <Sheet title={`The key ${made.entry.name}`} kind="box" foot={foot} mayClose={() => false} onClose={onClose}>
+    <Sheet title={`The key ${made.entry.name}`} kind="box" foot={foot} loses="The key is not shown again." onClose={onClose}>
       <Notice tone="warn">It is shown now and never again: only its hash is kept.</Notice>
       <div className="row">
         <code className="key">{made.key}</code>

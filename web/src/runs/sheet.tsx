@@ -50,10 +50,7 @@ export function RunSheet({ id, onClose, onChanged }: Props) {
 }
 
 function Timeline({ run }: { run: RunDetail }) {
-  // What a call was opened with stands beside what it was closed with.
-  const steps = run.timeline.filter(({ step }) => step.kind !== "call_opened" && step.kind !== "answered");
-  const closed = new Set(run.timeline.filter(({ step }) => step.kind === "call_closed").map(({ step }) => step.id));
-  const open = run.timeline.filter(({ step }) => step.kind === "call_opened" && !closed.has(step.id));
+  const steps = stepsOf(run);
   return (
     <>
       <dl className="facts">
@@ -71,7 +68,7 @@ function Timeline({ run }: { run: RunDetail }) {
         </dd>
       </dl>
       <ol className="timeline">
-        {[...steps, ...open].map(({ at, step }, index) => (
+        {steps.map(({ at, step }, index) => (
           <li key={`${index} ${at}`}>
             <StepView at={at} step={step} />
           </li>
@@ -79,6 +76,21 @@ function Timeline({ run }: { run: RunDetail }) {
       </ol>
     </>
   );
+}
+
+/** Without what another step tells too: a call is shown where it ended or came to wait. */
+function stepsOf({ timeline }: RunDetail): RunDetail["timeline"] {
+  const settled = new Set(
+    timeline.filter(({ step }) => ["call_closed", "call_waits"].includes(step.kind)).map(({ step }) => step.id),
+  );
+  const given = new Map(timeline.flatMap(({ step }) => (step.calls ?? []).map((call) => [call.id, call.arguments])));
+  const shown = timeline.filter(
+    ({ step }) => step.kind !== "answered" && !(step.kind === "call_opened" && settled.has(step.id)),
+  );
+  return shown.map(({ at, step }) => {
+    const known = step.arguments ?? given.get(step.id ?? "");
+    return { at, step: known === undefined ? step : { ...step, arguments: known } };
+  });
 }
 
 function StepView({ at, step }: { at: string; step: Step }) {

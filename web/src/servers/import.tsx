@@ -39,7 +39,7 @@ export function ImportServers({ onClose, onImported }: Props) {
     </>
   );
   return (
-    <Sheet title="Import servers" foot={foot} mayClose={() => text === "" || done !== null} onClose={onClose}>
+    <Sheet title="Import servers" foot={foot} loses={text === "" || done !== null ? null : "Nothing is imported yet."} onClose={onClose}>
       {done === null ? <Source text={text} onChange={setText} /> : <Outcome lines={done} />}
     </Sheet>
   );

@@ -13,6 +13,8 @@ import { Condition } from "./condition.tsx";
 import { draftOf, isEmpty, patchOf, type Draft } from "./draft.ts";
 import { stateOf } from "./state.ts";
 
+const UNSAVED = "What you changed is not saved yet.";
+
 interface Props {
   id: string;
   onClose: () => void;
@@ -91,7 +93,7 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
   );
   return (
     <>
-      <Sheet title={config.name} says={<Signs client={client} />} foot={foot} mayClose={() => clean} onClose={onClose}>
+      <Sheet title={config.name} says={<Signs client={client} />} foot={foot} loses={clean ? null : UNSAVED} onClose={onClose}>
         <Condition client={client} />
         <BasicInformation client={client} draft={draft} onEdit={edit} />
         <AvailableTools client={client} draft={draft} onEdit={edit} />

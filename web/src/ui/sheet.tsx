@@ -1,19 +1,19 @@
 /** Panels above the page. A native dialog keeps the focus, closes on Escape and is read out as one. */
 
-import { useEffect, useId, useRef, type ReactNode } from "react";
+import { useEffect, useId, useRef, useState, type ReactNode } from "react";
 
 interface SheetProps {
   title: string;
   says?: ReactNode;
   kind?: "sheet" | "box";
   foot?: ReactNode;
-  /** Asked before it closes by Escape or a click beside it. */
-  mayClose?: () => boolean;
+  /** What would be lost by closing it now; asked about first. */
+  loses?: string | null;
   onClose: () => void;
   children: ReactNode;
 }
 
-export function Sheet({ title, says, kind = "sheet", foot, mayClose, onClose, children }: SheetProps) {
+export function Sheet({ title, says, kind = "sheet", foot, loses = null, onClose, children }: SheetProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   useEffect(() => {
@@ -24,19 +24,19 @@ export function Sheet({ title, says, kind = "sheet", foot, mayClose, onClose, ch
     }
     return () => shown?.close();
   }, []);
-  const close = () => {
-    if (mayClose?.() ?? true) {
-      onClose();
-    }
-  };
+  const [asking, setAsking] = useState(false);
+  const close = () => (loses === null ? onClose() : setAsking(true));
   return (
     <dialog
       ref={dialog}
       className={kind}
       aria-labelledby={heading}
       onCancel={(event) => {
-        event.preventDefault();
-        close();
+        // A dialog within this one, or a file chooser, is cancelled by itself.
+        if (event.target === dialog.current) {
+          event.preventDefault();
+          close();
+        }
       }}
       onMouseDown={(event) => {
         if (event.target === dialog.current) {
@@ -59,6 +59,11 @@ export function Sheet({ title, says, kind = "sheet", foot, mayClose, onClose, ch
         <div className="body">{children}</div>
         {foot !== undefined && <footer>{foot}</footer>}
       </div>
+      {asking && (
+        <Confirm title="Close it?" verb="Close" onConfirm={onClose} onClose={() => setAsking(false)}>
+          <p>{loses}</p>
+        </Confirm>
+      )}
     </dialog>
   );
 }
