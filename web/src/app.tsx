@@ -3,7 +3,7 @@
 import { useEffect, useRef, type ComponentType } from "react";
 
 import { feed } from "./api/feed.ts";
-import { useHasKey, useLive, useRefusal } from "./api/hooks.ts";
+import { useKey, useLive, useRefusal } from "./api/hooks.ts";
 import * as session from "./api/session.ts";
 import { ActivityView } from "./activity/view.tsx";
 import { ApprovalsView } from "./approvals/view.tsx";
@@ -38,6 +38,7 @@ const VIEWS: readonly View[] = [
 
 export function App() {
   const refusal = useRefusal();
+  const key = useKey();
   useEffect(() => {
     if (refusal !== null) {
       feed.stop();
@@ -45,8 +46,9 @@ export function App() {
     }
     feed.start();
     return () => feed.stop();
-  }, [refusal]);
-  return refusal === null ? <Frame /> : <SignIn refusal={refusal} />;
+  }, [refusal, key]);
+  // Another key may see other things: everything is asked for anew.
+  return refusal === null ? <Frame key={key} /> : <SignIn key={key} refusal={refusal} />;
 }
 
 function Frame() {
@@ -97,7 +99,7 @@ function Sidebar({ view }: { view: string }) {
 
 function Foot() {
   const live = useLive();
-  const hasKey = useHasKey();
+  const hasKey = useKey() !== null;
   return (
     <div className="foot">
       <span className={live ? "status good" : "status quiet"} title={live ? "Changes show at once" : "Asks every few seconds"}>

@@ -13,6 +13,8 @@ import "./styles/code.css";
 import "./styles/timeline.css";
 
 takeKeyFromAddress();
+// A login link that is opened in a tab with the page changes nothing but the part behind the `#`.
+addEventListener("hashchange", takeKeyFromAddress);
 const place = document.getElementById("page");
 if (place) {
   createRoot(place).render(

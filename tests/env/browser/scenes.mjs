@@ -22,13 +22,20 @@ export async function signIn({ open, url, key }) {
   await linked.getByText("No servers yet").waitFor();
   const address = linked.url();
   const kept = await linked.evaluate(() => [localStorage.length, sessionStorage.length]);
+  // The same in a tab that has the page already.
+  await linked.getByRole("button", { name: "Sign out" }).click();
+  await linked.getByLabel("Admin key").waitFor();
+  await linked.evaluate((key) => (location.hash = `key=${key}`), key);
+  await linked.getByText("No servers yet").waitFor();
+  assert.equal(linked.url(), address);
 
   await page.getByLabel("Admin key").fill(key);
   await page.getByLabel("Remember on this device").check();
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByText("No servers yet").waitFor();
   const again = await page.context().newPage();
-  await again.goto(url);
+  // A wrong key in a link does not cost the one that is remembered.
+  await again.goto(`${url}/#key=wrong`);
   await again.getByText("No servers yet").waitFor();
   return { refusal, address, kept };
 }

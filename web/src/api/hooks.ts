@@ -111,8 +111,8 @@ export function useRefusal(): string | null {
   return useSyncExternalStore(session.watch, session.refusal);
 }
 
-export function useHasKey(): boolean {
-  return useSyncExternalStore(session.watch, () => session.key() !== null);
+export function useKey(): string | null {
+  return useSyncExternalStore(session.watch, session.key);
 }
 
 export interface Action {

@@ -13,8 +13,12 @@ export function key(): string | null {
 }
 
 export function keep(value: string, keeping: Keeping): void {
-  forgetKey();
-  (keeping === "device" ? localStorage : sessionStorage).setItem(NAME, value);
+  if (keeping === "device") {
+    sessionStorage.removeItem(NAME);
+    localStorage.setItem(NAME, value);
+  } else {
+    sessionStorage.setItem(NAME, value);
+  }
   refused = null;
   tell();
 }
@@ -28,7 +32,11 @@ export function goWithout(): void {
 
 /** The gateway wants a key, or another one; its own words say which. */
 export function refuse(words: string): void {
-  if (refused !== words) {
+  if (sessionStorage.getItem(NAME) !== null && localStorage.getItem(NAME) !== null) {
+    // A link with a wrong key must not cost the one that is kept.
+    sessionStorage.removeItem(NAME);
+    tell();
+  } else if (refused !== words) {
     refused = words;
     tell();
   }

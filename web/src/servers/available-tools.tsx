@@ -10,6 +10,9 @@ import { Badge, Notice, Search, Switch } from "../ui/parts.tsx";
 import type { Draft } from "./draft.ts";
 import { ALL, enable, has, isAll, missing, NONE, runsUnasked, turned, type ToolLists } from "./tool-list.ts";
 
+/** Rows that are shown at once. */
+const MOST = 200;
+
 interface Props {
   client: Client;
   draft: Draft;
@@ -47,7 +50,7 @@ export function AvailableTools({ client, draft, onEdit }: Props) {
               <span>Enabled</span>
               <span>Automatically execute tool</span>
             </div>
-            {found.map((tool) => (
+            {found.slice(0, MOST).map((tool) => (
               <ToolRow
                 key={tool.name}
                 tool={tool}
@@ -57,6 +60,7 @@ export function AvailableTools({ client, draft, onEdit }: Props) {
                 onChange={set}
               />
             ))}
+            {found.length > MOST && <p className="soft">{`And ${many(found.length - MOST, "more tool")}: search to find them.`}</p>}
             {found.length === 0 && <p className="soft">No tool has “{search}” in its name or description.</p>}
           </div>
         </>
