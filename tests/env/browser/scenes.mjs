@@ -47,7 +47,7 @@ export async function addServer({ open, url, command }) {
   await page.getByRole("button", { name: "Add server" }).first().click();
   const form = page.getByRole("dialog", { name: "Add server" });
   await form.getByLabel("Name").fill("not a name");
-  await form.getByLabel("Command", { exact: true }).last().fill(command);
+  await form.getByLabel("Command").fill(command);
   await form.getByRole("button", { name: "Add server" }).click();
   const error = await form.getByRole("alert").textContent();
   await form.getByLabel("Name").fill("zoo");

@@ -49,7 +49,9 @@ export function useResource<T>(name: string, read: (signal: AbortSignal) => Prom
   return { data, error, reload, set: setData };
 }
 
+/** How long what happens is gathered before it is looked at. Calls come by the thousand. */
 const GATHER = 250;
+const GATHER_CALLS = 1000;
 const POLL = 5000;
 
 /**
@@ -60,20 +62,23 @@ export function useReloadOn(kinds: readonly Kind[], reload: () => void): void {
   const live = useLive();
   const wanted = kinds.join();
   useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | null = null;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let due = Infinity;
     const stop = feed.listen((kind) => {
-      if ((kind === "missed" || wanted.split(",").includes(kind)) && timer === null) {
-        timer = setTimeout(() => {
-          timer = null;
-          reload();
-        }, GATHER);
+      const at = Date.now() + (kind === "call" ? GATHER_CALLS : GATHER);
+      if ((kind !== "missed" && !wanted.split(",").includes(kind)) || at >= due) {
+        return;
       }
+      clearTimeout(timer);
+      due = at;
+      timer = setTimeout(() => {
+        due = Infinity;
+        reload();
+      }, at - Date.now());
     });
     return () => {
       stop();
-      if (timer !== null) {
-        clearTimeout(timer);
-      }
+      clearTimeout(timer);
     };
   }, [wanted, reload]);
   useEffect(() => {

@@ -4,9 +4,9 @@ import { Choices, Field, Switch } from "../ui/parts.tsx";
 import type { NewServer, Transport } from "./entry.ts";
 
 const TRANSPORTS = [
-  { value: "stdio", label: "Command" },
+  { value: "stdio", label: "stdio" },
   { value: "http", label: "HTTP" },
-  { value: "sse", label: "SSE (older)" },
+  { value: "sse", label: "SSE" },
 ] as const satisfies readonly { value: Transport; label: string }[];
 
 interface Props {

@@ -11,7 +11,7 @@ import { AvailableTools } from "./available-tools.tsx";
 import { BasicInformation } from "./basic.tsx";
 import { Condition } from "./condition.tsx";
 import { draftOf, isEmpty, patchOf, type Draft } from "./draft.ts";
-import { stateOf } from "./state.ts";
+import { stateOf, useRetries } from "./state.ts";
 
 const UNSAVED = "What you changed is not saved yet.";
 
@@ -25,6 +25,7 @@ export function ServerSheet({ id, onClose, onChanged }: Props) {
   const path = `/api/mcp/client/${encodeURIComponent(id)}`;
   const client = useResource(id, (signal) => ask<Client>(path, { signal }));
   useReloadOn(["server", "call"], client.reload);
+  useRetries(client.data && [client.data], client.reload);
   if (client.data === null) {
     return (
       <Sheet title={id} onClose={onClose}>

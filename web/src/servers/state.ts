@@ -1,5 +1,7 @@
 /** What the states of servers mean to people. */
 
+import { useEffect, useState } from "react";
+
 import type { Client, ServerState } from "../api/types.ts";
 import type { Tone } from "../ui/parts.tsx";
 import { when } from "../ui/format.ts";
@@ -25,8 +27,28 @@ export function troubleOf({ state, reason, last_error, next_try_at }: Client): s
     return null;
   }
   const why = reason ?? last_error;
-  const again = next_try_at === null ? null : `next try ${when(next_try_at)}`;
+  const again = next_try_at === null ? null : nextTry(next_try_at);
   return [why, again].filter((part) => part !== null).join(" · ") || null;
+}
+
+function nextTry(at: string): string {
+  return Date.parse(at) > Date.now() ? `next try ${when(at)}` : "being tried";
+}
+
+const SOON_AFTER = 500;
+
+/** Looks again once a server has been tried, which leaves no event if nothing comes of it; shows the seconds until then. */
+export function useRetries(clients: readonly Client[] | null, reload: () => void): void {
+  const tries = (clients ?? []).flatMap(({ next_try_at }) => (next_try_at === null ? [] : [Date.parse(next_try_at)]));
+  const next = tries.length === 0 ? null : Math.min(...tries);
+  const [, tick] = useState(0);
+  useEffect(() => {
+    if (next === null) {
+      return;
+    }
+    const timer = setInterval(() => (Date.now() > next + SOON_AFTER ? reload() : tick((count) => count + 1)), 1000);
+    return () => clearInterval(timer);
+  }, [next, reload]);
 }
 
 /** How a server is reached, in one line. */

@@ -11,7 +11,7 @@ import { Badge, Empty, Failure, Head, Loading, Status } from "../ui/parts.tsx";
 import { AddServer } from "./add.tsx";
 import { ImportServers } from "./import.tsx";
 import { ServerSheet } from "./sheet.tsx";
-import { reachOf, stateOf, troubleOf } from "./state.ts";
+import { reachOf, stateOf, troubleOf, useRetries } from "./state.ts";
 
 type Open = "add" | "import" | null;
 
@@ -19,7 +19,8 @@ export function ServersView({ item }: { item: string | null }) {
   const { data, error, reload } = useResource("clients", (signal) =>
     all<Client>("/api/mcp/clients", "clients", signal),
   );
-  useReloadOn(["server"], reload);
+  useReloadOn(["server", "call"], reload);
+  useRetries(data, reload);
   const [open, setOpen] = useState<Open>(null);
   const shut = () => setOpen(null);
   return (
