@@ -88,7 +88,9 @@ function Sidebar({ view }: { view: string }) {
           <a key={name} href={hashOf(name)} aria-current={name === view ? "page" : undefined}>
             <Icon name={name} />
             {label}
-            {name === "approvals" && pending > 0 && <span className="count">{pending < 100 ? pending : "99+"}</span>}
+            {name === "approvals" && pending > 0 && (
+              <span className="count">{pending < 100 ? pending : "99+"}</span>
+            )}
           </a>
         ))}
       </nav>
@@ -102,7 +104,10 @@ function Foot() {
   const hasKey = useKey() !== null;
   return (
     <div className="foot">
-      <span className={live ? "status good" : "status quiet"} title={live ? "Changes show at once" : "Asks every few seconds"}>
+      <span
+        className={live ? "status good" : "status quiet"}
+        title={live ? "Changes show at once" : "Asks every few seconds"}
+      >
         <span className="dot" aria-hidden="true" />
         {live ? "Live" : "Connecting…"}
       </span>

@@ -7,6 +7,7 @@ import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/shell.css";
 import "./styles/parts.css";
+import "./styles/forms.css";
 import "./styles/table.css";
 import "./styles/sheet.css";
 import "./styles/code.css";

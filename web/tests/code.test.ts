@@ -6,7 +6,10 @@ import { pathsIn } from "../src/code/files.ts";
 import { indent, newline, outdent } from "../src/code/typing.ts";
 
 test("files are found at either level", () => {
-  assert.deepEqual(pathsIn("servers/\n  fs.pyi  # read, write\n  web.pyi\n"), ["servers/fs.pyi", "servers/web.pyi"]);
+  assert.deepEqual(pathsIn("servers/\n  fs.pyi  # read, write\n  web.pyi\n"), [
+    "servers/fs.pyi",
+    "servers/web.pyi",
+  ]);
   assert.deepEqual(pathsIn("servers/\n  fs/\n    read.pyi\n  web/\n    get.pyi\n"), [
     "servers/fs/read.pyi",
     "servers/web/get.pyi",
@@ -23,7 +26,8 @@ test("an answer is its result, its calls and what was printed", () => {
 
 test("a failure says where, a limit which, a wait for what", () => {
   const failed = answerOf({
-    content: "the script failed at line 3, column 10: no\n- did you mean `files`?\ncalls: fs.read (these are done)",
+    content:
+      "the script failed at line 3, column 10: no\n- did you mean `files`?\ncalls: fs.read (these are done)",
     is_error: true,
   });
   assert.equal(failed.line, 3);

@@ -15,5 +15,10 @@ const FLAGS = [
 
 // Playwright gives every browser a fresh profile, and removes it.
 export function launch({ path, env = {} }) {
-  return chromium.launch({ executablePath: path, headless: true, args: FLAGS, env: { ...process.env, ...env } });
+  return chromium.launch({
+    executablePath: path,
+    headless: true,
+    args: FLAGS,
+    env: { ...process.env, ...env },
+  });
 }

@@ -150,7 +150,10 @@ export async function manageKeys({ open, url }) {
 
   await page.getByRole("link", { name: "Activity" }).click();
   await page.getByRole("combobox", { name: "Outcome" }).selectOption("ok");
-  await page.getByRole("row", { name: /toolgate\.readToolFile.*ci/ }).first().click();
+  await page
+    .getByRole("row", { name: /toolgate\.readToolFile.*ci/ })
+    .first()
+    .click();
   const record = await page.getByRole("dialog").getByLabel("Arguments").textContent();
   await page.getByRole("button", { name: "Close" }).click();
 
@@ -221,6 +224,9 @@ export async function readHostile({ open, url, markup }) {
   await page.getByRole("button", { name: "Run" }).click();
   const result = await page.getByLabel("Result").textContent();
   await page.getByRole("listitem").filter({ hasText: "hostile.speak" }).waitFor();
-  const made = await page.evaluate(() => [window.broken ?? null, document.querySelectorAll("img, main script").length]);
+  const made = await page.evaluate(() => [
+    window.broken ?? null,
+    document.querySelectorAll("img, main script").length,
+  ]);
   return { result, made };
 }

@@ -13,7 +13,11 @@ import { toneOf } from "./outcomes.ts";
 export function RecordSheet({ record, onClose }: { record: CallRecord; onClose: () => void }) {
   const facts = factsOf(record).filter(([, value]) => value !== null && value !== "");
   return (
-    <Sheet title={record.name} says={<Badge tone={toneOf(record.outcome)}>{record.outcome}</Badge>} onClose={onClose}>
+    <Sheet
+      title={record.name}
+      says={<Badge tone={toneOf(record.outcome)}>{record.outcome}</Badge>}
+      onClose={onClose}
+    >
       {record.error !== null && <Notice tone="bad">{record.error}</Notice>}
       {record.warnings.map((warning) => (
         <Notice key={warning} tone="warn">

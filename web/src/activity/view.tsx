@@ -58,7 +58,11 @@ function FilterBar({ filter }: { filter: Filter }) {
           onChange={(event) => set({ [name]: event.target.value })}
         />
       ))}
-      <select aria-label="Outcome" value={filter.outcome ?? ""} onChange={(event) => set({ outcome: event.target.value })}>
+      <select
+        aria-label="Outcome"
+        value={filter.outcome ?? ""}
+        onChange={(event) => set({ outcome: event.target.value })}
+      >
         <option value="">All outcomes</option>
         {OUTCOMES.map((outcome) => (
           <option key={outcome}>{outcome}</option>

@@ -1,14 +1,7 @@
 /** What the API answers with, as docs/openapi.json describes it. Only what the page uses. */
 
 export type ServerState =
-  | "connecting"
-  | "healthy"
-  | "degraded"
-  | "unavailable"
-  | "asleep"
-  | "needs_auth"
-  | "disabled"
-  | "error";
+  "connecting" | "healthy" | "degraded" | "unavailable" | "asleep" | "needs_auth" | "disabled" | "error";
 
 export type Verdict = "allow" | "manual" | "ask" | "deny" | "hidden";
 

@@ -35,8 +35,8 @@ export function ApprovalCard({ approval, onDecided }: Props) {
         <Badge tone={TONES[approval.state]}>{approval.state}</Badge>
       </div>
       <p className="soft">
-        {approval.caller === null ? "A caller without a key" : `The key ${approval.caller}`} ({approval.origin})
-        asked {when(approval.created_at)}, because of <code>{approval.rule}</code>
+        {approval.caller === null ? "A caller without a key" : `The key ${approval.caller}`} (
+        {approval.origin}) asked {when(approval.created_at)}, because of <code>{approval.rule}</code>
         {approval.state === "pending" && <>; it expires {when(approval.expires_at)}</>}
       </p>
       {approval.state === "pending" ? (
@@ -59,7 +59,9 @@ function Decided({ approval }: Props | { approval: Approval }) {
   return (
     <>
       <Block text={pretty(approval.edited_arguments ?? approval.arguments)} label="Arguments" />
-      {approval.edited_arguments !== undefined && <p className="faint">The arguments were edited before it ran.</p>}
+      {approval.edited_arguments !== undefined && (
+        <p className="faint">The arguments were edited before it ran.</p>
+      )}
       {approval.decided_at !== null && (
         <p className="soft">
           Decided{by}, {clock(approval.decided_at)}

@@ -3,8 +3,7 @@
 export type Scope = "once" | "session" | "always";
 
 export type Decision =
-  | { verb: "approve"; scope: Scope; edited: string | null }
-  | { verb: "deny"; reason: string };
+  { verb: "approve"; scope: Scope; edited: string | null } | { verb: "deny"; reason: string };
 
 /** The request's body. Edited arguments go in as they were typed; they must be JSON. */
 export function decisionOf(decision: Decision): string {

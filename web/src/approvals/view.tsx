@@ -48,7 +48,9 @@ export function ApprovalsView({ item }: { item: string | null }) {
 }
 
 async function read(which: Which, signal: AbortSignal): Promise<Approval[]> {
-  const { approvals } = await ask<{ approvals: Approval[] }>(`/api/approvals?state=${which}&limit=1000`, { signal });
+  const { approvals } = await ask<{ approvals: Approval[] }>(`/api/approvals?state=${which}&limit=1000`, {
+    signal,
+  });
   // The list is the oldest first, which is right for what waits.
   return which === "pending" ? approvals : approvals.reverse();
 }

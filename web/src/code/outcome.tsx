@@ -17,7 +17,9 @@ export function Outcome({ script }: { script: Script }) {
   return (
     <section className="card stack" aria-label="Outcome" aria-live="polite">
       {answer !== null && <Said answer={answer} onRun={script.run} />}
-      {(calls.length > 0 || (answer !== null && answer.calls !== null)) && <Calls calls={calls} line={answer?.calls ?? null} />}
+      {(calls.length > 0 || (answer !== null && answer.calls !== null)) && (
+        <Calls calls={calls} line={answer?.calls ?? null} />
+      )}
       {answer !== null && answer.printed !== null && (
         <div className="field">
           <h3>Printed</h3>

@@ -26,7 +26,8 @@ export function CodeView() {
       </Head>
       <Failure error={files.error} />
       {files.data === null && files.error === null && <Loading />}
-      {files.data !== null && (files.data.length === 0 ? <NoFiles /> : <Bench key={key} caller={key} files={files.data} />)}
+      {files.data !== null &&
+        (files.data.length === 0 ? <NoFiles /> : <Bench key={key} caller={key} files={files.data} />)}
     </>
   );
 }
@@ -35,8 +36,8 @@ function NoFiles() {
   return (
     <Empty title="No server is in code mode">
       <p>
-        Open a server and switch on <strong>Code Mode Client</strong>: its tools are then shown to scripts instead
-        of each to the model.
+        Open a server and switch on <strong>Code Mode Client</strong>: its tools are then shown to scripts
+        instead of each to the model.
       </p>
       <a className="button" href={hashOf("servers")}>
         Go to the servers
@@ -62,7 +63,12 @@ function Bench({ files, caller }: { files: string[]; caller: string }) {
       </nav>
       <div className="stack">
         {open !== null && <StubFile path={open} caller={caller} />}
-        <Editor value={script.code} wrong={script.answer?.line ?? null} onChange={script.edit} onRun={script.run} />
+        <Editor
+          value={script.code}
+          wrong={script.answer?.line ?? null}
+          onChange={script.edit}
+          onRun={script.run}
+        />
         <div className="row">
           <button
             type="button"

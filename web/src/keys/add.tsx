@@ -31,7 +31,11 @@ const LINES: readonly Line[] = [
     placeholder: "github.get_*, *.search",
     hint: "Names and patterns that it may use; empty for no restriction.",
   },
-  { field: "roles", label: "Roles", hint: "approver may decide about approvals; others are those of the configuration." },
+  {
+    field: "roles",
+    label: "Roles",
+    hint: "approver may decide about approvals; others are those of the configuration.",
+  },
   { field: "rate", label: "Rate limit", placeholder: "60/min" },
   { field: "expires", label: "Expires", type: "datetime-local" },
 ];
@@ -42,7 +46,9 @@ export function AddKey({ onClose, onMade }: Props) {
   const id = useId();
   const add = (event: FormEvent) => {
     event.preventDefault();
-    void action.run(async () => onMade(await ask<NewKey>("/api/keys", { method: "POST", body: keyEntry(form) })));
+    void action.run(async () =>
+      onMade(await ask<NewKey>("/api/keys", { method: "POST", body: keyEntry(form) })),
+    );
   };
   const foot = (
     <>
@@ -56,7 +62,12 @@ export function AddKey({ onClose, onMade }: Props) {
     </>
   );
   return (
-    <Sheet title="Add key" foot={foot} loses={form === BLANK ? null : "The key is not made yet."} onClose={onClose}>
+    <Sheet
+      title="Add key"
+      foot={foot}
+      loses={form === BLANK ? null : "The key is not made yet."}
+      onClose={onClose}
+    >
       <form id={id} className="stack" onSubmit={add}>
         {LINES.map(({ field, label, hint, type = "text", placeholder }) => (
           <Field key={field} label={label} hint={hint}>

@@ -11,14 +11,21 @@ export function ShownOnce({ made, onClose }: { made: NewKey; onClose: () => void
     </button>
   );
   return (
-    <Sheet title={`The key ${made.entry.name}`} kind="box" foot={foot} loses="The key is not shown again." onClose={onClose}>
+    <Sheet
+      title={`The key ${made.entry.name}`}
+      kind="box"
+      foot={foot}
+      loses="The key is not shown again."
+      onClose={onClose}
+    >
       <Notice tone="warn">It is shown now and never again: only its hash is kept.</Notice>
       <div className="row">
         <code className="key">{made.key}</code>
         <Copy text={made.key} />
       </div>
       <p className="hint">
-        Callers send it as <code>Authorization: Bearer …</code>, <code>x-api-key</code> or <code>x-bf-vk</code>.
+        Callers send it as <code>Authorization: Bearer …</code>, <code>x-api-key</code> or{" "}
+        <code>x-bf-vk</code>.
       </p>
     </Sheet>
   );

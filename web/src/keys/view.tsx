@@ -41,7 +41,10 @@ export function KeysView() {
     });
   return (
     <>
-      <Head title="Keys" says="Who may call, and how much. Once there is a key, calls without one are refused.">
+      <Head
+        title="Keys"
+        says="Who may call, and how much. Once there is a key, calls without one are refused."
+      >
         <button type="button" className="primary" onClick={() => setAdding(true)}>
           Add key
         </button>
@@ -51,7 +54,10 @@ export function KeysView() {
         {data === null && error === null && <Loading />}
         {data !== null && data.length === 0 && (
           <Empty title="No keys yet">
-            <p>Callers on the gateway's machine need none. Add a key to let others in, or to bound what a program may do.</p>
+            <p>
+              Callers on the gateway's machine need none. Add a key to let others in, or to bound what a
+              program may do.
+            </p>
           </Empty>
         )}
         {data !== null && data.length > 0 && (
@@ -62,7 +68,11 @@ export function KeysView() {
       {made !== null && <ShownOnce made={made} onClose={() => setMade(null)} />}
       {asked !== null && (
         <Confirm
-          title={asked.verb === "rotate" ? `Replace the key ${asked.key.name}?` : `Delete the key ${asked.key.name}?`}
+          title={
+            asked.verb === "rotate"
+              ? `Replace the key ${asked.key.name}?`
+              : `Delete the key ${asked.key.name}?`
+          }
           verb={asked.verb === "rotate" ? "Make a new key" : "Delete key"}
           busy={action.busy}
           error={action.error}
@@ -128,7 +138,11 @@ function KeyTable({ keys, busy, onToggle, onAsk }: TableProps) {
                   <button type="button" className="small" onClick={() => onAsk({ verb: "rotate", key })}>
                     Rotate
                   </button>
-                  <button type="button" className="small danger" onClick={() => onAsk({ verb: "delete", key })}>
+                  <button
+                    type="button"
+                    className="small danger"
+                    onClick={() => onAsk({ verb: "delete", key })}
+                  >
                     Delete
                   </button>
                 </span>

@@ -81,9 +81,13 @@ function Timeline({ run }: { run: RunDetail }) {
 /** Without what another step tells too: a call is shown where it ended or came to wait. */
 function stepsOf({ timeline }: RunDetail): RunDetail["timeline"] {
   const settled = new Set(
-    timeline.filter(({ step }) => ["call_closed", "call_waits"].includes(step.kind)).map(({ step }) => step.id),
+    timeline
+      .filter(({ step }) => ["call_closed", "call_waits"].includes(step.kind))
+      .map(({ step }) => step.id),
   );
-  const given = new Map(timeline.flatMap(({ step }) => (step.calls ?? []).map((call) => [call.id, call.arguments])));
+  const given = new Map(
+    timeline.flatMap(({ step }) => (step.calls ?? []).map((call) => [call.id, call.arguments])),
+  );
   const shown = timeline.filter(
     ({ step }) => step.kind !== "answered" && !(step.kind === "call_opened" && settled.has(step.id)),
   );
@@ -140,7 +144,9 @@ function titleOf(step: Step): string {
 function resultText(result: unknown): string {
   const parts = Array.isArray(result) ? (result as { text?: unknown }[]) : [];
   const texts = parts.map((part) => part.text).filter((text) => typeof text === "string");
-  return texts.length === parts.length && texts.length > 0 ? texts.map(prettyText).join("\n") : pretty(result);
+  return texts.length === parts.length && texts.length > 0
+    ? texts.map(prettyText).join("\n")
+    : pretty(result);
 }
 
 function waitsFor(step: Step): string[] {

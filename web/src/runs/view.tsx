@@ -50,8 +50,8 @@ export function RunsView({ item }: { item: string | null }) {
       {items !== null && items.length === 0 && (
         <Empty title={state === "" ? "No runs yet" : `No run is ${state}`}>
           <p>
-            A request to <code>/v1/chat/completions</code>, <code>/v1/responses</code> or <code>/v1/messages</code>{" "}
-            becomes a run if some of its tools run unasked.
+            A request to <code>/v1/chat/completions</code>, <code>/v1/responses</code> or{" "}
+            <code>/v1/messages</code> becomes a run if some of its tools run unasked.
           </p>
         </Empty>
       )}
@@ -105,7 +105,9 @@ function RunRow({ run }: { run: Run }) {
       </td>
       <td>
         <Status tone={RUN_TONES[run.state]}>{run.state}</Status>
-        {run.stop_reason !== null && run.stop_reason !== "done" && <div className="faint">{run.stop_reason}</div>}
+        {run.stop_reason !== null && run.stop_reason !== "done" && (
+          <div className="faint">{run.stop_reason}</div>
+        )}
       </td>
       <td className="mono">{run.model}</td>
       <td>{run.caller ?? "–"}</td>

@@ -63,7 +63,12 @@ export function AddServer({ onClose, onAdded }: Props) {
     </>
   );
   return (
-    <Sheet title="Add server" foot={foot} loses={server === BLANK ? null : "The server is not added yet."} onClose={onClose}>
+    <Sheet
+      title="Add server"
+      foot={foot}
+      loses={server === BLANK ? null : "The server is not added yet."}
+      onClose={onClose}
+    >
       <form id={form} className="stack" onSubmit={add}>
         <ServerForm server={server} onChange={change} />
       </form>

@@ -60,7 +60,9 @@ export function AvailableTools({ client, draft, onEdit }: Props) {
                 onChange={set}
               />
             ))}
-            {found.length > MOST && <p className="soft">{`And ${many(found.length - MOST, "more tool")}: search to find them.`}</p>}
+            {found.length > MOST && (
+              <p className="soft">{`And ${many(found.length - MOST, "more tool")}: search to find them.`}</p>
+            )}
             {found.length === 0 && <p className="soft">No tool has “{search}” in its name or description.</p>}
           </div>
         </>
@@ -80,7 +82,12 @@ function Standing({ tools, offered, onChange }: ListProps & { tools: ToolLists }
   return (
     <div className="stack">
       <div className="row">
-        <button type="button" className="small" disabled={isAll(tools.execute)} onClick={() => onChange({ ...tools, execute: ALL })}>
+        <button
+          type="button"
+          className="small"
+          disabled={isAll(tools.execute)}
+          onClick={() => onChange({ ...tools, execute: ALL })}
+        >
           Enable all
         </button>
         <button
@@ -125,8 +132,16 @@ function ToolRow({ tool, says, lists, offered, onChange }: RowProps) {
       <div>
         <div className="row">
           <span className="name mono">{tool.name}</span>
-          {tool.verdict === "ask" && <Badge tone="warn" title="A rule wants it approved">ask</Badge>}
-          {tool.verdict === "hidden" && enabled && <Badge tone="bad" title="No caller can see it">hidden by a rule</Badge>}
+          {tool.verdict === "ask" && (
+            <Badge tone="warn" title="A rule wants it approved">
+              ask
+            </Badge>
+          )}
+          {tool.verdict === "hidden" && enabled && (
+            <Badge tone="bad" title="No caller can see it">
+              hidden by a rule
+            </Badge>
+          )}
         </div>
         {says !== "" && <p className="hint">{says}</p>}
       </div>

@@ -19,7 +19,9 @@ export function Condition({ client }: { client: Client }) {
   ];
   return (
     <section className="section">
-      {trouble !== null && <Notice tone={stateOf(client.state).tone === "bad" ? "bad" : "warn"}>{trouble}</Notice>}
+      {trouble !== null && (
+        <Notice tone={stateOf(client.state).tone === "bad" ? "bad" : "warn"}>{trouble}</Notice>
+      )}
       <dl className="facts">
         {facts.map(
           ([name, value]) =>
@@ -44,7 +46,9 @@ function saysItIs({ server_info, protocol_version }: Client): string | null {
   if (protocol_version === null) {
     return null;
   }
-  return [server_info?.name, server_info?.version, `(protocol ${protocol_version})`].filter(Boolean).join(" ");
+  return [server_info?.name, server_info?.version, `(protocol ${protocol_version})`]
+    .filter(Boolean)
+    .join(" ");
 }
 
 function callsOf({ figures, in_flight }: Client): string {

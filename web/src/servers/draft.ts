@@ -75,7 +75,11 @@ export function isEmpty(patch: Patch): boolean {
   return Object.keys(patch).length === 0;
 }
 
-function differ(before: Draft, after: Draft, keys: readonly ("command" | "args" | "envs" | "headers")[]): boolean {
+function differ(
+  before: Draft,
+  after: Draft,
+  keys: readonly ("command" | "args" | "envs" | "headers")[],
+): boolean {
   return keys.some((key) => lines(before[key]).join("\n") !== lines(after[key]).join("\n"));
 }
 

@@ -43,7 +43,11 @@ export function ServerForm({ server, onChange }: Props) {
           />
         </div>
       </div>
-      {server.transport === "stdio" ? <Process server={server} set={set} /> : <Remote server={server} set={set} />}
+      {server.transport === "stdio" ? (
+        <Process server={server} set={set} />
+      ) : (
+        <Remote server={server} set={set} />
+      )}
       <div className="option">
         <Switch label="Code Mode Client" on={server.codeMode} onChange={(codeMode) => set({ codeMode })} />
         <p className="hint">Show its tools to scripts instead of each to the model.</p>
@@ -60,7 +64,10 @@ interface PartProps {
 function Process({ server, set }: PartProps) {
   return (
     <>
-      <Field label="Command" hint="With its arguments. It is started on the gateway's machine, not through a shell.">
+      <Field
+        label="Command"
+        hint="With its arguments. It is started on the gateway's machine, not through a shell."
+      >
         {(id) => (
           <input
             id={id}

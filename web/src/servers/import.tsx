@@ -32,14 +32,24 @@ export function ImportServers({ onClose, onImported }: Props) {
         {done === null ? "Cancel" : "Close"}
       </button>
       {done === null && (
-        <button type="button" className="primary" disabled={action.busy || text.trim() === ""} onClick={() => void take()}>
+        <button
+          type="button"
+          className="primary"
+          disabled={action.busy || text.trim() === ""}
+          onClick={() => void take()}
+        >
           Import
         </button>
       )}
     </>
   );
   return (
-    <Sheet title="Import servers" foot={foot} loses={text === "" || done !== null ? null : "Nothing is imported yet."} onClose={onClose}>
+    <Sheet
+      title="Import servers"
+      foot={foot}
+      loses={text === "" || done !== null ? null : "Nothing is imported yet."}
+      onClose={onClose}
+    >
       {done === null ? <Source text={text} onChange={setText} /> : <Outcome lines={done} />}
     </Sheet>
   );
@@ -53,7 +63,10 @@ function Source({ text, onChange }: { text: string; onChange: (text: string) => 
   };
   return (
     <>
-      <Field label="A file" hint="claude_desktop_config.json, .mcp.json, .cursor/mcp.json or .vscode/mcp.json">
+      <Field
+        label="A file"
+        hint="claude_desktop_config.json, .mcp.json, .cursor/mcp.json or .vscode/mcp.json"
+      >
         {(id) => (
           <input
             id={id}
@@ -70,7 +83,9 @@ function Source({ text, onChange }: { text: string; onChange: (text: string) => 
             rows={14}
             value={text}
             spellCheck={false}
-            placeholder={'{\n  "mcpServers": {\n    "memory": {"command": "npx", "args": ["-y", "…"]}\n  }\n}'}
+            placeholder={
+              '{\n  "mcpServers": {\n    "memory": {"command": "npx", "args": ["-y", "…"]}\n  }\n}'
+            }
             onChange={(event) => onChange(event.target.value)}
           />
         )}

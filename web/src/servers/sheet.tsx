@@ -94,7 +94,13 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
   );
   return (
     <>
-      <Sheet title={config.name} says={<Signs client={client} />} foot={foot} loses={clean ? null : UNSAVED} onClose={onClose}>
+      <Sheet
+        title={config.name}
+        says={<Signs client={client} />}
+        foot={foot}
+        loses={clean ? null : UNSAVED}
+        onClose={onClose}
+      >
         <Condition client={client} />
         <BasicInformation client={client} draft={draft} onEdit={edit} />
         <AvailableTools client={client} draft={draft} onEdit={edit} />
@@ -106,7 +112,12 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
         )}
       </Sheet>
       {deleting && (
-        <DeleteServer client={client} path={path} onClose={() => setDeleting(false)} onDeleted={() => (onChanged(), onClose())} />
+        <DeleteServer
+          client={client}
+          path={path}
+          onClose={() => setDeleting(false)}
+          onDeleted={() => (onChanged(), onClose())}
+        />
       )}
     </>
   );

@@ -39,14 +39,19 @@ const SOON_AFTER = 500;
 
 /** Looks again once a server has been tried, which leaves no event if nothing comes of it; shows the seconds until then. */
 export function useRetries(clients: readonly Client[] | null, reload: () => void): void {
-  const tries = (clients ?? []).flatMap(({ next_try_at }) => (next_try_at === null ? [] : [Date.parse(next_try_at)]));
+  const tries = (clients ?? []).flatMap(({ next_try_at }) =>
+    next_try_at === null ? [] : [Date.parse(next_try_at)],
+  );
   const next = tries.length === 0 ? null : Math.min(...tries);
   const [, tick] = useState(0);
   useEffect(() => {
     if (next === null) {
       return;
     }
-    const timer = setInterval(() => (Date.now() > next + SOON_AFTER ? reload() : tick((count) => count + 1)), 1000);
+    const timer = setInterval(
+      () => (Date.now() > next + SOON_AFTER ? reload() : tick((count) => count + 1)),
+      1000,
+    );
     return () => clearInterval(timer);
   }, [next, reload]);
 }

@@ -45,7 +45,12 @@ export interface ToolLists {
 }
 
 /** Enables or disables a tool. One that is disabled does not come back as one that runs unasked. */
-export function enable(lists: ToolLists, tool: string, to: "on" | "off", offered: readonly string[]): ToolLists {
+export function enable(
+  lists: ToolLists,
+  tool: string,
+  to: "on" | "off",
+  offered: readonly string[],
+): ToolLists {
   const execute = turned(lists.execute, tool, to, offered);
   const auto = to === "off" && !isAll(lists.auto) ? turned(lists.auto, tool, "off", offered) : lists.auto;
   return { execute, auto };

@@ -112,9 +112,7 @@ function ServerRow({ client }: { client: Client }) {
       <td>
         <span className="row">
           {config.is_code_mode_client && <Badge tone="accent">code mode</Badge>}
-          {client.source !== null && (
-            <Badge title="Where its settings come from">{client.source}</Badge>
-          )}
+          {client.source !== null && <Badge title="Where its settings come from">{client.source}</Badge>}
         </span>
       </td>
     </tr>

@@ -18,7 +18,10 @@ export function formOf(settings: ToolManager): ManagerForm {
   };
 }
 
-export function changesOf(settings: ToolManager, form: ManagerForm): Partial<Record<keyof ToolManager, unknown>> {
+export function changesOf(
+  settings: ToolManager,
+  form: ManagerForm,
+): Partial<Record<keyof ToolManager, unknown>> {
   const before = formOf(settings);
   const patch: Partial<Record<keyof ToolManager, unknown>> = {};
   if (form.depth.trim() !== before.depth) {

@@ -53,15 +53,26 @@ export function ToolManagerForm({ settings, onSave }: Props) {
       <div className="pair">
         <Field label="Agent depth" hint="Rounds of tool calls that an agent may take, 1 to 50.">
           {(id) => (
-            <input id={id} inputMode="numeric" value={form.depth} onChange={(event) => edit({ depth: event.target.value })} />
+            <input
+              id={id}
+              inputMode="numeric"
+              value={form.depth}
+              onChange={(event) => edit({ depth: event.target.value })}
+            />
           )}
         </Field>
         <Field label="Tool timeout" hint="Seconds that one call may take, or a text such as 45s.">
-          {(id) => <input id={id} value={form.timeout} onChange={(event) => edit({ timeout: event.target.value })} />}
+          {(id) => (
+            <input id={id} value={form.timeout} onChange={(event) => edit({ timeout: event.target.value })} />
+          )}
         </Field>
       </div>
       <div className="option">
-        <Switch label="Add tools to model requests" on={form.inject} onChange={(inject) => edit({ inject })} />
+        <Switch
+          label="Add tools to model requests"
+          on={form.inject}
+          onChange={(inject) => edit({ inject })}
+        />
         <p className="hint">When off, only requests with a filter header get tools.</p>
       </div>
       <fieldset className="levels">

@@ -71,7 +71,10 @@ function ToolTable({ tools }: { tools: Tool[] }) {
             </td>
             <td>{tool.server}</td>
             <td>
-              <Badge tone={verdictOf(tool.verdict).tone} title={`${verdictOf(tool.verdict).says} (${tool.because})`}>
+              <Badge
+                tone={verdictOf(tool.verdict).tone}
+                title={`${verdictOf(tool.verdict).says} (${tool.because})`}
+              >
                 {tool.verdict}
               </Badge>
             </td>

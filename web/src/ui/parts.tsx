@@ -4,7 +4,15 @@ import { useEffect, useId, useState, type ReactNode } from "react";
 
 export type Tone = "good" | "warn" | "bad" | "info" | "quiet" | "accent";
 
-export function Badge({ tone = "quiet", title, children }: { tone?: Tone; title?: string; children: ReactNode }) {
+export function Badge({
+  tone = "quiet",
+  title,
+  children,
+}: {
+  tone?: Tone;
+  title?: string;
+  children: ReactNode;
+}) {
   return (
     <span className={`badge ${tone}`} title={title}>
       {children}
@@ -138,7 +146,15 @@ export function Choices<T extends string>({ label, value, choices, onChange }: C
   );
 }
 
-export function Search({ value, label, onChange }: { value: string; label: string; onChange: (text: string) => void }) {
+export function Search({
+  value,
+  label,
+  onChange,
+}: {
+  value: string;
+  label: string;
+  onChange: (text: string) => void;
+}) {
   return (
     <input
       className="search"

@@ -79,7 +79,15 @@ interface ConfirmProps {
 }
 
 /** Asks once more before something that cannot be taken back. */
-export function Confirm({ title, verb, busy = false, error = null, onConfirm, onClose, children }: ConfirmProps) {
+export function Confirm({
+  title,
+  verb,
+  busy = false,
+  error = null,
+  onConfirm,
+  onClose,
+  children,
+}: ConfirmProps) {
   const foot = (
     <>
       <button type="button" onClick={onClose}>
