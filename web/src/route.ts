@@ -21,6 +21,12 @@ export function go(view: string, item?: string | null): void {
   location.hash = hashOf(view, item);
 }
 
+/** The same without a step back to where it was, for what changes with every key. */
+export function replace(view: string, item?: string | null): void {
+  history.replaceState(null, "", hashOf(view, item));
+  dispatchEvent(new HashChangeEvent("hashchange"));
+}
+
 export function useRoute(): Route {
   const hash = useSyncExternalStore(
     (changed) => {

@@ -123,7 +123,9 @@ export async function manageKeys({ open, url }) {
   await page.goto(`${url}/#/keys`);
   await page.getByRole("button", { name: "Add key" }).click();
   const form = page.getByRole("dialog", { name: "Add key" });
-  await form.getByLabel("Name").fill("ci");
+  // The form is ready to be typed into.
+  await form.locator("input:focus").waitFor();
+  await page.keyboard.type("ci");
   await form.getByLabel("Tools").fill("zoo.echo");
   await page.keyboard.press("Escape");
   await page.getByRole("dialog", { name: "Close it?" }).getByRole("button", { name: "Cancel" }).click();

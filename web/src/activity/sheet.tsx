@@ -19,8 +19,8 @@ export function RecordSheet({ record, onClose }: { record: CallRecord; onClose: 
       onClose={onClose}
     >
       {record.error !== null && <Notice tone="bad">{record.error}</Notice>}
-      {record.warnings.map((warning) => (
-        <Notice key={warning} tone="warn">
+      {record.warnings.map((warning, index) => (
+        <Notice key={index} tone="warn">
           {warning}
         </Notice>
       ))}

@@ -5,7 +5,7 @@ import { useState } from "react";
 import { useReloadOn } from "../api/hooks.ts";
 import { query, useList, useSettled } from "../api/list.ts";
 import type { CallRecord } from "../api/types.ts";
-import { go } from "../route.ts";
+import { replace } from "../route.ts";
 import { clock, ms, when } from "../ui/format.ts";
 import { More } from "../ui/more.tsx";
 import { Badge, Empty, Failure, Head, Loading } from "../ui/parts.tsx";
@@ -44,7 +44,7 @@ function filterOf(item: string | null): Filter {
 }
 
 function FilterBar({ filter }: { filter: Filter }) {
-  const set = (change: Filter) => go("activity", query({ ...filter, ...change }).slice(1));
+  const set = (change: Filter) => replace("activity", query({ ...filter, ...change }).slice(1));
   return (
     <div className="bar">
       {(["server", "tool", "caller"] as const).map((name) => (

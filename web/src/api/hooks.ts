@@ -88,6 +88,12 @@ export function useReloadOn(kinds: readonly Kind[], reload: () => void): void {
     const timer = setInterval(reload, POLL);
     return () => clearInterval(timer);
   }, [live, reload]);
+  useEffect(() => {
+    // Not every change is an event: somebody who comes back to the page sees what is.
+    const look = () => document.visibilityState === "visible" && reload();
+    document.addEventListener("visibilitychange", look);
+    return () => document.removeEventListener("visibilitychange", look);
+  }, [reload]);
 }
 
 /** Hears of every event of a kind. */

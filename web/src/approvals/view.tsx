@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 
-import { ask } from "../api/client.ts";
+import { all, ask } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Approval } from "../api/types.ts";
 import { Choices, Empty, Failure, Head, Loading } from "../ui/parts.tsx";
@@ -47,12 +47,13 @@ export function ApprovalsView({ item }: { item: string | null }) {
   );
 }
 
+/** Decided ones that are shown. */
+const MOST = 200;
+
+/** Lists are the oldest first, which is right for what waits. */
 async function read(which: Which, signal: AbortSignal): Promise<Approval[]> {
-  const { approvals } = await ask<{ approvals: Approval[] }>(`/api/approvals?state=${which}&limit=1000`, {
-    signal,
-  });
-  // The list is the oldest first, which is right for what waits.
-  return which === "pending" ? approvals : approvals.reverse();
+  const approvals = await all<Approval>(`/api/approvals?state=${which}`, "approvals", signal);
+  return which === "pending" ? approvals : approvals.slice(-MOST).reverse();
 }
 
 async function readOne(id: string | null, signal: AbortSignal): Promise<Approval | null> {

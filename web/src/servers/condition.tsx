@@ -33,8 +33,8 @@ export function Condition({ client }: { client: Client }) {
             ),
         )}
       </dl>
-      {client.problems.map((problem) => (
-        <Notice key={`${problem.kind} ${problem.item}`} tone="warn">
+      {client.problems.map((problem, index) => (
+        <Notice key={index} tone="warn">
           {`The ${problem.kind} ${problem.item} is left out: ${problem.reason}`}
         </Notice>
       ))}

@@ -104,8 +104,8 @@ function Outcome({ lines }: { lines: ImportLine[] }) {
         <li key={line.name}>
           <strong>{line.name}</strong>
           <Badge tone={TONES[line.outcome]}>{line.outcome}</Badge>
-          {line.notes.map((note) => (
-            <span key={note} className="soft">
+          {line.notes.map((note, index) => (
+            <span key={index} className="soft">
               {note}
             </span>
           ))}

@@ -103,8 +103,8 @@ function Steps({ why }: { why: Explanation }) {
         )}
       </p>
       <ol className="steps">
-        {why.steps.map((step) => (
-          <li key={`${step.key} ${step.says}`} className={step.passes ? "passes" : "stops"}>
+        {why.steps.map((step, index) => (
+          <li key={index} className={step.passes ? "passes" : "stops"}>
             <span aria-label={step.passes ? "passes" : "stops"}>{step.passes ? "✓" : "✕"}</span>
             <span>
               <code>{step.key}</code> {step.says}

@@ -20,7 +20,8 @@ export function Sheet({ title, says, kind = "sheet", foot, loses = null, onClose
     const shown = dialog.current;
     if (shown && !shown.open) {
       shown.showModal();
-      shown.querySelector<HTMLElement>("[data-first], h2")?.focus();
+      const first = shown.querySelector<HTMLElement>("[data-first]") ?? shown.querySelector("h2");
+      first?.focus();
     }
     return () => shown?.close();
   }, []);
@@ -35,6 +36,16 @@ export function Sheet({ title, says, kind = "sheet", foot, loses = null, onClose
         // A dialog within this one, or a file chooser, is cancelled by itself.
         if (event.target === dialog.current) {
           event.preventDefault();
+          close();
+        }
+      }}
+      onClose={(event) => {
+        // Browsers let a second Escape through, whatever was said to the first.
+        const shown = dialog.current;
+        if (shown && event.target === shown && !shown.open) {
+          if (loses !== null) {
+            shown.showModal();
+          }
           close();
         }
       }}
