@@ -105,6 +105,20 @@ export async function changeServer({ open, url }) {
   await page.getByRole("button", { name: "Delete server" }).click();
   await page.getByRole("button", { name: "gone" }).waitFor({ state: "detached" });
 
+  await page.getByRole("button", { name: "Import" }).click();
+  const file = { mcpServers: { imported: { command: "no-such-import" }, broken: { command: "other" } } };
+  await page.getByLabel("Or its text").fill(JSON.stringify(file));
+  const dialog = page.getByRole("dialog", { name: "Import servers" });
+  await dialog.getByRole("button", { name: "Import", exact: true }).click();
+  const imported = await dialog.getByRole("listitem").first().textContent();
+  await dialog.getByText("exists").waitFor();
+  await dialog.getByRole("button", { name: "Close" }).last().click();
+  await page.getByRole("button", { name: "imported" }).click();
+  const added = page.getByRole("dialog", { name: "imported" });
+  await added.getByRole("button", { name: "Reconnect" }).click();
+  await added.getByText("was not found").waitFor();
+  await added.getByRole("button", { name: "Close" }).click();
+
   await page.getByRole("link", { name: "Settings" }).click();
   await page.getByLabel("Agent depth").fill("99");
   await page.getByRole("button", { name: "Save Changes" }).click();
@@ -114,7 +128,7 @@ export async function changeServer({ open, url }) {
   await page.getByRole("button", { name: "Save Changes" }).click();
   await page.getByText("Saved", { exact: true }).waitFor();
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-  return { secret, refusal, wide };
+  return { secret, imported, refusal, wide };
 }
 
 /** A key is made and shown once; a tool is explained for it; what it may not see is not in its files; it is deleted. */

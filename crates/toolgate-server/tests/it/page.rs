@@ -242,8 +242,12 @@ async fn servers_and_settings_are_changed() {
         "{seen}"
     );
     assert_eq!(seen["wide"], 390, "the page fits on a phone");
+    let imported = seen["imported"].as_str().unwrap();
+    assert!(imported.contains("importedcreated"), "{imported}");
     let clients = gate.json("/api/mcp/clients").await;
-    assert_eq!(clients["clients"].as_array().unwrap().len(), 1);
+    let names = clients["clients"].as_array().unwrap().iter();
+    let names: Vec<&Value> = names.map(|client| &client["config"]["name"]).collect();
+    assert_eq!(names, ["broken", "imported"]);
     let stdio = &clients["clients"][0]["config"]["stdio_config"];
     assert_eq!(stdio["args"], json!(["--one", "--two"]));
     assert_eq!(stdio["envs"], json!(["TOKEN=***"]));
