@@ -75,7 +75,7 @@ function Sidebar({ view }: { view: string }) {
   const nav = useRef<HTMLElement>(null);
   useEffect(() => {
     // On a phone the views stand in a row that is longer than the screen.
-    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [view]);
   return (
     <aside className="sidebar">
