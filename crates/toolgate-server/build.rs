@@ -1,15 +1,12 @@
 //! Has the binary built anew when the page was: what is embedded stands in `web/dist`.
 
-use std::io;
-use std::path::Path;
+use std::io::{self, Write as _};
+
+const PAGE: &str = "../../web/dist";
 
 fn main() -> io::Result<()> {
-    let page = Path::new("../../web/dist");
-    // A path that is not there counts as changed, with every build.
-    std::fs::create_dir_all(page)?;
-    let mut output = io::stdout();
-    io::Write::write_fmt(
-        &mut output,
-        format_args!("cargo::rerun-if-changed={}\n", page.display()),
-    )
+    // A path that is not there counts as changed with every build. Where none can be made, it is no
+    // worse than that.
+    let _ = std::fs::create_dir_all(PAGE);
+    writeln!(io::stdout(), "cargo::rerun-if-changed={PAGE}")
 }
