@@ -23,8 +23,10 @@ export function useResource<T>(name: string, read: (signal: AbortSignal) => Prom
   const latest = useRef(read);
   latest.current = read;
   const shown = useRef(name);
+  const asking = useRef<AbortController | null>(null);
   useEffect(() => {
     const abort = new AbortController();
+    asking.current = abort;
     if (shown.current !== name) {
       shown.current = name;
       setData(null);
@@ -46,7 +48,13 @@ export function useResource<T>(name: string, read: (signal: AbortSignal) => Prom
     return () => abort.abort();
   }, [name, turn]);
   const reload = useCallback(() => setTurn((turn) => turn + 1), []);
-  return { data, error, reload, set: setData };
+  const set = useCallback((data: T) => {
+    // An answer that is on its way is older than what was just set.
+    asking.current?.abort();
+    setData(data);
+    setError(null);
+  }, []);
+  return { data, error, reload, set };
 }
 
 /** How long what happens is gathered before it is looked at. Calls come by the thousand. */

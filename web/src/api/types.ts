@@ -252,7 +252,3 @@ export interface NewKey {
   key: string;
   entry: Key;
 }
-
-export interface Paged {
-  next_cursor: string | null;
-}

@@ -116,7 +116,10 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
           client={client}
           path={path}
           onClose={() => setDeleting(false)}
-          onDeleted={() => (onChanged(), onClose())}
+          onDeleted={() => {
+            onChanged();
+            onClose();
+          }}
         />
       )}
     </>
