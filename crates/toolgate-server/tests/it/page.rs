@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use reqwest::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, HeaderMap, IF_NONE_MATCH};
+use reqwest::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, HeaderMap, IF_NONE_MATCH, ORIGIN};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -159,6 +159,24 @@ async fn other_paths_are_answered_as_before() {
     assert_eq!(posted.status(), 405);
     let foreign = gate.client.get(&gate.url).header(HOST, "evil.example");
     assert_eq!(foreign.send().await.unwrap().status(), 403);
+}
+
+#[tokio::test]
+async fn it_works_from_other_machines_and_other_pages_do_not() {
+    let others = ["--host", "0.0.0.0", "--admin-key", ADMIN];
+    let gate = TestGate::start_with("", &others, &[]);
+    let port = gate.url.rsplit_once(':').unwrap().1;
+    let host = format!("10.1.2.3:{port}");
+    let url = format!("http://127.0.0.1:{port}/api/mcp/client/test");
+    for (origin, status) in [
+        (format!("http://{host}"), 400),
+        ("http://10.1.2.4:8080".to_owned(), 403),
+        ("http://evil.example".to_owned(), 403),
+    ] {
+        let asked = gate.client.post(&url).bearer_auth(ADMIN).body("{}");
+        let asked = asked.header(HOST, &host).header(ORIGIN, &origin);
+        assert_eq!(asked.send().await.unwrap().status(), status, "{origin}");
+    }
 }
 
 #[tokio::test]
