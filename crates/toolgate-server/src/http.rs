@@ -12,6 +12,7 @@ mod parts;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;
+mod ui;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
 //! `toolgate serve`
 
-use std::net::{IpAddr, SocketAddr};
+use std::io::{IsTerminal as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::{Environment, Gateway, Store};
 use toolgate_core::Config;
-use toolgate_core::config::{Finding, Severity};
+use toolgate_core::config::{Finding, Listen, Severity};
 
 use super::signals::Signals;
 use super::{ConfigFlag, say};
 use crate::configuration::{Files, Keeper};
 use crate::files;
-use crate::http::auth::AdminKey;
+use crate::http::auth::GivenKey;
 use crate::http::guard::Guard;
 use crate::http::{self, App};
 use crate::telemetry::{Logs, Traces};
@@ -72,7 +74,8 @@ impl Serve {
             .clone()
             .or_else(|| config.listen.data_dir.clone());
         let data_dir = files::data_dir(named, &environment)?;
-        let admin_key = self.admin_key(&config, &environment, &data_dir)?;
+        let given_key = self.admin_key(&config, &environment, &data_dir)?;
+        let admin_key = given_key.as_ref().map(GivenKey::digest);
         if config.listen.public_url.is_some() && admin_key.is_none() {
             bail!(
                 "with `public_url` set, others reach the gateway through a proxy, so it needs an admin key: set TOOLGATE_ADMIN_KEY (`auto` makes one)"
@@ -82,6 +85,7 @@ impl Serve {
         let address = listener.local_addr()?;
 
         let guard = Guard::new(&config.listen, address);
+        let login = given_key.and_then(|key| key.login_link(&page(&config.listen, address)));
         let store = Store::open(&data_dir).await?;
         let files = Files {
             named: self.config.config.clone(),
@@ -111,6 +115,7 @@ impl Serve {
         let mut signals = Signals::new()?;
         say(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
+        invite(login.as_deref());
 
         let server = http::serve(listener, app, stop.clone());
         tokio::pin!(server);
@@ -123,23 +128,7 @@ impl Serve {
             DRAIN.as_secs()
         );
         stop.cancel();
-        let drained = async {
-            let _ = tokio::time::timeout(DRAIN, server).await;
-            tasks.close();
-            tasks.wait().await;
-            gateway.stop(Duration::from_millis(100)).await;
-        };
-        let hastened = tokio::select! {
-            ended = tokio::time::timeout(DRAIN + END, drained) => ended.is_err(),
-            () = signals.next() => true,
-        };
-        if hastened {
-            // Whoever signals once more wants the end at any price.
-            tokio::select! {
-                _ = tokio::time::timeout(END, gateway.stop(Duration::ZERO)) => {}
-                () = signals.next() => {}
-            }
-        }
+        end(server, &tasks, &gateway, &mut signals).await;
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
@@ -149,7 +138,7 @@ impl Serve {
         config: &Config,
         environment: &Environment,
         data_dir: &std::path::Path,
-    ) -> anyhow::Result<Option<AdminKey>> {
+    ) -> anyhow::Result<Option<GivenKey>> {
         // An empty variable is what `${KEY:-}` leaves behind: it says nothing.
         let given = self.admin_key.as_ref().filter(|key| !key.is_empty());
         let configured = match (given, &config.listen.admin_key) {
@@ -164,8 +153,8 @@ impl Serve {
         match configured.as_deref() {
             None => Ok(None),
             Some("") => bail!("`admin_key` is empty; set a key, or `auto`, or remove it"),
-            Some("auto") => AdminKey::kept_in(data_dir).map(Some),
-            Some(key) => Ok(Some(AdminKey::new(key))),
+            Some("auto") => GivenKey::kept_in(data_dir).map(Some),
+            Some(key) => Ok(Some(GivenKey::Chosen(key.to_owned()))),
         }
     }
 
@@ -194,9 +183,81 @@ impl Serve {
     }
 }
 
+/// Lets what is under way end. A second signal hastens it, a third one does not wait at all.
+async fn end(
+    server: Pin<&mut impl Future<Output = ()>>,
+    tasks: &TaskTracker,
+    gateway: &Gateway,
+    signals: &mut Signals,
+) {
+    let drained = async {
+        let _ = tokio::time::timeout(DRAIN, server).await;
+        tasks.close();
+        tasks.wait().await;
+        gateway.stop(Duration::from_millis(100)).await;
+    };
+    let hastened = tokio::select! {
+        ended = tokio::time::timeout(DRAIN + END, drained) => ended.is_err(),
+        () = signals.next() => true,
+    };
+    if hastened {
+        // Whoever signals once more wants the end at any price.
+        tokio::select! {
+            _ = tokio::time::timeout(END, gateway.stop(Duration::ZERO)) => {}
+            () = signals.next() => {}
+        }
+    }
+}
+
+/// Where the page is, for a browser.
+fn page(listen: &Listen, address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    let here = SocketAddr::from((ip, address.port()));
+    let public = listen.public_url.as_ref().map(ToString::to_string);
+    public.unwrap_or_else(|| format!("http://{here}"))
+}
+
+/// Shows the login link to a person. A key must not reach a file of logs, where the line that
+/// names its file has to do.
+fn invite(login: Option<&str>) {
+    let mut output = std::io::stderr();
+    if let Some(link) = login.filter(|_| output.is_terminal()) {
+        let _ = writeln!(output, "\nopen {link}\n");
+    }
+}
+
 fn log(finding: &Finding) {
     match finding.severity {
         Severity::Warning => tracing::warn!("{}: {}", finding.place, finding.message),
         Severity::Error => tracing::error!("{}: {}", finding.place, finding.message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_where_a_browser_finds_it() {
+        let at = |address: &str| page(&Listen::default(), address.parse().unwrap());
+        assert_eq!(at("0.0.0.0:8080"), "http://127.0.0.1:8080");
+        assert_eq!(at("[::]:8080"), "http://[::1]:8080");
+        assert_eq!(at("127.0.0.1:1"), "http://127.0.0.1:1");
+        let public = Listen {
+            public_url: Some("https://tools.example/gate/".parse().unwrap()),
+            ..Listen::default()
+        };
+        let public = page(&public, "127.0.0.1:1".parse().unwrap());
+        let link = GivenKey::Kept("a b".to_owned()).login_link(&public);
+        assert_eq!(link.as_deref(), Some("https://tools.example/gate/#key=a+b"));
+        assert!(
+            GivenKey::Chosen("k".to_owned())
+                .login_link(&public)
+                .is_none()
+        );
     }
 }

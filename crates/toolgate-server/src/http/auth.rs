@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use toolgate::Caller;
 use toolgate::approval::Decider;
 use toolgate::engine::KeyError;
+use url::form_urlencoded::byte_serialize;
 
 use super::App;
 use super::admin::runs::Runner;
@@ -35,15 +36,31 @@ pub(crate) const KEY_LENGTH: usize = 43;
 pub(crate) struct AdminKey([u8; 32]);
 
 impl AdminKey {
-    pub(crate) fn new(key: &str) -> Self {
+    fn new(key: &str) -> Self {
         Self(Sha256::digest(key).into())
     }
 
+    /// Compares digests, so that time tells nothing about the key.
+    fn is(&self, key: &str) -> bool {
+        let given: [u8; 32] = Sha256::digest(key).into();
+        given == self.0
+    }
+}
+
+/// The admin key as it was given, for as long as the start takes.
+pub(crate) enum GivenKey {
+    /// By whoever started the gateway.
+    Chosen(String),
+    /// Made by the gateway, or kept by it since an earlier start.
+    Kept(String),
+}
+
+impl GivenKey {
     /// The key kept in the data directory; makes one if there is none yet.
     pub(crate) fn kept_in(data_dir: &Path) -> anyhow::Result<Self> {
-        let path = data_dir.join(KEY_FILE);
-        let shown = path.display();
-        let key = match fs::read_to_string(&path) {
+        let file = data_dir.join(KEY_FILE);
+        let shown = file.display();
+        let key = match fs::read_to_string(&file) {
             Ok(key) if !key.trim().is_empty() => key.trim().to_owned(),
             Ok(_) => anyhow::bail!("`{shown}` is empty; delete it to get a new admin key"),
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -51,12 +68,13 @@ impl AdminKey {
                     "tg-admin-{}",
                     Alphanumeric.sample_string(&mut rand::rng(), KEY_LENGTH)
                 );
-                let file = fs::OpenOptions::new()
+                let opened = fs::OpenOptions::new()
                     .write(true)
                     .create_new(true)
                     .mode(0o600)
-                    .open(&path);
-                file.and_then(|mut file| writeln!(file, "{key}"))
+                    .open(&file);
+                opened
+                    .and_then(|mut file| writeln!(file, "{key}"))
                     .with_context(|| format!("cannot write the admin key to `{shown}`"))?;
                 key
             }
@@ -65,13 +83,25 @@ impl AdminKey {
         tracing::info!(
             "the admin key is in {shown}; for the CLI: export TOOLGATE_KEY=$(cat {shown})"
         );
-        Ok(Self::new(&key))
+        Ok(Self::Kept(key))
     }
 
-    /// Compares digests, so that time tells nothing about the key.
-    fn is(&self, key: &str) -> bool {
-        let given: [u8; 32] = Sha256::digest(key).into();
-        given == self.0
+    pub(crate) fn digest(&self) -> AdminKey {
+        match self {
+            Self::Chosen(key) | Self::Kept(key) => AdminKey::new(key),
+        }
+    }
+
+    /// Opens the page with the key, for a key that nobody has typed. It is behind the `#`, which
+    /// browsers do not send.
+    pub(crate) fn login_link(&self, page: &str) -> Option<String> {
+        match self {
+            Self::Chosen(_) => None,
+            Self::Kept(key) => {
+                let key: String = byte_serialize(key.as_bytes()).collect();
+                Some(format!("{}/#key={key}", page.trim_end_matches('/')))
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode};
 use toolgate_core::config::Listen;
-use url::Url;
+use url::{Position, Url};
 
 use super::error::ApiError;
 
@@ -101,16 +101,27 @@ impl Guard {
             .get(ORIGIN)
             .map(|origin| origin.to_str().unwrap_or_default())
         {
-            Some(origin) if !self.allows_origin(origin) => Err(ApiError::new(
-                StatusCode::FORBIDDEN,
-                "origin_not_allowed",
-                format!(
-                    "origin `{origin}` is not allowed; add it to `allowed_origins` in the configuration"
-                ),
-            )),
+            Some(origin) if !self.allows_origin(origin) && !is_own(origin, host) => {
+                Err(ApiError::new(
+                    StatusCode::FORBIDDEN,
+                    "origin_not_allowed",
+                    format!(
+                        "origin `{origin}` is not allowed; add it to `allowed_origins` in the configuration"
+                    ),
+                ))
+            }
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a page comes from the host that it asks, which is ours: then it is our own page.
+fn is_own(origin: &str, host: &str) -> bool {
+    let Ok(url) = Url::parse(origin) else {
+        return false;
+    };
+    let authority = &url[Position::BeforeHost..Position::AfterPort];
+    matches!(url.scheme(), "http" | "https") && authority == host.to_ascii_lowercase()
 }
 
 fn without_port(host: &str) -> &str {
@@ -195,6 +206,29 @@ mod tests {
             "http://localhost.evil.example",
         ] {
             assert!(!guard.allows_origin(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_ours_is_from_the_host_that_it_asks() {
+        for (origin, host) in [
+            ("http://10.0.0.1:8080", "10.0.0.1:8080"),
+            ("http://gate.example", "Gate.example"),
+            ("https://gate.example", "gate.example"),
+            ("http://[fd00::1]:8080", "[fd00::1]:8080"),
+        ] {
+            assert!(is_own(origin, host), "{origin} {host}");
+        }
+        for (origin, host) in [
+            ("http://10.0.0.1:81", "10.0.0.1:8080"),
+            ("http://10.0.0.2:8080", "10.0.0.1:8080"),
+            ("http://evil.example", "gate.example"),
+            ("http://gate.example.evil.example", "gate.example"),
+            ("null", ""),
+            ("", ""),
+            ("file:///", ""),
+        ] {
+            assert!(!is_own(origin, host), "{origin} {host}");
         }
     }
 }

@@ -8,7 +8,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{App, admin, auth, error, execute, health, mcp, models, request, results};
+use super::{App, admin, auth, error, execute, health, mcp, models, request, results, ui};
 
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
@@ -33,6 +33,7 @@ pub(crate) fn router(app: App) -> Router {
         .merge(probe_routes())
         .split_for_parts();
     router
+        .merge(page_routes())
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -86,6 +87,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         ))
         .routes(routes!(admin::providers::list))
         .routes(routes!(admin::providers::put, admin::providers::remove))
+        .routes(routes!(admin::code::files))
         .routes(routes!(admin::code::run))
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::events::events))
@@ -132,6 +134,14 @@ fn probe_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
+}
+
+/// Open to everyone: the page holds nothing, and asks the API for what it shows.
+fn page_routes() -> Router<App> {
+    Router::new()
+        .route("/", get(ui::index))
+        .route("/favicon.svg", get(ui::favicon))
+        .route("/assets/{name}", get(ui::asset))
 }
 
 /// The OpenAPI document of all routes.

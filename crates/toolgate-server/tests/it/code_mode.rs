@@ -66,7 +66,7 @@ async fn failure(gate: &TestGate, script: &str) -> String {
     text(&message).to_owned()
 }
 
-async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
+pub(crate) async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
     let headers = headers(&[
         ("content-type", "application/json"),
@@ -787,6 +787,12 @@ async fn people_run_scripts_by_hand() {
         .expect(200);
     assert!(is_unknown(&hidden), "{hidden}");
     assert_eq!(run_code(json!({"kode": "x"})).await.status, 400);
+    let files = gate.json("/api/code/files").await;
+    assert!(text(&files).contains("zoo.pyi"), "{files}");
+    let file = gate.json("/api/code/files?name=servers/zoo.pyi").await;
+    assert!(text(&file).contains("def add(a: int, b: int)"), "{file}");
+    let hidden = gate.json("/api/code/files?key=alice").await;
+    assert!(is_unknown(&hidden), "{hidden}");
 
     let gate = self::gate("", "").await;
     let folder = gate.folder.path();

@@ -33,6 +33,7 @@ mod load;
 mod mcp;
 mod models;
 mod models_sdk;
+mod page;
 mod pipes;
 mod real;
 mod real_model;

@@ -65,10 +65,16 @@ pub(crate) fn is_installed() -> bool {
 
 /// Tells that a test could not do what it is for.
 pub(crate) fn skipped(test: &str) {
+    note(&format!(
+        "SKIPPED {test}: no model in tests/env/llm; run `make test-env`"
+    ));
+}
+
+/// Writes a line that is seen.
+pub(crate) fn note(line: &str) {
     // Not `eprintln`, which nobody sees of a test that passes.
     let mut terminal = std::io::stderr();
-    let note = format!("SKIPPED {test}: no model in tests/env/llm; run `make test-env`");
-    writeln!(terminal, "{note}").unwrap();
+    writeln!(terminal, "{line}").unwrap();
 }
 
 #[tokio::test]

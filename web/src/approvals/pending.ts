@@ -1,0 +1,13 @@
+/** How many calls wait for a decision. */
+
+import { ask } from "../api/client.ts";
+import { useReloadOn, useResource } from "../api/hooks.ts";
+import type { Approval } from "../api/types.ts";
+
+export function usePendingCount(): number {
+  const { data, reload } = useResource("pending", (signal) =>
+    ask<{ approvals: Approval[] }>("/api/approvals?limit=100", { signal }),
+  );
+  useReloadOn(["approval"], reload);
+  return data?.approvals.length ?? 0;
+}
