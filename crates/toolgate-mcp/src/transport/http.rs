@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use direct::Address;
+use direct::Direct;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Client, Request, Response};
@@ -42,6 +42,9 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 const LISTEN_LATEST: Duration = Duration::from_secs(30);
 
+/// How often connections are looked at that nobody uses.
+const SWEEP: Duration = Duration::from_secs(30);
+
 /// What of an error's body is shown.
 const EXCERPT: usize = 300;
 
@@ -51,7 +54,7 @@ pub struct Http {
     client: Client,
     url: Url,
     /// The same address, where requests need nothing around them.
-    direct: Option<Address>,
+    direct: Option<Direct>,
     headers: HeaderMap,
     session: OnceLock<HeaderValue>,
     /// The legacy revision that was agreed on; the modern one is named in each request.
@@ -79,10 +82,14 @@ impl Http {
         let (events, heard) = mpsc::channel(16);
         let (ending, closing) = closing::channel();
         let stop = CancellationToken::new();
+        let direct = endpoint.direct();
+        if let Some(direct) = direct.clone() {
+            tasks.spawn(swept(direct, stop.clone()));
+        }
         let http = Self {
             client,
             url: endpoint.url.clone(),
-            direct: endpoint.direct(),
+            direct,
             headers: endpoint.headers.clone(),
             session: OnceLock::new(),
             version: OnceLock::new(),
@@ -176,9 +183,9 @@ impl Http {
 
     async fn post(&self, message: String, extra: &HeaderMap) -> Result<Response, RequestError> {
         let body = Bytes::from(message);
-        if let Some(address) = &self.direct {
+        if let Some(direct) = &self.direct {
             let headers = self.headers_with(extra);
-            let response = address.post(&self.url, headers, body.clone()).await?;
+            let response = direct.post(&self.url, headers, body.clone()).await?;
             if !response.status().is_redirection() {
                 return self.check(response).await;
             }
@@ -454,7 +461,11 @@ pub(super) fn is_stream(response: &Response) -> bool {
 
 pub(super) async fn body(mut response: Response) -> Result<String, RequestError> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| lost(&error))? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| lost(&cause(&error)))?
+    {
         if bytes.len() + chunk.len() > MAX_MESSAGE_BYTES {
             return Err(RequestError::TooLarge(MAX_MESSAGE_BYTES));
         }
@@ -481,26 +492,38 @@ pub(super) fn excerpt(body: &str) -> String {
     text.trim().to_owned()
 }
 
-pub(super) fn unreachable(error: &reqwest::Error) -> RequestError {
-    match error.is_connect() {
-        true => not_sent(error),
-        false => lost(error),
+/// Keeps no connection for longer than is good.
+async fn swept(direct: Direct, stop: CancellationToken) {
+    let mut sweeps = tokio::time::interval(SWEEP);
+    while stop.run_until_cancelled(sweeps.tick()).await.is_some() {
+        direct.sweep();
     }
 }
 
-fn not_sent(error: &(dyn Error + 'static)) -> RequestError {
-    RequestError::NotSent(format!("the server cannot be reached: {}", cause(error)))
+pub(super) fn unreachable(error: &reqwest::Error) -> RequestError {
+    match error.is_connect() {
+        true => not_sent(&cause(error)),
+        false => lost(&cause(error)),
+    }
 }
 
-pub(super) fn lost(error: &(dyn Error + 'static)) -> RequestError {
-    RequestError::Lost(format!("the connection broke: {}", cause(error)))
+fn not_sent(cause: &str) -> RequestError {
+    RequestError::NotSent(format!("the server cannot be reached: {cause}"))
+}
+
+pub(super) fn lost(cause: &str) -> RequestError {
+    RequestError::Lost(format!("the connection broke: {cause}"))
 }
 
 /// The innermost cause; the outer ones repeat the URL, which may hold a secret.
-fn cause(error: &(dyn Error + 'static)) -> String {
-    let Some(mut cause) = error.source() else {
-        return "it failed".to_owned();
-    };
+pub(super) fn cause(error: &reqwest::Error) -> String {
+    error
+        .source()
+        .map_or_else(|| "it failed".to_owned(), innermost)
+}
+
+fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }

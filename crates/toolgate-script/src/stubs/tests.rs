@@ -285,7 +285,8 @@ fn some_lines() {
         (
             Some(2),
             None,
-            "def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n# lines 2-3 of 3\n".to_owned(),
+            "def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n# lines 2-3 of 3\n"
+                .to_owned(),
         ),
         (
             Some(2),

@@ -15,7 +15,7 @@ use toolgate_core::config::Http as Config;
 use toolgate_core::secret::Unset;
 use url::Url;
 
-use super::direct::{Address, Direct};
+use super::direct::Direct;
 use crate::environment::Environment;
 
 const AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
@@ -47,7 +47,6 @@ pub(crate) struct Clients(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     by_settings: Mutex<HashMap<Settings, Client>>,
-    direct: OnceLock<Direct>,
     /// The proxies that the environment names.
     proxies: OnceLock<Matcher>,
 }
@@ -62,11 +61,6 @@ impl Clients {
         let client = settings.client()?;
         clients.insert(settings.clone(), client.clone());
         Ok(client)
-    }
-
-    fn direct(&self) -> Direct {
-        let direct = &self.0.direct;
-        direct.get_or_init(|| Direct::new(CONNECT)).clone()
     }
 
     fn is_proxied(&self, uri: &Uri) -> bool {
@@ -124,15 +118,15 @@ impl Endpoint {
         self.clients.get(&self.settings)
     }
 
-    /// The address, if neither TLS nor a proxy nor a password is needed to reach it.
-    pub(super) fn direct(&self) -> Option<Address> {
-        let uri: Uri = self.url.as_str().parse().ok()?;
+    /// The way to it, if neither TLS nor a proxy nor a password is needed.
+    pub(super) fn direct(&self) -> Option<Direct> {
         let is_bare = self.url.username().is_empty() && self.url.password().is_none();
+        if !self.settings.is_plain || !is_bare {
+            return None;
+        }
+        let uri: Uri = self.url.as_str().parse().ok()?;
         let is_near = self.settings.is_loopback || !self.clients.is_proxied(&uri);
-        (self.settings.is_plain && is_bare && is_near).then(|| Address {
-            direct: self.clients.direct(),
-            uri,
-        })
+        Direct::new(&self.url, CONNECT).filter(|_| is_near)
     }
 }
 

@@ -74,7 +74,7 @@ impl Stream {
             .response
             .chunk()
             .await
-            .map_err(|error| super::lost(&error))?;
+            .map_err(|error| super::lost(&super::cause(&error)))?;
         let Some(chunk) = chunk else { return Ok(false) };
         let mut events = Vec::new();
         let fed = self.decoder.feed(&chunk, &mut events);
