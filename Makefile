@@ -29,6 +29,7 @@ build: web ## Build the release binary, target/release/toolgate
 test: web web-test test-env check ## Check and test everything
 	cargo build --locked --workspace
 	cargo test --locked --workspace
+	$(GUARD_DEV)
 
 WEB_SOURCES := $(shell find web/src web/public web/tests -type f) $(wildcard web/*.html web/*.json web/*.ts)
 
@@ -76,10 +77,12 @@ bench-engine: ## Measure what the engine alone costs a call
 bench-tokens: ## Count the prompt tokens of tasks with and without code mode (TOOLS="file.json ...")
 	cargo bench --locked --profile dev --package toolgate-script --bench tokens -- $(abspath $(TOOLS))
 
-# The same with the development build, whose counts are never compared with those of the release.
-guard-dev:
-	cargo build --locked --package toolgate-server --package toolgate-bench
-	$(TARGET_DIR)/debug/toolgate-bench guard --build dev --times 40 --if-possible $(if $(RECORD),--record)
+# The same with what `make test` builds, whose counts are never compared with those of the release.
+GUARD_DEV = $(TARGET_DIR)/debug/toolgate-bench guard --build dev --times 40 --if-possible
+
+guard-dev: ## Fail if hot paths of the development build take many more instructions than recorded (RECORD=1 records)
+	cargo build --locked --workspace
+	$(GUARD_DEV) $(if $(RECORD),--record)
 
 bench-guard: bench-build build ## Fail if hot paths take many more instructions than recorded (RECORD=1 records)
 	$(BENCH) guard $(if $(RECORD),--record)
