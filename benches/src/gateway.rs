@@ -89,6 +89,9 @@ pub(crate) fn server(name: &str, link: Link, era: Era, tools: usize) -> Server {
     }
 }
 
+/// Settings of the allocator, to try others out.
+const ALLOCATOR: &str = "_RJEM_MALLOC_CONF";
+
 /// Callers who may use all servers.
 pub(crate) const ALL: [&str; 4] = ["all", "all-2", "all-3", "all-4"];
 
@@ -196,7 +199,7 @@ impl Gateway {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", folder.path())
             .env("TOOLGATE_ADMIN_KEY", ADMIN_KEY)
-            .env("TOOLGATE_LOG", "warn")
+            .envs(std::env::var_os(ALLOCATOR).map(|settings| (ALLOCATOR, settings)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

@@ -311,8 +311,10 @@ async fn same_bytes(gateway: &Gateway, mock: &Mock) -> anyhow::Result<()> {
 /// Notes what the gateway complained about.
 fn warned(gateway: &Gateway, notes: &mut Vec<String>) {
     let log = gateway.log();
-    if let Some(first) = log.lines().next() {
-        let lines = log.lines().count();
+    let is_warning = |line: &&str| ["\"WARN\"", "\"ERROR\""].iter().any(|l| line.contains(l));
+    let warnings: Vec<&str> = log.lines().filter(is_warning).collect();
+    if let Some(first) = warnings.first() {
+        let lines = warnings.len();
         notes.push(format!(
             "the gateway logged {lines} warnings, the first: {first}"
         ));
