@@ -30,6 +30,8 @@ use crate::transport::RequestError;
 /// How long a connection is kept for the next request, and how many are.
 const IDLE: Duration = Duration::from_secs(90);
 const MOST_IDLE: usize = 512;
+/// How often the system looks whether the other side is still there, as reqwest has it.
+const ALIVE: Duration = Duration::from_secs(15);
 
 type Asked = Request<Full<Bytes>>;
 
@@ -66,6 +68,11 @@ impl Direct {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(connect_timeout));
         connector.set_nodelay(true);
+        connector.set_keepalive(Some(ALIVE));
+        connector.set_keepalive_interval(Some(ALIVE));
+        connector.set_keepalive_retries(Some(3));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(ALIVE * 2));
         let uri: Uri = url.as_str().parse().ok()?;
         let host = HeaderValue::from_str(uri.authority()?.as_str()).ok()?;
         Some(Self(Arc::new(Pool {
