@@ -30,6 +30,8 @@ use crate::transport::RequestError;
 /// How long a connection is kept for the next request, and how many are.
 const IDLE: Duration = Duration::from_secs(90);
 const MOST_IDLE: usize = 512;
+/// Pieces of a body that are read although nobody wants them.
+const FEW: usize = 4;
 /// How often the system looks whether the other side is still there, as reqwest has it.
 const ALIVE: Duration = Duration::from_secs(15);
 
@@ -239,12 +241,17 @@ impl Body for Driven {
     }
 }
 
-/// Whoever found the answer in a stream does not read on. If nothing comes behind it, the
+/// Whoever found the answer in a stream does not read on. If next to nothing comes behind it, the
 /// connection can be kept.
 impl Drop for Driven {
     fn drop(&mut self) {
         let mut nobody = Context::from_waker(Waker::noop());
-        while self.link().is_some() && matches!(self.next(&mut nobody), Poll::Ready(Some(Ok(_)))) {}
+        for _ in 0..FEW {
+            let is_over = self.link().is_none();
+            if is_over || !matches!(self.next(&mut nobody), Poll::Ready(Some(Ok(_)))) {
+                return;
+            }
+        }
     }
 }
 
