@@ -80,6 +80,17 @@ async fn it_shows_what_the_real_model_does() {
 
 #[tokio::test]
 async fn it_cleans_up_when_it_is_interrupted() {
+    // On a busy machine it may come to its end before the signal does.
+    for _ in 0..10 {
+        if interrupted().await == Some(130) {
+            return;
+        }
+    }
+    panic!("it goes on when it is interrupted");
+}
+
+/// How the demonstration ends if it is interrupted once it is ready.
+async fn interrupted() -> Option<i32> {
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo(folder.path(), &["--scripted-only"]).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -94,8 +105,8 @@ async fn it_cleans_up_when_it_is_interrupted() {
     assert!(interrupted.unwrap().success());
     while lines.next_line().await.unwrap().is_some() {}
     let ended = tokio::time::timeout(SOON, child.wait()).await;
-    assert_eq!(ended.unwrap().unwrap().code(), Some(130));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let gone = std::net::TcpStream::connect(url.strip_prefix("http://").unwrap());
     assert!(gone.is_err(), "the gateway is gone");
+    ended.unwrap().unwrap().code()
 }
