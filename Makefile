@@ -44,10 +44,14 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 web-test: web/node_modules/.installed
 	cd web && npm run --silent test
 
+# The library and the binary have one name, and their pages one folder: one after the other.
+DOC = RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private-items --quiet
+
 check: ## Formatting, lints and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items --quiet
+	$(DOC) --workspace --exclude toolgate-server
+	$(DOC) --package toolgate-server
 
 docs: ## Generate what is generated: the config schema and the OpenAPI document
 	cargo build --locked --package toolgate-server
