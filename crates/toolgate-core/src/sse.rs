@@ -46,11 +46,10 @@ impl Decoder {
 
     /// Takes a chunk and appends every event that it completes to `out`.
     pub fn feed(&mut self, mut chunk: &[u8], out: &mut Vec<Event>) -> Result<(), DecodeError> {
-        if self.after_cr && chunk.first() == Some(&b'\n') {
-            chunk = &chunk[1..];
-        }
-        if !chunk.is_empty() {
+        if let Some(first) = chunk.first() {
+            let is_second_half = *first == b'\n' && self.after_cr;
             self.after_cr = false;
+            chunk = &chunk[usize::from(is_second_half)..];
         }
         while let Some(end) = chunk.iter().position(|&b| b == b'\n' || b == b'\r') {
             self.push(&chunk[..end])?;
@@ -114,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    const STREAM: &str = "\u{feff}: hello\n\nevent: ping\r\ndata: a\r\ndata:b\r\n\r\nid: 7\rretry: 20\r\rdata: é\n\n\ndata\n\n";
+    const STREAM: &str = "\u{feff}: hello\n\nevent: ping\r\ndata: a\r\ndata:b\r\n\nid: 7\rretry: 20\r\rdata: é\n\n\ndata\n\n";
 
     fn decode(chunks: impl Iterator<Item = Vec<u8>>) -> Vec<Event> {
         let (mut decoder, mut out) = (Decoder::new(1000), Vec::new());
