@@ -6,9 +6,9 @@
 
 mod client;
 mod direct;
+mod failure;
 pub(super) mod stream;
 
-use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -33,6 +33,8 @@ use crate::jsonrpc::{self, Answer, Incoming, Object, RpcError};
 
 pub(crate) use client::Clients;
 pub use client::{ClientError, Endpoint};
+pub(super) use failure::unreachable;
+use failure::{cause, lost};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -41,9 +43,6 @@ const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Before a stream for news is opened again.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 const LISTEN_LATEST: Duration = Duration::from_secs(30);
-
-/// How often connections are looked at that nobody uses.
-const SWEEP: Duration = Duration::from_secs(30);
 
 /// What of an error's body is shown.
 const EXCERPT: usize = 300;
@@ -84,7 +83,7 @@ impl Http {
         let stop = CancellationToken::new();
         let direct = endpoint.direct();
         if let Some(direct) = direct.clone() {
-            tasks.spawn(swept(direct, stop.clone()));
+            tasks.spawn(direct.tended(stop.clone()));
         }
         let http = Self {
             client,
@@ -186,6 +185,7 @@ impl Http {
         if let Some(direct) = &self.direct {
             let headers = self.headers_with(extra);
             let response = direct.post(&self.url, headers, body.clone()).await?;
+            // The other client knows how far to follow.
             if !response.status().is_redirection() {
                 return self.check(response).await;
             }
@@ -490,42 +490,4 @@ pub(super) fn excerpt(body: &str) -> String {
         .take(EXCERPT)
         .collect();
     text.trim().to_owned()
-}
-
-/// Keeps no connection for longer than is good.
-async fn swept(direct: Direct, stop: CancellationToken) {
-    let mut sweeps = tokio::time::interval(SWEEP);
-    while stop.run_until_cancelled(sweeps.tick()).await.is_some() {
-        direct.sweep();
-    }
-}
-
-pub(super) fn unreachable(error: &reqwest::Error) -> RequestError {
-    match error.is_connect() {
-        true => not_sent(&cause(error)),
-        false => lost(&cause(error)),
-    }
-}
-
-fn not_sent(cause: &str) -> RequestError {
-    RequestError::NotSent(format!("the server cannot be reached: {cause}"))
-}
-
-pub(super) fn lost(cause: &str) -> RequestError {
-    RequestError::Lost(format!("the connection broke: {cause}"))
-}
-
-/// The innermost cause; the outer ones repeat the URL, which may hold a secret.
-pub(super) fn cause(error: &reqwest::Error) -> String {
-    error
-        .source()
-        .map_or_else(|| "it failed".to_owned(), innermost)
-}
-
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
 }

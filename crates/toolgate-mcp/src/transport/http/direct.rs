@@ -21,15 +21,18 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use reqwest::{Response, ResponseBuilderExt as _};
 use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 use url::Url;
 
-use super::{innermost, lost, not_sent};
+use super::failure::{innermost, lost, not_sent};
 use crate::transport::RequestError;
 
 /// How long a connection is kept for the next request, and how many are.
 const IDLE: Duration = Duration::from_secs(90);
 const MOST_IDLE: usize = 512;
+/// How often those are looked at that nobody uses.
+const LOOK: Duration = Duration::from_secs(30);
 /// Pieces of a body that are read although nobody wants them.
 const FEW: usize = 4;
 /// How often the system looks whether the other side is still there, as reqwest has it.
@@ -114,8 +117,16 @@ impl Direct {
             .map_err(|(_, error)| error)
     }
 
+    /// Keeps no connection for longer than is good, until `stop`.
+    pub(super) async fn tended(self, stop: CancellationToken) {
+        let mut looks = tokio::time::interval(LOOK);
+        while stop.run_until_cancelled(looks.tick()).await.is_some() {
+            self.sweep();
+        }
+    }
+
     /// Lets go of connections that nobody has used for long, or that the server has closed.
-    pub(super) fn sweep(&self) {
+    fn sweep(&self) {
         self.0.idle().retain_mut(Link::is_fit);
     }
 }

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use reqwest::Response;
 use toolgate_core::sse::{DecodeError, Decoder, Event};
 
+use super::failure::{cause, lost};
 use crate::MAX_MESSAGE_BYTES;
 use crate::transport::RequestError;
 
@@ -74,7 +75,7 @@ impl Stream {
             .response
             .chunk()
             .await
-            .map_err(|error| super::lost(&super::cause(&error)))?;
+            .map_err(|error| lost(&cause(&error)))?;
         let Some(chunk) = chunk else { return Ok(false) };
         let mut events = Vec::new();
         let fed = self.decoder.feed(&chunk, &mut events);
