@@ -8,7 +8,7 @@ import type { CallRecord } from "../api/types.ts";
 import { replace } from "../route.ts";
 import { clock, ms, when } from "../ui/format.ts";
 import { More } from "../ui/more.tsx";
-import { Badge, Empty, Failure, Head, Loading } from "../ui/parts.tsx";
+import { Badge, Empty, Failure, Head, Loading, Table } from "../ui/parts.tsx";
 import { OUTCOMES, toneOf } from "./outcomes.ts";
 import { RecordSheet } from "./sheet.tsx";
 
@@ -82,38 +82,24 @@ function FilterBar({ filter }: { filter: Filter }) {
 
 function RecordTable({ records, onOpen }: { records: CallRecord[]; onOpen: (record: CallRecord) => void }) {
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Tool</th>
-          <th scope="col">Outcome</th>
-          <th scope="col">Caller</th>
-          <th scope="col">Origin</th>
-          <th scope="col">When</th>
-          <th scope="col" className="number">
-            Took
-          </th>
+    <Table heads={["Tool", "Outcome", "Caller", "Origin", "When", { number: "Took" }]}>
+      {records.map((record) => (
+        <tr key={record.id} className="opens" onClick={() => onOpen(record)}>
+          <td className="wide">
+            <button type="button" className="name mono">
+              {record.server === null ? record.name : `${record.server}.${record.tool}`}
+            </button>
+            {record.error !== null && <div className="faint two-lines">{record.error}</div>}
+          </td>
+          <td>
+            <Badge tone={toneOf(record.outcome)}>{record.outcome}</Badge>
+          </td>
+          <td>{record.caller ?? "–"}</td>
+          <td>{record.origin}</td>
+          <td title={clock(record.started_at)}>{when(record.started_at)}</td>
+          <td className="number">{ms(record.duration_ms)}</td>
         </tr>
-      </thead>
-      <tbody>
-        {records.map((record) => (
-          <tr key={record.id} className="opens" onClick={() => onOpen(record)}>
-            <td className="wide">
-              <button type="button" className="name mono">
-                {record.server === null ? record.name : `${record.server}.${record.tool}`}
-              </button>
-              {record.error !== null && <div className="faint two-lines">{record.error}</div>}
-            </td>
-            <td>
-              <Badge tone={toneOf(record.outcome)}>{record.outcome}</Badge>
-            </td>
-            <td>{record.caller ?? "–"}</td>
-            <td>{record.origin}</td>
-            <td title={clock(record.started_at)}>{when(record.started_at)}</td>
-            <td className="number">{ms(record.duration_ms)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }

@@ -6,7 +6,7 @@ import { all, ask } from "../api/client.ts";
 import { useAction, useResource } from "../api/hooks.ts";
 import type { Key, NewKey } from "../api/types.ts";
 import { clock } from "../ui/format.ts";
-import { Empty, Failure, Head, Loading, Status } from "../ui/parts.tsx";
+import { Empty, Failure, Head, Loading, Status, Table } from "../ui/parts.tsx";
 import { Confirm } from "../ui/sheet.tsx";
 import { AddKey } from "./add.tsx";
 import { ShownOnce } from "./shown-once.tsx";
@@ -103,55 +103,38 @@ interface TableProps {
 
 function KeyTable({ keys, busy, onToggle, onAsk }: TableProps) {
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Key</th>
-          <th scope="col">State</th>
-          <th scope="col">Tools and roles</th>
-          <th scope="col">Limits</th>
-          <th scope="col">
-            <span className="unseen">Actions</span>
-          </th>
+    <Table heads={["Key", "State", "Tools and roles", "Limits", { unseen: "Actions" }]}>
+      {keys.map((key) => (
+        <tr key={key.name}>
+          <td>
+            <span className="name">{key.name}</span>
+            {key.description !== null && <div className="faint">{key.description}</div>}
+          </td>
+          <td>
+            <KeyState of={key} />
+          </td>
+          <td className="soft">{grantsOf(key)}</td>
+          <td className="soft">{limitsOf(key)}</td>
+          <td>
+            {key.source === "file" ? (
+              <span className="faint">changed in the file</span>
+            ) : (
+              <span className="row">
+                <button type="button" className="small" disabled={busy} onClick={() => onToggle(key)}>
+                  {key.enabled ? "Disable" : "Enable"}
+                </button>
+                <button type="button" className="small" onClick={() => onAsk({ verb: "rotate", key })}>
+                  Rotate
+                </button>
+                <button type="button" className="small danger" onClick={() => onAsk({ verb: "delete", key })}>
+                  Delete
+                </button>
+              </span>
+            )}
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {keys.map((key) => (
-          <tr key={key.name}>
-            <td>
-              <span className="name">{key.name}</span>
-              {key.description !== null && <div className="faint">{key.description}</div>}
-            </td>
-            <td>
-              <KeyState of={key} />
-            </td>
-            <td className="soft">{grantsOf(key)}</td>
-            <td className="soft">{limitsOf(key)}</td>
-            <td>
-              {key.source === "file" ? (
-                <span className="faint">changed in the file</span>
-              ) : (
-                <span className="row">
-                  <button type="button" className="small" disabled={busy} onClick={() => onToggle(key)}>
-                    {key.enabled ? "Disable" : "Enable"}
-                  </button>
-                  <button type="button" className="small" onClick={() => onAsk({ verb: "rotate", key })}>
-                    Rotate
-                  </button>
-                  <button
-                    type="button"
-                    className="small danger"
-                    onClick={() => onAsk({ verb: "delete", key })}
-                  >
-                    Delete
-                  </button>
-                </span>
-              )}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }
 

@@ -8,7 +8,7 @@ import type { Run } from "../api/types.ts";
 import { go } from "../route.ts";
 import { clock, count, ms, usd, when } from "../ui/format.ts";
 import { More } from "../ui/more.tsx";
-import { Empty, Failure, Head, Loading, Status, type Tone } from "../ui/parts.tsx";
+import { Empty, Failure, Head, Loading, Status, Table, type Tone } from "../ui/parts.tsx";
 import { RunSheet } from "./sheet.tsx";
 
 export const RUN_TONES: Record<Run["state"], Tone> = {
@@ -64,33 +64,22 @@ export function RunsView({ item }: { item: string | null }) {
 
 function RunTable({ runs }: { runs: Run[] }) {
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Started</th>
-          <th scope="col">State</th>
-          <th scope="col">Model</th>
-          <th scope="col">Caller</th>
-          <th scope="col" className="number">
-            Turns
-          </th>
-          <th scope="col" className="number">
-            Tokens
-          </th>
-          <th scope="col" className="number">
-            Cost
-          </th>
-          <th scope="col" className="number">
-            Took
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {runs.map((run) => (
-          <RunRow key={run.id} run={run} />
-        ))}
-      </tbody>
-    </table>
+    <Table
+      heads={[
+        "Started",
+        "State",
+        "Model",
+        "Caller",
+        { number: "Turns" },
+        { number: "Tokens" },
+        { number: "Cost" },
+        { number: "Took" },
+      ]}
+    >
+      {runs.map((run) => (
+        <RunRow key={run.id} run={run} />
+      ))}
+    </Table>
   );
 }
 

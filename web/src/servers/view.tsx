@@ -7,7 +7,7 @@ import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Client } from "../api/types.ts";
 import { go } from "../route.ts";
 import { count } from "../ui/format.ts";
-import { Badge, Empty, Failure, Head, Loading, Status } from "../ui/parts.tsx";
+import { Badge, Empty, Failure, Head, Loading, Status, Table } from "../ui/parts.tsx";
 import { AddServer } from "./add.tsx";
 import { ImportServers } from "./import.tsx";
 import { ServerSheet } from "./sheet.tsx";
@@ -60,27 +60,11 @@ function NoServers({ onAdd }: { onAdd: () => void }) {
 
 function ServerTable({ clients }: { clients: Client[] }) {
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Server</th>
-          <th scope="col">State</th>
-          <th scope="col" className="number">
-            Tools
-          </th>
-          <th scope="col">Transport</th>
-          <th scope="col" className="number">
-            Calls
-          </th>
-          <th scope="col">Settings</th>
-        </tr>
-      </thead>
-      <tbody>
-        {clients.map((client) => (
-          <ServerRow key={client.config.client_id} client={client} />
-        ))}
-      </tbody>
-    </table>
+    <Table heads={["Server", "State", { number: "Tools" }, "Transport", { number: "Calls" }, "Settings"]}>
+      {clients.map((client) => (
+        <ServerRow key={client.config.client_id} client={client} />
+      ))}
+    </Table>
   );
 }
 

@@ -4,7 +4,7 @@ import { ask } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Figures, Stats } from "../api/types.ts";
 import { count, ms, usd } from "../ui/format.ts";
-import { Failure, Loading } from "../ui/parts.tsx";
+import { Failure, Loading, Table } from "../ui/parts.tsx";
 
 export function Overview() {
   const { data, error, reload } = useResource("stats", (signal) => ask<Stats>("/api/stats", { signal }));
@@ -52,86 +52,58 @@ const MOST = 20;
 function ToolFigures({ stats }: { stats: Stats }) {
   const busiest = [...stats.tools].sort((a, b) => b.figures.calls - a.figures.calls).slice(0, MOST);
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Tool</th>
-          <th scope="col" className="number">
-            Calls
-          </th>
-          <th scope="col" className="number">
-            Errors
-          </th>
-          <th scope="col" className="number">
-            Median
-          </th>
-          <th scope="col" className="number">
-            99 %
-          </th>
+    <Table
+      heads={["Tool", { number: "Calls" }, { number: "Errors" }, { number: "Median" }, { number: "99 %" }]}
+    >
+      {busiest.map(({ server, tool, figures }) => (
+        <tr key={`${server} ${tool}`}>
+          <td className="mono">{`${server}.${tool}`}</td>
+          <td className="number" data-label="Calls">
+            {count(figures.calls)}
+          </td>
+          <td className="number" data-label="Errors">
+            {count(figures.errors)}
+          </td>
+          <td className="number" data-label="Median">
+            {ms(figures.p50_ms)}
+          </td>
+          <td className="number" data-label="99 %">
+            {ms(figures.p99_ms)}
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {busiest.map(({ server, tool, figures }) => (
-          <tr key={`${server} ${tool}`}>
-            <td className="mono">{`${server}.${tool}`}</td>
-            <td className="number" data-label="Calls">
-              {count(figures.calls)}
-            </td>
-            <td className="number" data-label="Errors">
-              {count(figures.errors)}
-            </td>
-            <td className="number" data-label="Median">
-              {ms(figures.p50_ms)}
-            </td>
-            <td className="number" data-label="99 %">
-              {ms(figures.p99_ms)}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }
 
 function ModelFigures({ stats }: { stats: Stats }) {
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Model</th>
-          <th scope="col" className="number">
-            Requests
-          </th>
-          <th scope="col" className="number">
-            Tokens in
-          </th>
-          <th scope="col" className="number">
-            Tokens out
-          </th>
-          <th scope="col" className="number">
-            Cost
-          </th>
+    <Table
+      heads={[
+        "Model",
+        { number: "Requests" },
+        { number: "Tokens in" },
+        { number: "Tokens out" },
+        { number: "Cost" },
+      ]}
+    >
+      {stats.models.map((model) => (
+        <tr key={`${model.provider} ${model.model}`}>
+          <td className="mono">{`${model.provider}/${model.model}`}</td>
+          <td className="number" data-label="Requests">
+            {count(model.requests)}
+          </td>
+          <td className="number" data-label="Tokens in">
+            {count(model.tokens.input)}
+          </td>
+          <td className="number" data-label="Tokens out">
+            {count(model.tokens.output)}
+          </td>
+          <td className="number" data-label="Cost">
+            {usd(model.cost_usd)}
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {stats.models.map((model) => (
-          <tr key={`${model.provider} ${model.model}`}>
-            <td className="mono">{`${model.provider}/${model.model}`}</td>
-            <td className="number" data-label="Requests">
-              {count(model.requests)}
-            </td>
-            <td className="number" data-label="Tokens in">
-              {count(model.tokens.input)}
-            </td>
-            <td className="number" data-label="Tokens out">
-              {count(model.tokens.output)}
-            </td>
-            <td className="number" data-label="Cost">
-              {usd(model.cost_usd)}
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }

@@ -7,7 +7,7 @@ import { query, useList, useSettled } from "../api/list.ts";
 import type { Tool } from "../api/types.ts";
 import { go } from "../route.ts";
 import { More } from "../ui/more.tsx";
-import { Badge, Empty, Failure, Head, Loading, Search } from "../ui/parts.tsx";
+import { Badge, Empty, Failure, Head, Loading, Search, Table } from "../ui/parts.tsx";
 import { ToolSheet } from "./sheet.tsx";
 import { verdictOf } from "./verdict.ts";
 
@@ -49,38 +49,28 @@ function NoTools({ search }: { search: string }) {
 
 function ToolTable({ tools }: { tools: Tool[] }) {
   return (
-    <table className="table">
-      <thead>
-        <tr>
-          <th scope="col">Tool</th>
-          <th scope="col">Description</th>
-          <th scope="col">Server</th>
-          <th scope="col">Verdict</th>
+    <Table heads={["Tool", "Description", "Server", "Verdict"]}>
+      {tools.map((tool) => (
+        <tr key={tool.alias} className="opens" onClick={() => go("tools", tool.alias)}>
+          <td>
+            <button type="button" className="name mono">
+              {tool.alias}
+            </button>
+          </td>
+          <td className="wide soft">
+            <span className="two-lines">{tool.description ?? tool.title ?? ""}</span>
+          </td>
+          <td>{tool.server}</td>
+          <td>
+            <Badge
+              tone={verdictOf(tool.verdict).tone}
+              title={`${verdictOf(tool.verdict).says} (${tool.because})`}
+            >
+              {tool.verdict}
+            </Badge>
+          </td>
         </tr>
-      </thead>
-      <tbody>
-        {tools.map((tool) => (
-          <tr key={tool.alias} className="opens" onClick={() => go("tools", tool.alias)}>
-            <td>
-              <button type="button" className="name mono">
-                {tool.alias}
-              </button>
-            </td>
-            <td className="wide soft">
-              <span className="two-lines">{tool.description ?? tool.title ?? ""}</span>
-            </td>
-            <td>{tool.server}</td>
-            <td>
-              <Badge
-                tone={verdictOf(tool.verdict).tone}
-                title={`${verdictOf(tool.verdict).says} (${tool.because})`}
-              >
-                {tool.verdict}
-              </Badge>
-            </td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }

@@ -43,6 +43,42 @@ export function Failure({ error }: { error: string | null }) {
   return error === null ? null : <Notice tone="bad">{error}</Notice>;
 }
 
+/** Figures stand to the right; what is unseen is for those who listen. */
+type Head = string | { number: string } | { unseen: string };
+
+function HeadCell({ head }: { head: Head }) {
+  if (typeof head === "string") {
+    return <th scope="col">{head}</th>;
+  }
+  if ("number" in head) {
+    return (
+      <th scope="col" className="number">
+        {head.number}
+      </th>
+    );
+  }
+  return (
+    <th scope="col">
+      <span className="unseen">{head.unseen}</span>
+    </th>
+  );
+}
+
+export function Table({ heads, children }: { heads: Head[]; children: ReactNode }) {
+  return (
+    <table className="table">
+      <thead>
+        <tr>
+          {heads.map((head, at) => (
+            <HeadCell key={at} head={head} />
+          ))}
+        </tr>
+      </thead>
+      <tbody>{children}</tbody>
+    </table>
+  );
+}
+
 export function Empty({ title, children }: { title: string; children?: ReactNode }) {
   return (
     <div className="empty">
