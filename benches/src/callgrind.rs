@@ -46,7 +46,20 @@ impl Counted {
         valgrind.status().await.is_ok()
     }
 
+    /// Counts nothing before the first request, which is sooner over like that.
     pub(crate) async fn start(
+        binary: &Path,
+        at: At,
+        folder: &Path,
+        times: u64,
+    ) -> anyhow::Result<Self> {
+        let counted = Self::start_with(&["--instr-atstart=no"], binary, at, folder, times).await?;
+        counted.control("--instr=on").await?;
+        Ok(counted)
+    }
+
+    pub(crate) async fn start_with(
+        flags: &[&str],
         binary: &Path,
         at: At,
         folder: &Path,
@@ -61,39 +74,28 @@ impl Counted {
             "--callgrind-out-file={}",
             folder.join("callgrind.out").display()
         );
-        // What comes before the first request is not counted, and is sooner over without.
-        let wrapper = [
-            "valgrind",
-            "-q",
-            "--tool=callgrind",
-            "--instr-atstart=no",
-            &out,
-        ];
+        let mut wrapper = vec!["valgrind", "-q", "--tool=callgrind", &out];
+        wrapper.extend(flags);
         let gateway =
             Gateway::start_under(&wrapper, binary, &case::setup(at), &mock.address).await?;
         gateway.connected(case::servers().len()).await?;
         // It goes on to write down what its servers offer.
         let tree = Tree::only(gateway.id());
         settled(&tree, Duration::from_secs(2), Duration::from_secs(90)).await;
-        let counted = Self {
+        Ok(Self {
             gateway,
             folder,
             times,
             dumps: 0,
             _mock: mock,
-        };
-        counted.control("--instr=on").await?;
-        Ok(counted)
+        })
     }
 
     pub(crate) async fn count(&mut self, case: &Case) -> anyhow::Result<Count> {
         self.ask(case, self.times.div_ceil(5)).await?;
         self.control("--zero").await?;
         self.ask(case, self.times).await?;
-        self.control("--dump").await?;
-        self.dumps += 1;
-        let file = self.folder.join(format!("callgrind.out.{}", self.dumps));
-        let text = fs::read_to_string(&file)?;
+        let (file, text) = self.dump().await?;
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
         let total: u64 = total.context("the dump has no total")?.trim().parse()?;
         Ok(Count {
@@ -102,7 +104,16 @@ impl Counted {
         })
     }
 
-    async fn ask(&self, case: &Case, times: u64) -> anyhow::Result<()> {
+    /// What was counted since the last time.
+    pub(crate) async fn dump(&mut self) -> anyhow::Result<(PathBuf, String)> {
+        self.control("--dump").await?;
+        self.dumps += 1;
+        let file = self.folder.join(format!("callgrind.out.{}", self.dumps));
+        let text = fs::read_to_string(&file)?;
+        Ok((file, text))
+    }
+
+    pub(crate) async fn ask(&self, case: &Case, times: u64) -> anyhow::Result<()> {
         let plan = Plan {
             address: self.gateway.address.clone(),
             exchange: case.gate.clone(),

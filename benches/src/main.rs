@@ -8,6 +8,7 @@ mod guard;
 mod load;
 mod measure;
 mod mock;
+mod order;
 mod process;
 mod profile;
 mod report;
@@ -41,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (word, rest) = words
         .split_first()
-        .context("say `run`, `profile`, `guard`, `mock`, `pipe` or `load`")?;
+        .context("say `run`, `profile`, `guard`, `order`, `mock`, `pipe` or `load`")?;
     match word.as_str() {
         "run" => until_stopped(Box::pin(run::main(&Flags::parse(rest, &RUN)?))),
         "profile" => {
@@ -51,6 +52,10 @@ fn main() -> anyhow::Result<()> {
         "guard" => {
             let known = ["binary", "file", "build", "times", "record", "if-possible"];
             until_stopped(Box::pin(guard::main(&Flags::parse(rest, &known)?)))
+        }
+        "order" => {
+            let known = ["binary", "file"];
+            until_stopped(Box::pin(order::main(&Flags::parse(rest, &known)?)))
         }
         "mock" => {
             let flags = Flags::parse(rest, &["port", "stay"])?;

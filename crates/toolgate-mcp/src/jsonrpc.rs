@@ -149,6 +149,8 @@ impl Object {
 
     #[must_use]
     pub fn raw(mut self, key: &str, value: &str) -> Self {
+        // Six for what stands around them, and for the end.
+        self.0.reserve(key.len() + value.len() + 6);
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         push_string(&mut self.0, key);
         self.0.push(':');
@@ -157,7 +159,8 @@ impl Object {
     }
 
     #[must_use]
-    pub fn text(self, key: &str, value: &str) -> Self {
+    pub fn text(mut self, key: &str, value: &str) -> Self {
+        self.0.reserve(key.len() + value.len() + 8);
         let mut object = self.raw(key, "");
         push_string(&mut object.0, value);
         object

@@ -108,6 +108,21 @@ struct ResultHead<'a> {
     input_requests: Option<&'a RawValue>,
 }
 
+impl<'a> ResultHead<'a> {
+    fn of(result: &'a RawValue) -> Self {
+        serde_json::from_str(result.get()).unwrap_or_default()
+    }
+
+    /// Whether it is the answer, and not a wish to be called again.
+    fn is_complete(&self) -> Result<bool, RequestError> {
+        match self.result_type.as_deref() {
+            None | Some("complete") => Ok(true),
+            Some("input_required") => Ok(false),
+            Some(other) => Err(malformed(&format!("unknown result type `{other}`"))),
+        }
+    }
+}
+
 /// What a modern server wants to know.
 #[derive(Deserialize)]
 struct InputRequest<'a> {
@@ -225,7 +240,10 @@ impl Lane {
             return self.ask(ask).await;
         }
         let result = self.ask(ask.clone()).await?;
-        self.complete(result, &ask).await
+        match ResultHead::of(&result).is_complete()? {
+            true => Ok(result),
+            false => Box::pin(self.complete(result, &ask)).await,
+        }
     }
 
     /// Follows a modern server's wish to be called again, with what it wants to know.
@@ -235,11 +253,9 @@ impl Lane {
         ask: &Ask,
     ) -> Result<Box<RawValue>, RequestError> {
         for _ in 0..MAX_ROUNDS {
-            let head: ResultHead<'_> = serde_json::from_str(result.get()).unwrap_or_default();
-            match head.result_type.as_deref() {
-                None | Some("complete") => return Ok(result),
-                Some("input_required") => {}
-                Some(other) => return Err(malformed(&format!("unknown result type `{other}`"))),
+            let head = ResultHead::of(&result);
+            if head.is_complete()? {
+                return Ok(result);
             }
             let mut params = ask.params.clone();
             if let Some(requests) = head.input_requests {

@@ -1,9 +1,10 @@
 //! The one door: every tool call, whoever makes it, goes through [`Engine::call`].
 //!
 //! What is not in the caller's scope does not exist: it is answered like a name that nobody has.
-//! An attempt is recorded before anything is decided about it; a call that is dispatched runs as a
-//! task that closes its own record, also when nobody waits for it any more.
+//! An attempt is recorded before anything is decided about it, and closes its own record, also when
+//! nobody waits for it any more.
 
+mod carried;
 mod clear;
 mod dispatch;
 mod explain;
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use carried::Carried;
 pub use explain::Explanation;
 use find::Finder;
 use futures_util::FutureExt as _;
@@ -355,11 +357,9 @@ impl Engine {
         let span = trace::call::begin(&*inner.parts.tracer, &call.request);
         let attempt = inner.parts.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
-        let _guard = cancel.clone().drop_guard();
-        let task = Arc::clone(inner).carry(caller.clone(), call, request_id, (attempt, cancel));
-        // It is some KB, which the runtime would move about ten times.
-        let answer = inner.tasks.spawn(Box::pin(task).instrument(span)).await;
-        answer.unwrap_or(Err(CallError::Cancelled))
+        let attempted = (attempt, cancel.clone());
+        let work = Arc::clone(inner).carry(caller.clone(), call, request_id, attempted);
+        Carried::new(Box::pin(work.instrument(span)), cancel, &inner.tasks).await
     }
 
     /// Waits for the calls under way; those that last longer are cancelled.
@@ -413,7 +413,9 @@ impl Inner {
             attempt,
             tickets: Vec::new(),
         };
-        let work = AssertUnwindSafe(self.go(caller, call, request_id, &mut progress));
+        // It is some KB, which would be moved about several times.
+        let work = Box::pin(self.go(caller, call, request_id, &mut progress));
+        let work = AssertUnwindSafe(work);
         let answer = tokio::select! {
             biased;
             () = cancel.cancelled() => Some(Err(CallError::Cancelled)),
@@ -425,6 +427,16 @@ impl Inner {
             Some(Ok(_)) => false,
             None => true,
         };
+        if !tickets.is_empty() {
+            Box::pin(self.settle(tickets, uncertain)).await;
+        }
+        let panicked = || CallError::Panicked(attempt.record.tool_id_or_own());
+        let answer = answer.unwrap_or_else(|| Err(panicked()));
+        self.close(attempt, answer)
+    }
+
+    /// Uses up the tickets that a call ran with, and gives back the others.
+    async fn settle(&self, tickets: Vec<Ticket>, uncertain: bool) {
         let approvals = &self.parts.approvals;
         for Ticket { approval, used } in tickets {
             match (used, uncertain) {
@@ -433,9 +445,6 @@ impl Inner {
                 (false, _) => approvals.give_back(approval).await,
             }
         }
-        let panicked = || CallError::Panicked(attempt.record.tool_id_or_own());
-        let answer = answer.unwrap_or_else(|| Err(panicked()));
-        self.close(attempt, answer)
     }
 
     async fn go(

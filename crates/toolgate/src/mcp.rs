@@ -162,6 +162,7 @@ impl Door {
         }
     }
 
+    /// All but tool calls are boxed, so that they do not make every call larger.
     async fn found(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
         match (method, asker.era) {
             ("ping", Era::Legacy) => Ok(empty_object()),
@@ -170,11 +171,11 @@ impl Door {
             ("tools/call", _) => self.call_tool(asker, params).await,
             ("resources/list", _) => self.list_resources(asker, params),
             ("resources/templates/list", _) => self.list_templates(asker, params),
-            ("resources/read", _) => self.read_resource(asker, params).await,
+            ("resources/read", _) => Box::pin(self.read_resource(asker, params)).await,
             ("prompts/list", _) => self.list_prompts(asker, params),
-            ("prompts/get", _) => self.get_prompt(asker, params).await,
-            ("completion/complete", _) => self.complete(asker, params).await,
-            ("resources/subscribe", Era::Legacy) => self.subscribe(asker, params).await,
+            ("prompts/get", _) => Box::pin(self.get_prompt(asker, params)).await,
+            ("completion/complete", _) => Box::pin(self.complete(asker, params)).await,
+            ("resources/subscribe", Era::Legacy) => Box::pin(self.subscribe(asker, params)).await,
             ("resources/unsubscribe", Era::Legacy) => Self::unsubscribe(asker, params),
             _ => Err(no_method(method)),
         }

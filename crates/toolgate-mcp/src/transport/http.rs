@@ -193,7 +193,7 @@ impl Http {
         let mut request = Request::new(Method::POST, self.url.clone());
         *request.headers_mut() = self.headers_with(extra);
         *request.body_mut() = Some(body.into());
-        let response = self.client.execute(request).await;
+        let response = Box::pin(self.client.execute(request)).await;
         let response = response.map_err(|error| unreachable(&error))?;
         self.check(response).await
     }
@@ -221,7 +221,7 @@ impl Http {
             self.ending.tell("the server has forgotten the session");
             return Err(RequestError::SessionGone);
         }
-        let body = body(response).await.unwrap_or_default();
+        let body = Box::pin(body(response)).await.unwrap_or_default();
         let rpc = rpc_error(&body);
         let text = match &rpc {
             Some(error) => error.to_string(),
@@ -241,7 +241,7 @@ impl Http {
         ear: Option<&Arc<dyn Ear>>,
     ) -> Result<Answer, RequestError> {
         if is_stream(&response) {
-            return self.streamed(response, id, ear).await;
+            return Box::pin(self.streamed(response, id, ear)).await;
         }
         let body = body(response).await?;
         let messages = jsonrpc::parse(&body)

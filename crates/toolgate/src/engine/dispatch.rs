@@ -100,13 +100,13 @@ impl Dispatch {
         };
         let next = match &error {
             RequestError::Lost(_) if lane.is_open() => Some((lane, None)),
-            _ => self.after(&lane).await,
+            _ => Box::pin(self.after(&lane)).await,
         };
         let Some((next, _own)) = next else {
             return Err(error);
         };
         tracing::debug!(tool = %self.tool.id, %error, "once more");
-        next.call_tool(call()).await
+        Box::pin(next.call_tool(call())).await
     }
 
     /// The connection that comes after one that was lost: the client's own again if it was its own.
@@ -149,7 +149,7 @@ async fn access(
                 server: server.clone(),
                 lane: LaneId::Session(session.id.clone()),
             };
-            registry.own_access(&key, &session.client, within).await
+            Box::pin(registry.own_access(&key, &session.client, within)).await
         }
         None => registry.access(server, within).await,
     };
