@@ -11,7 +11,7 @@ BROWSER := tests/env/browser/node_modules/.browser.json
 DEMO_ENV := examples/demo/servers
 DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help demo run build dist web web-test test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env clean
+.PHONY: help demo run build dist order web web-test test check docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env clean
 
 help: ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -26,8 +26,19 @@ build: web ## Build the release binary, target/release/toolgate
 	@test -x target/release/toolgate || echo "The first build takes a few minutes: about 3 on 2 cores."
 	cargo build --release --locked --package toolgate-server
 
+# Functions that run lie side by side, so that the system keeps less of the program in memory. The
+# linker of Rust on this system can do that; `ORDER=` does without.
+ORDER := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),benches/order.txt)
+DIST = cargo rustc --profile dist --locked --package toolgate-server --bin toolgate --
+ORDERED = $(if $(ORDER),-C link-arg=-Wl$(comma)--symbol-ordering-file=$(abspath $(ORDER)) -C link-arg=-Wl$(comma)--no-warn-symbol-ordering)
+comma := ,
+
 dist: web ## Build the binary for production, target/dist/toolgate: smaller and faster, and three times as long to build
-	cargo build --profile dist --locked --package toolgate-server
+	$(DIST) $(ORDERED)
+
+order: web bench-build ## Record which functions run, for `make dist`; after a new compiler, or much that is new
+	$(DIST) -C strip=none
+	$(BENCH) order --binary "$(TARGET_DIR)/dist/toolgate"
 
 test: web web-test test-env check ## Check and test everything
 	cargo build --locked --workspace

@@ -92,9 +92,9 @@ impl Counted {
     }
 
     pub(crate) async fn count(&mut self, case: &Case) -> anyhow::Result<Count> {
-        self.ask(case, self.times.div_ceil(5)).await?;
+        self.ask(case, self.times.div_ceil(5), 1).await?;
         self.control("--zero").await?;
-        self.ask(case, self.times).await?;
+        self.ask(case, self.times, 1).await?;
         let (file, text) = self.dump().await?;
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
         let total: u64 = total.context("the dump has no total")?.trim().parse()?;
@@ -113,12 +113,17 @@ impl Counted {
         Ok((file, text))
     }
 
-    pub(crate) async fn ask(&self, case: &Case, times: u64) -> anyhow::Result<()> {
+    pub(crate) async fn ask(
+        &self,
+        case: &Case,
+        times: u64,
+        connections: usize,
+    ) -> anyhow::Result<()> {
         let plan = Plan {
             address: self.gateway.address.clone(),
             exchange: case.gate.clone(),
             pace: Pace::Closed,
-            connections: 1,
+            connections,
             seconds: 120.0,
             most: times,
         };

@@ -15,8 +15,9 @@ use crate::flags::Flags;
 use crate::gateway;
 use crate::{say, tell};
 
-/// Requests of each case.
-const TIMES: u64 = 10;
+/// Requests of each case, and connections that they come by.
+const TIMES: u64 = 60;
+const CONNECTIONS: usize = 8;
 
 pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
     let binary = fs::canonicalize(gateway::binary(flags.get("binary"))?)?;
@@ -31,7 +32,7 @@ pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
     let cases = case::all().into_iter();
     for case in cases.filter(|case| !case.name.starts_with("script")) {
         tell(&case.name);
-        counted.ask(&case, TIMES).await?;
+        counted.ask(&case, TIMES, CONNECTIONS).await?;
     }
     let (_, requests) = counted.dump().await?;
     // What every request needs comes first, then what only the start needs.

@@ -251,10 +251,8 @@ impl Engine {
         let limited = Limited::Key(Arc::clone(key));
         rules.limits.count(&limited)?;
         if let Some(budget) = &holder.limits.budget {
-            self.0
-                .budgets
-                .check(&self.0.parts.store, key, budget)
-                .await?;
+            let store = &self.0.parts.store;
+            Box::pin(self.0.budgets.check(store, key, budget)).await?;
         }
         let place = rules.limits.enter(&limited, MODEL_WAIT).await?;
         Ok(Place(place))

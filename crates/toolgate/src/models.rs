@@ -236,7 +236,8 @@ impl Models {
         let asked = Asked::new(request, body, caller.clone())?;
         let limits = self.run_limits(&asked)?;
         if self.is_for_agent(&asked) {
-            return agent::run(self, asked, limits).await;
+            // Boxed, as all that is rare, so that it does not make every request larger.
+            return Box::pin(agent::run(self, asked, limits)).await;
         }
         let Sent {
             spoken,
@@ -403,7 +404,8 @@ impl Models {
             return Some(known);
         }
         let key = caller.key().map(|key| &**key);
-        let known = self.0.store.response_id(&id, key).await.ok().flatten()?;
+        let known = Box::pin(self.0.store.response_id(&id, key)).await;
+        let known = known.ok().flatten()?;
         Some(Value::from(known).to_string())
     }
 
