@@ -77,7 +77,6 @@ BENCH_TARGET = --target "$(TARGET)" --target-key "$(TARGET_KEY)" --target-model 
 
 bench: bench-build $(if $(TARGET),,dist) ## Measure the gateway (QUICK=1, ONLY=case), or another one (TARGET=URL); see docs/performance.md
 	$(BENCH) run $(BENCH_FLAGS) $(BENCH_TARGET)
-	$(if $(ONLY)$(TARGET),,@$(MAKE) --no-print-directory bench-agent)
 
 bench-build:
 	cargo build --profile dist --locked --package toolgate-bench
