@@ -9,6 +9,7 @@ mod clear;
 mod dispatch;
 mod explain;
 mod find;
+mod journey;
 mod kept;
 mod limits;
 mod own;
@@ -19,15 +20,13 @@ mod scopes;
 mod script;
 mod send;
 
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use carried::Carried;
 pub use explain::Explanation;
-use find::Finder;
-use futures_util::FutureExt as _;
+use journey::{Journey, Progress, Ticket};
 use kept::Kept;
 pub use kept::Part;
 use limits::{Budgets, Limited};
@@ -42,7 +41,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::RunLimits;
-use toolgate_core::name::{ServerName, ToolId};
+use toolgate_core::name::ServerName;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
@@ -51,9 +50,9 @@ use toolgate_mcp::lane::Ask;
 use toolgate_mcp::registry::{Registry, Watching};
 use tracing::{Instrument as _, Span};
 
-use crate::approval::{Approval, Approvals};
-use crate::audit::{Attempt, Audit, Record};
-use crate::call::{Approved, CallError, Outcome, Request, ToolCall};
+use crate::approval::Approvals;
+use crate::audit::{Audit, Record};
+use crate::call::{CallError, Outcome, Request, ToolCall};
 use crate::caller::{Caller, Origin};
 use crate::code_mode::{CodeMode, Program};
 use crate::hook::Hook;
@@ -103,29 +102,6 @@ struct Inner {
 pub(crate) struct Place(
     #[expect(dead_code, reason = "it is held, not looked at")] Option<OwnedSemaphorePermit>,
 );
-
-/// A call on its way, with all that was decided when it began.
-struct Journey {
-    caller: Caller,
-    call: ToolCall,
-    request_id: String,
-    rules: Arc<Rules>,
-    scope: Arc<Scope>,
-}
-
-/// How far a call has come; it outlives the call's work, which may be cancelled at any point.
-struct Progress {
-    attempt: Attempt,
-    /// Approvals that were taken for it.
-    tickets: Vec<Ticket>,
-}
-
-/// An approval that was taken for a call.
-struct Ticket {
-    approval: Approval,
-    /// Whether the call may have reached its tool.
-    used: bool,
-}
 
 impl Engine {
     pub(crate) fn new(config: &Config, parts: Parts) -> Self {
@@ -375,184 +351,5 @@ impl Engine {
         // Whoever was about to begin finds the door closed.
         stop.cancel();
         self.0.code.close().await;
-    }
-}
-
-impl Progress {
-    /// Notes whether the tickets for a tool are used.
-    fn uses(&mut self, tool: &ToolId, used: bool) {
-        let tickets = self.tickets.iter_mut();
-        for ticket in tickets.filter(|ticket| ticket.approval.ask.tool == *tool) {
-            ticket.used = used;
-        }
-    }
-
-    /// The approval with which a tool ran.
-    fn approved(&self, tool: &ToolId) -> Option<Approved> {
-        let mut tickets = self.tickets.iter();
-        let ticket = tickets.find(|ticket| ticket.approval.ask.tool == *tool)?;
-        Some(Approved {
-            id: ticket.approval.id.clone(),
-            edited: ticket.approval.edited.is_some(),
-        })
-    }
-}
-
-impl Inner {
-    /// Carries a call to its end, whatever that is, and closes its record.
-    async fn carry(
-        self: Arc<Self>,
-        caller: Caller,
-        call: ToolCall,
-        request_id: String,
-        (attempt, cancel): (Attempt, CancellationToken),
-    ) -> Result<Outcome, CallError> {
-        let mut progress = Progress {
-            attempt,
-            tickets: Vec::new(),
-        };
-        // It is some KB, which would be moved about several times.
-        let work = Box::pin(self.go(caller, call, request_id, &mut progress));
-        let work = AssertUnwindSafe(work);
-        let answer = tokio::select! {
-            biased;
-            () = cancel.cancelled() => Some(Err(CallError::Cancelled)),
-            answer = work.catch_unwind() => answer.ok(),
-        };
-        let Progress { attempt, tickets } = progress;
-        let uncertain = match &answer {
-            Some(Err(error)) => error.is_uncertain(),
-            Some(Ok(_)) => false,
-            None => true,
-        };
-        if !tickets.is_empty() {
-            Box::pin(self.settle(tickets, uncertain)).await;
-        }
-        let panicked = || CallError::Panicked(attempt.record.tool_id_or_own());
-        let answer = answer.unwrap_or_else(|| Err(panicked()));
-        self.close(attempt, answer)
-    }
-
-    /// Uses up the tickets that a call ran with, and gives back the others.
-    async fn settle(&self, tickets: Vec<Ticket>, uncertain: bool) {
-        let approvals = &self.parts.approvals;
-        for Ticket { approval, used } in tickets {
-            match (used, uncertain) {
-                (true, false) => approvals.done(approval).await,
-                (true, true) => approvals.uncertain(approval).await,
-                (false, _) => approvals.give_back(approval).await,
-            }
-        }
-    }
-
-    async fn go(
-        self: &Arc<Self>,
-        caller: Caller,
-        call: ToolCall,
-        request_id: String,
-        progress: &mut Progress,
-    ) -> Result<Outcome, CallError> {
-        let began = Instant::now();
-        let journey = self.begin(caller, call, request_id)?;
-        if let Some(own) = self.own_tool(&journey) {
-            progress.attempt.about(&own.id());
-            // Boxed, as all that is rare, so that it does not make every call larger.
-            let result = Box::pin(self.run_own(&journey, own, &mut progress.attempt.record));
-            let result = result.await?;
-            let (result, handle) = match own {
-                OwnTool::ReadResult => (result, None),
-                OwnTool::ListResources | OwnTool::ReadResource | OwnTool::Code(_) => {
-                    self.bounded(&journey, result)
-                }
-            };
-            return Ok(Outcome {
-                handle,
-                ..Outcome::new(own.id(), result, began)
-            });
-        }
-        let ToolCall { name, server, .. } = &journey.call;
-        let target = self.finder(&journey).find(name, server.as_ref())?;
-        let arguments = journey.call.arguments.clone();
-        let run = self.clear(&journey, target, arguments, progress).await?;
-        let (id, arguments) = (run.target.entry.tool.id.clone(), run.arguments.clone());
-        let is_stand_in = run.target.instead_of.is_some();
-        let answer = self.send(&journey, run, began, progress).await;
-        let away = answer
-            .as_ref()
-            .is_err_and(|error| error.is_not_sent() && !matches!(error, CallError::Busy { .. }));
-        if is_stand_in || !away {
-            return answer;
-        }
-        match self.finder(&journey).stand_in(&id) {
-            Some(target) => {
-                // With the arguments that were cleared, which an approver may have edited.
-                let run = self.clear(&journey, target, Ok(arguments), progress);
-                let run = Box::pin(run).await?;
-                Box::pin(self.send(&journey, run, began, progress)).await
-            }
-            None => answer,
-        }
-    }
-
-    /// Who calls, and what exists for them.
-    fn begin(
-        &self,
-        caller: Caller,
-        call: ToolCall,
-        request_id: String,
-    ) -> Result<Journey, CallError> {
-        let rules = self.rules.load_full();
-        if let Some(key) = caller.key() {
-            rules.holder(&caller)?;
-            rules.limits.count(&Limited::Key(Arc::clone(key)))?;
-        }
-        let catalog = self.parts.registry.catalog();
-        let filters = &call.request.filters;
-        let scope = self.scopes.get(&rules, &catalog, &caller, filters)?;
-        Ok(Journey {
-            caller,
-            call,
-            request_id,
-            rules,
-            scope,
-        })
-    }
-
-    /// Counts and records what came of an attempt.
-    fn close(
-        &self,
-        attempt: Attempt,
-        answer: Result<Outcome, CallError>,
-    ) -> Result<Outcome, CallError> {
-        let word = match &answer {
-            Ok(outcome) if outcome.result.is_error() => "tool_error",
-            Ok(_) => "ok",
-            Err(error) => error.code(),
-        };
-        if let Err(CallError::Store(error)) = &answer {
-            tracing::error!(%error, "a call was refused because the store failed");
-        }
-        let tool = answer.as_ref().map(|outcome| outcome.tool.clone()).ok();
-        let tool = tool.or_else(|| attempt.record.tool_id());
-        self.parts.metrics.count(tool.as_ref(), word);
-        tracing::debug!(
-            request = attempt.record.request_id,
-            tool = attempt.record.name,
-            origin = attempt.record.origin,
-            outcome = word,
-            "tool call"
-        );
-        attempt.close(&answer);
-        answer
-    }
-
-    fn finder<'a>(&'a self, journey: &'a Journey) -> Finder<'a> {
-        Finder {
-            rules: &journey.rules,
-            scope: &journey.scope,
-            registry: &self.parts.registry,
-            caller: &journey.caller,
-            filters: &journey.call.request.filters,
-        }
     }
 }

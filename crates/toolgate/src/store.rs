@@ -352,6 +352,8 @@ fn pool(connections: u32) -> AnyPoolOptions {
                 // A statement of many rows keeps what it would undo, which is no business of the disk.
                 connection.execute("PRAGMA temp_store = MEMORY").await?;
                 connection.execute("PRAGMA busy_timeout = 5000").await?;
+                // One MiB: what is not there comes from the system's own cache.
+                connection.execute("PRAGMA cache_size = -1024").await?;
                 Ok(())
             })
         })

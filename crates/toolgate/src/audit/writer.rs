@@ -18,7 +18,7 @@ use crate::store::{Store, millis};
 
 /// Longest time before a note is written.
 const BATCH: Duration = Duration::from_millis(50);
-const MOST: usize = 2048;
+const MOST: usize = 512;
 /// Before what could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often old records are taken out.
