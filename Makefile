@@ -23,7 +23,7 @@ run: build ## Build and start the gateway on http://127.0.0.1:8080, with its dat
 	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
 
 build: web ## Build the release binary, target/release/toolgate
-	@test -x target/release/toolgate || echo "The first build takes a few minutes: about 3 on 2 cores."
+	@test -x target/release/toolgate || echo "The first build takes a while: some ten minutes on 2 cores."
 	cargo build --release --locked --package toolgate-server
 
 # Functions that run lie side by side, so that the system keeps less of the program in memory. The
@@ -33,7 +33,7 @@ DIST = cargo rustc --profile dist --locked --package toolgate-server --bin toolg
 ORDERED = $(if $(ORDER),-C link-arg=-Wl$(comma)--symbol-ordering-file=$(abspath $(ORDER)) -C link-arg=-Wl$(comma)--no-warn-symbol-ordering)
 comma := ,
 
-dist: web ## Build the binary for production, target/dist/toolgate: smaller and faster, and three times as long to build
+dist: web ## Build the binary for production, target/dist/toolgate: smaller, faster, and longer in the building: the link alone takes five minutes
 	$(DIST) $(ORDERED)
 
 order: web bench-build ## Record which functions run, for `make dist`; after a new compiler, or much that is new

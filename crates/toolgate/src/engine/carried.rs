@@ -11,14 +11,14 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// Work that somebody waits for. Whoever drops it cancels it, and it comes to its end without them.
 ///
-/// A task of its own would do as much, and would wake two threads for each call.
+/// A task of its own would do as much, and would wake another thread for most calls.
 pub(super) struct Carried<T: Send + 'static> {
     /// None once it has ended.
     work: Option<BoxFuture<'static, T>>,
     cancel: CancellationToken,
-    tasks: TaskTracker,
+    /// Its place among what is under way.
+    place: TaskTrackerToken,
     runtime: Handle,
-    _under_way: TaskTrackerToken,
 }
 
 impl<T: Send + 'static> Carried<T> {
@@ -30,9 +30,8 @@ impl<T: Send + 'static> Carried<T> {
         Self {
             work: Some(work),
             cancel,
-            tasks: tasks.clone(),
+            place: tasks.token(),
             runtime: Handle::current(),
-            _under_way: tasks.token(),
         }
     }
 }
@@ -54,7 +53,7 @@ impl<T: Send + 'static> Drop for Carried<T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
             self.cancel.cancel();
-            self.tasks.spawn_on(work, &self.runtime);
+            self.place.task_tracker().spawn_on(work, &self.runtime);
         }
     }
 }
@@ -63,7 +62,8 @@ impl<T: Send + 'static> Drop for Carried<T> {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
+
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -94,12 +94,12 @@ mod tests {
             let (cancel, closed) = (cancel.clone(), Arc::clone(&closed));
             Box::pin(async move {
                 cancel.cancelled().await;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::task::yield_now().await;
                 closed.store(true, Ordering::Relaxed);
             })
         };
         let carried = Carried::new(work, cancel, &tasks);
-        let _ = tokio::time::timeout(Duration::from_millis(1), carried).await;
+        assert!(carried.now_or_never().is_none());
         assert!(!closed.load(Ordering::Relaxed));
         tasks.close();
         tasks.wait().await;

@@ -159,7 +159,7 @@ impl Inner {
     }
 
     /// Who calls, and what exists for them.
-    pub(super) fn begin(
+    fn begin(
         &self,
         caller: Caller,
         call: ToolCall,
@@ -210,7 +210,7 @@ impl Inner {
         answer
     }
 
-    pub(super) fn finder<'a>(&'a self, journey: &'a Journey) -> Finder<'a> {
+    fn finder<'a>(&'a self, journey: &'a Journey) -> Finder<'a> {
         Finder {
             rules: &journey.rules,
             scope: &journey.scope,
