@@ -20,12 +20,14 @@ mod scopes;
 mod script;
 mod send;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use carried::Carried;
 pub use explain::Explanation;
+use futures_util::FutureExt as _;
 use journey::{Journey, Progress, Ticket};
 use kept::Kept;
 pub use kept::Part;
@@ -333,7 +335,9 @@ impl Engine {
         let cancel = inner.stop.child_token();
         let attempted = (attempt, cancel.clone());
         let work = Arc::clone(inner).carry(caller.clone(), call, request_id, attempted);
-        Carried::new(Box::pin(work.instrument(span)), cancel, &inner.tasks).await
+        let carried = Carried::new(Box::pin(work.instrument(span)), cancel, &inner.tasks);
+        let answer = AssertUnwindSafe(carried).catch_unwind().await;
+        answer.unwrap_or(Err(CallError::Cancelled))
     }
 
     /// Waits for the calls under way; those that last longer are cancelled.

@@ -1,7 +1,7 @@
 //! A call under way, carried by whoever waits for it.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
@@ -40,12 +40,15 @@ impl<T: Send + 'static> Future for Carried<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = self.work.as_mut() else {
+        // Taken out meanwhile, so that one that panics is not gone on with.
+        let Some(mut work) = self.work.take() else {
             return Poll::Pending;
         };
-        let answer = ready!(work.as_mut().poll(context));
-        self.work = None;
-        Poll::Ready(answer)
+        let answer = work.as_mut().poll(context);
+        if answer.is_pending() {
+            self.work = Some(work);
+        }
+        answer
     }
 }
 
@@ -60,6 +63,7 @@ impl<T: Send + 'static> Drop for Carried<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::AssertUnwindSafe;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,6 +88,15 @@ mod tests {
         assert!(carrier.is_some());
         assert_eq!(carrier, own);
         assert_eq!(left, 0);
+    }
+
+    #[tokio::test]
+    async fn what_panics_is_not_gone_on_with() {
+        let tasks = TaskTracker::new();
+        let work = Box::pin(async { panic!("as it should") });
+        let carried: Carried<()> = Carried::new(work, CancellationToken::new(), &tasks);
+        assert!(AssertUnwindSafe(carried).catch_unwind().await.is_err());
+        assert!(tasks.is_empty());
     }
 
     #[tokio::test]
