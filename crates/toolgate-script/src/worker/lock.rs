@@ -125,6 +125,9 @@ mod calls {
     };
 
     /// Memory, locks, signals, time, and the end.
+    ///
+    /// `rseq` and `set_robust_list` are the first calls of every new thread: the allocator's
+    /// background thread may have been started but not yet scheduled when the filter is installed.
     const FREE: &[i64] = &[
         libc::SYS_brk,
         libc::SYS_clock_gettime,
@@ -138,15 +141,19 @@ mod calls {
         libc::SYS_mremap,
         libc::SYS_munmap,
         libc::SYS_restart_syscall,
+        libc::SYS_rseq,
         libc::SYS_rt_sigaction,
         libc::SYS_rt_sigprocmask,
         libc::SYS_rt_sigreturn,
         libc::SYS_sched_yield,
+        libc::SYS_set_robust_list,
         libc::SYS_sigaltstack,
     ];
 
     /// The descriptor of a mapping that has none, as the kernel compares it.
     const NO_FILE: u64 = 0xffff_ffff;
+    /// `PR_SET_NAME`, as the kernel compares it.
+    const SET_NAME: u64 = libc::PR_SET_NAME.unsigned_abs() as u64;
 
     pub(super) fn filter() -> io::Result<()> {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -169,6 +176,8 @@ mod calls {
             // Its own end by a signal, and its own limits.
             (libc::SYS_tgkill, when(0, SeccompCmpOp::Eq, own_pid())?),
             (libc::SYS_prlimit64, when(0, SeccompCmpOp::Eq, 0)?),
+            // The allocator's background thread names itself when it starts.
+            (libc::SYS_prctl, when(0, SeccompCmpOp::Eq, SET_NAME)?),
         ];
         for (call, rule) in limited {
             rules.insert(call, vec![rule]);

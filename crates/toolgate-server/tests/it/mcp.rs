@@ -420,7 +420,14 @@ async fn the_person_at_a_modern_client_approves_a_call() {
     let state = result["requestState"].as_str().unwrap().to_owned();
     let other = ask(retry(json!({"a": 1, "b": 3}), "accept", &state)).await;
     assert_eq!(other["error"]["code"], -32602, "other arguments: {other}");
-    let forged = format!("{}x", &state[..state.len() - 1]);
+    // The state is base64url: change a character in the middle, so that the seal cannot match.
+    let middle = state.len() / 2;
+    let other = if &state[middle..=middle] == "A" {
+        "B"
+    } else {
+        "A"
+    };
+    let forged = format!("{}{other}{}", &state[..middle], &state[middle + 1..]);
     let forged = ask(retry(json!({"a": 1, "b": 2}), "accept", &forged)).await;
     let asked_anew = &forged["result"]["resultType"];
     assert_eq!(asked_anew, "input_required", "{forged}");

@@ -1,7 +1,5 @@
 //! One record, and questions about many.
 
-use std::time::SystemTime;
-
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
@@ -9,7 +7,6 @@ use uuid::Uuid;
 
 use crate::call::{Request, ToolCall};
 use crate::caller::Caller;
-use crate::store::millis;
 
 /// What is known of one attempt to call a tool.
 #[derive(Clone, Debug, Default)]
@@ -87,8 +84,9 @@ impl Record {
             .as_ref()
             .ok()
             .map(|arguments| arguments.raw());
+        let id = Uuid::now_v7();
         Self {
-            id: Uuid::now_v7().to_string(),
+            id: id.to_string(),
             request_id: request_id.to_owned(),
             parent_id: parent.clone(),
             run_id: run.clone(),
@@ -98,7 +96,7 @@ impl Record {
             bytes_in: arguments.map_or(0, |raw| length(raw.get())),
             arguments: arguments.map(ToOwned::to_owned),
             outcome: "open".to_owned(),
-            started_at: millis(SystemTime::now()),
+            started_at: creation_millis(id),
             ..Self::default()
         }
     }
@@ -129,6 +127,38 @@ impl Record {
     }
 }
 
+/// Time at which a version 7 id was made, in milliseconds since 1970.
+///
+/// Queries by time compare ids, so a record must not read the clock a second time: across the end
+/// of a millisecond its `started_at` and its id would disagree.
+fn creation_millis(id: Uuid) -> i64 {
+    let bytes = id.as_bytes();
+    let mut millis = [0; 8];
+    millis[2..].copy_from_slice(&bytes[..6]);
+    i64::from_be_bytes(millis)
+}
+
 pub(crate) fn length(text: &str) -> i64 {
     i64::try_from(text.len()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_time_is_the_one_in_the_id() {
+        // Long enough to cross the end of a millisecond many times.
+        for _ in 0..10_000 {
+            let call = ToolCall::parse("zoo_echo", "{}");
+            let record = Record::new(&Caller::library(), &call, "r");
+            let (seconds, nanos) = Uuid::parse_str(&record.id)
+                .unwrap()
+                .get_timestamp()
+                .unwrap()
+                .to_unix();
+            let millis = seconds * 1000 + u64::from(nanos / 1_000_000);
+            assert_eq!(record.started_at.unsigned_abs(), millis);
+        }
+    }
 }

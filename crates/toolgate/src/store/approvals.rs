@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use toolgate_core::{ServerName, ToolId, ToolName};
+use uuid::Uuid;
 
 use super::{Store, StoreError};
 use crate::approval::{Approval, ApprovalScope, ApprovalState, Ask, Asker, Decided, Grant};
@@ -243,17 +244,31 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Takes back what was granted to a key, and what it asked for.
+    /// Revokes everything that was granted to a key, and starts its budget anew.
+    ///
+    /// Spending counts from a fresh id on: records of calls that the key made before, but that are
+    /// written only later, have smaller ids and are not charged to a new key of the same name.
     pub(crate) async fn forget_caller(&self, caller: &str) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin().await?;
         for sql in [
             "DELETE FROM grants WHERE caller = $1",
-            "DELETE FROM spending WHERE caller = $1",
             "DELETE FROM scripts WHERE caller = $1",
-            "UPDATE audit SET charged = 0 WHERE caller = $1 AND charged = 1",
             "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
         ] {
-            sqlx::query(sql).bind(caller).execute(&self.pool).await?;
+            sqlx::query(sql)
+                .bind(caller)
+                .execute(&mut *transaction)
+                .await?;
         }
+        sqlx::query(
+            "INSERT INTO spending (caller, calls, micro_usd, tokens, reset_id) VALUES ($1, 0, 0, 0, $2)
+             ON CONFLICT (caller) DO UPDATE SET calls = 0, micro_usd = 0, tokens = 0, reset_id = excluded.reset_id",
+        )
+        .bind(caller)
+        .bind(Uuid::now_v7().to_string())
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
         Ok(())
     }
 

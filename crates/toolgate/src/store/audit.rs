@@ -63,8 +63,10 @@ impl Store {
         // Budgets without a period go on counting what is no longer on record.
         sqlx::query(
             "INSERT INTO spending (caller, calls, micro_usd)
-             SELECT caller, COUNT(*), SUM(cost_micro_usd) FROM audit
-             WHERE id < $1 AND charged = 1 AND caller IS NOT NULL GROUP BY caller
+             SELECT audit.caller, COUNT(*), SUM(cost_micro_usd) FROM audit
+             LEFT JOIN spending AS earlier ON earlier.caller = audit.caller
+             WHERE id < $1 AND charged = 1 AND audit.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
+             GROUP BY audit.caller
              ON CONFLICT (caller) DO UPDATE SET calls = spending.calls + excluded.calls, micro_usd = spending.micro_usd + excluded.micro_usd",
         )
         .bind(&before)
@@ -72,8 +74,10 @@ impl Store {
         .await?;
         sqlx::query(
             "INSERT INTO spending (caller, calls, micro_usd, tokens)
-             SELECT caller, 0, COALESCE(SUM(cost_micro_usd), 0), COALESCE(SUM(input_tokens + output_tokens), 0)
-             FROM model_requests WHERE id < $1 AND caller IS NOT NULL GROUP BY caller
+             SELECT used.caller, 0, COALESCE(SUM(used.cost_micro_usd), 0), COALESCE(SUM(input_tokens + output_tokens), 0)
+             FROM model_requests AS used LEFT JOIN spending AS earlier ON earlier.caller = used.caller
+             WHERE id < $1 AND used.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
+             GROUP BY used.caller
              ON CONFLICT (caller) DO UPDATE SET micro_usd = spending.micro_usd + excluded.micro_usd, tokens = spending.tokens + excluded.tokens",
         )
         .bind(&before)
@@ -135,12 +139,23 @@ impl Store {
 
     /// What a key was charged for since a time; since 1970 means ever.
     pub(crate) async fn spent(&self, caller: &str, since: i64) -> Result<Spent, StoreError> {
+        let carried = sqlx::query(
+            "SELECT calls, micro_usd, tokens, reset_id FROM spending WHERE caller = $1",
+        )
+        .bind(caller)
+        .fetch_optional(&self.readers)
+        .await?;
+        let reset: Option<String> = match &carried {
+            Some(row) => row.try_get(3)?,
+            None => None,
+        };
+        let from = first_id(since).max(reset.unwrap_or_default());
         let row = sqlx::query(
             "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM audit
              WHERE caller = $1 AND id >= $2 AND charged = 1",
         )
         .bind(caller)
-        .bind(first_id(since))
+        .bind(&from)
         .fetch_one(&self.readers)
         .await?;
         let models = sqlx::query(
@@ -148,13 +163,9 @@ impl Store {
              FROM model_requests WHERE caller = $1 AND id >= $2",
         )
         .bind(caller)
-        .bind(first_id(since))
+        .bind(&from)
         .fetch_one(&self.readers)
         .await?;
-        let before = sqlx::query("SELECT calls, micro_usd, tokens FROM spending WHERE caller = $1")
-            .bind(caller)
-            .fetch_optional(&self.readers)
-            .await?;
         let of = |row: &AnyRow, at: usize| -> Result<u64, sqlx::Error> {
             let value: i64 = row.try_get(at)?;
             Ok(value.unsigned_abs())
@@ -164,10 +175,10 @@ impl Store {
             tokens: of(&models, 0)?,
             micro_usd: of(&row, 1)? + of(&models, 1)?,
         };
-        if let Some(before) = before.filter(|_| since == 0) {
-            spent.calls += of(&before, 0)?;
-            spent.micro_usd += of(&before, 1)?;
-            spent.tokens += of(&before, 2)?;
+        if let Some(carried) = carried.filter(|_| since == 0) {
+            spent.calls += of(&carried, 0)?;
+            spent.micro_usd += of(&carried, 1)?;
+            spent.tokens += of(&carried, 2)?;
         }
         Ok(spent)
     }
@@ -258,4 +269,43 @@ fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
         cached: flag(24)?,
         script: text(25)?.and_then(|text| serde_json::from_str(&text).ok()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::ToolCall;
+    use crate::caller::Caller;
+
+    fn charged(caller: &str) -> Box<Record> {
+        let call = ToolCall::parse("zoo_echo", "{}");
+        let mut record = Record::new(&Caller::library(), &call, "r");
+        record.caller = Some(caller.to_owned());
+        record.charged = true;
+        record.cost_micro_usd = 5;
+        Box::new(record)
+    }
+
+    #[tokio::test]
+    async fn a_record_written_after_its_key_was_removed_is_not_charged_to_a_new_key() {
+        let store = Store::in_memory().await.unwrap();
+        let calls = async || store.spent("alice", 0).await.unwrap().calls;
+        store.put_records(&[charged("alice")]).await.unwrap();
+        let late = charged("alice");
+        assert_eq!(calls().await, 1);
+        store.forget_caller("alice").await.unwrap();
+        assert_eq!(calls().await, 0);
+        store.put_records(&[late]).await.unwrap();
+        assert_eq!(calls().await, 0, "a late record of the old key");
+        store.put_records(&[charged("alice")]).await.unwrap();
+        assert_eq!(calls().await, 1, "a record of the new key");
+        store.drop_records(i64::MAX >> 16).await.unwrap();
+        assert_eq!(
+            calls().await,
+            1,
+            "dropped records stay counted, the old key's do not"
+        );
+        let spent = store.spent("alice", 0).await.unwrap();
+        assert_eq!(spent.micro_usd, 5);
+    }
 }

@@ -192,6 +192,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     );
     CREATE INDEX response_ids_at ON response_ids (at);",
     ),
+    (
+        7,
+        "budgets that start anew",
+        "ALTER TABLE spending ADD COLUMN reset_id TEXT;",
+    ),
 ];
 
 pub(super) fn migrator() -> Migrator {
