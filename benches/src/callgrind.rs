@@ -1,5 +1,5 @@
-//! Instructions a request, counted by valgrind's callgrind: slow, and nearly the same on every
-//! machine, however busy it is.
+//! Counts instructions per request with valgrind's callgrind: slow, but nearly independent of the
+//! machine and its load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,51 +9,52 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::process::Command;
 
-use crate::case::{self, At, Case};
+use crate::case::{self, Case, GatewayVariant};
 use crate::gateway::Gateway;
-use crate::load::{Pace, Plan};
-use crate::measure::{Mock, Subject, load, settled};
-use crate::process::Tree;
+use crate::load::{LoadPlan, Pace};
+use crate::measure::{LoadTarget, MockProcess, run_load, wait_settled};
+use crate::process::ProcessTree;
 
-/// Requests that are counted of each case, and a fifth of that before.
-pub(crate) const TIMES: u64 = 300;
-/// What is written behind the answers belongs to them.
-const BEHIND: Duration = Duration::from_millis(700);
+/// Requests to count per case; a fifth as many are sent first to warm up.
+pub(crate) const REQUESTS_PER_CASE: u64 = 300;
+/// Wait after the last response, so that work done after responding is counted too.
+const TRAILING_WORK_DELAY: Duration = Duration::from_millis(700);
 
-/// A gateway whose instructions are counted.
+/// A gateway running under callgrind.
 #[derive(Debug)]
-pub(crate) struct Counted {
+pub(crate) struct CallgrindGateway {
     gateway: Gateway,
     folder: PathBuf,
     times: u64,
     dumps: usize,
-    _mock: Mock,
+    _mock: MockProcess,
 }
 
-/// What a case came to.
+/// Instruction count of a case.
 #[derive(Debug)]
-pub(crate) struct Count {
-    pub(crate) a_request: u64,
-    /// Where each of them was, for `callgrind_annotate`.
+pub(crate) struct InstructionCount {
+    pub(crate) per_request: u64,
+    /// Dump for `callgrind_annotate`.
     pub(crate) file: PathBuf,
 }
 
-impl Counted {
-    /// Whether it can be counted here.
+impl CallgrindGateway {
+    /// Returns whether valgrind is installed.
     pub(crate) async fn is_possible() -> bool {
         let mut valgrind = Command::new("valgrind");
         valgrind.arg("--version").stdout(Stdio::null());
         valgrind.status().await.is_ok()
     }
 
-    /// Counts nothing before the first request, which is sooner over like that.
+    /// Starts the gateway with counting off until it is ready, which is faster.
     pub(crate) async fn start(
         binary: &Path,
-        at: At,
+        variant: GatewayVariant,
         folder: &Path,
         times: u64,
     ) -> anyhow::Result<Self> {
-        let counted = Self::start_with(&["--instr-atstart=no"], binary, at, folder, times).await?;
+        let counted =
+            Self::start_with(&["--instr-atstart=no"], binary, variant, folder, times).await?;
         counted.control("--instr=on").await?;
         Ok(counted)
     }
@@ -61,7 +62,7 @@ impl Counted {
     pub(crate) async fn start_with(
         flags: &[&str],
         binary: &Path,
-        at: At,
+        variant: GatewayVariant,
         folder: &Path,
         times: u64,
     ) -> anyhow::Result<Self> {
@@ -69,7 +70,7 @@ impl Counted {
             bail!("valgrind is not installed");
         }
         let folder = fs::canonicalize(folder)?;
-        let mock = Mock::start(0).await?;
+        let mock = MockProcess::start(0).await?;
         let out = format!(
             "--callgrind-out-file={}",
             folder.join("callgrind.out").display()
@@ -77,11 +78,11 @@ impl Counted {
         let mut wrapper = vec!["valgrind", "-q", "--tool=callgrind", &out];
         wrapper.extend(flags);
         let gateway =
-            Gateway::start_under(&wrapper, binary, &case::setup(at), &mock.address).await?;
-        gateway.connected(case::servers().len()).await?;
-        // It goes on to write down what its servers offer.
-        let tree = Tree::only(gateway.id());
-        settled(&tree, Duration::from_secs(2), Duration::from_secs(90)).await;
+            Gateway::start_under(&wrapper, binary, &case::setup(variant), &mock.address).await?;
+        gateway.wait_connected(case::servers().len()).await?;
+        // The gateway still stores the tool lists of its servers.
+        let tree = ProcessTree::single(gateway.pid());
+        wait_settled(&tree, Duration::from_secs(2), Duration::from_secs(90)).await;
         Ok(Self {
             gateway,
             folder,
@@ -91,20 +92,23 @@ impl Counted {
         })
     }
 
-    pub(crate) async fn count(&mut self, case: &Case) -> anyhow::Result<Count> {
-        self.ask(case, self.times.div_ceil(5), 1).await?;
+    pub(crate) async fn count(&mut self, case: &Case) -> anyhow::Result<InstructionCount> {
+        self.send_requests(case, self.times.div_ceil(5), 1).await?;
         self.control("--zero").await?;
-        self.ask(case, self.times, 1).await?;
+        self.send_requests(case, self.times, 1).await?;
         let (file, text) = self.dump().await?;
         let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
-        let total: u64 = total.context("the dump has no total")?.trim().parse()?;
-        Ok(Count {
-            a_request: total / self.times.max(1),
+        let total: u64 = total
+            .context("callgrind dump has no total")?
+            .trim()
+            .parse()?;
+        Ok(InstructionCount {
+            per_request: total / self.times.max(1),
             file,
         })
     }
 
-    /// What was counted since the last time.
+    /// Dumps the counts since the last dump.
     pub(crate) async fn dump(&mut self) -> anyhow::Result<(PathBuf, String)> {
         self.control("--dump").await?;
         self.dumps += 1;
@@ -113,13 +117,13 @@ impl Counted {
         Ok((file, text))
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn send_requests(
         &self,
         case: &Case,
         times: u64,
         connections: usize,
     ) -> anyhow::Result<()> {
-        let plan = Plan {
+        let plan = LoadPlan {
             address: self.gateway.address.clone(),
             exchange: case.gate.clone(),
             pace: Pace::Closed,
@@ -127,34 +131,35 @@ impl Counted {
             seconds: 120.0,
             most: times,
         };
-        let subject = Subject {
+        let target = LoadTarget {
             address: self.gateway.address.clone(),
             tree: None,
         };
-        let (seen, _) = load(&plan, &subject).await?;
+        let (seen, _) = run_load(&plan, &target).await?;
         if seen.answered != times {
             bail!(
-                "`{}`: {} of {times} answers are right: {:?}",
+                "`{}`: only {} of {times} responses are correct: {:?}",
                 case.name,
                 seen.answered,
                 seen.told
             );
         }
-        tokio::time::sleep(BEHIND).await;
+        tokio::time::sleep(TRAILING_WORK_DELAY).await;
         Ok(())
     }
 
-    async fn control(&self, word: &str) -> anyhow::Result<()> {
+    async fn control(&self, flag: &str) -> anyhow::Result<()> {
         let output = Command::new("callgrind_control")
-            .arg(word)
-            .arg(self.gateway.id().to_string())
+            .arg(flag)
+            .arg(self.gateway.pid().to_string())
             .output()
             .await
-            .context("callgrind_control")?;
-        let said = String::from_utf8_lossy(&output.stdout);
-        match said.contains("OK") {
-            true => Ok(()),
-            false => bail!("callgrind_control {word}: {said}"),
+            .context("cannot run `callgrind_control`")?;
+        let output = String::from_utf8_lossy(&output.stdout);
+        if output.contains("OK") {
+            Ok(())
+        } else {
+            bail!("`callgrind_control {flag}` failed: {output}")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `--name value` and `--name`, which is all that is needed here.
+//! Minimal command-line flags: `--name value` and `--name`.
 
 use std::collections::HashMap;
 
@@ -8,15 +8,18 @@ use anyhow::bail;
 pub(crate) struct Flags(HashMap<String, String>);
 
 impl Flags {
-    /// Empty values are as if they had not been said, since make passes them on like that.
-    pub(crate) fn parse(words: &[String], known: &[&str]) -> anyhow::Result<Self> {
+    /// Parses flags. Empty values count as absent, since make passes unset variables that way.
+    pub(crate) fn parse(args: &[String], known: &[&str]) -> anyhow::Result<Self> {
         let mut flags = HashMap::new();
-        let mut words = words.iter().peekable();
-        while let Some(word) = words.next() {
-            let Some(name) = word.strip_prefix("--").filter(|name| known.contains(name)) else {
-                bail!("unknown word `{word}`; there is --{}", known.join(", --"));
+        let mut args = args.iter().peekable();
+        while let Some(arg) = args.next() {
+            let Some(name) = arg.strip_prefix("--").filter(|name| known.contains(name)) else {
+                bail!(
+                    "unknown argument `{arg}`; expected --{}",
+                    known.join(", --")
+                );
             };
-            let value = words.next_if(|next| !next.starts_with("--"));
+            let value = args.next_if(|next| !next.starts_with("--"));
             flags.insert(
                 name.to_owned(),
                 value.cloned().unwrap_or_else(|| "1".to_owned()),
@@ -38,7 +41,7 @@ impl Flags {
         match self.get(name).map(str::parse) {
             None => Ok(default),
             Some(Ok(number)) => Ok(number),
-            Some(Err(_)) => bail!("--{name} is no number"),
+            Some(Err(_)) => bail!("`--{name}` is not a number"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The gateway under test: its configuration, with keys, roles, rules and audit switched on, and
-//! the process.
+//! The gateway under test: its configuration, with keys, roles, rules and audit enabled, and its
+//! process.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ use crate::mock::mcp::Era;
 
 pub(crate) const ADMIN_KEY: &str = "bench-key-of-the-administrator";
 
-/// Rules that match, rules that do not, and rules that look at arguments.
+/// Rules that match, rules that do not, and rules that inspect arguments.
 const RULES: &str = r#"
 [permissions]
 default = "manual"
@@ -45,43 +45,43 @@ tool = "admin_*"
 action = "ask"
 "#;
 
-/// How a server is reached.
+/// Transport of an MCP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum Transport {
     Http,
-    Pipe,
+    Stdio,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerSetup {
     pub(crate) name: String,
-    pub(crate) link: Link,
+    pub(crate) link: Transport,
     pub(crate) era: Era,
     pub(crate) tools: usize,
 }
 
-/// The server whose tools are called by scripts.
-pub(crate) const SCRIPTED: &str = "coded";
+/// Name of the server whose tools are called by scripts.
+pub(crate) const SCRIPT_SERVER: &str = "coded";
 
-/// One way to set the gateway up.
+/// Configuration of a gateway.
 #[derive(Clone, Debug)]
-pub(crate) struct Setup {
+pub(crate) struct GatewaySetup {
     pub(crate) injects: bool,
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<ServerSetup>,
 }
 
-/// A running gateway; dropping it ends the process.
+/// A running gateway; dropping it kills the process.
 #[derive(Debug)]
 pub(crate) struct Gateway {
     child: Child,
     folder: TempDir,
     pub(crate) address: String,
-    /// Until it said that it listens.
-    pub(crate) listened: Duration,
+    /// Time from start until the gateway listens.
+    pub(crate) listen_time: Duration,
 }
 
-pub(crate) fn server(name: &str, link: Link, era: Era, tools: usize) -> Server {
-    Server {
+pub(crate) fn server_setup(name: &str, link: Transport, era: Era, tools: usize) -> ServerSetup {
+    ServerSetup {
         name: name.to_owned(),
         link,
         era,
@@ -89,19 +89,20 @@ pub(crate) fn server(name: &str, link: Link, era: Era, tools: usize) -> Server {
     }
 }
 
-/// Settings of the allocator, to try others out.
-const ALLOCATOR: &str = "_RJEM_MALLOC_CONF";
+/// Environment variable with allocator settings, passed through for experiments.
+const ALLOCATOR_ENV: &str = "_RJEM_MALLOC_CONF";
 
-/// Callers who may use all servers.
-pub(crate) const ALL: [&str; 4] = ["all", "all-2", "all-3", "all-4"];
+/// Callers with access to all servers.
+pub(crate) const ALL_SERVER_CALLERS: [&str; 4] = ["all", "all-2", "all-3", "all-4"];
 
-/// The key of one of [`ALL`], of who may use none (`none`), or one server, by its name.
-pub(crate) fn key(of: &str) -> String {
+/// Returns the key of a caller: one of [`ALL_SERVER_CALLERS`], `none` (no servers), or the name of
+/// the only server it may use.
+pub(crate) fn caller_key(of: &str) -> String {
     format!("bench-key-with-some-length-{of}")
 }
 
-impl Setup {
-    fn toml(&self, mock: &str) -> anyhow::Result<String> {
+impl GatewaySetup {
+    fn to_toml(&self, mock: &str) -> anyhow::Result<String> {
         let program = std::env::current_exe()?;
         let mut toml = format!(
             "[providers.mock]\nbase_url = \"http://{mock}/v1\"\napi_key = \"bench\"\ndialect = [\"openai\", \"responses\", \"anthropic\"]\nmodels = [\"bench-model\"]\n\
@@ -110,21 +111,21 @@ impl Setup {
              [audit]\ncontent = \"redacted\"\n{RULES}",
             !self.injects
         );
-        for Server {
+        for ServerSetup {
             name,
             link,
             era,
             tools,
         } in &self.servers
         {
-            let (short, protocol) = (era.short(), era.protocol());
+            let (short, protocol) = (era.as_short(), era.protocol());
             writeln!(toml, "[mcp_servers.{name}]\nprotocol = \"{protocol}\"")?;
-            if name == SCRIPTED {
+            if name == SCRIPT_SERVER {
                 writeln!(toml, "is_code_mode_client = true")?;
             }
             match link {
-                Link::Http => writeln!(toml, "url = \"http://{mock}/mcp/{short}/{tools}\"")?,
-                Link::Pipe => writeln!(
+                Transport::Http => writeln!(toml, "url = \"http://{mock}/mcp/{short}/{tools}\"")?,
+                Transport::Stdio => writeln!(
                     toml,
                     "command = {program:?}\nargs = [\"pipe\", \"--era\", \"{short}\", \"--tools\", \"{tools}\"]"
                 )?,
@@ -132,13 +133,13 @@ impl Setup {
         }
         let own = self.servers.iter().take(20);
         let own = own.map(|server| (server.name.as_str(), format!("[\"{}.*\"]", server.name)));
-        let all = ALL.map(|name| (name, "[\"*.tool_*\"]".to_owned()));
+        let all = ALL_SERVER_CALLERS.map(|name| (name, "[\"*.tool_*\"]".to_owned()));
         let none = ("none", "[]".to_owned());
         for (name, tools) in own.chain(all).chain([none]) {
             writeln!(
                 toml,
                 "[roles.{name}]\ntools = {tools}\n[keys.{name}]\nkey = \"{}\"\nroles = [\"{name}\"]",
-                key(name)
+                caller_key(name)
             )?;
         }
         Ok(toml)
@@ -155,24 +156,28 @@ impl Era {
 }
 
 impl Gateway {
-    /// Starts it and waits until it listens, not for its servers.
-    pub(crate) async fn start(binary: &Path, setup: &Setup, mock: &str) -> anyhow::Result<Self> {
+    /// Starts the gateway and waits until it listens, but not for its servers.
+    pub(crate) async fn start(
+        binary: &Path,
+        setup: &GatewaySetup,
+        mock: &str,
+    ) -> anyhow::Result<Self> {
         Self::start_under(&[], binary, setup, mock).await
     }
 
-    /// The same under another program, such as valgrind, by its name and flags.
+    /// Starts the gateway under a wrapper such as valgrind, given as program and flags.
     pub(crate) async fn start_under(
         wrapper: &[&str],
         binary: &Path,
-        setup: &Setup,
+        setup: &GatewaySetup,
         mock: &str,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        fs::write(folder.path().join("toolgate.toml"), setup.toml(mock)?)?;
+        fs::write(folder.path().join("toolgate.toml"), setup.to_toml(mock)?)?;
         Self::spawn(wrapper, binary, folder).await
     }
 
-    /// Starts it in a folder that has a configuration, and data perhaps.
+    /// Starts the gateway in a folder with a configuration and possibly data.
     pub(crate) async fn start_in(binary: &Path, folder: TempDir) -> anyhow::Result<Self> {
         Self::spawn(&[], binary, folder).await
     }
@@ -182,7 +187,7 @@ impl Gateway {
         let mut words = wrapper.iter().map(OsStr::new).chain([own]);
         let program = words.next().unwrap_or(own);
         let log = fs::File::create(folder.path().join("log"))?;
-        let began = Instant::now();
+        let started = Instant::now();
         let mut child = Command::new(program)
             .args(words)
             .args([
@@ -199,7 +204,7 @@ impl Gateway {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("HOME", folder.path())
             .env("TOOLGATE_ADMIN_KEY", ADMIN_KEY)
-            .envs(std::env::var_os(ALLOCATOR).map(|settings| (ALLOCATOR, settings)))
+            .envs(std::env::var_os(ALLOCATOR_ENV).map(|settings| (ALLOCATOR_ENV, settings)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -207,9 +212,9 @@ impl Gateway {
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
         let mut line = String::new();
-        let stdout = child.stdout.take().context("a pipe")?;
+        let stdout = child.stdout.take().context("stdout is not piped")?;
         BufReader::new(stdout).read_line(&mut line).await?;
-        let listened = began.elapsed();
+        let listen_time = started.elapsed();
         let Some(address) = line.trim().strip_prefix("listening on http://") else {
             let log = fs::read_to_string(folder.path().join("log")).unwrap_or_default();
             bail!("the gateway did not start: {line}{log}");
@@ -218,57 +223,57 @@ impl Gateway {
             address: address.to_owned(),
             child,
             folder,
-            listened,
+            listen_time,
         })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id().unwrap_or_default()
     }
 
-    /// Waits until so many servers are connected; how long that took.
-    pub(crate) async fn connected(&self, servers: usize) -> anyhow::Result<Duration> {
-        let began = Instant::now();
+    /// Waits until that many servers are connected and returns how long it took.
+    pub(crate) async fn wait_connected(&self, servers: usize) -> anyhow::Result<Duration> {
+        let started = Instant::now();
         let exchange = Exchange {
             method: Method::Get,
             path: "/ready".to_owned(),
             ..Exchange::default()
         };
         loop {
-            let body = client::once(&self.address, &exchange).await?;
+            let body = client::send_once(&self.address, &exchange).await?;
             let ready: Value = serde_json::from_slice(&body)?;
             if ready["connected"] == servers {
-                return Ok(began.elapsed());
+                return Ok(started.elapsed());
             }
-            if began.elapsed() > Duration::from_secs(120) {
-                bail!("the servers do not come up: {ready}\n{}", self.log());
+            if started.elapsed() > Duration::from_secs(120) {
+                bail!("servers did not connect: {ready}\n{}", self.read_log());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    pub(crate) fn log(&self) -> String {
+    pub(crate) fn read_log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Ends the process; what it kept stays.
-    pub(crate) async fn end(mut self) -> anyhow::Result<TempDir> {
+    /// Kills the process and returns its data folder.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<TempDir> {
         self.child.kill().await?;
         Ok(self.folder)
     }
 }
 
-/// The binary to measure: what was said, or the release build beside this program.
-pub(crate) fn binary(said: Option<&str>) -> anyhow::Result<PathBuf> {
-    let path = match said {
+/// Returns the binary to measure: the given path, or `toolgate` next to this program.
+pub(crate) fn find_binary(path: Option<&str>) -> anyhow::Result<PathBuf> {
+    let path = match path {
         Some(path) => PathBuf::from(path),
         None => std::env::current_exe()?.with_file_name("toolgate"),
     };
-    match path.exists() {
-        true => Ok(fs::canonicalize(path)?),
-        false => bail!(
-            "there is no gateway at {}; build it, or say `--binary PATH`",
+    if !path.exists() {
+        bail!(
+            "no gateway binary at `{}`; build it, or pass `--binary PATH`",
             path.display()
-        ),
+        );
     }
+    Ok(fs::canonicalize(path)?)
 }

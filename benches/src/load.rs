@@ -1,6 +1,6 @@
-//! The load generator, in a process of its own: it reads a plan and writes what it saw.
+//! Load generator, run as a separate process: reads a plan from stdin and writes the result.
 //!
-//! Every answer is checked. What is wrong is counted as an error and does not count as answered.
+//! Every response is checked. Wrong ones count as errors, not as answered.
 
 pub(crate) mod client;
 mod pace;
@@ -10,24 +10,24 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use client::{Connection, Prepared};
-use pace::Starts;
+use client::{Connection, PreparedRequests};
+use pace::StartTimes;
 use serde::{Deserialize, Serialize};
-pub(crate) use tally::Seen;
+pub(crate) use tally::LoadResult;
 use tally::Tally;
 use tokio::task::JoinSet;
 
-/// One request and what its answer must be.
+/// A request and its expected response.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Exchange {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
-    pub(crate) expect: Expect,
-    /// MCP sessions to open first, which the requests then take in turn.
+    pub(crate) expect: Expectation,
+    /// MCP sessions to open first; requests use them round-robin.
     pub(crate) sessions: usize,
-    /// Whose sessions they are, in turn; those of the request's own key if it says nothing.
+    /// Keys of the sessions, round-robin; the request's own key if empty.
     pub(crate) keys: Vec<String>,
 }
 
@@ -38,89 +38,95 @@ pub(crate) enum Method {
     Get,
 }
 
-/// What an answer must be, besides complete and of status 200.
+/// Requirements on a response, besides being complete and having status 200.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Expect {
+pub(crate) struct Expectation {
     pub(crate) marker: String,
-    /// How often the marker stands in it; 0 for at least once.
+    /// Required number of occurrences of the marker; 0 for at least one.
     pub(crate) times: usize,
-    /// What stands in the last bytes of a stream.
+    /// Text required in the last bytes of a stream.
     pub(crate) end: String,
 }
 
-/// How fast to ask.
+/// Pace of requests.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) enum Pace {
-    /// Each connection asks again when it is answered.
+    /// Each connection sends the next request after the previous response.
     Closed,
-    /// So many requests a second, whether or not earlier ones are answered.
+    /// Fixed rate per second, regardless of outstanding responses.
     Open(u32),
 }
 
-/// What to do.
+/// Instructions for the load generator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Plan {
-    /// `127.0.0.1:8080`
+pub(crate) struct LoadPlan {
+    /// Address such as `127.0.0.1:8080`.
     pub(crate) address: String,
     pub(crate) exchange: Exchange,
     pub(crate) pace: Pace,
     pub(crate) connections: usize,
     pub(crate) seconds: f64,
-    /// It ends with this many requests even if there is time left.
+    /// Maximum number of requests, even if time is left.
     pub(crate) most: u64,
 }
 
-/// Follows the plan on standard input.
+/// Runs the plan on standard input.
 pub(crate) fn main() -> anyhow::Result<()> {
-    let plan: Plan =
-        serde_json::from_reader(std::io::stdin().lock()).context("standard input is no plan")?;
+    let plan: LoadPlan = serde_json::from_reader(std::io::stdin().lock())
+        .context("standard input is not a load plan")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let seen = runtime.block_on(follow(plan))?;
-    crate::say(&serde_json::to_string(&seen)?);
+    let result = runtime.block_on(run_plan(plan))?;
+    crate::print_result(&serde_json::to_string(&result)?);
     Ok(())
 }
 
-async fn follow(plan: Plan) -> anyhow::Result<Seen> {
+async fn run_plan(plan: LoadPlan) -> anyhow::Result<LoadResult> {
     let mut connections = Vec::new();
     for _ in 0..plan.connections {
         connections.push(Connection::open(&plan.address).await?);
     }
-    let first = connections
-        .first_mut()
-        .context("a plan needs connections")?;
-    let prepared = Arc::new(Prepared::new(&plan, first).await?);
-    let began = Instant::now();
-    let until = began + Duration::from_secs_f64(plan.seconds);
+    let first = connections.first_mut().context("plan has no connections")?;
+    let prepared = Arc::new(PreparedRequests::new(&plan, first).await?);
+    let started = Instant::now();
+    let until = started + Duration::from_secs_f64(plan.seconds);
     let starts = match plan.pace {
-        Pace::Closed => Starts::at_once(plan.most, until),
-        Pace::Open(rate) => Starts::at_rate(rate, plan.most, until),
+        Pace::Closed => StartTimes::immediate(plan.most, until),
+        Pace::Open(rate) => StartTimes::at_rate(rate, plan.most, until),
     };
     let mut workers = JoinSet::new();
     for connection in connections {
-        workers.spawn(work(connection, Arc::clone(&prepared), starts.clone()));
+        workers.spawn(run_connection(
+            connection,
+            Arc::clone(&prepared),
+            starts.clone(),
+        ));
     }
     let mut all = Tally::default();
     while let Some(tally) = workers.join_next().await {
-        all.add(&tally?);
+        all.merge(&tally?);
     }
-    Ok(all.seen(began.elapsed()))
+    Ok(all.to_result(started.elapsed()))
 }
 
-async fn work(mut connection: Connection, prepared: Arc<Prepared>, starts: Starts) -> Tally {
+async fn run_connection(
+    mut connection: Connection,
+    prepared: Arc<PreparedRequests>,
+    starts: StartTimes,
+) -> Tally {
     let mut tally = Tally::default();
     let mut body = Vec::new();
-    while let Some((number, meant)) = starts.next().await {
+    while let Some((number, intended_start)) = starts.next().await {
         let request = prepared.request(number);
-        match connection.ask(request, &mut body).await {
-            Ok(answer) => match prepared.wrong(&answer, &body) {
-                None => tally.answered(meant, &answer, body.len()),
-                Some(why) => tally.failed(why),
+        match connection.send(request, &mut body).await {
+            Ok(response) => match prepared.find_problem(&response, &body) {
+                None => tally.record_success(intended_start, &response, body.len()),
+                Some(problem) => tally.record_error(problem),
             },
             Err(error) => {
-                tally.failed(format!("{error:#}"));
-                match connection.again().await {
+                tally.record_error(format!("{error:#}"));
+                match connection.reconnect().await {
                     Ok(fresh) => connection = fresh,
                     Err(_) => return tally,
                 }

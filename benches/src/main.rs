@@ -1,4 +1,4 @@
-//! The load harness: `run` measures, and starts the others as processes of their own.
+//! Load harness. `run` measures, and starts the other commands as separate processes.
 
 mod callgrind;
 mod case;
@@ -8,7 +8,6 @@ mod guard;
 mod load;
 mod measure;
 mod mock;
-mod order;
 mod process;
 mod profile;
 mod report;
@@ -23,7 +22,7 @@ use mock::mcp::Era;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-const RUN: [&str; 12] = [
+const RUN_FLAGS: [&str; 12] = [
     "quick",
     "only",
     "binary",
@@ -39,12 +38,12 @@ const RUN: [&str; 12] = [
 ];
 
 fn main() -> anyhow::Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let (word, rest) = words
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (command, rest) = args
         .split_first()
-        .context("say `run`, `profile`, `guard`, `order`, `mock`, `pipe` or `load`")?;
-    match word.as_str() {
-        "run" => until_stopped(Box::pin(run::main(&Flags::parse(rest, &RUN)?))),
+        .context("missing command; expected `run`, `profile`, `guard`, `mock`, `pipe` or `load`")?;
+    match command.as_str() {
+        "run" => until_stopped(Box::pin(run::main(&Flags::parse(rest, &RUN_FLAGS)?))),
         "profile" => {
             let known = ["case", "binary", "seconds", "connections", "out", "tool"];
             until_stopped(Box::pin(profile::main(&Flags::parse(rest, &known)?)))
@@ -52,10 +51,6 @@ fn main() -> anyhow::Result<()> {
         "guard" => {
             let known = ["binary", "file", "build", "times", "record", "if-possible"];
             until_stopped(Box::pin(guard::main(&Flags::parse(rest, &known)?)))
-        }
-        "order" => {
-            let known = ["binary", "file"];
-            until_stopped(Box::pin(order::main(&Flags::parse(rest, &known)?)))
         }
         "mock" => {
             let flags = Flags::parse(rest, &["port", "stay"])?;
@@ -67,35 +62,35 @@ fn main() -> anyhow::Result<()> {
             let era = flags
                 .get("era")
                 .and_then(Era::parse)
-                .context("--era is 25 or 26")?;
-            mock::pipe(era, flags.number("tools", 1)?)
+                .context("`--era` must be 25 or 26")?;
+            mock::serve_stdio(era, flags.number("tools", 1)?)
         }
         "load" => load::main(),
-        other => bail!("there is no `{other}`"),
+        other => bail!("unknown command `{other}`"),
     }
 }
 
-/// Runs to the end or to a signal; either way what was started is ended.
+/// Runs until completion or a signal; either way, child processes are killed on drop.
 fn until_stopped(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
             done = work => done,
-            _ = tokio::signal::ctrl_c() => bail!("stopped"),
-            _ = terminated.recv() => bail!("stopped"),
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+            _ = terminated.recv() => bail!("interrupted"),
         }
     })
 }
 
-/// Says something that is asked for.
-#[allow(clippy::print_stdout, reason = "it is what the program is for")]
-fn say(text: &str) {
+/// Prints a result to standard output.
+#[allow(clippy::print_stdout, reason = "results go to standard output")]
+fn print_result(text: &str) {
     println!("{text}");
 }
 
-/// Tells how far it has come.
-#[allow(clippy::print_stderr, reason = "it is no result")]
-fn tell(text: &str) {
+/// Prints progress to standard error.
+#[allow(clippy::print_stderr, reason = "progress is not a result")]
+fn print_progress(text: &str) {
     eprintln!("{text}");
 }

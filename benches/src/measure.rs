@@ -1,4 +1,4 @@
-//! One measurement: a load against one target, and what it cost.
+//! A single measurement: load against one target, and its cost.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -8,53 +8,53 @@ use serde::Serialize;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::load::{Exchange, Pace, Plan, Seen};
-use crate::process::{Machine, Tree};
+use crate::load::{Exchange, LoadPlan, LoadResult, Pace};
+use crate::process::{CpuTimes, ProcessTree};
 
-/// Most requests of one measurement.
-const MOST: u64 = 500_000;
-/// Connections among which requests at a fixed rate are spread.
-const SPREAD: usize = 32;
+/// Maximum number of requests in one measurement.
+const MAX_REQUESTS: u64 = 500_000;
+/// Connections used for requests at a fixed rate.
+const RATE_CONNECTIONS: usize = 32;
 
-/// The upstreams, as a process of their own.
+/// The mock upstreams, in a separate process.
 #[derive(Debug)]
-pub(crate) struct Mock {
+pub(crate) struct MockProcess {
     pub(crate) address: String,
     pub(crate) id: u32,
     _child: Option<Child>,
     _input: Option<ChildStdin>,
 }
 
-/// Somebody who can be asked.
+/// A server to put load on.
 #[derive(Clone, Debug)]
-pub(crate) struct Subject {
+pub(crate) struct LoadTarget {
     pub(crate) address: String,
-    /// The processes whose time and memory count, where they are known.
-    pub(crate) tree: Option<Tree>,
+    /// Processes whose CPU time and memory are measured, if known.
+    pub(crate) tree: Option<ProcessTree>,
 }
 
-/// How a subject is asked.
+/// Load pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) enum Drive {
-    /// As fast as so many connections can.
+pub(crate) enum LoadMode {
+    /// As fast as this many connections allow.
     Connections(usize),
-    /// So many requests a second.
+    /// Fixed number of requests per second.
     Rate(u32),
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Measured {
-    pub(crate) drive: Drive,
-    pub(crate) seen: Seen,
-    /// Microseconds of processor time a request.
+pub(crate) struct Measurement {
+    pub(crate) drive: LoadMode,
+    pub(crate) seen: LoadResult,
+    /// CPU µs per request.
     pub(crate) cpu: Option<f64>,
-    /// Most memory that was seen, in MiB.
+    /// Peak memory, in MiB.
     pub(crate) memory: Option<f64>,
-    /// The share of the machine that others took meanwhile.
+    /// Share of the machine used by other processes.
     pub(crate) foreign: f64,
 }
 
-impl Mock {
+impl MockProcess {
     pub(crate) async fn start(port: u16) -> anyhow::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["mock", "--port", &port.to_string()])
@@ -63,19 +63,19 @@ impl Mock {
             .kill_on_drop(true)
             .spawn()?;
         let mut line = String::new();
-        let stdout = child.stdout.take().context("a pipe")?;
+        let stdout = child.stdout.take().context("stdout is not piped")?;
         BufReader::new(stdout).read_line(&mut line).await?;
         let address = line.trim().strip_prefix("listening on http://");
         Ok(Self {
-            address: address.context("the mock did not start")?.to_owned(),
+            address: address.context("mock did not start")?.to_owned(),
             id: child.id().unwrap_or_default(),
             _input: child.stdin.take(),
             _child: Some(child),
         })
     }
 
-    /// One that somebody else has started.
-    pub(crate) fn elsewhere(address: &str) -> Self {
+    /// Refers to a mock that is already running elsewhere.
+    pub(crate) fn external(address: &str) -> Self {
         Self {
             address: address.to_owned(),
             id: 0,
@@ -84,58 +84,58 @@ impl Mock {
         }
     }
 
-    pub(crate) fn subject(&self) -> Subject {
-        Subject {
+    pub(crate) fn load_target(&self) -> LoadTarget {
+        LoadTarget {
             address: self.address.clone(),
-            tree: (self.id != 0).then(|| Tree::only(self.id)),
+            tree: (self.id != 0).then(|| ProcessTree::single(self.id)),
         }
     }
 }
 
-impl Measured {
+impl Measurement {
     #[allow(clippy::cast_precision_loss, reason = "counts are small")]
     pub(crate) fn rate(&self) -> f64 {
         self.seen.answered as f64 / self.seen.seconds.max(1e-9)
     }
 }
 
-/// Measures a subject while it is asked.
+/// Puts load on a target and measures it.
 pub(crate) async fn measure(
-    subject: &Subject,
-    others: &[&Tree],
+    target: &LoadTarget,
+    others: &[&ProcessTree],
     exchange: &Exchange,
-    (drive, seconds): (Drive, f64),
-) -> anyhow::Result<Measured> {
+    (drive, seconds): (LoadMode, f64),
+) -> anyhow::Result<Measurement> {
     let (pace, connections) = match drive {
-        Drive::Connections(connections) => (Pace::Closed, connections),
-        Drive::Rate(rate) => (Pace::Open(rate), SPREAD),
+        LoadMode::Connections(connections) => (Pace::Closed, connections),
+        LoadMode::Rate(rate) => (Pace::Open(rate), RATE_CONNECTIONS),
     };
-    let plan = Plan {
-        address: subject.address.clone(),
+    let plan = LoadPlan {
+        address: target.address.clone(),
         exchange: exchange.clone(),
         pace,
         connections,
         seconds,
-        most: MOST,
+        most: MAX_REQUESTS,
     };
-    let own = Tree::only(std::process::id());
-    let used = |trees: &[&Tree]| -> Duration { trees.iter().map(|tree| tree.cpu()).sum() };
-    let ours: Vec<&Tree> = others.iter().copied().chain([&own]).collect();
-    quiet(subject).await;
-    let before = subject.tree.map(Tree::cpu);
-    let (machine, ours_before) = (Machine::now(), used(&ours));
-    let (seen, memory) = load(&plan, subject).await?;
+    let this_process = ProcessTree::single(std::process::id());
+    let used = |trees: &[&ProcessTree]| -> Duration { trees.iter().map(|tree| tree.cpu()).sum() };
+    let ours: Vec<&ProcessTree> = others.iter().copied().chain([&this_process]).collect();
+    wait_idle(target).await;
+    let before = target.tree.map(ProcessTree::cpu);
+    let (machine, ours_before) = (CpuTimes::now(), used(&ours));
+    let (seen, memory) = run_load(&plan, target).await?;
     let spent = used(&ours).saturating_sub(ours_before) + Duration::from_secs_f64(seen.cpu);
-    let foreign = Machine::now().foreign(machine, spent);
-    // What is written behind the answers belongs to them.
-    quiet(subject).await;
-    let after = subject.tree.map(Tree::cpu);
+    let foreign = CpuTimes::now().share_of_others(machine, spent);
+    // Work done after responding belongs to the requests.
+    wait_idle(target).await;
+    let after = target.tree.map(ProcessTree::cpu);
     #[allow(clippy::cast_precision_loss, reason = "counts are small")]
     let answered = seen.answered.max(1) as f64;
     let cpu = after
         .zip(before)
         .map(|(after, before)| after.saturating_sub(before));
-    Ok(Measured {
+    Ok(Measurement {
         drive,
         cpu: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / answered),
         memory,
@@ -144,55 +144,58 @@ pub(crate) async fn measure(
     })
 }
 
-/// Waits until a subject has nothing left to do, a few seconds at most.
-async fn quiet(subject: &Subject) {
-    if let Some(tree) = &subject.tree {
-        settled(tree, Duration::from_millis(80), Duration::from_secs(4)).await;
+/// Waits until a target is idle, for a few seconds at most.
+async fn wait_idle(target: &LoadTarget) {
+    if let Some(tree) = &target.tree {
+        wait_settled(tree, Duration::from_millis(80), Duration::from_secs(4)).await;
     }
 }
 
-/// Waits until processes have done next to nothing for a while.
-pub(crate) async fn settled(tree: &Tree, a_while: Duration, most: Duration) {
-    let began = Instant::now();
+/// Waits until processes have been nearly idle for `window`, at most `timeout`.
+pub(crate) async fn wait_settled(tree: &ProcessTree, window: Duration, timeout: Duration) {
+    let started = Instant::now();
     let mut before = tree.cpu();
-    while began.elapsed() < most {
-        tokio::time::sleep(a_while).await;
+    while started.elapsed() < timeout {
+        tokio::time::sleep(window).await;
         let now = tree.cpu();
-        if now.saturating_sub(before) <= a_while / 8 {
+        if now.saturating_sub(before) <= window / 8 {
             return;
         }
         before = now;
     }
 }
 
-/// Runs the load generator, and looks at the subject's memory meanwhile.
-pub(crate) async fn load(plan: &Plan, subject: &Subject) -> anyhow::Result<(Seen, Option<f64>)> {
+/// Runs the load generator while sampling the target's memory.
+pub(crate) async fn run_load(
+    plan: &LoadPlan,
+    target: &LoadTarget,
+) -> anyhow::Result<(LoadResult, Option<f64>)> {
     let mut child = Command::new(std::env::current_exe()?)
         .arg("load")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
-    let mut input = child.stdin.take().context("a pipe")?;
+    let mut input = child.stdin.take().context("stdin is not piped")?;
     input
         .write_all(serde_json::to_string(plan)?.as_bytes())
         .await?;
     drop(input);
-    let ended = child.wait_with_output();
-    let most = tokio::time::sleep(Duration::from_secs_f64(plan.seconds + 60.0));
-    tokio::pin!(ended, most);
+    let finished = child.wait_with_output();
+    let timeout = tokio::time::sleep(Duration::from_secs_f64(plan.seconds + 60.0));
+    tokio::pin!(finished, timeout);
     let mut memory: Option<f64> = None;
     let mut tick = tokio::time::interval(Duration::from_millis(50));
     let output = loop {
         tokio::select! {
-            output = &mut ended => break output?,
+            output = &mut finished => break output?,
             _ = tick.tick() => {
-                let now = subject.tree.map(Tree::memory);
+                let now = target.tree.map(ProcessTree::memory);
                 memory = [memory, now].into_iter().flatten().reduce(f64::max);
             }
-            () = &mut most => bail!("the load generator does not come to its end"),
+            () = &mut timeout => bail!("load generator did not finish in time"),
         }
     };
-    let seen = serde_json::from_slice(&output.stdout).context("the load generator failed")?;
+    let seen = serde_json::from_slice(&output.stdout).context("load generator failed")?;
     Ok((seen, memory))
 }

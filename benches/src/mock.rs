@@ -1,8 +1,8 @@
-//! The upstreams: a model and MCP servers that answer at once, on one port.
+//! Mock upstreams: a model and MCP servers that respond immediately, on one port.
 //!
-//! `/v1/…` is the model, `/mcp/ERA/TOOLS` a server of that era (`25` or `26`) with that many
-//! tools, `/kept` the last request that was to be remembered, `/gaps` how long an agent took between
-//! its tools and its model. The same servers speak over pipes.
+//! `/v1/…` is the model, `/mcp/ERA/TOOLS` an MCP server of that era (`25` or `26`) with that many
+//! tools, `/kept` the last remembered request, and `/gaps` the time an agent takes between a tool
+//! result and its next model request. The MCP servers are also available over stdio.
 
 mod body;
 pub(crate) mod gaps;
@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
-use body::Answer;
+use body::MockBody;
 use bytes::Bytes;
 use gaps::Gaps;
 use http_body_util::BodyExt as _;
@@ -27,50 +27,50 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use mcp::{Era, Server};
-use model::{Dialect, Model};
+use mcp::{Era, MockMcpServer};
+use model::{Dialect, MockModel};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::say;
+use crate::print_result;
 
 const SESSION: &str = "mcp-session-id";
 
-/// All that can be asked over HTTP.
+/// All upstreams available over HTTP.
 #[derive(Debug)]
-struct Upstreams {
-    chat: Model,
-    responses: Model,
-    messages: Model,
-    /// By path.
-    servers: Mutex<HashMap<String, Server>>,
-    kept: Mutex<Bytes>,
+struct MockUpstreams {
+    chat: MockModel,
+    responses: MockModel,
+    messages: MockModel,
+    /// MCP servers by path.
+    servers: Mutex<HashMap<String, MockMcpServer>>,
+    remembered: Mutex<Bytes>,
     gaps: Gaps,
 }
 
-/// Serves until standard input ends, which it does with whoever started this; or for good.
-pub(crate) async fn serve(port: u16, stays: bool) -> anyhow::Result<()> {
-    let upstreams = Arc::new(Upstreams {
-        chat: Model::new(Dialect::Chat),
-        responses: Model::new(Dialect::Responses),
-        messages: Model::new(Dialect::Messages),
+/// Serves until standard input closes, which happens when the parent exits; forever if `stay`.
+pub(crate) async fn serve(port: u16, stay: bool) -> anyhow::Result<()> {
+    let upstreams = Arc::new(MockUpstreams {
+        chat: MockModel::new(Dialect::Chat),
+        responses: MockModel::new(Dialect::Responses),
+        messages: MockModel::new(Dialect::Messages),
         servers: Mutex::default(),
-        kept: Mutex::default(),
+        remembered: Mutex::default(),
         gaps: Gaps::default(),
     });
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}"))?;
-    say(&format!("listening on http://{}", listener.local_addr()?));
+    print_result(&format!("listening on http://{}", listener.local_addr()?));
     let mut connections = JoinSet::new();
     let mut input = tokio::io::stdin();
     let mut ignored = [0; 64];
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            read = input.read(&mut ignored), if !stays => match read {
+            read = input.read(&mut ignored), if !stay => match read {
                 Ok(0) | Err(_) => return Ok(()),
                 Ok(_) => continue,
             },
@@ -80,7 +80,7 @@ pub(crate) async fn serve(port: u16, stays: bool) -> anyhow::Result<()> {
         let upstreams = Arc::clone(&upstreams);
         connections.spawn(async move {
             let service = service_fn(|request| upstreams.serve(request));
-            // A client that goes away is no news.
+            // Disconnecting clients are expected.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -89,84 +89,95 @@ pub(crate) async fn serve(port: u16, stays: bool) -> anyhow::Result<()> {
     }
 }
 
-impl Upstreams {
-    async fn serve(&self, request: Request<Incoming>) -> Result<Response<Answer>, Infallible> {
+impl MockUpstreams {
+    async fn serve(&self, request: Request<Incoming>) -> Result<Response<MockBody>, Infallible> {
         let (head, body) = request.into_parts();
         let Ok(body) = body.collect().await else {
-            return Ok(plain(StatusCode::BAD_REQUEST, Bytes::new()));
+            return Ok(plain_response(StatusCode::BAD_REQUEST, Bytes::new()));
         };
         let (path, body) = (head.uri.path(), body.to_bytes());
-        if let Some(dialect) = Dialect::of(path) {
-            self.gaps.asked();
-            return Ok(self.model(dialect, body));
+        if let Some(dialect) = Dialect::from_path(path) {
+            self.gaps.record_model_request();
+            return Ok(self.model_response(dialect, body));
         }
         if path == "/kept" {
-            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            return Ok(plain(StatusCode::OK, kept.clone()));
+            let remembered = self
+                .remembered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            return Ok(plain_response(StatusCode::OK, remembered.clone()));
         }
         if path == "/gaps" {
-            let gaps = serde_json::to_vec(&self.gaps.take()).unwrap_or_default();
-            return Ok(plain(StatusCode::OK, gaps.into()));
+            let gaps = serde_json::to_vec(&self.gaps.take_stats()).unwrap_or_default();
+            return Ok(plain_response(StatusCode::OK, gaps.into()));
         }
         let Some(server) = self.server(path) else {
-            return Ok(plain(StatusCode::NOT_FOUND, Bytes::new()));
+            return Ok(plain_response(StatusCode::NOT_FOUND, Bytes::new()));
         };
         Ok(match head.method {
             Method::POST => {
-                let answer = speak(&server, head.headers.get(SESSION), &body);
-                self.gaps.answered();
-                answer
+                let response = handle_mcp_message(&server, head.headers.get(SESSION), &body);
+                self.gaps.record_tool_response();
+                response
             }
-            Method::DELETE => plain(StatusCode::OK, Bytes::new()),
-            _ => plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
+            Method::DELETE => plain_response(StatusCode::OK, Bytes::new()),
+            _ => plain_response(StatusCode::METHOD_NOT_ALLOWED, Bytes::new()),
         })
     }
 
-    fn model(&self, dialect: Dialect, body: Bytes) -> Response<Answer> {
+    fn model_response(&self, dialect: Dialect, body: Bytes) -> Response<MockBody> {
         let model = match dialect {
             Dialect::Chat => &self.chat,
             Dialect::Responses => &self.responses,
             Dialect::Messages => &self.messages,
         };
-        let answer = model.answer(&body);
-        if model::is_kept(&body) {
-            *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = body;
+        let response = model.respond(&body);
+        if model::is_remembered(&body) {
+            *self
+                .remembered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = body;
         }
-        let kind = match answer {
-            Answer::Whole(_) => "application/json",
-            Answer::Stream { .. } => "text/event-stream",
+        let kind = match response {
+            MockBody::Whole(_) => "application/json",
+            MockBody::Stream { .. } => "text/event-stream",
         };
-        typed(Response::new(answer), kind)
+        with_content_type(Response::new(response), kind)
     }
 
-    /// The server at `/mcp/ERA/TOOLS`, made when it is first asked.
-    fn server(&self, path: &str) -> Option<Server> {
+    /// Returns the server at `/mcp/ERA/TOOLS`, creating it on first use.
+    fn server(&self, path: &str) -> Option<MockMcpServer> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = servers.get(path) {
             return Some(server.clone());
         }
         let (era, tools) = path.strip_prefix("/mcp/")?.split_once('/')?;
-        let server = Server::new(Era::parse(era)?, tools.parse().ok()?);
+        let server = MockMcpServer::new(Era::parse(era)?, tools.parse().ok()?);
         servers.insert(path.to_owned(), server.clone());
         Some(server)
     }
 }
 
-/// One message to an MCP server.
-fn speak(server: &Server, session: Option<&HeaderValue>, body: &[u8]) -> Response<Answer> {
+/// Handles one message to an MCP server.
+fn handle_mcp_message(
+    server: &MockMcpServer,
+    session: Option<&HeaderValue>,
+    body: &[u8],
+) -> Response<MockBody> {
     let text = std::str::from_utf8(body).unwrap_or_default();
-    let greets = memchr::memmem::find(&body[..body.len().min(256)], b"\"initialize\"").is_some();
-    if server.era == Era::Legacy && session.is_none() && !greets {
-        return plain(StatusCode::BAD_REQUEST, Bytes::from_static(b"no session"));
+    let is_initialize =
+        memchr::memmem::find(&body[..body.len().min(256)], b"\"initialize\"").is_some();
+    if server.era == Era::Legacy && session.is_none() && !is_initialize {
+        return plain_response(StatusCode::BAD_REQUEST, Bytes::from_static(b"no session"));
     }
-    match server.answer(text) {
-        None => plain(StatusCode::ACCEPTED, Bytes::new()),
-        Some(answer) => {
-            let mut response = typed(
-                Response::new(Answer::Whole(answer.into())),
+    match server.respond(text) {
+        None => plain_response(StatusCode::ACCEPTED, Bytes::new()),
+        Some(result) => {
+            let mut response = with_content_type(
+                Response::new(MockBody::Whole(result.into())),
                 "application/json",
             );
-            if server.era == Era::Legacy && greets {
+            if server.era == Era::Legacy && is_initialize {
                 let session = HeaderValue::from_static("bench-session");
                 response.headers_mut().insert(SESSION, session);
             }
@@ -175,35 +186,35 @@ fn speak(server: &Server, session: Option<&HeaderValue>, body: &[u8]) -> Respons
     }
 }
 
-fn plain(status: StatusCode, body: Bytes) -> Response<Answer> {
-    let mut response = Response::new(Answer::Whole(body));
+fn plain_response(status: StatusCode, body: Bytes) -> Response<MockBody> {
+    let mut response = Response::new(MockBody::Whole(body));
     *response.status_mut() = status;
     response
 }
 
-fn typed(mut response: Response<Answer>, kind: &'static str) -> Response<Answer> {
+fn with_content_type(mut response: Response<MockBody>, kind: &'static str) -> Response<MockBody> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-/// The same server over pipes, until its input ends.
-pub(crate) fn pipe(era: Era, tools: usize) -> anyhow::Result<()> {
-    let server = Server::new(era, tools);
+/// Runs an MCP server over stdio until its input closes.
+pub(crate) fn serve_stdio(era: Era, tools: usize) -> anyhow::Result<()> {
+    let server = MockMcpServer::new(era, tools);
     let mut input = BufReader::with_capacity(1 << 16, std::io::stdin().lock());
     let mut output = std::io::stdout().lock();
-    let (mut line, mut answers) = (String::new(), Vec::new());
+    let (mut line, mut responses) = (String::new(), Vec::new());
     while input.read_line(&mut line)? > 0 {
-        if let Some(answer) = server.answer(&line) {
-            answers.extend_from_slice(answer.as_bytes());
-            answers.push(b'\n');
+        if let Some(response) = server.respond(&line) {
+            responses.extend_from_slice(response.as_bytes());
+            responses.push(b'\n');
         }
         line.clear();
-        // What has arrived already is answered together.
+        // Responses to messages that have already arrived share one write.
         if memchr::memchr(b'\n', input.buffer()).is_none() {
-            output.write_all(&answers)?;
+            output.write_all(&responses)?;
             output.flush()?;
-            answers.clear();
+            responses.clear();
         }
     }
     Ok(())

@@ -1,68 +1,69 @@
-//! What the system says about processes: time used, memory held.
+//! CPU time and memory of processes, from `/proc`.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Ticks a second in `/proc`, the same on every Linux.
+/// Length of a clock tick in `/proc`, the same on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 const MIB: f64 = 1024.0;
 
-/// A process, and those that it started but for the mock servers among them.
+/// A process and its descendants, except mock servers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tree {
+pub(crate) struct ProcessTree {
     root: u32,
-    is_alone: bool,
+    is_single: bool,
 }
 
-/// Time that all processors of the machine spent, in ticks.
+/// CPU time of the whole machine, in ticks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct CpuTimes {
     busy: u64,
     all: u64,
 }
 
-impl Tree {
-    pub(crate) fn of(root: u32) -> Self {
+impl ProcessTree {
+    pub(crate) fn with_children(root: u32) -> Self {
         Self {
             root,
-            is_alone: false,
+            is_single: false,
         }
     }
 
-    /// One process without those that it started.
-    pub(crate) fn only(root: u32) -> Self {
+    /// Creates a tree of one process without its descendants.
+    pub(crate) fn single(root: u32) -> Self {
         Self {
             root,
-            is_alone: true,
+            is_single: true,
         }
     }
 
-    /// Processor time, of the programs and of the system on their behalf; that of children which
-    /// have ended counts too.
+    /// Returns the user and system CPU time, including that of children that have exited.
     pub(crate) fn cpu(self) -> Duration {
-        let ended = match self.is_alone {
-            true => 0,
-            false => ticks(self.root, 13),
+        let ended = if self.is_single {
+            0
+        } else {
+            ticks(self.root, 13)
         };
-        let now: u32 = self.all().map(|id| ticks(id, 11)).sum();
+        let now: u32 = self.pids().map(|id| ticks(id, 11)).sum();
         TICK * (now + ended)
     }
 
-    /// Resident memory of the process itself, in MiB.
+    /// Returns the resident memory of the root process, in MiB.
     pub(crate) fn memory(self) -> f64 {
         resident(self.root).unwrap_or_default()
     }
 
-    /// Resident memory of those that it started, in MiB. What they share with it counts again.
+    /// Returns the resident memory of the descendants, in MiB; memory shared with the root counts
+    /// again.
     pub(crate) fn memory_of_children(self) -> f64 {
-        let children = self.all().filter(|id| *id != self.root);
+        let children = self.pids().filter(|id| *id != self.root);
         children.filter_map(resident).sum()
     }
 
-    fn all(self) -> impl Iterator<Item = u32> {
+    fn pids(self) -> impl Iterator<Item = u32> {
         let mut tree = vec![self.root];
-        if !self.is_alone {
+        if !self.is_single {
             let mock = std::env::current_exe().unwrap_or_default();
             let others: Vec<(u32, u32)> = processes()
                 .filter_map(|id| Some((id, parent(id)?)))
@@ -73,13 +74,13 @@ impl Tree {
                 tree.extend(children.map(|(id, _)| *id));
                 at += 1;
             }
-            tree.retain(|id| *id == self.root || program(*id) != mock);
+            tree.retain(|id| *id == self.root || executable(*id) != mock);
         }
         tree.into_iter()
     }
 }
 
-impl Machine {
+impl CpuTimes {
     pub(crate) fn now() -> Self {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
@@ -97,9 +98,9 @@ impl Machine {
         }
     }
 
-    /// The share of the machine that others than these took since then.
-    #[allow(clippy::cast_precision_loss, reason = "it is a share")]
-    pub(crate) fn foreign(self, before: Self, own: Duration) -> f64 {
+    /// Returns the share of CPU time since `before` that was used by other processes.
+    #[allow(clippy::cast_precision_loss, reason = "only a ratio is needed")]
+    pub(crate) fn share_of_others(self, before: Self, own: Duration) -> f64 {
         let own = own.as_secs_f64() / TICK.as_secs_f64();
         let busy = (self.busy - before.busy) as f64 - own;
         (busy / ((self.all - before.all) as f64).max(1.0)).max(0.0)
@@ -111,14 +112,14 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The fields of `/proc/ID/stat` from the third on.
+/// Returns the fields of `/proc/ID/stat` from the third on.
 fn stat(id: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
     Some(rest.split(' ').map(str::to_owned).collect())
 }
 
-/// Two times that stand side by side in `/proc/ID/stat`, in ticks.
+/// Returns the sum of two adjacent times in `/proc/ID/stat`, in ticks.
 fn ticks(id: u32, at: usize) -> u32 {
     let fields = stat(id).unwrap_or_default();
     let times = fields.iter().skip(at).take(2);
@@ -129,7 +130,7 @@ fn parent(id: u32) -> Option<u32> {
     stat(id)?.get(1)?.parse().ok()
 }
 
-fn program(id: u32) -> PathBuf {
+fn executable(id: u32) -> PathBuf {
     fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default()
 }
 
@@ -145,10 +146,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_used_memory_and_is_one() {
-        let tree = Tree::of(std::process::id());
+    fn own_process_has_memory_and_share_is_bounded() {
+        let tree = ProcessTree::with_children(std::process::id());
         assert!(tree.memory() > 1.0);
-        let before = Machine::now();
-        assert!(Machine::now().foreign(before, Duration::ZERO) <= 1.0);
+        let before = CpuTimes::now();
+        assert!(CpuTimes::now().share_of_others(before, Duration::ZERO) <= 1.0);
     }
 }

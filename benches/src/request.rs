@@ -1,6 +1,6 @@
-//! Requests of every API that is measured, with what their answers must contain.
+//! Requests to every API under test, with their expected responses.
 
-use crate::load::{Exchange, Expect, Method};
+use crate::load::{Exchange, Expectation, Method};
 use crate::mock::mcp::{self, Era};
 use crate::mock::model::{self, Dialect};
 use crate::mock::tools;
@@ -8,18 +8,23 @@ use crate::mock::tools;
 const SYSTEM: &str = "You are a helpful assistant that answers questions about the records of a company. Answer briefly, and say so if you do not know.";
 const USER: &str = "How many invoices are open, and how old is the oldest of them?";
 
-/// Whether an answer comes at once or in pieces.
+/// Whether a response is complete or streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ResponseMode {
     Whole,
     Stream,
 }
 
-/// A request to a model; `tools` are definitions with commas between them.
-pub(crate) fn model(dialect: Dialect, model: &str, form: Form, tools: &str) -> Exchange {
+/// Builds a model request; `tools` holds comma-separated definitions.
+pub(crate) fn model_request(
+    dialect: Dialect,
+    model: &str,
+    form: ResponseMode,
+    tools: &str,
+) -> Exchange {
     let stream = match form {
-        Form::Whole => "",
-        Form::Stream => r#""stream":true,"#,
+        ResponseMode::Whole => "",
+        ResponseMode::Stream => r#""stream":true,"#,
     };
     let head = format!(r#"{{"model":"{model}",{stream}"#);
     let tools = match tools {
@@ -47,69 +52,69 @@ pub(crate) fn model(dialect: Dialect, model: &str, form: Form, tools: &str) -> E
         path: path.to_owned(),
         body,
         expect: match form {
-            Form::Whole => contains(model::MARKER),
-            Form::Stream => Expect {
+            ResponseMode::Whole => expect_marker(model::MARKER),
+            ResponseMode::Stream => Expectation {
                 marker: model::PIECE.to_owned(),
                 times: model::PIECES,
-                end: dialect.end().to_owned(),
+                end: dialect.stream_end_marker().to_owned(),
             },
         },
         ..Exchange::default()
     }
 }
 
-/// A request that a model answers after so many rounds with a tool.
-pub(crate) fn agent(rounds: usize) -> Exchange {
+/// Builds an agent request that takes this many tool rounds.
+pub(crate) fn agent_request(rounds: usize) -> Exchange {
     let name = format!("mock/rounds-{rounds}");
-    model(Dialect::Chat, &name, Form::Whole, "")
+    model_request(Dialect::Chat, &name, ResponseMode::Whole, "")
 }
 
-/// `tools/call` at an MCP endpoint.
-pub(crate) fn call(era: Era, path: &str, tool: &str) -> Exchange {
+/// Builds a `tools/call` request to an MCP endpoint.
+pub(crate) fn tool_call(era: Era, path: &str, tool: &str) -> Exchange {
     let params = format!(r#""name":"{tool}","arguments":{}"#, tools::ARGUMENTS);
     rpc(
         era,
         path,
         ("tools/call", Some(tool)),
         &params,
-        contains(mcp::MARKER),
+        expect_marker(mcp::MARKER),
     )
 }
 
-/// `tools/list` at an MCP endpoint, which has to show so many tools; 0 for any number.
-pub(crate) fn list(era: Era, path: &str, tools: usize) -> Exchange {
-    let expect = Expect {
+/// Builds a `tools/list` request that must return this many tools; 0 for any number.
+pub(crate) fn tool_list(era: Era, path: &str, tools: usize) -> Exchange {
+    let expect = Expectation {
         marker: r#""inputSchema""#.to_owned(),
         times: tools,
-        ..Expect::default()
+        ..Expectation::default()
     };
     rpc(era, path, ("tools/list", None), "", expect)
 }
 
-/// A tool call as a model asks for it.
-pub(crate) fn execute(alias: &str) -> Exchange {
+/// Builds a tool execution request in the form of a model's tool call.
+pub(crate) fn tool_execute(alias: &str) -> Exchange {
     let arguments = serde_json::Value::from(tools::ARGUMENTS);
     Exchange {
         path: "/v1/mcp/tool/execute".to_owned(),
         body: format!(
             r#"{{"id":"call_1","type":"function","function":{{"name":"{alias}","arguments":{arguments}}}}}"#
         ),
-        expect: contains(mcp::MARKER),
+        expect: expect_marker(mcp::MARKER),
         ..Exchange::default()
     }
 }
 
-/// A script that calls one tool several times.
-pub(crate) fn script(server: &str, tool: &str, calls: usize) -> Exchange {
+/// Builds a request for a script that calls one tool several times.
+pub(crate) fn script_with_calls(server: &str, tool: &str, calls: usize) -> Exchange {
     let arguments = serde_json::Value::from(tools::ARGUMENTS);
-    let code_of = format!(
+    let code = format!(
         "arguments = json.loads({arguments})\nfor i in range({calls}):\n    result = {server}.{tool}(arguments)\n"
     );
-    code(&code_of, mcp::MARKER)
+    script_request(&code, mcp::MARKER)
 }
 
-/// Any script, and what stands in its answer.
-pub(crate) fn code(code: &str, marker: &str) -> Exchange {
+/// Builds a request for a script whose response must contain `marker`.
+pub(crate) fn script_request(code: &str, marker: &str) -> Exchange {
     let arguments = serde_json::json!({"code": code}).to_string();
     let arguments = serde_json::Value::from(arguments);
     Exchange {
@@ -117,20 +122,20 @@ pub(crate) fn code(code: &str, marker: &str) -> Exchange {
         body: format!(
             r#"{{"id":"call_1","type":"function","function":{{"name":"executeToolCode","arguments":{arguments}}}}}"#
         ),
-        expect: contains(marker),
+        expect: expect_marker(marker),
         ..Exchange::default()
     }
 }
 
-/// The administrator's list of servers.
-pub(crate) fn clients(servers: usize) -> Exchange {
+/// Builds an admin request for the list of servers.
+pub(crate) fn client_list(servers: usize) -> Exchange {
     Exchange {
         method: Method::Get,
         path: "/api/mcp/clients?limit=1000".to_owned(),
-        expect: Expect {
+        expect: Expectation {
             marker: r#""stderr_tail""#.to_owned(),
             times: servers,
-            ..Expect::default()
+            ..Expectation::default()
         },
         ..Exchange::default()
     }
@@ -141,7 +146,7 @@ fn rpc(
     path: &str,
     (method, name): (&str, Option<&str>),
     params: &str,
-    expect: Expect,
+    expect: Expectation,
 ) -> Exchange {
     let mut headers = vec![("accept", "application/json, text/event-stream")];
     headers.push(("mcp-protocol-version", era.version()));
@@ -171,15 +176,15 @@ fn rpc(
     }
 }
 
-fn contains(marker: &str) -> Expect {
-    Expect {
+fn expect_marker(marker: &str) -> Expectation {
+    Expectation {
         marker: marker.to_owned(),
-        ..Expect::default()
+        ..Expectation::default()
     }
 }
 
 impl Exchange {
-    /// The same with a key.
+    /// Adds a bearer key.
     pub(crate) fn with_key(mut self, key: &str) -> Self {
         let value = format!("Bearer {key}");
         self.headers.push(("authorization".to_owned(), value));
@@ -194,12 +199,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_body_is_json() {
-        let mut all = vec![execute("a_b"), call(Era::Legacy, "/mcp", "t")];
-        all.push(call(Era::Modern, "/mcp", "t"));
-        all.push(list(Era::Modern, "/mcp", 3));
+    fn request_bodies_are_valid_json() {
+        let mut all = vec![tool_execute("a_b"), tool_call(Era::Legacy, "/mcp", "t")];
+        all.push(tool_call(Era::Modern, "/mcp", "t"));
+        all.push(tool_list(Era::Modern, "/mcp", 3));
         for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
-            all.push(model(dialect, "m", Form::Stream, &tools::function("s", 1)));
+            all.push(model_request(
+                dialect,
+                "m",
+                ResponseMode::Stream,
+                &tools::function_definition("s", 1),
+            ));
         }
         for exchange in all {
             assert!(serde_json::from_str::<Value>(&exchange.body).is_ok());

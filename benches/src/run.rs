@@ -1,10 +1,10 @@
-//! The whole benchmark: bare upstream and gateway in turn, in several rounds.
+//! The full benchmark: bare upstream and gateway alternately, in several rounds.
 
-pub(crate) mod beside;
+pub(crate) mod agent_gaps;
+pub(crate) mod external_target;
 pub(crate) mod growth;
-pub(crate) mod rounds;
-pub(crate) mod start;
-pub(crate) mod target;
+pub(crate) mod script_interference;
+pub(crate) mod startup;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,44 +12,44 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use crate::case::{self, At, Case, Depth};
+use crate::case::{self, Case, Depth, GatewayVariant};
 use crate::flags::Flags;
 use crate::gateway::{self, Gateway};
 use crate::load::{Exchange, client};
-use crate::measure::{Drive, Measured, Mock, Subject, measure, settled};
-use crate::process::Tree;
+use crate::measure::{LoadMode, LoadTarget, Measurement, MockProcess, measure, wait_settled};
+use crate::print_progress;
+use crate::process::ProcessTree;
 use crate::report;
-use crate::request::{self, Form};
-use crate::tell;
+use crate::request::{self, ResponseMode};
 
-/// The number of connections at which CPU is compared.
-pub(crate) const CONNECTIONS: usize = 64;
-/// Requests a second at which latency is compared.
-pub(crate) const RATE: u32 = 200;
+/// Connections at which CPU is compared.
+pub(crate) const CPU_CONNECTIONS: usize = 64;
+/// Requests per second at which latency is compared.
+pub(crate) const LATENCY_RATE: u32 = 200;
 const OTHER_CONNECTIONS: [usize; 3] = [1, 16, 256];
-/// How long the short form may take.
-const SHORT: Duration = Duration::from_secs(285);
+/// Time limit of `--quick`.
+const QUICK_TIME_LIMIT: Duration = Duration::from_secs(285);
 
-/// How long and how often things are measured.
+/// Number of rounds, and durations in seconds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
+pub(crate) struct Schedule {
     pub(crate) rounds: usize,
     pub(crate) closed: f64,
     pub(crate) open: f64,
-    /// After which nothing new is begun.
+    /// Deadline after which no new measurement starts.
     pub(crate) until: Option<Instant>,
 }
 
-/// All that came of it.
+/// Results of a benchmark run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) cases: Vec<CaseResult>,
-    pub(crate) start: Vec<start::Started>,
+    pub(crate) start: Vec<startup::Startup>,
     pub(crate) memory: Option<Memory>,
-    pub(crate) growth: Vec<growth::Point>,
-    pub(crate) gaps: Vec<rounds::Gap>,
-    pub(crate) beside: Vec<beside::Beside>,
-    /// MiB.
+    pub(crate) growth: Vec<growth::GrowthPoint>,
+    pub(crate) gaps: Vec<agent_gaps::AgentGap>,
+    pub(crate) beside: Vec<script_interference::ScriptInterference>,
+    /// Binary size in MiB.
     pub(crate) binary: Option<f64>,
     pub(crate) notes: Vec<String>,
 }
@@ -58,82 +58,89 @@ pub(crate) struct Results {
 pub(crate) struct CaseResult {
     pub(crate) name: String,
     pub(crate) goal: Option<f64>,
-    pub(crate) bare: Vec<Measured>,
-    pub(crate) gate: Vec<Measured>,
+    pub(crate) bare: Vec<Measurement>,
+    pub(crate) gate: Vec<Measurement>,
 }
 
 /// Resident memory of the gateway with ten servers, in MiB.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Memory {
     pub(crate) idle: f64,
-    /// Of the processes for scripts, idle.
+    /// Script workers, idle.
     pub(crate) workers: f64,
     /// At 256 connections.
     pub(crate) loaded: f64,
     pub(crate) after: f64,
 }
 
-/// One measurement to be made.
-struct Job<'a> {
+/// One pending measurement.
+struct MeasureJob<'a> {
     at: usize,
-    subject: &'a Subject,
+    target: &'a LoadTarget,
     exchange: &'a Exchange,
-    drive: Drive,
+    drive: LoadMode,
     is_bare: bool,
 }
 
 pub(crate) async fn main(flags: &Flags) -> anyhow::Result<()> {
-    let began = Instant::now();
+    let started = Instant::now();
     let mut results = match flags.get("target") {
-        Some(url) => target::run(url, flags).await?,
-        None => own(flags).await?,
+        Some(url) => external_target::run(url, flags).await?,
+        None => run_toolgate(flags).await?,
     };
-    let took = began.elapsed().as_secs();
-    results.notes.push(format!("it took {took} s"));
+    let took = started.elapsed().as_secs();
+    results.notes.push(format!("the run took {took} s"));
     let folder = PathBuf::from(flags.get("out").unwrap_or("target/bench"));
     report::write(&results, &folder)
 }
 
-/// Our own gateway, all of it.
-async fn own(flags: &Flags) -> anyhow::Result<Results> {
-    let binary = gateway::binary(flags.get("binary"))?;
-    let times = Times::of(flags);
-    let mock = Mock::start(0).await?;
+/// Benchmarks Toolgate itself, with all parts.
+async fn run_toolgate(flags: &Flags) -> anyhow::Result<Results> {
+    let binary = gateway::find_binary(flags.get("binary"))?;
+    let schedule = Schedule::from_flags(flags);
+    let mock = MockProcess::start(0).await?;
     let mut results = Results {
         binary: Some(mib(std::fs::metadata(&binary)?.len())),
         ..Results::default()
     };
     if flags.get("only").is_none() {
-        results.start = start::measured(&binary, &mock).await?;
+        results.start = startup::measure_startup(&binary, &mock).await?;
     }
-    let injecting = Gateway::start(&binary, &case::setup(At::Injecting), &mock.address).await?;
-    let plain = Gateway::start(&binary, &case::setup(At::Plain), &mock.address).await?;
+    let injecting = Gateway::start(
+        &binary,
+        &case::setup(GatewayVariant::Injecting),
+        &mock.address,
+    )
+    .await?;
+    let plain = Gateway::start(&binary, &case::setup(GatewayVariant::Plain), &mock.address).await?;
     for gateway in [&injecting, &plain] {
-        gateway.connected(case::servers().len()).await?;
+        gateway.wait_connected(case::servers().len()).await?;
     }
-    let (injecting_is, plain_is) = (subject(&injecting), subject(&plain));
-    for tree in [&injecting_is, &plain_is]
+    let (injecting_target, plain_target) = (gateway_target(&injecting), gateway_target(&plain));
+    for tree in [&injecting_target, &plain_target]
         .into_iter()
         .filter_map(|one| one.tree.as_ref())
     {
-        settled(tree, Duration::from_secs(1), Duration::from_secs(20)).await;
+        wait_settled(tree, Duration::from_secs(1), Duration::from_secs(20)).await;
     }
-    let idle = plain_is.tree.map(Tree::memory);
-    let workers = plain_is.tree.map_or(0.0, Tree::memory_of_children);
-    same_bytes(&injecting, &mock).await?;
-    let subjects = |at: At| match at {
-        At::Injecting => &injecting_is,
-        At::Plain => &plain_is,
+    let idle = plain_target.tree.map(ProcessTree::memory);
+    let workers = plain_target
+        .tree
+        .map_or(0.0, ProcessTree::memory_of_children);
+    check_spliced_bytes(&injecting, &mock).await?;
+    let targets = |variant: GatewayVariant| match variant {
+        GatewayVariant::Injecting => &injecting_target,
+        GatewayVariant::Plain => &plain_target,
     };
-    let cases = chosen(case::all(), flags);
-    results.cases = in_rounds(&cases, &mock, subjects, times, &mut results.notes).await?;
+    let cases = filter_cases(case::all_cases(), flags);
+    results.cases = measure_in_rounds(&cases, &mock, targets, schedule, &mut results.notes).await?;
     let loaded = results.cases.iter().flat_map(|case| &case.gate);
-    let loaded = loaded.filter(|measured| measured.drive == Drive::Connections(256));
+    let loaded = loaded.filter(|measured| measured.drive == LoadMode::Connections(256));
     let loaded = loaded
         .filter_map(|measured| measured.memory)
         .reduce(f64::max);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let after = plain_is.tree.map(Tree::memory);
+    let after = plain_target.tree.map(ProcessTree::memory);
     results.memory = idle
         .zip(loaded)
         .zip(after)
@@ -143,36 +150,38 @@ async fn own(flags: &Flags) -> anyhow::Result<Results> {
             loaded,
             after,
         });
-    warned(&plain, &mut results.notes);
+    note_warnings(&plain, &mut results.notes);
     drop((injecting, plain));
     if flags.get("only").is_none_or(|only| "agent".contains(only)) {
-        results.gaps = rounds::measured(&binary, &mock, times).await?;
+        results.gaps = agent_gaps::measure_agent_gaps(&binary, &mock, schedule).await?;
     }
     if flags.get("only").is_none_or(|only| "beside".contains(only)) {
-        results.beside = beside::measured(&binary, &mock, times).await?;
+        results.beside =
+            script_interference::measure_interference(&binary, &mock, schedule).await?;
     }
     if flags.get("only").is_none() {
-        results.growth = growth::measured(&binary, &mock, times, &mut results.notes).await?;
+        results.growth =
+            growth::measure_growth(&binary, &mock, schedule, &mut results.notes).await?;
     }
     Ok(results)
 }
 
-/// Measures every case in every round: the bare upstream and the gateway in turn, and all of it
-/// backwards in every second round.
-pub(crate) async fn in_rounds<'a>(
+/// Measures every case in every round, alternating between bare upstream and gateway, and reversing
+/// the order in every second round.
+pub(crate) async fn measure_in_rounds<'a>(
     cases: &'a [Case],
-    mock: &Mock,
-    subjects: impl Fn(At) -> &'a Subject,
-    times: Times,
+    mock: &MockProcess,
+    targets: impl Fn(GatewayVariant) -> &'a LoadTarget,
+    schedule: Schedule,
     notes: &mut Vec<String>,
 ) -> anyhow::Result<Vec<CaseResult>> {
-    let bare = mock.subject();
+    let bare = mock.load_target();
     let mut jobs = Vec::new();
     for (at, case) in cases.iter().enumerate() {
-        for drive in drives(case.depth) {
-            let job = |subject, exchange, is_bare| Job {
+        for drive in load_modes(case.depth) {
+            let job = |target, exchange, is_bare| MeasureJob {
                 at,
-                subject,
+                target,
                 exchange,
                 drive,
                 is_bare,
@@ -182,7 +191,7 @@ pub(crate) async fn in_rounds<'a>(
                     .as_ref()
                     .map(|exchange| job(&bare, exchange, true)),
             );
-            jobs.push(job(subjects(case.at), &case.gate, false));
+            jobs.push(job(targets(case.variant), &case.gate, false));
         }
     }
     let mut results: Vec<CaseResult> = cases
@@ -195,122 +204,126 @@ pub(crate) async fn in_rounds<'a>(
         })
         .collect();
     for case in cases {
-        let asked = client::once(&subjects(case.at).address, &case.gate).await;
-        asked.with_context(|| format!("`{}` is not answered rightly", case.name))?;
+        let response = client::send_once(&targets(case.variant).address, &case.gate).await;
+        response.with_context(|| format!("`{}` gets a wrong response", case.name))?;
     }
-    let mut left = 0;
-    for round in 0..times.rounds {
+    let mut skipped = 0;
+    for round in 0..schedule.rounds {
         for job in &jobs {
-            if times.until.is_some_and(|until| Instant::now() > until) {
-                left += 1;
+            if schedule.until.is_some_and(|until| Instant::now() > until) {
+                skipped += 1;
                 continue;
             }
             let result = &mut results[job.at];
-            tell(&format!(
+            print_progress(&format!(
                 "round {}  {}  {:?}",
                 round + 1,
                 result.name,
                 job.drive
             ));
             let seconds = match job.drive {
-                Drive::Connections(_) => times.closed,
-                Drive::Rate(_) => times.open,
+                LoadMode::Connections(_) => schedule.closed,
+                LoadMode::Rate(_) => schedule.open,
             };
-            let others: Vec<&Tree> = [&bare, job.subject]
+            let others: Vec<&ProcessTree> = [&bare, job.target]
                 .into_iter()
                 .take(if job.is_bare { 1 } else { 2 })
-                .filter_map(|subject| subject.tree.as_ref())
+                .filter_map(|target| target.tree.as_ref())
                 .collect();
-            let measured = measure(job.subject, &others, job.exchange, (job.drive, seconds)).await;
+            let measured = measure(job.target, &others, job.exchange, (job.drive, seconds)).await;
             let measured = measured.with_context(|| result.name.clone())?;
-            match job.is_bare {
-                true => result.bare.push(measured),
-                false => result.gate.push(measured),
+            if job.is_bare {
+                result.bare.push(measured);
+            } else {
+                result.gate.push(measured);
             }
         }
         jobs.reverse();
     }
-    if left > 0 {
-        notes.push(format!(
-            "{left} measurements were left out for lack of time"
-        ));
+    if skipped > 0 {
+        notes.push(format!("skipped {skipped} measurements for lack of time"));
     }
     Ok(results)
 }
 
-fn drives(depth: Depth) -> Vec<Drive> {
-    let mut drives = vec![Drive::Connections(CONNECTIONS)];
+fn load_modes(depth: Depth) -> Vec<LoadMode> {
+    let mut modes = vec![LoadMode::Connections(CPU_CONNECTIONS)];
     if depth >= Depth::Latency {
-        drives.push(Drive::Rate(RATE));
+        modes.push(LoadMode::Rate(LATENCY_RATE));
     }
     if depth >= Depth::Scale {
-        drives.extend(OTHER_CONNECTIONS.map(Drive::Connections));
+        modes.extend(OTHER_CONNECTIONS.map(LoadMode::Connections));
     }
-    drives
+    modes
 }
 
-impl Times {
-    pub(crate) fn of(flags: &Flags) -> Self {
-        match flags.has("quick") {
-            true => Self {
+impl Schedule {
+    pub(crate) fn from_flags(flags: &Flags) -> Self {
+        if flags.has("quick") {
+            Self {
                 rounds: 2,
                 closed: 0.6,
                 open: 1.2,
-                until: Some(Instant::now() + SHORT),
-            },
-            false => Self {
+                until: Some(Instant::now() + QUICK_TIME_LIMIT),
+            }
+        } else {
+            Self {
                 rounds: 3,
                 closed: 3.0,
                 open: 5.0,
                 until: None,
-            },
+            }
         }
     }
 }
 
-/// The cases whose names contain what `--only` says.
-pub(crate) fn chosen(cases: Vec<Case>, flags: &Flags) -> Vec<Case> {
+/// Returns the cases whose names contain the value of `--only`.
+pub(crate) fn filter_cases(cases: Vec<Case>, flags: &Flags) -> Vec<Case> {
     let only = flags.get("only").unwrap_or_default();
     let chosen = cases.into_iter().filter(|case| case.name.contains(only));
     chosen.collect()
 }
 
-pub(crate) fn subject(gateway: &Gateway) -> Subject {
-    Subject {
+pub(crate) fn gateway_target(gateway: &Gateway) -> LoadTarget {
+    LoadTarget {
         address: gateway.address.clone(),
-        tree: Some(Tree::of(gateway.id())),
+        tree: Some(ProcessTree::with_children(gateway.pid())),
     }
 }
 
-/// What the gateway splices in must be what the cases of the caller's own tools send.
-async fn same_bytes(gateway: &Gateway, mock: &Mock) -> anyhow::Result<()> {
-    let asked = request::model(
+/// Checks that the gateway splices in the same bytes that the caller-tools cases send.
+async fn check_spliced_bytes(gateway: &Gateway, mock: &MockProcess) -> anyhow::Result<()> {
+    let exchange = request::model_request(
         crate::mock::model::Dialect::Chat,
         "mock/keep",
-        Form::Whole,
+        ResponseMode::Whole,
         "",
     );
-    client::once(&gateway.address, &asked.with_key(&gateway::key("fifteen"))).await?;
+    client::send_once(
+        &gateway.address,
+        &exchange.with_key(&gateway::caller_key("fifteen")),
+    )
+    .await?;
     let kept = Exchange {
         path: "/kept".to_owned(),
         ..Exchange::default()
     };
-    let kept = String::from_utf8(client::once(&mock.address, &kept).await?)?;
-    let own: Vec<String> = (0..15)
-        .map(|number| crate::mock::tools::function("fifteen", number))
+    let kept = String::from_utf8(client::send_once(&mock.address, &kept).await?)?;
+    let expected: Vec<String> = (0..15)
+        .map(|number| crate::mock::tools::function_definition("fifteen", number))
         .collect();
-    match kept.contains(&own.join(",")) {
-        true => Ok(()),
-        false => bail!(
-            "the gateway writes tools in another way than the cases do:\n{kept}\n{}",
-            own[0]
-        ),
+    if !kept.contains(&expected.join(",")) {
+        bail!(
+            "the gateway encodes tools differently from the cases:\n{kept}\n{}",
+            expected[0]
+        );
     }
+    Ok(())
 }
 
-/// Notes what the gateway complained about.
-fn warned(gateway: &Gateway, notes: &mut Vec<String>) {
-    let log = gateway.log();
+/// Notes warnings and errors in the gateway's log.
+fn note_warnings(gateway: &Gateway, notes: &mut Vec<String>) {
+    let log = gateway.read_log();
     let is_warning = |line: &&str| ["\"WARN\"", "\"ERROR\""].iter().any(|l| line.contains(l));
     let warnings: Vec<&str> = log.lines().filter(is_warning).collect();
     if let Some(first) = warnings.first() {

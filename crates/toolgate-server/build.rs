@@ -1,12 +1,12 @@
-//! Has the binary built anew when the page was: what is embedded stands in `web/dist`.
+//! Rebuilds the binary when the web page changes: the files in `web/dist` are embedded in it.
 
 use std::io::{self, Write as _};
 
 const PAGE: &str = "../../web/dist";
 
 fn main() -> io::Result<()> {
-    // A path that is not there counts as changed with every build. Where none can be made, it is no
-    // worse than that.
+    // Cargo treats a missing path as always changed. If the folder cannot be created, the only cost is
+    // a rebuild each time.
     let _ = std::fs::create_dir_all(PAGE);
     writeln!(io::stdout(), "cargo::rerun-if-changed={PAGE}")
 }

@@ -1,4 +1,4 @@
-//! One connection that is kept alive, and requests that are ready to be sent.
+//! A keep-alive connection, and prepared requests to send over it.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use memchr::memmem;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::{Exchange, Expect, Method, Plan};
+use super::{Exchange, Expectation, LoadPlan, Method};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-/// How much of the end of a stream is looked at.
-const TAIL: usize = 2048;
-/// How much of a wrong answer is told.
-const TOLD: usize = 160;
+/// Length of the stream tail that is searched for the end marker.
+const STREAM_TAIL_BYTES: usize = 2048;
+/// Length of the response excerpt in error messages.
+const ERROR_EXCERPT_BYTES: usize = 160;
 
 pub(crate) struct Connection {
     address: String,
@@ -27,25 +27,25 @@ pub(crate) struct Connection {
     driver: AbortHandle,
 }
 
-/// An answer whose body has been read.
+/// A response whose body has been read.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct TimedResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// When the first byte of the body came.
-    pub(crate) began: Instant,
-    pub(crate) ended: Instant,
+    /// Arrival of the first byte of the body.
+    pub(crate) first_byte: Instant,
+    pub(crate) finished: Instant,
 }
 
-/// A plan's requests, and what their answers must be.
+/// Requests of a plan, and the expected response.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedRequests {
     uri: Uri,
     method: hyper::Method,
-    /// One for each session, or just one.
+    /// One per session, or a single one without sessions.
     headers: Vec<HeaderMap>,
     body: Bytes,
-    expect: Expect,
+    expect: Expectation,
 }
 
 impl Connection {
@@ -55,7 +55,7 @@ impl Connection {
             .with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // It ends with the connection, or is ended with this.
+        // The task ends with the connection, or is aborted in `drop`.
         let mut tasks = tokio::task::JoinSet::new();
         let driver = tasks.spawn(async move {
             let _ = connection.await;
@@ -68,34 +68,34 @@ impl Connection {
         })
     }
 
-    /// Another one in its place.
-    pub(super) async fn again(&self) -> anyhow::Result<Self> {
+    /// Opens a new connection to the same address.
+    pub(super) async fn reconnect(&self) -> anyhow::Result<Self> {
         Self::open(&self.address).await
     }
 
-    /// Sends a request and reads the whole answer.
-    pub(crate) async fn ask(
+    /// Sends a request and reads the complete response.
+    pub(crate) async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
         body: &mut Vec<u8>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<TimedResponse> {
         body.clear();
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let (head, mut incoming) = response.into_parts();
-        let mut began = None;
+        let mut first_byte = None;
         while let Some(frame) = incoming.frame().await {
-            if let Some(data) = frame.context("the answer breaks off")?.data_ref() {
-                began.get_or_insert_with(Instant::now);
+            if let Some(data) = frame.context("response was interrupted")?.data_ref() {
+                first_byte.get_or_insert_with(Instant::now);
                 body.extend_from_slice(data);
             }
         }
-        let ended = Instant::now();
-        Ok(Answer {
+        let finished = Instant::now();
+        Ok(TimedResponse {
             status: head.status,
             headers: head.headers,
-            began: began.unwrap_or(ended),
-            ended,
+            first_byte: first_byte.unwrap_or(finished),
+            finished,
         })
     }
 }
@@ -106,10 +106,10 @@ impl Drop for Connection {
     }
 }
 
-impl Prepared {
-    pub(super) async fn new(plan: &Plan, connection: &mut Connection) -> anyhow::Result<Self> {
+impl PreparedRequests {
+    pub(super) async fn new(plan: &LoadPlan, connection: &mut Connection) -> anyhow::Result<Self> {
         let exchange = &plan.exchange;
-        let headers = headers(&plan.address, exchange)?;
+        let headers = build_headers(&plan.address, exchange)?;
         let mut all = Vec::new();
         for at in 0..exchange.sessions {
             let mut headers = headers.clone();
@@ -117,7 +117,7 @@ impl Prepared {
                 let value = HeaderValue::from_str(&format!("Bearer {key}"))?;
                 headers.insert(AUTHORIZATION, value);
             }
-            all.push(session(connection, exchange, &headers).await?);
+            all.push(open_session(connection, exchange, &headers).await?);
         }
         if all.is_empty() {
             all.push(headers);
@@ -132,36 +132,40 @@ impl Prepared {
     }
 
     pub(super) fn request(&self, number: u64) -> Request<Full<Bytes>> {
-        let turn = usize::try_from(number).unwrap_or(0) % self.headers.len();
+        let index = usize::try_from(number).unwrap_or(0) % self.headers.len();
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.uri_mut() = self.uri.clone();
         *request.method_mut() = self.method.clone();
-        request.headers_mut().clone_from(&self.headers[turn]);
+        request.headers_mut().clone_from(&self.headers[index]);
         request
     }
 
-    /// What is wrong with an answer, if anything is.
-    pub(super) fn wrong(&self, answer: &Answer, body: &[u8]) -> Option<String> {
-        self.expect.wrong(answer.status, body)
+    /// Returns a description of what is wrong with a response, if anything.
+    pub(super) fn find_problem(&self, response: &TimedResponse, body: &[u8]) -> Option<String> {
+        self.expect.find_problem(response.status, body)
     }
 }
 
-impl Expect {
-    pub(crate) fn wrong(&self, status: StatusCode, body: &[u8]) -> Option<String> {
-        let told = || String::from_utf8_lossy(&body[..body.len().min(TOLD)]).into_owned();
+impl Expectation {
+    pub(crate) fn find_problem(&self, status: StatusCode, body: &[u8]) -> Option<String> {
+        let excerpt =
+            || String::from_utf8_lossy(&body[..body.len().min(ERROR_EXCERPT_BYTES)]).into_owned();
         if status != StatusCode::OK {
-            return Some(format!("status {status}: {}", told()));
+            return Some(format!("status {status}: {}", excerpt()));
         }
         let found = match self.times {
             0 => memmem::find(body, self.marker.as_bytes()).is_some(),
             times => memmem::find_iter(body, &self.marker).count() == times,
         };
         if !found {
-            return Some(format!("the marker is missing: {}", told()));
+            return Some(format!(
+                "marker missing or repeated a wrong number of times: {}",
+                excerpt()
+            ));
         }
-        let tail = &body[body.len().saturating_sub(TAIL)..];
+        let tail = &body[body.len().saturating_sub(STREAM_TAIL_BYTES)..];
         let ends = memmem::find(tail, self.end.as_bytes()).is_some();
-        (!ends).then(|| "the stream is not complete".to_owned())
+        (!ends).then(|| "incomplete stream".to_owned())
     }
 }
 
@@ -174,10 +178,10 @@ impl Method {
     }
 }
 
-/// Asks once, on a connection of its own, and gives the body if the answer is right.
-pub(crate) async fn once(address: &str, exchange: &Exchange) -> anyhow::Result<Vec<u8>> {
+/// Sends one request on a new connection and returns the body if the response is as expected.
+pub(crate) async fn send_once(address: &str, exchange: &Exchange) -> anyhow::Result<Vec<u8>> {
     let mut connection = Connection::open(address).await?;
-    let plan = Plan {
+    let plan = LoadPlan {
         address: address.to_owned(),
         exchange: exchange.clone(),
         pace: super::Pace::Closed,
@@ -185,16 +189,16 @@ pub(crate) async fn once(address: &str, exchange: &Exchange) -> anyhow::Result<V
         seconds: 1.0,
         most: 1,
     };
-    let prepared = Prepared::new(&plan, &mut connection).await?;
+    let prepared = PreparedRequests::new(&plan, &mut connection).await?;
     let mut body = Vec::new();
-    let answer = connection.ask(prepared.request(0), &mut body).await?;
-    match prepared.wrong(&answer, &body) {
-        Some(wrong) => bail!(wrong),
+    let response = connection.send(prepared.request(0), &mut body).await?;
+    match prepared.find_problem(&response, &body) {
+        Some(problem) => bail!(problem),
         None => Ok(body),
     }
 }
 
-fn headers(address: &str, exchange: &Exchange) -> anyhow::Result<HeaderMap> {
+fn build_headers(address: &str, exchange: &Exchange) -> anyhow::Result<HeaderMap> {
     let mut headers = HeaderMap::new();
     headers.insert(HOST, HeaderValue::from_str(address)?);
     if exchange.method == Method::Post {
@@ -209,34 +213,34 @@ fn headers(address: &str, exchange: &Exchange) -> anyhow::Result<HeaderMap> {
     Ok(headers)
 }
 
-/// Opens an MCP session; the headers that requests in it carry.
-async fn session(
+/// Opens an MCP session and returns the headers for requests in it.
+async fn open_session(
     connection: &mut Connection,
     exchange: &Exchange,
     headers: &HeaderMap,
 ) -> anyhow::Result<HeaderMap> {
     let mut headers = headers.clone();
-    let mut say = async |headers: &HeaderMap, message: &'static str| {
+    let mut send = async |headers: &HeaderMap, message: &'static str| {
         let mut request = Request::new(Full::new(Bytes::from_static(message.as_bytes())));
         *request.uri_mut() = exchange.path.parse()?;
         *request.method_mut() = hyper::Method::POST;
         request.headers_mut().clone_from(headers);
         let mut body = Vec::new();
-        let answer = connection.ask(request, &mut body).await?;
-        if !answer.status.is_success() {
+        let response = connection.send(request, &mut body).await?;
+        if !response.status.is_success() {
             bail!(
-                "no session: status {}: {}",
-                answer.status,
+                "cannot open session: status {}: {}",
+                response.status,
                 String::from_utf8_lossy(&body)
             );
         }
-        Ok(answer)
+        Ok(response)
     };
-    let hello = say(&headers, INITIALIZE).await?;
-    if let Some(session) = hello.headers.get(SESSION) {
+    let initialized = send(&headers, INITIALIZE).await?;
+    if let Some(session) = initialized.headers.get(SESSION) {
         headers.insert(SESSION, session.clone());
     }
-    say(&headers, INITIALIZED).await?;
+    send(&headers, INITIALIZED).await?;
     Ok(headers)
 }
 

@@ -1,4 +1,4 @@
-//! When requests are to start.
+//! Start times of requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,39 +7,40 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, mpsc};
 
-/// Gives out starts; clones share them.
+/// Hands out start times; clones share them.
 #[derive(Clone, Debug)]
-pub(super) enum Starts {
-    AtOnce {
+pub(super) enum StartTimes {
+    Immediate {
         next: Arc<AtomicU64>,
-        most: u64,
+        max_requests: u64,
         until: Instant,
     },
     AtRate(Arc<Mutex<mpsc::UnboundedReceiver<(u64, Instant)>>>),
 }
 
-impl Starts {
-    pub(super) fn at_once(most: u64, until: Instant) -> Self {
-        Self::AtOnce {
+impl StartTimes {
+    pub(super) fn immediate(max_requests: u64, until: Instant) -> Self {
+        Self::Immediate {
             next: Arc::default(),
-            most,
+            max_requests,
             until,
         }
     }
 
-    /// A thread keeps the pace, since the runtime's timers are no finer than a millisecond.
-    pub(super) fn at_rate(rate: u32, most: u64, until: Instant) -> Self {
+    /// Starts requests at a fixed rate. A thread keeps the pace, since the runtime's timers have only
+    /// millisecond resolution.
+    pub(super) fn at_rate(rate: u32, max_requests: u64, until: Instant) -> Self {
         let (sender, starts) = mpsc::unbounded_channel();
-        let began = Instant::now() + Duration::from_millis(5);
+        let started = Instant::now() + Duration::from_millis(5);
         thread::spawn(move || {
-            for number in 0..most {
-                let meant =
-                    began + Duration::from_secs(1) * u32::try_from(number).unwrap_or(0) / rate;
-                if meant > until {
+            for number in 0..max_requests {
+                let intended =
+                    started + Duration::from_secs(1) * u32::try_from(number).unwrap_or(0) / rate;
+                if intended > until {
                     return;
                 }
-                thread::sleep(meant.saturating_duration_since(Instant::now()));
-                if sender.send((number, meant)).is_err() {
+                thread::sleep(intended.saturating_duration_since(Instant::now()));
+                if sender.send((number, intended)).is_err() {
                     return;
                 }
             }
@@ -47,13 +48,17 @@ impl Starts {
         Self::AtRate(Arc::new(Mutex::new(starts)))
     }
 
-    /// The number of the next request and when it is meant to start; none at the end.
+    /// Returns the number and intended start of the next request; `None` at the end.
     pub(super) async fn next(&self) -> Option<(u64, Instant)> {
         match self {
-            Self::AtOnce { next, most, until } => {
+            Self::Immediate {
+                next,
+                max_requests,
+                until,
+            } => {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let now = Instant::now();
-                (number < *most && now < *until).then_some((number, now))
+                (number < *max_requests && now < *until).then_some((number, now))
             }
             Self::AtRate(starts) => starts.lock().await.recv().await,
         }

@@ -1,38 +1,38 @@
-//! What was seen of the answers.
+//! Collects latencies and errors of responses.
 
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::client::Answer;
-use crate::process::Tree;
+use super::client::TimedResponse;
+use crate::process::ProcessTree;
 
-/// A minute; what takes longer counts as one.
-const LONGEST: u64 = 60_000_000_000;
-/// Kinds of errors that are told.
-const TOLD: usize = 3;
+/// One minute; longer latencies are recorded as this.
+const MAX_LATENCY_NANOS: u64 = 60_000_000_000;
+/// Maximum number of distinct error messages to keep.
+const MAX_ERROR_SAMPLES: usize = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Nanoseconds from the intended start to the end of the answer.
-    latency: Times,
-    /// And to the first byte of its body.
-    first: Times,
+    /// Nanoseconds from the intended start to the end of the response.
+    latency: LatencyHistogram,
+    /// Nanoseconds from the intended start to the first byte of the body.
+    first: LatencyHistogram,
     bytes: u64,
     errors: u64,
     told: Vec<String>,
 }
 
-/// The same for whoever asked.
+/// Result of a load, as reported to the parent process.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct LoadResult {
     pub(crate) answered: u64,
     pub(crate) errors: u64,
     pub(crate) told: Vec<String>,
     pub(crate) seconds: f64,
     pub(crate) bytes: u64,
-    /// Processor seconds of the load generator itself.
+    /// CPU seconds of the load generator itself.
     pub(crate) cpu: f64,
     /// Milliseconds.
     pub(crate) latency: Percentiles,
@@ -48,64 +48,69 @@ pub(crate) struct Percentiles {
 }
 
 #[derive(Debug)]
-struct Times(Histogram<u64>);
+struct LatencyHistogram(Histogram<u64>);
 
-impl Default for Times {
+impl Default for LatencyHistogram {
     fn default() -> Self {
-        let histogram = Histogram::new_with_max(LONGEST, 3);
-        Self(histogram.unwrap_or_else(|_| unreachable!("three digits are allowed")))
+        let histogram = Histogram::new_with_max(MAX_LATENCY_NANOS, 3);
+        Self(histogram.unwrap_or_else(|_| unreachable!("three significant digits are valid")))
     }
 }
 
 impl Tally {
-    pub(super) fn answered(&mut self, meant: Instant, answer: &Answer, bytes: usize) {
-        self.latency.put(answer.ended - meant);
-        self.first.put(answer.began - meant);
+    pub(super) fn record_success(
+        &mut self,
+        intended_start: Instant,
+        response: &TimedResponse,
+        bytes: usize,
+    ) {
+        self.latency.record(response.finished - intended_start);
+        self.first.record(response.first_byte - intended_start);
         self.bytes += bytes as u64;
     }
 
-    pub(super) fn failed(&mut self, why: String) {
+    pub(super) fn record_error(&mut self, problem: String) {
         self.errors += 1;
-        if self.told.len() < TOLD && !self.told.contains(&why) {
-            self.told.push(why);
+        if self.told.len() < MAX_ERROR_SAMPLES && !self.told.contains(&problem) {
+            self.told.push(problem);
         }
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
-        // They have the same bounds.
+    pub(super) fn merge(&mut self, other: &Self) {
+        // Cannot fail, since the histograms have the same bounds.
         let _ = self.latency.0.add(&other.latency.0);
         let _ = self.first.0.add(&other.first.0);
         self.bytes += other.bytes;
         self.errors += other.errors;
-        for why in &other.told {
-            if self.told.len() < TOLD && !self.told.contains(why) {
-                self.told.push(why.clone());
+        for problem in &other.told {
+            if self.told.len() < MAX_ERROR_SAMPLES && !self.told.contains(problem) {
+                self.told.push(problem.clone());
             }
         }
     }
 
-    pub(super) fn seen(&self, within: Duration) -> Seen {
-        Seen {
+    pub(super) fn to_result(&self, elapsed: Duration) -> LoadResult {
+        LoadResult {
             answered: self.latency.0.len(),
             errors: self.errors,
             told: self.told.clone(),
-            seconds: within.as_secs_f64(),
+            seconds: elapsed.as_secs_f64(),
             bytes: self.bytes,
-            cpu: Tree::only(std::process::id()).cpu().as_secs_f64(),
+            cpu: ProcessTree::single(std::process::id()).cpu().as_secs_f64(),
             latency: self.latency.percentiles(),
             first: self.first.percentiles(),
         }
     }
 }
 
-impl Times {
-    fn put(&mut self, time: Duration) {
+impl LatencyHistogram {
+    fn record(&mut self, time: Duration) {
         self.0
             .saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
     fn percentiles(&self) -> Percentiles {
-        #[allow(clippy::cast_precision_loss, reason = "hours fit")]
+        #[allow(clippy::cast_precision_loss, reason = "latencies are below a minute")]
         let at = |quantile: f64| self.0.value_at_quantile(quantile) as f64 / 1e6;
         Percentiles {
             p50: at(0.5),

@@ -1,4 +1,4 @@
-//! The body of an answer: whole, or in pieces that are sent one by one.
+//! Response bodies: complete, or a stream of pieces.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -9,42 +9,42 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum MockBody {
     Whole(Bytes),
     Stream {
         pieces: VecDeque<Bytes>,
-        writing: Writing,
+        writing: WriteMode,
     },
 }
 
-/// How the pieces of a stream are written.
+/// Write mode for the pieces of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writing {
-    /// As many at a time as the connection takes.
+pub(crate) enum WriteMode {
+    /// As many pieces per write as the connection takes.
     Together,
-    /// Each by itself, as a model does that thinks in between.
+    /// One write per piece, like a model that generates token by token.
     Singly,
-    /// A piece was given out that is to be written first.
-    Now,
+    /// A piece was returned and must be flushed before the next one.
+    Flush,
 }
 
-impl Answer {
+impl MockBody {
     pub(crate) fn stream(pieces: Vec<Bytes>) -> Self {
         Self::Stream {
             pieces: pieces.into(),
-            writing: Writing::Together,
+            writing: WriteMode::Together,
         }
     }
 
     pub(crate) fn piecewise(pieces: Vec<Bytes>) -> Self {
         Self::Stream {
             pieces: pieces.into(),
-            writing: Writing::Singly,
+            writing: WriteMode::Singly,
         }
     }
 }
 
-impl Body for Answer {
+impl Body for MockBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -59,11 +59,11 @@ impl Body for Answer {
             }
             Self::Stream { pieces, writing } => {
                 match writing {
-                    Writing::Together => {}
-                    Writing::Singly => *writing = Writing::Now,
-                    Writing::Now => {
-                        // The connection writes what it has before it asks again.
-                        *writing = Writing::Singly;
+                    WriteMode::Together => {}
+                    WriteMode::Singly => *writing = WriteMode::Flush,
+                    WriteMode::Flush => {
+                        // Returning `Pending` makes the connection flush before it polls again.
+                        *writing = WriteMode::Singly;
                         context.waker().wake_by_ref();
                         return Poll::Pending;
                     }

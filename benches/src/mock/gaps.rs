@@ -1,62 +1,62 @@
-//! How long an agent takes from the last result of a tool to the next request to the model, as the
-//! upstreams see it. Only good for one run at a time.
+//! Measures the time an agent takes from the last tool result to the next model request, as seen by
+//! the upstreams. Valid only with one run at a time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// Most gaps that are remembered.
-const MOST: usize = 100_000;
+/// Maximum number of recorded gaps.
+const MAX_GAPS: usize = 100_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Gaps(Mutex<Inner>);
+pub(super) struct Gaps(Mutex<GapState>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    /// When a tool was answered last.
-    answered: Option<Instant>,
+struct GapState {
+    /// Time of the last tool response.
+    tool_response: Option<Instant>,
     micros: Vec<f64>,
 }
 
-/// What was seen, in microseconds.
+/// Statistics in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Seen {
+pub(crate) struct GapStats {
     pub(crate) count: usize,
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
 impl Gaps {
-    /// A tool is answered.
-    pub(super) fn answered(&self) {
-        self.with(|gaps| gaps.answered = Some(Instant::now()));
+    /// Records a tool response.
+    pub(super) fn record_tool_response(&self) {
+        self.with(|gaps| gaps.tool_response = Some(Instant::now()));
     }
 
-    /// The model is asked.
-    pub(super) fn asked(&self) {
+    /// Records a model request, which ends the gap since the last tool response.
+    pub(super) fn record_model_request(&self) {
         self.with(|gaps| {
-            if let Some(answered) = gaps.answered.take()
-                && gaps.micros.len() < MOST
+            if let Some(responded) = gaps.tool_response.take()
+                && gaps.micros.len() < MAX_GAPS
             {
-                gaps.micros.push(answered.elapsed().as_secs_f64() * 1e6);
+                gaps.micros.push(responded.elapsed().as_secs_f64() * 1e6);
             }
         });
     }
 
-    /// What was seen since the last time.
-    pub(super) fn take(&self) -> Seen {
+    /// Returns the statistics since the last call.
+    pub(super) fn take_stats(&self) -> GapStats {
         let mut micros = self.with(|gaps| std::mem::take(&mut gaps.micros));
         micros.sort_by(f64::total_cmp);
-        let at = |of: usize| micros.get(micros.len() * of / 100).copied();
-        Seen {
+        let percentile = |percent: usize| micros.get(micros.len() * percent / 100).copied();
+        GapStats {
             count: micros.len(),
-            p50: at(50).unwrap_or_default(),
-            p99: at(99).unwrap_or_default(),
+            p50: percentile(50).unwrap_or_default(),
+            p99: percentile(99).unwrap_or_default(),
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Inner) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut GapState) -> T) -> T {
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_follows_a_result_is_a_gap() {
+    fn only_model_request_after_tool_response_is_a_gap() {
         let gaps = Gaps::default();
-        gaps.asked();
-        gaps.answered();
-        gaps.answered();
-        gaps.asked();
-        gaps.asked();
-        assert_eq!(gaps.take().count, 1);
-        assert_eq!(gaps.take().count, 0);
+        gaps.record_model_request();
+        gaps.record_tool_response();
+        gaps.record_tool_response();
+        gaps.record_model_request();
+        gaps.record_model_request();
+        assert_eq!(gaps.take_stats().count, 1);
+        assert_eq!(gaps.take_stats().count, 0);
     }
 }

@@ -1,4 +1,4 @@
-//! An MCP server that answers at once: the answers are encoded beforehand.
+//! Mock MCP server that responds immediately with pre-encoded results.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 
 use super::tools;
 
-/// What every call is answered with.
+/// Text in the result of every call.
 pub(crate) const MARKER: &str = "bench-ok";
-/// Tools on a page of the list.
-const PAGE: usize = 1000;
+/// Tools per page of `tools/list`.
+const TOOLS_PER_PAGE: usize = 1000;
 
-/// The revisions that matter: the last but one with sessions, and the one without.
+/// Protocol revisions under test: one with sessions, and one without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Era {
     Legacy,
@@ -28,8 +28,8 @@ impl Era {
         }
     }
 
-    /// As it stands in paths and flags.
-    pub(crate) fn short(self) -> &'static str {
+    /// Returns the short form used in paths and flags.
+    pub(crate) fn as_short(self) -> &'static str {
         match self {
             Self::Legacy => "25",
             Self::Modern => "26",
@@ -39,15 +39,15 @@ impl Era {
     pub(crate) fn parse(short: &str) -> Option<Self> {
         [Self::Legacy, Self::Modern]
             .into_iter()
-            .find(|era| era.short() == short)
+            .find(|era| era.as_short() == short)
     }
 }
 
-/// A server of one era with a number of tools.
+/// A server of one era with a fixed number of tools.
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub(crate) struct MockMcpServer {
     pub(crate) era: Era,
-    hello: Arc<str>,
+    handshake: Arc<str>,
     call: Arc<str>,
     pages: Arc<[String]>,
 }
@@ -62,10 +62,10 @@ struct Message<'a> {
     params: Option<&'a RawValue>,
 }
 
-impl Server {
+impl MockMcpServer {
     pub(crate) fn new(era: Era, tools: usize) -> Self {
         let info = r#"{"name":"bench","version":"1"}"#;
-        let (stamp, kept) = match era {
+        let (modern_fields, cache_fields) = match era {
             Era::Legacy => (String::new(), ""),
             Era::Modern => (
                 format!(
@@ -74,59 +74,63 @@ impl Server {
                 r#","ttlMs":600000,"cacheScope":"public""#,
             ),
         };
-        let hello = match era {
+        let handshake = match era {
             Era::Legacy => format!(
                 r#"{{"protocolVersion":"{}","capabilities":{{"tools":{{}}}},"serverInfo":{info}}}"#,
                 era.version()
             ),
             Era::Modern => format!(
-                r#"{{"supportedVersions":["{}"],"capabilities":{{"tools":{{}}}}{kept}{stamp}}}"#,
+                r#"{{"supportedVersions":["{}"],"capabilities":{{"tools":{{}}}}{cache_fields}{modern_fields}}}"#,
                 era.version()
             ),
         };
         let numbers: Vec<usize> = (0..tools).collect();
-        let pages = numbers.chunks(PAGE).map(|page| {
+        let pages = numbers.chunks(TOOLS_PER_PAGE).map(|page| {
             let tools: Vec<String> = page
                 .iter()
                 .map(|number| tools::definition(*number))
                 .collect();
             let next = page.last().map_or(0, |last| last + 1);
-            let cursor = match next < numbers.len() {
-                true => format!(r#","nextCursor":"{}""#, next / PAGE),
-                false => String::new(),
+            let cursor = if next < numbers.len() {
+                format!(r#","nextCursor":"{}""#, next / TOOLS_PER_PAGE)
+            } else {
+                String::new()
             };
-            format!(r#"{{"tools":[{}]{cursor}{kept}{stamp}}}"#, tools.join(","))
+            format!(
+                r#"{{"tools":[{}]{cursor}{cache_fields}{modern_fields}}}"#,
+                tools.join(",")
+            )
         });
         let call = format!(
-            r#"{{"content":[{{"type":"text","text":"{MARKER}: 3 records found, the best is number 17"}}],"isError":false{stamp}}}"#
+            r#"{{"content":[{{"type":"text","text":"{MARKER}: 3 records found, the best is number 17"}}],"isError":false{modern_fields}}}"#
         );
         Self {
             era,
-            hello: hello.into(),
+            handshake: handshake.into(),
             call: call.into(),
             pages: pages.collect(),
         }
     }
 
-    /// The answer to a message, unless it is a notification.
-    pub(crate) fn answer(&self, text: &str) -> Option<String> {
+    /// Returns the response to a message; `None` for a notification.
+    pub(crate) fn respond(&self, text: &str) -> Option<String> {
         let Ok(Message { id, method, params }) = serde_json::from_str(text) else {
-            return Some(error("null", -32700, "this is no message"));
+            return Some(error_response("null", -32700, "invalid message"));
         };
         let id = id?.get();
         let result = match (self.era, method.as_deref()?) {
-            (Era::Legacy, "initialize") | (Era::Modern, "server/discover") => &*self.hello,
+            (Era::Legacy, "initialize") | (Era::Modern, "server/discover") => &*self.handshake,
             (_, "tools/call") => &*self.call,
-            (_, "tools/list") => self.page(params),
+            (_, "tools/list") => self.tools_page(params),
             (Era::Legacy, "ping") => "{}",
-            _ => return Some(error(id, -32601, "unknown method")),
+            _ => return Some(error_response(id, -32601, "unknown method")),
         };
         Some(format!(
             r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
         ))
     }
 
-    fn page(&self, params: Option<&RawValue>) -> &str {
+    fn tools_page(&self, params: Option<&RawValue>) -> &str {
         #[derive(Deserialize)]
         struct Params {
             #[serde(default)]
@@ -140,7 +144,7 @@ impl Server {
     }
 }
 
-fn error(id: &str, code: i64, message: &str) -> String {
+fn error_response(id: &str, code: i64, message: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":"{message}"}}}}"#)
 }
 
@@ -152,15 +156,15 @@ mod tests {
 
     #[test]
     fn every_tool_is_listed_once_over_all_pages() {
-        let server = Server::new(Era::Modern, 2500);
+        let server = MockMcpServer::new(Era::Modern, 2500);
         let (mut seen, mut cursor) = (0, String::new());
         loop {
-            let asked = format!(r#"{{"id":1,"method":"tools/list","params":{{{cursor}}}}}"#);
-            let answer: Value = serde_json::from_str(&server.answer(&asked).unwrap()).unwrap();
-            let tools = answer["result"]["tools"].as_array().unwrap();
-            assert_eq!(tools[0]["name"], tools::name(seen));
+            let request = format!(r#"{{"id":1,"method":"tools/list","params":{{{cursor}}}}}"#);
+            let response: Value = serde_json::from_str(&server.respond(&request).unwrap()).unwrap();
+            let tools = response["result"]["tools"].as_array().unwrap();
+            assert_eq!(tools[0]["name"], tools::tool_name(seen));
             seen += tools.len();
-            match answer["result"]["nextCursor"].as_str() {
+            match response["result"]["nextCursor"].as_str() {
                 Some(next) => cursor = format!(r#""cursor":"{next}""#),
                 None => break,
             }
@@ -169,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn notifications_and_unknown_methods() {
-        let server = Server::new(Era::Legacy, 1);
+    fn notifications_get_no_response_and_unknown_methods_an_error() {
+        let server = MockMcpServer::new(Era::Legacy, 1);
         assert!(
             server
-                .answer(r#"{"method":"notifications/initialized"}"#)
+                .respond(r#"{"method":"notifications/initialized"}"#)
                 .is_none()
         );
         let refused = server
-            .answer(r#"{"id":2,"method":"server/discover"}"#)
+            .respond(r#"{"id":2,"method":"server/discover"}"#)
             .unwrap();
         assert!(refused.contains("-32601"));
     }

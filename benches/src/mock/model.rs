@@ -1,28 +1,29 @@
-//! A model that answers at once, in three dialects, whole or as a stream of sixteen pieces.
+//! Mock model that responds immediately in three dialects, complete or as a stream of 16 pieces.
 //!
-//! Its name says what it does: `rounds-5` calls a tool until the conversation has five results,
-//! `piecewise` writes each piece of a stream by itself, `keep` remembers the request; all others
-//! say the same text, and stream it in one go.
+//! The model name selects the behaviour: `rounds-5` calls a tool until the conversation has five
+//! results, `piecewise` flushes each piece of a stream separately, and `keep` remembers the request.
+//! All others return the same text and stream it without flushing in between.
 
 use bytes::Bytes;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::body::Answer;
+use super::body::MockBody;
 
-/// What a whole answer contains.
+/// Text in every complete response.
 pub(crate) const MARKER: &str = "bench-ok";
-/// What each piece of a stream contains, and how many there are.
+/// Text in each piece of a stream.
 pub(crate) const PIECE: &str = "piece-";
+/// Number of pieces in a stream.
 pub(crate) const PIECES: usize = 16;
 
-/// The model's name and whether to stream stand at the beginning of a request.
-const HEAD: usize = 4096;
+/// Length of the request prefix that is searched for `model` and `stream`.
+const HEAD_BYTES: usize = 4096;
 
-/// The alias of the tool that `rounds-N` calls.
-const CALLED: &str = "http25_tool_00000";
+/// Alias of the tool that `rounds-N` calls.
+const CALLED_TOOL: &str = "http25_tool_00000";
 
-/// A way to talk to it.
+/// Dialect of the model API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Chat,
@@ -30,9 +31,9 @@ pub(crate) enum Dialect {
     Messages,
 }
 
-/// All that it says, encoded beforehand.
+/// Pre-encoded responses in one dialect.
 #[derive(Debug)]
-pub(crate) struct Model {
+pub(crate) struct MockModel {
     dialect: Dialect,
     whole: Bytes,
     pieces: Vec<Bytes>,
@@ -40,7 +41,7 @@ pub(crate) struct Model {
 }
 
 impl Dialect {
-    pub(crate) fn of(path: &str) -> Option<Self> {
+    pub(crate) fn from_path(path: &str) -> Option<Self> {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/responses" => Some(Self::Responses),
@@ -49,8 +50,8 @@ impl Dialect {
         }
     }
 
-    /// What a tool's result looks like in a request.
-    fn result(self) -> &'static str {
+    /// Returns the text that marks a tool result in a request.
+    fn tool_result_marker(self) -> &'static str {
         match self {
             Self::Chat => r#""role":"tool""#,
             Self::Responses => r#""function_call_output""#,
@@ -58,8 +59,8 @@ impl Dialect {
         }
     }
 
-    /// What a stream that is complete ends with.
-    pub(crate) fn end(self) -> &'static str {
+    /// Returns the text at the end of a complete stream.
+    pub(crate) fn stream_end_marker(self) -> &'static str {
         match self {
             Self::Chat => "data: [DONE]",
             Self::Responses => "response.completed",
@@ -68,40 +69,40 @@ impl Dialect {
     }
 }
 
-impl Model {
+impl MockModel {
     pub(crate) fn new(dialect: Dialect) -> Self {
         Self {
             dialect,
-            whole: whole(dialect).to_string().into(),
-            pieces: pieces(dialect),
-            call: call(dialect).to_string().into(),
+            whole: complete_response(dialect).to_string().into(),
+            pieces: stream_pieces(dialect),
+            call: tool_call_response(dialect).to_string().into(),
         }
     }
 
-    pub(crate) fn answer(&self, request: &[u8]) -> Answer {
-        let head = &request[..request.len().min(HEAD)];
-        let name = name(head);
+    pub(crate) fn respond(&self, request: &[u8]) -> MockBody {
+        let head = &request[..request.len().min(HEAD_BYTES)];
+        let name = model_name(head);
         let rounds = name.strip_prefix("rounds-");
         if let Some(rounds) = rounds.and_then(|rounds| rounds.parse::<usize>().ok())
-            && memmem::find_iter(request, self.dialect.result()).count() < rounds
+            && memmem::find_iter(request, self.dialect.tool_result_marker()).count() < rounds
         {
-            return Answer::Whole(self.call.clone());
+            return MockBody::Whole(self.call.clone());
         }
         match memmem::find(head, br#""stream":true"#) {
-            Some(_) if name == "piecewise" => Answer::piecewise(self.pieces.clone()),
-            Some(_) => Answer::stream(self.pieces.clone()),
-            None => Answer::Whole(self.whole.clone()),
+            Some(_) if name == "piecewise" => MockBody::piecewise(self.pieces.clone()),
+            Some(_) => MockBody::stream(self.pieces.clone()),
+            None => MockBody::Whole(self.whole.clone()),
         }
     }
 }
 
-/// Whether the request is to be remembered.
-pub(crate) fn is_kept(request: &[u8]) -> bool {
-    name(&request[..request.len().min(HEAD)]) == "keep"
+/// Returns whether the request is to be remembered for `/kept`.
+pub(crate) fn is_remembered(request: &[u8]) -> bool {
+    model_name(&request[..request.len().min(HEAD_BYTES)]) == "keep"
 }
 
-/// The model that a request names, without its provider.
-fn name(head: &[u8]) -> &str {
+/// Returns the model name in a request, without its provider.
+fn model_name(head: &[u8]) -> &str {
     let key = br#""model":""#;
     let start = memmem::find(head, key).map(|at| at + key.len());
     let rest = start.map_or(&[][..], |start| &head[start..]);
@@ -110,64 +111,64 @@ fn name(head: &[u8]) -> &str {
     name.rsplit('/').next().unwrap_or_default()
 }
 
-fn text() -> String {
+fn response_text() -> String {
     format!(
         "{MARKER}: the collection has three open invoices, the oldest from the second of March."
     )
 }
 
-fn whole(dialect: Dialect) -> Value {
+fn complete_response(dialect: Dialect) -> Value {
     match dialect {
         Dialect::Chat => {
             json!({"id": "chatcmpl-bench", "object": "chat.completion", "created": 1_767_225_600, "model": "bench-model",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text(), "refusal": null, "annotations": []}, "logprobs": null, "finish_reason": "stop"}],
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": response_text(), "refusal": null, "annotations": []}, "logprobs": null, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": 57, "completion_tokens": 17, "total_tokens": 74, "prompt_tokens_details": {"cached_tokens": 0}},
             "service_tier": "default"})
         }
-        Dialect::Responses => response(
+        Dialect::Responses => responses_object(
             "completed",
             &json!([{"type": "message", "id": "msg_bench", "status": "completed", "role": "assistant",
-            "content": [{"type": "output_text", "text": text(), "annotations": []}]}]),
+            "content": [{"type": "output_text", "text": response_text(), "annotations": []}]}]),
         ),
         Dialect::Messages => {
             json!({"id": "msg_bench", "type": "message", "role": "assistant", "model": "bench-model",
-            "content": [{"type": "text", "text": text()}], "stop_reason": "end_turn", "stop_sequence": null,
+            "content": [{"type": "text", "text": response_text()}], "stop_reason": "end_turn", "stop_sequence": null,
             "usage": {"input_tokens": 57, "output_tokens": 17, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}})
         }
     }
 }
 
-fn response(status: &str, output: &Value) -> Value {
+fn responses_object(status: &str, output: &Value) -> Value {
     json!({"id": "resp_bench", "object": "response", "created_at": 1_767_225_600, "status": status, "model": "bench-model",
         "output": output, "parallel_tool_calls": true, "tool_choice": "auto", "tools": [], "error": null, "incomplete_details": null,
         "usage": {"input_tokens": 57, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 17, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 74}})
 }
 
-fn call(dialect: Dialect) -> Value {
+fn tool_call_response(dialect: Dialect) -> Value {
     let arguments = super::tools::ARGUMENTS;
     match dialect {
         Dialect::Chat => {
             json!({"id": "chatcmpl-bench", "object": "chat.completion", "created": 1_767_225_600, "model": "bench-model",
             "choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null,
-                "tool_calls": [{"id": "call_bench", "type": "function", "function": {"name": CALLED, "arguments": arguments}}]}}],
+                "tool_calls": [{"id": "call_bench", "type": "function", "function": {"name": CALLED_TOOL, "arguments": arguments}}]}}],
             "usage": {"prompt_tokens": 57, "completion_tokens": 17, "total_tokens": 74}})
         }
-        Dialect::Responses => response(
+        Dialect::Responses => responses_object(
             "completed",
             &json!([{"type": "function_call", "id": "fc_bench", "call_id": "call_bench",
-            "name": CALLED, "arguments": arguments, "status": "completed"}]),
+            "name": CALLED_TOOL, "arguments": arguments, "status": "completed"}]),
         ),
         Dialect::Messages => {
             json!({"id": "msg_bench", "type": "message", "role": "assistant", "model": "bench-model",
-            "content": [{"type": "tool_use", "id": "toolu_bench", "name": CALLED,
+            "content": [{"type": "tool_use", "id": "toolu_bench", "name": CALLED_TOOL,
                 "input": serde_json::from_str::<Value>(arguments).unwrap_or_default()}],
             "stop_reason": "tool_use", "stop_sequence": null, "usage": {"input_tokens": 57, "output_tokens": 17}})
         }
     }
 }
 
-/// A first event, the pieces of the text, and the end.
-fn pieces(dialect: Dialect) -> Vec<Bytes> {
+/// Returns the events of a stream: start, text pieces, end.
+fn stream_pieces(dialect: Dialect) -> Vec<Bytes> {
     let texts = (0..PIECES).map(|number| format!(" {PIECE}{number:02}"));
     let mut events = Vec::new();
     match dialect {
@@ -196,7 +197,7 @@ fn pieces(dialect: Dialect) -> Vec<Bytes> {
             };
             let item = json!({"type": "message", "id": "msg_bench", "status": "in_progress", "role": "assistant", "content": []});
             events.push(
-                event("response.created", json!({"response": response("in_progress", &json!([]))}))
+                event("response.created", json!({"response": responses_object("in_progress", &json!([]))}))
                     + &event("response.output_item.added", json!({"output_index": 0, "item": item}))
                     + &event("response.content_part.added", json!({"item_id": "msg_bench", "output_index": 0, "content_index": 0, "part": {"type": "output_text", "text": "", "annotations": []}})),
             );
@@ -205,7 +206,7 @@ fn pieces(dialect: Dialect) -> Vec<Bytes> {
             }));
             events.push(event(
                 "response.completed",
-                json!({"response": response("completed", &json!([]))}),
+                json!({"response": responses_object("completed", &json!([]))}),
             ));
         }
         Dialect::Messages => {
@@ -215,7 +216,7 @@ fn pieces(dialect: Dialect) -> Vec<Bytes> {
                     data["type"].as_str().unwrap_or_default()
                 )
             };
-            let mut start = whole(dialect);
+            let mut start = complete_response(dialect);
             start["content"] = json!([]);
             start["stop_reason"] = Value::Null;
             events.push(
@@ -240,25 +241,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_has_all_its_pieces_and_an_end() {
+    fn stream_has_all_pieces_and_end_marker() {
         for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
-            let all = pieces(dialect).concat();
+            let all = stream_pieces(dialect).concat();
             assert_eq!(memmem::find_iter(&all, PIECE).count(), PIECES);
-            assert!(memmem::find(&all, dialect.end().as_bytes()).is_some());
+            assert!(memmem::find(&all, dialect.stream_end_marker().as_bytes()).is_some());
         }
     }
 
     #[test]
-    fn its_name_says_what_it_does() {
-        let model = Model::new(Dialect::Chat);
-        let whole = |request: &str| match model.answer(request.as_bytes()) {
-            Answer::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
+    fn model_name_selects_behaviour() {
+        let model = MockModel::new(Dialect::Chat);
+        let respond = |request: &str| match model.respond(request.as_bytes()) {
+            MockBody::Whole(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
             _ => "a stream".to_owned(),
         };
-        assert!(whole(r#"{"model":"m"}"#).contains(MARKER));
-        assert!(whole(r#"{"model":"a/rounds-1"}"#).contains("tool_calls"));
-        assert!(whole(r#"{"model":"rounds-1","messages":[{"role":"tool"}]}"#).contains(MARKER));
-        assert_eq!(whole(r#"{"model":"m","stream":true}"#), "a stream");
-        assert!(is_kept(br#"{"model":"mock/keep"}"#) && !is_kept(b"{}"));
+        assert!(respond(r#"{"model":"m"}"#).contains(MARKER));
+        assert!(respond(r#"{"model":"a/rounds-1"}"#).contains("tool_calls"));
+        assert!(respond(r#"{"model":"rounds-1","messages":[{"role":"tool"}]}"#).contains(MARKER));
+        assert_eq!(respond(r#"{"model":"m","stream":true}"#), "a stream");
+        assert!(is_remembered(br#"{"model":"mock/keep"}"#) && !is_remembered(b"{}"));
     }
 }

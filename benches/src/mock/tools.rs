@@ -1,16 +1,16 @@
-//! The tools of the mock servers: some 1.2 KB each, as tools of real servers are.
+//! Tools of the mock servers: about 1.2 KB each, like tools of real servers.
 
 use serde_json::{Value, json};
 
-/// Raw name of a tool.
-pub(crate) fn name(number: usize) -> String {
+/// Returns the raw name of a tool.
+pub(crate) fn tool_name(number: usize) -> String {
     format!("tool_{number:05}")
 }
 
-/// As `tools/list` gives it.
+/// Returns the tool as `tools/list` returns it.
 pub(crate) fn definition(number: usize) -> String {
     json!({
-        "name": name(number),
+        "name": tool_name(number),
         "title": format!("Search collection {number}"),
         "description": description(number),
         "inputSchema": schema(number),
@@ -19,17 +19,17 @@ pub(crate) fn definition(number: usize) -> String {
     .to_string()
 }
 
-/// As a chat completion request carries it, under the name that the gateway gives it.
-pub(crate) fn function(server: &str, number: usize) -> String {
+/// Returns the tool as it appears in a chat completion request, under the gateway's alias.
+pub(crate) fn function_definition(server: &str, number: usize) -> String {
     json!({"type": "function", "function": {
-        "name": format!("{server}_{}", name(number)),
+        "name": format!("{server}_{}", tool_name(number)),
         "description": description(number),
         "parameters": schema(number),
     }})
     .to_string()
 }
 
-/// Arguments that fit every tool.
+/// Arguments that are valid for every tool.
 pub(crate) const ARGUMENTS: &str =
     r#"{"query":"open invoices","limit":10,"filter":{"status":"open","tags":["a","b"]}}"#;
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_is_as_large_as_those_of_real_servers() {
+    fn tool_definition_has_realistic_size() {
         assert!((1100..1500).contains(&definition(7).len()));
     }
 }

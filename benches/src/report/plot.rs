@@ -1,29 +1,29 @@
-//! A plot as SVG, written by hand: bars of CPU a request, and curves of growth.
+//! SVG plot: bars of CPU per request, and growth curves.
 
 use std::fmt::Write as _;
 
 use super::summary::{Spread, Summary};
 use crate::run::Results;
-use crate::run::growth::Point;
+use crate::run::growth::GrowthPoint;
 
 const WIDTH: f64 = 900.0;
-const LEFT: f64 = 270.0;
-const ROW: f64 = 20.0;
-const PANEL: f64 = 180.0;
+const LABEL_WIDTH: f64 = 270.0;
+const ROW_HEIGHT: f64 = 20.0;
+const PANEL_HEIGHT: f64 = 180.0;
 const COLORS: [&str; 4] = ["#2563eb", "#94a3b8", "#d97706", "#059669"];
 
-pub(super) fn svg(results: &Results, summaries: &[Summary]) -> String {
+pub(super) fn render(results: &Results, summaries: &[Summary]) -> String {
     let mut body = String::new();
-    let mut top = bars(&mut body, summaries, 10.0);
+    let mut top = draw_bars(&mut body, summaries, 10.0);
     let mut kinds: Vec<&str> = results.growth.iter().map(|point| point.of).collect();
     kinds.dedup();
     for of in kinds {
-        let points: Vec<&Point> = results
+        let points: Vec<&GrowthPoint> = results
             .growth
             .iter()
             .filter(|point| point.of == of)
             .collect();
-        top = curve(&mut body, of, &points, top + 30.0);
+        top = draw_curve(&mut body, of, &points, top + 30.0);
     }
     let height = top + 20.0;
     format!(
@@ -32,56 +32,77 @@ pub(super) fn svg(results: &Results, summaries: &[Summary]) -> String {
     )
 }
 
-/// A bar for each case, a thin one for the bare upstream, a mark for the goal; on a scale of
-/// roots, so that what is small can be seen beside what is large.
-fn bars(body: &mut String, summaries: &[Summary], top: f64) -> f64 {
-    text(
+/// Draws a bar per case, a thin one for the bare upstream and a mark for the goal, on a square-root
+/// scale so that small values remain visible.
+fn draw_bars(body: &mut String, summaries: &[Summary], top: f64) -> f64 {
+    draw_text(
         body,
         10.0,
         top + 12.0,
-        "CPU µs a request at 64 connections (grey: the bare upstream; mark: the goal; scale of square roots)",
+        "CPU µs per request at 64 connections (grey: bare upstream; mark: goal; square-root scale)",
     );
-    let most = summaries
+    let max = summaries
         .iter()
         .filter_map(|case| case.cpu)
         .map(|cpu| cpu.max);
-    let most = most.reduce(f64::max).unwrap_or(1.0).max(1.0);
-    let long = |figure: f64| (figure / most).sqrt() * (WIDTH - LEFT - 70.0);
+    let max = max.reduce(f64::max).unwrap_or(1.0).max(1.0);
+    let bar_length = |figure: f64| (figure / max).sqrt() * (WIDTH - LABEL_WIDTH - 70.0);
     let mut y = top + 24.0;
     for case in summaries {
-        text(body, 10.0, y + 12.0, &case.name);
+        draw_text(body, 10.0, y + 12.0, &case.name);
         if let Some(cpu) = case.cpu {
-            bar(body, (LEFT, y), (long(cpu.median), 10.0), COLORS[0]);
-            text(
+            draw_rect(
                 body,
-                LEFT + long(cpu.median) + 6.0,
+                (LABEL_WIDTH, y),
+                (bar_length(cpu.median), 10.0),
+                COLORS[0],
+            );
+            draw_text(
+                body,
+                LABEL_WIDTH + bar_length(cpu.median) + 6.0,
                 y + 10.0,
                 &format!("{:.0}", cpu.median),
             );
         }
         if let Some(bare) = case.bare_cpu {
-            bar(body, (LEFT, y + 11.0), (long(bare.median), 4.0), COLORS[1]);
+            draw_rect(
+                body,
+                (LABEL_WIDTH, y + 11.0),
+                (bar_length(bare.median), 4.0),
+                COLORS[1],
+            );
         }
         if let Some(goal) = case.goal {
-            bar(body, (LEFT + long(goal), y - 1.0), (2.0, 17.0), COLORS[2]);
+            draw_rect(
+                body,
+                (LABEL_WIDTH + bar_length(goal), y - 1.0),
+                (2.0, 17.0),
+                COLORS[2],
+            );
         }
-        y += ROW;
+        y += ROW_HEIGHT;
     }
     y
 }
 
-/// CPU over size, both logarithmic in size; a line for each case.
-fn curve(body: &mut String, of: &str, points: &[&Point], top: f64) -> f64 {
-    text(
+/// Draws CPU over size, with a logarithmic size axis and a line per case.
+fn draw_curve(body: &mut String, of: &str, points: &[&GrowthPoint], top: f64) -> f64 {
+    draw_text(
         body,
         10.0,
         top + 12.0,
-        &format!("CPU µs a request over {of}"),
+        &format!("CPU µs per request over {of}"),
     );
-    let cpu = |point: &Point| {
-        Spread::of(point.measured.iter().filter_map(|one| one.cpu)).map_or(0.0, |cpu| cpu.median)
+    let cpu = |point: &GrowthPoint| {
+        Spread::from_values(
+            point
+                .measured
+                .iter()
+                .filter_map(|measurement| measurement.cpu),
+        )
+        .map_or(0.0, |cpu| cpu.median)
     };
-    let most = points
+    let max = points
         .iter()
         .map(|point| cpu(point))
         .reduce(f64::max)
@@ -89,8 +110,13 @@ fn curve(body: &mut String, of: &str, points: &[&Point], top: f64) -> f64 {
         .max(1.0);
     #[allow(clippy::cast_precision_loss, reason = "sizes are small")]
     let x = |size: usize| 60.0 + (size as f64).log10() / 4.0 * (WIDTH - 220.0);
-    let y = |cpu: f64| top + PANEL - cpu / most * (PANEL - 30.0);
-    bar(body, (60.0, top + PANEL), (WIDTH - 220.0, 1.0), COLORS[1]);
+    let y = |cpu: f64| top + PANEL_HEIGHT - cpu / max * (PANEL_HEIGHT - 30.0);
+    draw_rect(
+        body,
+        (60.0, top + PANEL_HEIGHT),
+        (WIDTH - 220.0, 1.0),
+        COLORS[1],
+    );
     let mut cases: Vec<&str> = points.iter().map(|point| point.case).collect();
     cases.sort_unstable();
     cases.dedup();
@@ -103,16 +129,16 @@ fn curve(body: &mut String, of: &str, points: &[&Point], top: f64) -> f64 {
                 body,
                 "<circle cx=\"{at_x:.1}\" cy=\"{at_y:.1}\" r=\"4\" fill=\"{color}\"/>"
             );
-            text(
+            draw_text(
                 body,
                 at_x + 6.0,
                 at_y - 6.0,
                 &format!("{case} {:.0}", cpu(point)),
             );
-            text(
+            draw_text(
                 body,
                 at_x - 6.0,
-                top + PANEL + 15.0,
+                top + PANEL_HEIGHT + 15.0,
                 &point.size.to_string(),
             );
         }
@@ -121,17 +147,17 @@ fn curve(body: &mut String, of: &str, points: &[&Point], top: f64) -> f64 {
             "<polyline points=\"{line}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"/>"
         );
     }
-    top + PANEL + 20.0
+    top + PANEL_HEIGHT + 20.0
 }
 
-fn bar(body: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), color: &str) {
+fn draw_rect(body: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), color: &str) {
     let _ = writeln!(
         body,
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{color}\"/>"
     );
 }
 
-fn text(body: &mut String, x: f64, y: f64, content: &str) {
+fn draw_text(body: &mut String, x: f64, y: f64, content: &str) {
     let content = content.replace('&', "&amp;").replace('<', "&lt;");
     let _ = writeln!(body, "<text x=\"{x:.1}\" y=\"{y:.1}\">{content}</text>");
 }

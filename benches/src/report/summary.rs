@@ -1,27 +1,27 @@
-//! The few figures that many rounds come down to.
+//! Summary figures over all rounds of a case.
 
 use serde::Serialize;
 
-use crate::measure::{Drive, Measured};
-use crate::run::{CONNECTIONS, CaseResult, RATE};
+use crate::measure::{LoadMode, Measurement};
+use crate::run::{CPU_CONNECTIONS, CaseResult, LATENCY_RATE};
 
-/// A case in one line.
+/// Summary of a case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) name: String,
     pub(crate) goal: Option<f64>,
-    /// CPU µs a request at 64 connections.
+    /// CPU µs per request at 64 connections.
     pub(crate) cpu: Option<Spread>,
     pub(crate) bare_cpu: Option<Spread>,
-    /// And at a low rate.
+    /// CPU µs per request at a low rate.
     pub(crate) slow_cpu: Option<Spread>,
-    /// Best throughput at each number of connections: gateway and bare.
+    /// Best throughput at each number of connections, for gateway and bare upstream.
     pub(crate) throughput: Vec<Throughput>,
-    /// What the gateway adds at a low rate, in milliseconds; the median of the rounds.
-    pub(crate) added: Option<Added>,
+    /// Latency that the gateway adds at a low rate, in milliseconds; median of the rounds.
+    pub(crate) added: Option<AddedLatency>,
     pub(crate) errors: u64,
     pub(crate) told: Vec<String>,
-    /// The median share that others took of the machine.
+    /// Median share of the machine used by other processes.
     pub(crate) foreign: f64,
 }
 
@@ -43,16 +43,16 @@ pub(crate) struct Throughput {
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Added {
+pub(crate) struct AddedLatency {
     pub(crate) p50: f64,
     pub(crate) p99: f64,
-    /// To the first byte of the body.
+    /// Latency to the first byte of the body.
     pub(crate) first_p50: f64,
     pub(crate) first_p99: f64,
 }
 
 impl Spread {
-    pub(crate) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(crate) fn from_values(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.collect();
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
@@ -66,76 +66,80 @@ impl Spread {
 }
 
 impl Summary {
-    pub(crate) fn of(case: &CaseResult) -> Self {
-        let full = Drive::Connections(CONNECTIONS);
+    pub(crate) fn from_case(case: &CaseResult) -> Self {
+        let full = LoadMode::Connections(CPU_CONNECTIONS);
         let all = || case.bare.iter().chain(&case.gate);
-        let mut told: Vec<String> = all().flat_map(|one| one.seen.told.clone()).collect();
+        let mut told: Vec<String> = all()
+            .flat_map(|measurement| measurement.seen.told.clone())
+            .collect();
         told.dedup();
         Self {
             name: case.name.clone(),
             goal: case.goal,
-            cpu: cpu(&case.gate, full),
-            bare_cpu: cpu(&case.bare, full),
-            slow_cpu: cpu(&case.gate, Drive::Rate(RATE)),
-            throughput: throughput(case),
-            added: added(case),
-            errors: all().map(|one| one.seen.errors).sum(),
+            cpu: cpu_spread(&case.gate, full),
+            bare_cpu: cpu_spread(&case.bare, full),
+            slow_cpu: cpu_spread(&case.gate, LoadMode::Rate(LATENCY_RATE)),
+            throughput: throughput_by_connections(case),
+            added: added_latency(case),
+            errors: all().map(|measurement| measurement.seen.errors).sum(),
             told,
-            foreign: Spread::of(case.gate.iter().map(|one| one.foreign))
+            foreign: Spread::from_values(case.gate.iter().map(|measurement| measurement.foreign))
                 .map_or(0.0, |spread| spread.median),
         }
     }
 }
 
-fn with(all: &[Measured], drive: Drive) -> impl Iterator<Item = &Measured> {
-    all.iter().filter(move |one| one.drive == drive)
+fn with_mode(all: &[Measurement], mode: LoadMode) -> impl Iterator<Item = &Measurement> {
+    all.iter()
+        .filter(move |measurement| measurement.drive == mode)
 }
 
-fn cpu(all: &[Measured], drive: Drive) -> Option<Spread> {
-    Spread::of(with(all, drive).filter_map(|one| one.cpu))
+fn cpu_spread(all: &[Measurement], mode: LoadMode) -> Option<Spread> {
+    Spread::from_values(with_mode(all, mode).filter_map(|measurement| measurement.cpu))
 }
 
-fn throughput(case: &CaseResult) -> Vec<Throughput> {
+fn throughput_by_connections(case: &CaseResult) -> Vec<Throughput> {
     let mut sizes: Vec<usize> = case
         .gate
         .iter()
-        .filter_map(|one| match one.drive {
-            Drive::Connections(connections) => Some(connections),
-            Drive::Rate(_) => None,
+        .filter_map(|measurement| match measurement.drive {
+            LoadMode::Connections(connections) => Some(connections),
+            LoadMode::Rate(_) => None,
         })
         .collect();
     sizes.sort_unstable();
     sizes.dedup();
-    let best = |all: &[Measured], drive| with(all, drive).map(Measured::rate).reduce(f64::max);
+    let best =
+        |all: &[Measurement], mode| with_mode(all, mode).map(Measurement::rate).reduce(f64::max);
     let line = |connections: usize| {
-        let drive = Drive::Connections(connections);
-        let p99 = with(&case.gate, drive).map(|one| one.seen.latency.p99);
+        let mode = LoadMode::Connections(connections);
+        let p99 = with_mode(&case.gate, mode).map(|measurement| measurement.seen.latency.p99);
         Some(Throughput {
             connections,
-            gate: best(&case.gate, drive)?,
-            bare: best(&case.bare, drive),
-            cpu: cpu(&case.gate, drive).map(|spread| spread.median),
+            gate: best(&case.gate, mode)?,
+            bare: best(&case.bare, mode),
+            cpu: cpu_spread(&case.gate, mode).map(|spread| spread.median),
             p99: p99.reduce(f64::min)?,
         })
     };
     sizes.into_iter().filter_map(line).collect()
 }
 
-/// Rounds are compared with themselves, so that what disturbs one disturbs both sides.
-fn added(case: &CaseResult) -> Option<Added> {
-    let drive = Drive::Rate(RATE);
-    let pairs: Vec<(&Measured, &Measured)> = with(&case.gate, drive)
-        .zip(with(&case.bare, drive))
+/// Compares gateway and bare upstream within each round, so that disturbances affect both.
+fn added_latency(case: &CaseResult) -> Option<AddedLatency> {
+    let mode = LoadMode::Rate(LATENCY_RATE);
+    let pairs: Vec<(&Measurement, &Measurement)> = with_mode(&case.gate, mode)
+        .zip(with_mode(&case.bare, mode))
         .collect();
-    let median = |of: fn(&Measured) -> f64| {
+    let median = |of: fn(&Measurement) -> f64| {
         let differences = pairs.iter().map(|(gate, bare)| of(gate) - of(bare));
-        Spread::of(differences).map(|spread| spread.median)
+        Spread::from_values(differences).map(|spread| spread.median)
     };
-    Some(Added {
-        p50: median(|one| one.seen.latency.p50)?,
-        p99: median(|one| one.seen.latency.p99)?,
-        first_p50: median(|one| one.seen.first.p50)?,
-        first_p99: median(|one| one.seen.first.p99)?,
+    Some(AddedLatency {
+        p50: median(|measurement| measurement.seen.latency.p50)?,
+        p99: median(|measurement| measurement.seen.latency.p99)?,
+        first_p50: median(|measurement| measurement.seen.first.p50)?,
+        first_p99: median(|measurement| measurement.seen.first.p99)?,
     })
 }
 
@@ -144,9 +148,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_of_an_even_number_lies_between() {
-        let spread = Spread::of([4.0, 1.0, 3.0, 2.0].into_iter()).unwrap();
+    fn median_of_even_count_is_midpoint() {
+        let spread = Spread::from_values([4.0, 1.0, 3.0, 2.0].into_iter()).unwrap();
         assert_eq!((spread.median, spread.min, spread.max), (2.5, 1.0, 4.0));
-        assert!(Spread::of(std::iter::empty()).is_none());
+        assert!(Spread::from_values(std::iter::empty()).is_none());
     }
 }

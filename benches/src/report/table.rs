@@ -1,28 +1,28 @@
-//! Tables in plain text.
+//! Plain-text tables.
 
 use std::fmt::Write as _;
 
 use super::summary::{Spread, Summary};
-use crate::run::beside::Beside;
-use crate::run::growth::Point;
-use crate::run::rounds::Gap;
-use crate::run::start::Started;
+use crate::run::agent_gaps::AgentGap;
+use crate::run::growth::GrowthPoint;
+use crate::run::script_interference::ScriptInterference;
+use crate::run::startup::Startup;
 use crate::run::{Memory, Results};
 
-pub(super) fn all(results: &Results, summaries: &[Summary]) -> String {
+pub(super) fn render(results: &Results, summaries: &[Summary]) -> String {
     let mut text = String::new();
-    cases(&mut text, summaries);
-    connections(&mut text, summaries);
-    growth(&mut text, &results.growth);
-    process(&mut text, results);
-    ratios(&mut text, summaries);
+    write_cases(&mut text, summaries);
+    write_connections(&mut text, summaries);
+    write_growth(&mut text, &results.growth);
+    write_process(&mut text, results);
+    write_splice_ratios(&mut text, summaries);
     for note in &results.notes {
         let _ = writeln!(text, "note: {note}");
     }
     text
 }
 
-fn cases(text: &mut String, summaries: &[Summary]) {
+fn write_cases(text: &mut String, summaries: &[Summary]) {
     let _ = writeln!(
         text,
         "{:36} {:>7} {:>11} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}",
@@ -47,21 +47,21 @@ fn cases(text: &mut String, summaries: &[Summary]) {
         let full = case
             .throughput
             .iter()
-            .find(|one| one.connections == crate::run::CONNECTIONS);
+            .find(|one| one.connections == crate::run::CPU_CONNECTIONS);
         let share = full.and_then(|one| Some(one.gate / one.bare?));
         let _ = writeln!(
             text,
             "{:36} {:>7} {spread:>11} {:>6} {:>7} {:>7} {:>8} {:>7} {:>7} {:>7} {:>7} {:>7} {:>6.0}%",
             case.name,
-            whole(case.cpu.map(|cpu| cpu.median)),
-            whole(case.goal),
-            whole(case.bare_cpu.map(|cpu| cpu.median)),
-            whole(case.slow_cpu.map(|cpu| cpu.median)),
-            whole(full.map(|one| one.gate)),
+            format_whole(case.cpu.map(|cpu| cpu.median)),
+            format_whole(case.goal),
+            format_whole(case.bare_cpu.map(|cpu| cpu.median)),
+            format_whole(case.slow_cpu.map(|cpu| cpu.median)),
+            format_whole(full.map(|one| one.gate)),
             share.map_or_else(dash, |share| format!("{share:.2}")),
-            exact(case.added.map(|added| added.p50)),
-            exact(case.added.map(|added| added.p99)),
-            exact(case.added.map(|added| added.first_p50)),
+            format_exact(case.added.map(|added| added.p50)),
+            format_exact(case.added.map(|added| added.p99)),
+            format_exact(case.added.map(|added| added.first_p50)),
             case.errors,
             case.foreign * 100.0,
         );
@@ -71,23 +71,23 @@ fn cases(text: &mut String, summaries: &[Summary]) {
     }
     let _ = writeln!(
         text,
-        "\ncpu: processor µs a request of the gateway at 64 connections, the median of the rounds; bare: of the upstream itself;\n\
-         slow: of the gateway at 200 requests a second. rps: best round at 64 connections. +p50, +p99: ms added at 200 requests a\n\
-         second; +first: ms added until the first byte of the body. foreign: what other processes took of the machine."
+        "\ncpu: CPU µs per request of the gateway at 64 connections, median of the rounds; bare: of the upstream itself;\n\
+         slow: of the gateway at 200 requests per second. rps: best round at 64 connections. +p50, +p99: ms added at 200 requests\n\
+         per second; +first: ms added until the first byte of the body. foreign: share of the machine used by other processes."
     );
 }
 
-fn connections(text: &mut String, summaries: &[Summary]) {
+fn write_connections(text: &mut String, summaries: &[Summary]) {
     let several = summaries.iter().filter(|case| case.throughput.len() > 1);
-    let mut head = false;
+    let mut has_header = false;
     for case in several {
-        if !head {
+        if !has_header {
             let _ = writeln!(
                 text,
                 "\n{:36} {:>11} {:>8} {:>8} {:>7} {:>8}",
                 "case", "connections", "rps", "bare", "cpu", "p99 ms"
             );
-            head = true;
+            has_header = true;
         }
         for one in &case.throughput {
             let _ = writeln!(
@@ -96,15 +96,15 @@ fn connections(text: &mut String, summaries: &[Summary]) {
                 case.name,
                 one.connections,
                 one.gate,
-                whole(one.bare),
-                whole(one.cpu),
+                format_whole(one.bare),
+                format_whole(one.cpu),
                 one.p99
             );
         }
     }
 }
 
-fn growth(text: &mut String, points: &[Point]) {
+fn write_growth(text: &mut String, points: &[GrowthPoint]) {
     if points.is_empty() {
         return;
     }
@@ -114,11 +114,11 @@ fn growth(text: &mut String, points: &[Point]) {
         "size", "of", "case", "cpu", "rps", "idle MiB", "loaded MiB", "up ms", "errors"
     );
     for point in points {
-        let cpu = Spread::of(point.measured.iter().filter_map(|one| one.cpu));
+        let cpu = Spread::from_values(point.measured.iter().filter_map(|one| one.cpu));
         let rate = point
             .measured
             .iter()
-            .map(crate::measure::Measured::rate)
+            .map(crate::measure::Measurement::rate)
             .reduce(f64::max);
         let memory = point
             .measured
@@ -132,8 +132,8 @@ fn growth(text: &mut String, points: &[Point]) {
             point.size,
             point.of,
             point.case,
-            whole(cpu.map(|cpu| cpu.median)),
-            whole(rate),
+            format_whole(cpu.map(|cpu| cpu.median)),
+            format_whole(rate),
             point.idle,
             memory.map_or_else(dash, |memory| format!("{memory:.1}")),
             point.connected,
@@ -141,7 +141,7 @@ fn growth(text: &mut String, points: &[Point]) {
     }
 }
 
-fn process(text: &mut String, results: &Results) {
+fn write_process(text: &mut String, results: &Results) {
     let _ = writeln!(text);
     if let Some(Memory {
         idle,
@@ -152,16 +152,17 @@ fn process(text: &mut String, results: &Results) {
     {
         let _ = writeln!(
             text,
-            "memory, 10 servers: {idle:.1} MiB idle, {loaded:.1} at 256 connections, {after:.1} after all of it; its workers for scripts {workers:.1} more"
+            "memory, 10 servers: {idle:.1} MiB idle, {loaded:.1} at 256 connections, {after:.1} after the run; plus {workers:.1} for script workers"
         );
     }
     for (again, what) in [(false, "first start"), (true, "later start")] {
-        let starts: Vec<&Started> = results
+        let starts: Vec<&Startup> = results
             .start
             .iter()
             .filter(|one| one.again == again)
             .collect();
-        let of = |figure: fn(&Started) -> f64| Spread::of(starts.iter().map(|one| figure(one)));
+        let of =
+            |figure: fn(&Startup) -> f64| Spread::from_values(starts.iter().map(|one| figure(one)));
         if let (Some(answers), Some(listens), Some(cpu), Some(memory)) = (
             of(|one| one.answers),
             of(|one| one.listens),
@@ -170,19 +171,19 @@ fn process(text: &mut String, results: &Results) {
         ) {
             let _ = writeln!(
                 text,
-                "{what}: first right answer after {:.0} ms ({:.0}-{:.0}), listens after {:.0} ms, {:.0} ms of CPU, {:.1} MiB",
+                "{what}: first correct response after {:.0} ms ({:.0}-{:.0}), listens after {:.0} ms, {:.0} ms of CPU, {:.1} MiB",
                 answers.median, answers.min, answers.max, listens.median, cpu.median, memory.median
             );
         }
     }
-    for Gap { others, seen } in &results.gaps {
+    for AgentGap { others, seen } in &results.gaps {
         let _ = writeln!(
             text,
-            "agent, from a tool's result to the next model request, {others} other tools in the catalog: {:.0} µs (p99 {:.0}, {} seen)",
+            "agent, from tool result to next model request, {others} other tools in the catalog: {:.0} µs (p99 {:.0}, {} samples)",
             seen.p50, seen.p99, seen.count
         );
     }
-    for Beside {
+    for ScriptInterference {
         what,
         p50,
         p99,
@@ -192,10 +193,10 @@ fn process(text: &mut String, results: &Results) {
     {
         let _ = writeln!(
             text,
-            "tools/call at a low rate, beside {}: p50 {p50:.2} ms, p99 {p99:.2} ms, {errors} errors",
+            "tools/call at a low rate, alongside {}: p50 {p50:.2} ms, p99 {p99:.2} ms, {errors} errors",
             match ended {
                 0 => (*what).to_owned(),
-                _ => format!("scripts {what} ({ended} came to their end)"),
+                _ => format!("scripts {what} ({ended} finished)"),
             }
         );
     }
@@ -204,8 +205,8 @@ fn process(text: &mut String, results: &Results) {
     }
 }
 
-/// What splicing costs against the same bytes sent by the caller.
-fn ratios(text: &mut String, summaries: &[Summary]) {
+/// Writes the cost of splicing tools relative to the same bytes sent by the caller.
+fn write_splice_ratios(text: &mut String, summaries: &[Summary]) {
     let cpu = |name: String| {
         let case = summaries.iter().find(|case| case.name == name);
         case.and_then(|case| case.cpu).map(|cpu| cpu.median)
@@ -217,17 +218,17 @@ fn ratios(text: &mut String, summaries: &[Summary]) {
             let more = (spliced / sent - 1.0) * 100.0;
             let _ = writeln!(
                 text,
-                "{tools} tools spliced: {more:+.0} % against the same bytes sent by the caller"
+                "{tools} tools spliced: {more:+.0} % compared with the same bytes sent by the caller"
             );
         }
     }
 }
 
-fn whole(figure: Option<f64>) -> String {
+fn format_whole(figure: Option<f64>) -> String {
     figure.map_or_else(dash, |figure| format!("{figure:.0}"))
 }
 
-fn exact(figure: Option<f64>) -> String {
+fn format_exact(figure: Option<f64>) -> String {
     figure.map_or_else(dash, |figure| format!("{figure:.2}"))
 }
 

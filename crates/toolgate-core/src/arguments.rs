@@ -1,67 +1,70 @@
-//! The arguments of a tool call: one JSON object, byte for byte as it was sent.
+//! Arguments of a tool call: one JSON object, kept byte for byte as sent.
 //!
-//! What a policy or a schema looks at is the same object that the server gets: a text that two
-//! readers could understand differently (a key that stands twice) is refused. Whether arguments
-//! fit a tool is not decided here, but in [`crate::schema`].
+//! Policies and schemas must check the same object that the server receives, so a text that two
+//! parsers could read differently (a duplicate key) is rejected. Validation against a tool's
+//! schema lives in [`crate::schema`].
 
 use std::sync::Arc;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::hash::sha256;
+use crate::hash::sha256_hex;
 
-use crate::schema::words;
+use crate::schema::message_text;
 
 mod keys;
 
-/// A JSON object, byte for byte as it was sent, and what it says; clones share both.
+/// A JSON object as raw text and as a parsed value. Clones share both.
 #[derive(Clone, Debug)]
-pub struct Arguments(Arc<Read>);
+pub struct Arguments(Arc<ParsedArguments>);
 
 #[derive(Debug)]
-struct Read {
+struct ParsedArguments {
     raw: Box<RawValue>,
     value: Value,
 }
 
-/// Arguments that are no JSON object, or not a plain one.
+/// Error returned when arguments are not a JSON object or cannot be read unambiguously.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadArguments {
+pub enum ArgumentsError {
     #[error("the arguments are not valid JSON: {0}; send one JSON object")]
     NotJson(String),
     #[error("the arguments must be a JSON object such as {{\"key\": \"value\"}}, not {0}")]
     NotObject(&'static str),
-    #[error("the key `{0}` stands twice in one object of the arguments; send each key once")]
-    Twice(String),
-    #[error("the key `{0}` of the arguments is reserved; send another name")]
-    Reserved(&'static str),
+    #[error("the key `{0}` appears twice in one object of the arguments; send each key once")]
+    DuplicateKey(String),
+    #[error("the key `{0}` of the arguments is reserved; use another name")]
+    ReservedKey(&'static str),
 }
 
 impl Arguments {
-    /// Reads a JSON object. Models send nothing at all for "no arguments", so that is `{}`.
-    pub fn parse(text: &str) -> Result<Self, BadArguments> {
+    /// Parses a JSON object. An empty text or `null` counts as `{}`, because models send either for
+    /// "no arguments".
+    pub fn parse(text: &str) -> Result<Self, ArgumentsError> {
         let text = match text.trim() {
             "" | "null" => "{}",
             text => text,
         };
-        let not_json = |error: serde_json::Error| BadArguments::NotJson(error.to_string());
+        let not_json = |error: serde_json::Error| ArgumentsError::NotJson(error.to_string());
         let raw: Box<RawValue> = serde_json::from_str(text).map_err(not_json)?;
         match raw.get().as_bytes().first() {
             Some(b'{') => {}
-            Some(b'[') => return Err(BadArguments::NotObject("an array")),
-            Some(b'"') => return Err(BadArguments::NotObject("a string")),
-            Some(b't' | b'f') => return Err(BadArguments::NotObject("a boolean")),
-            _ => return Err(BadArguments::NotObject("a number")),
+            Some(b'[') => return Err(ArgumentsError::NotObject("an array")),
+            Some(b'"') => return Err(ArgumentsError::NotObject("a string")),
+            Some(b't' | b'f') => return Err(ArgumentsError::NotObject("a boolean")),
+            _ => return Err(ArgumentsError::NotObject("a number")),
         }
-        let count = keys::count(raw.get()).map_err(BadArguments::Reserved)?;
+        let count = keys::count_in_text(raw.get()).map_err(ArgumentsError::ReservedKey)?;
         let value: Value = serde_json::from_str(raw.get()).map_err(not_json)?;
-        // Of a key that stands twice the value holds one, so it holds fewer keys than the text.
-        if count != keys::held(&value) {
-            let key = keys::twice(raw.get()).unwrap_or_default();
-            return Err(BadArguments::Twice(words::name(&key)));
+        // The parsed value keeps one of each duplicate key, so it has fewer keys than the text.
+        if count != keys::count_in_value(&value) {
+            let key = keys::find_duplicate(raw.get()).unwrap_or_default();
+            return Err(ArgumentsError::DuplicateKey(message_text::escape_name(
+                &key,
+            )));
         }
-        Ok(Self(Arc::new(Read { raw, value })))
+        Ok(Self(Arc::new(ParsedArguments { raw, value })))
     }
 
     pub fn raw(&self) -> &RawValue {
@@ -72,16 +75,16 @@ impl Arguments {
         &self.0.value
     }
 
-    /// SHA-256, in hex, of what the arguments say: key order, whitespace and escapes do not
-    /// count, the digits of a number do (`1.0` is not `1`).
+    /// SHA-256 of the canonical form, in hex. Key order, whitespace and escapes do not matter; the
+    /// digits of a number do (`1.0` is not `1`).
     pub fn digest(&self) -> String {
         let mut text = String::with_capacity(self.raw().get().len());
-        canonical(self.value(), &mut text);
-        sha256(text)
+        write_canonical(self.value(), &mut text);
+        sha256_hex(text)
     }
 }
 
-fn canonical(value: &Value, text: &mut String) {
+fn write_canonical(value: &Value, text: &mut String) {
     match value {
         Value::Object(object) => {
             let mut entries: Vec<(&String, &Value)> = object.iter().collect();
@@ -93,7 +96,7 @@ fn canonical(value: &Value, text: &mut String) {
                 }
                 text.push_str(&serde_json::to_string(key).unwrap_or_default());
                 text.push(':');
-                canonical(value, text);
+                write_canonical(value, text);
             }
             text.push('}');
         }
@@ -103,7 +106,7 @@ fn canonical(value: &Value, text: &mut String) {
                 if index > 0 {
                     text.push(',');
                 }
-                canonical(item, text);
+                write_canonical(item, text);
             }
             text.push(']');
         }

@@ -1,11 +1,11 @@
-//! The catalog: an immutable snapshot of everything that all servers offer.
+//! The catalog: an immutable snapshot of everything that all servers list.
 //!
-//! It is built whole from the servers' offers and swapped whole when one changes. Order, aliases
-//! and bytes depend on what the servers said and on the configured names alone, never on the
-//! order in which servers came up.
+//! It is rebuilt as a whole from the servers' listings and swapped when one of them changes. Order,
+//! aliases and bytes depend only on the listings and the configured names, never on the order in
+//! which servers connect.
 
 mod alias;
-mod offer;
+mod listing;
 mod tool;
 
 use std::borrow::Cow;
@@ -15,61 +15,61 @@ use std::sync::{Arc, OnceLock};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
-pub use offer::{Item, Kind, Offer, Problem};
-pub use tool::{Hints, Tool, ToolView};
+pub use listing::{ItemKind, ListedItem, ListingProblem, ServerListing};
+pub use tool::{Tool, ToolHints, ToolView};
 
 use crate::name::{NameStyle, ServerName, ToolId, ToolName};
-use crate::pattern::spelled;
+use crate::pattern::strip_server_prefixes;
 
-/// What all servers offer, at one moment.
+/// Snapshot of the tools, resources, templates and prompts of all servers.
 #[derive(Debug, Default)]
 pub struct Catalog {
     generation: u64,
-    offers: BTreeMap<ServerName, Arc<Offer>>,
-    entries: Vec<Entry>,
+    listings: BTreeMap<ServerName, Arc<ServerListing>>,
+    entries: Vec<CatalogEntry>,
     by_alias: HashMap<Arc<str>, usize>,
     by_id: HashMap<ToolId, usize>,
-    renamed: Vec<Renamed>,
+    renamed: Vec<RenamedTool>,
 }
 
-/// A tool and the name under which models see it.
+/// A tool and the alias under which models see it.
 #[derive(Clone, Debug)]
-pub struct Entry {
-    /// Its place in [`Catalog::tools`].
+pub struct CatalogEntry {
+    /// Index in [`Catalog::tools`].
     pub index: usize,
     pub alias: Arc<str>,
     pub tool: Arc<Tool>,
-    /// Made when the first client lists it.
+    /// Definition with the alias as its name, built when first listed.
     aliased: Arc<OnceLock<Box<RawValue>>>,
 }
 
-/// A tool whose plain alias was taken or too long.
+/// A tool whose plain alias was already taken or too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renamed {
+pub struct RenamedTool {
     pub id: ToolId,
     pub plain: String,
     pub alias: Arc<str>,
 }
 
-/// What a name stands for.
+/// Result of looking up a tool by name.
 #[derive(Debug)]
 pub enum Resolution<'a> {
-    Found(&'a Entry),
-    /// The spelling fits several tools; their aliases do not.
-    Ambiguous(Vec<&'a Entry>),
+    Found(&'a CatalogEntry),
+    /// The name matches several tools, none of them by alias.
+    Ambiguous(Vec<&'a CatalogEntry>),
     Unknown,
 }
 
-impl Entry {
-    /// The definition under its alias; all else is as its server wrote it.
-    pub fn aliased(&self) -> &RawValue {
+impl CatalogEntry {
+    /// Definition with the alias as its name; everything else is as the server sent it.
+    pub fn aliased_definition(&self) -> &RawValue {
         self.aliased
-            .get_or_init(|| with_text(&self.tool.definition, "name", &self.alias))
+            .get_or_init(|| replace_text_member(&self.tool.definition, "name", &self.alias))
     }
 }
 
-/// A JSON object with another text in one of its members.
-pub fn with_text(object: &RawValue, member: &str, text: &str) -> Box<RawValue> {
+/// Copy of a JSON object with the text of one existing member replaced.
+pub fn replace_text_member(object: &RawValue, member: &str, text: &str) -> Box<RawValue> {
     let Ok(mut members) = serde_json::from_str::<IndexMap<String, Cow<'_, RawValue>>>(object.get())
     else {
         return object.to_owned();
@@ -82,27 +82,31 @@ pub fn with_text(object: &RawValue, member: &str, text: &str) -> Box<RawValue> {
 }
 
 impl Catalog {
-    /// Joins the offers. `configured` are all server names, also of servers that are not up, so
-    /// that an alias does not change when another server joins.
+    /// Builds a catalog from the listings. `configured` holds all server names, including servers
+    /// that are not connected, so that aliases do not change when another server connects.
     pub fn build(
         generation: u64,
         style: NameStyle,
         configured: &[ServerName],
-        offers: BTreeMap<ServerName, Arc<Offer>>,
+        listings: BTreeMap<ServerName, Arc<ServerListing>>,
     ) -> Self {
         let mut entries = Vec::new();
         let mut renamed = Vec::new();
-        let mut aliases = alias::Aliases::new(style, configured);
-        for (server, offer) in &offers {
-            for (tool, alias) in offer.tools.iter().zip(aliases.assign(server, &offer.tools)) {
-                if let Some(plain) = alias.instead_of {
-                    renamed.push(Renamed {
+        let mut aliases = alias::AliasAllocator::new(style, configured);
+        for (server, listing) in &listings {
+            for (tool, alias) in listing
+                .tools
+                .iter()
+                .zip(aliases.assign(server, &listing.tools))
+            {
+                if let Some(plain) = alias.plain {
+                    renamed.push(RenamedTool {
                         id: tool.id.clone(),
                         plain,
                         alias: Arc::clone(&alias.name),
                     });
                 }
-                entries.push(Entry {
+                entries.push(CatalogEntry {
                     index: entries.len(),
                     alias: alias.name,
                     tool: Arc::clone(tool),
@@ -118,7 +122,7 @@ impl Catalog {
                 .map(|(i, e)| (Arc::clone(&e.alias), i))
                 .collect(),
             by_id: index.map(|(i, e)| (e.tool.id.clone(), i)).collect(),
-            offers,
+            listings,
             entries,
             renamed,
         }
@@ -129,40 +133,41 @@ impl Catalog {
     }
 
     /// All tools, ordered by server and tool name.
-    pub fn tools(&self) -> &[Entry] {
+    pub fn tools(&self) -> &[CatalogEntry] {
         &self.entries
     }
 
-    /// Tools that could not have their plain alias.
-    pub fn renamed(&self) -> &[Renamed] {
+    /// Tools that could not get their plain alias.
+    pub fn renamed_tools(&self) -> &[RenamedTool] {
         &self.renamed
     }
 
-    /// What each server offers, ordered by name.
-    pub fn offers(&self) -> impl Iterator<Item = (&ServerName, &Arc<Offer>)> {
-        self.offers.iter()
+    /// Listings of all servers, ordered by server name.
+    pub fn listings(&self) -> impl Iterator<Item = (&ServerName, &Arc<ServerListing>)> {
+        self.listings.iter()
     }
 
-    pub fn offer(&self, server: &ServerName) -> Option<&Arc<Offer>> {
-        self.offers.get(server)
+    pub fn listing(&self, server: &ServerName) -> Option<&Arc<ServerListing>> {
+        self.listings.get(server)
     }
 
-    pub fn tool(&self, id: &ToolId) -> Option<&Entry> {
+    pub fn tool(&self, id: &ToolId) -> Option<&CatalogEntry> {
         self.by_id.get(id).map(|&i| &self.entries[i])
     }
 
-    /// Finds the tool that `name` stands for: its alias, or any other spelling of server and tool.
-    /// What `visible` refuses does not exist here.
-    pub fn resolve(&self, name: &str, visible: impl Fn(&Entry) -> bool) -> Resolution<'_> {
+    /// Looks up a tool by alias or by any other spelling of server and tool name. Entries for which
+    /// `visible` returns `false` are treated as absent.
+    pub fn resolve(&self, name: &str, visible: impl Fn(&CatalogEntry) -> bool) -> Resolution<'_> {
         let by_alias = self.by_alias.get(name).map(|&i| &self.entries[i]);
         if let Some(entry) = by_alias.filter(|entry| visible(entry)) {
             return Resolution::Found(entry);
         }
-        let mut found: Vec<&Entry> = self
-            .offers
+        let mut found: Vec<&CatalogEntry> = self
+            .listings
             .keys()
             .flat_map(|server| {
-                spelled(name, server).map(|tool| (server.clone(), ToolName::new(tool)))
+                strip_server_prefixes(name, server)
+                    .map(|tool| (server.clone(), ToolName::new(tool)))
             })
             .filter_map(|(server, tool)| self.tool(&ToolId { server, tool }))
             .filter(|entry| visible(entry))
@@ -180,31 +185,31 @@ impl Catalog {
 mod tests {
     use super::*;
 
-    fn offer(server: &str, tools: &[&str]) -> (ServerName, Arc<Offer>) {
+    fn listing(server: &str, tools: &[&str]) -> (ServerName, Arc<ServerListing>) {
         let server = ServerName::parse(server).unwrap();
-        let mut offer = Offer::default();
+        let mut listing = ServerListing::default();
         for tool in tools {
             let json = serde_json::json!({"name": tool, "inputSchema": {"type": "object"}});
-            offer.add(
+            listing.add(
                 &server,
-                Kind::Tool,
+                ItemKind::Tool,
                 &serde_json::value::to_raw_value(&json).unwrap(),
             );
         }
-        (server, Arc::new(offer.sorted()))
+        (server, Arc::new(listing.into_sorted()))
     }
 
-    fn catalog(style: NameStyle, offers: &[(&str, &[&str])]) -> Catalog {
-        let offers: BTreeMap<_, _> = offers.iter().map(|(s, t)| offer(s, t)).collect();
-        let configured: Vec<_> = offers.keys().cloned().collect();
-        Catalog::build(1, style, &configured, offers)
+    fn catalog(style: NameStyle, listings: &[(&str, &[&str])]) -> Catalog {
+        let listings: BTreeMap<_, _> = listings.iter().map(|(s, t)| listing(s, t)).collect();
+        let configured: Vec<_> = listings.keys().cloned().collect();
+        Catalog::build(1, style, &configured, listings)
     }
 
     fn aliases(catalog: &Catalog) -> Vec<&str> {
         catalog.tools().iter().map(|entry| &*entry.alias).collect()
     }
 
-    fn found(catalog: &Catalog, name: &str) -> Option<String> {
+    fn resolve_id(catalog: &Catalog, name: &str) -> Option<String> {
         match catalog.resolve(name, |_| true) {
             Resolution::Found(entry) => Some(entry.tool.id.to_string()),
             _ => None,
@@ -212,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_by_style_and_resolution_in_every_spelling() {
+    fn alias_follows_style_and_resolves_in_every_spelling() {
         for (style, alias) in [
             (NameStyle::Underscore, "fs_read_file"),
             (NameStyle::Hyphen, "fs-read_file"),
@@ -227,7 +232,7 @@ mod tests {
                 "fs.read_file",
             ] {
                 assert_eq!(
-                    found(&catalog, name).as_deref(),
+                    resolve_id(&catalog, name).as_deref(),
                     Some("fs.read_file"),
                     "{name}"
                 );
@@ -236,38 +241,38 @@ mod tests {
     }
 
     #[test]
-    fn a_server_name_inside_another_gives_stable_distinct_aliases() {
+    fn server_name_prefixing_another_gives_stable_distinct_aliases() {
         let both = catalog(NameStyle::Underscore, &[("a", &["b_c"]), ("a_b", &["c"])]);
         let [suffixed, plain] = aliases(&both)[..] else {
             panic!("two tools")
         };
         assert_eq!(plain, "a_b_c");
         assert!(suffixed.starts_with("a_b_c_"));
-        assert_eq!(found(&both, "a_b_c").as_deref(), Some("a_b.c"));
-        assert_eq!(found(&both, suffixed).as_deref(), Some("a.b_c"));
-        assert_eq!(both.renamed().len(), 1);
+        assert_eq!(resolve_id(&both, "a_b_c").as_deref(), Some("a_b.c"));
+        assert_eq!(resolve_id(&both, suffixed).as_deref(), Some("a.b_c"));
+        assert_eq!(both.renamed_tools().len(), 1);
 
         let names: Vec<_> = ["a", "a_b"].map(|n| ServerName::parse(n).unwrap()).into();
         let alone = Catalog::build(
             2,
             NameStyle::Underscore,
             &names,
-            [offer("a", &["b_c"])].into(),
+            [listing("a", &["b_c"])].into(),
         );
         assert_eq!(
             aliases(&alone),
             [suffixed],
-            "the alias is the same while the other is away"
+            "the alias must not change while the other server is disconnected"
         );
     }
 
     #[test]
-    fn a_spelling_that_fits_two_tools_is_ambiguous() {
+    fn spelling_that_matches_two_tools_is_ambiguous() {
         let catalog = catalog(NameStyle::Hyphen, &[("a", &["b_c"]), ("a_b", &["c"])]);
         assert!(
             matches!(catalog.resolve("a_b_c", |_| true), Resolution::Ambiguous(two) if two.len() == 2)
         );
-        let visible = |entry: &Entry| entry.tool.id.server.as_str() == "a";
+        let visible = |entry: &CatalogEntry| entry.tool.id.server.as_str() == "a";
         assert!(matches!(
             catalog.resolve("a_b_c", visible),
             Resolution::Found(_)
@@ -291,25 +296,25 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for entry in catalog.tools() {
             let alias = &entry.alias;
-            assert!(alias.len() <= crate::name::MAX_ALIAS, "{alias}");
+            assert!(alias.len() <= crate::name::MAX_ALIAS_LEN, "{alias}");
             assert!(
                 alias
                     .chars()
                     .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
                 "{alias}"
             );
-            assert!(seen.insert(Arc::clone(alias)), "{alias} twice");
-            assert_eq!(found(&catalog, alias), Some(entry.tool.id.to_string()));
+            assert!(seen.insert(Arc::clone(alias)), "duplicate alias {alias}");
+            assert_eq!(resolve_id(&catalog, alias), Some(entry.tool.id.to_string()));
         }
         assert_eq!(
-            found(&catalog, "s_a_b").as_deref(),
+            resolve_id(&catalog, "s_a_b").as_deref(),
             Some("s.a_b"),
-            "the exact name keeps it"
+            "the tool with the exact name keeps the plain alias"
         );
     }
 
     #[test]
-    fn hidden_tools_do_not_exist() {
+    fn hidden_tools_resolve_to_unknown() {
         let catalog = catalog(NameStyle::Underscore, &[("s", &["t"])]);
         assert!(matches!(
             catalog.resolve("s_t", |_| false),

@@ -1,8 +1,8 @@
-//! The configuration: read once, checked wholly, then never a raw string again.
+//! The configuration: parsed once, checked completely, and typed from then on.
 //!
-//! [`Document`] is a file with the places of its parts, [`file::File`] the shapes that users may
-//! write, [`Config`] what the program uses. Loading collects every mistake instead of stopping at
-//! the first one. Reading files and the environment is left to the caller.
+//! [`Document`] is a parsed file with source positions, [`file::ConfigFile`] the serde types of a
+//! file, [`Config`] the checked result that the rest of the program uses. Loading collects every
+//! error instead of stopping at the first. Callers read the files and the environment.
 
 mod agent;
 mod build;
@@ -14,8 +14,8 @@ mod document;
 mod duration;
 pub mod entries;
 pub mod file;
+mod foreign_keys;
 pub mod import;
-mod known;
 pub mod provider;
 mod server;
 
@@ -23,49 +23,53 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use agent::RunLimits;
-pub use caller::{APPROVER, Key, KeyLimits, Proof, Role, VirtualServer};
+pub use caller::{APPROVER_ROLE, KeyConfig, KeyCredential, KeyLimits, RoleConfig, VirtualServer};
 pub use check::schema;
-pub use code_mode::{BindingLevel, CodeMode, ScriptLimits};
-pub use control::{Approvals, Approver, Audit, AuditContent, OnDanger, Results, Scanner};
-pub use document::{Document, Format, Place};
-pub use duration::Span;
-pub use provider::{Dialect, Models, Provider};
+pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};
+pub use control::{
+    ApprovalSettings, Approver, AuditContent, AuditSettings, OnDanger, ResultSettings,
+    ScannerSettings,
+};
+pub use document::{ConfigFormat, ConfigLocation, Document};
+pub use duration::ConfigDuration;
+pub use provider::{Dialect, ModelSettings, ProviderConfig};
 pub use server::{
-    Care, Flavour, Http, Limits, Link, Protocol, Server, Stdio, Tls, ToolLimits, micro_usd,
+    HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
+    ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,
 };
 
 use crate::name::{NameStyle, ServerName};
 use crate::policy::{Policy, RuleSpec, Verdict};
 use crate::secret::Secret;
 
-/// Everything that was configured, checked.
+/// The complete, checked configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    pub servers: Vec<Server>,
+    pub servers: Vec<ServerConfig>,
     pub tool_name_style: NameStyle,
-    pub tool_manager: ToolManager,
+    pub tool_manager: ToolManagerSettings,
     pub security: ServerLists,
-    pub permissions: Permissions,
-    /// Tools that nobody may use, as users write them.
+    pub permissions: PermissionSettings,
+    /// Patterns of tools blocked for all callers, as written by users.
     pub blocked_tools: Vec<String>,
-    pub keys: Vec<Key>,
-    pub roles: Vec<Role>,
+    pub keys: Vec<KeyConfig>,
+    pub roles: Vec<RoleConfig>,
     pub virtual_servers: Vec<VirtualServer>,
-    pub models: Models,
-    /// Bounds on one run of an agent.
+    pub models: ModelSettings,
+    /// Limits for a single agent run.
     pub agent: RunLimits,
-    pub code_mode: CodeMode,
-    pub scanner: Scanner,
-    pub results: Results,
-    pub audit: Audit,
-    /// Which environment is in force.
+    pub code_mode: CodeModeSettings,
+    pub scanner: ScannerSettings,
+    pub results: ResultSettings,
+    pub audit: AuditSettings,
+    /// Name of the active environment.
     pub environment: Option<String>,
-    pub listen: Listen,
+    pub listen: ListenSettings,
 }
 
-/// How the gateway is reached.
+/// Address, data directory and admission settings of the gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listen {
+pub struct ListenSettings {
     pub host: Option<String>,
     pub port: Option<u16>,
     pub data_dir: Option<PathBuf>,
@@ -75,44 +79,44 @@ pub struct Listen {
     pub public_url: Option<url::Url>,
 }
 
-/// Settings of tool execution.
+/// Tool execution settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolManager {
-    /// The documents' global switch: off means no tools for anyone.
+pub struct ToolManagerSettings {
+    /// Global switch; `false` disables tools for all callers.
     pub enabled: bool,
-    /// Whether models have tools to list and read resources.
+    /// Whether models get tools to list and read resources.
     pub resource_tools: bool,
     pub tool_execution_timeout: Duration,
     pub tool_sync_interval: Option<Duration>,
-    /// How often a quiet server is asked whether it is still there.
+    /// Interval between health checks of an idle connection.
     pub health_interval: Duration,
     pub max_agent_depth: u32,
-    /// Whether model requests get tools without asking for them by a filter.
+    /// Whether model requests get tools without a filter header.
     pub inject_tools: bool,
     pub binding_level: BindingLevel,
 }
 
-/// Which servers may be connected at all.
+/// Servers that the gateway may connect to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerLists {
-    /// If set, only these.
+    /// If set, only these servers are allowed.
     pub allow: Option<Vec<String>>,
     pub deny: Vec<String>,
 }
 
-/// Rules, and the verdict where none matches.
+/// Permission rules, and the verdict if none matches.
 #[derive(Clone, Debug, Default)]
-pub struct Permissions {
+pub struct PermissionSettings {
     pub rules: Vec<RuleSpec>,
     pub default: Option<Verdict>,
-    pub approvals: Approvals,
+    pub approvals: ApprovalSettings,
 }
 
-/// Something to tell the user about the configuration.
+/// An error or warning about the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct ConfigFinding {
     pub severity: Severity,
-    pub place: Place,
+    pub location: ConfigLocation,
     pub message: String,
 }
 
@@ -122,12 +126,12 @@ pub enum Severity {
     Error,
 }
 
-/// A configuration that cannot be used, with every finding, warnings included.
+/// Error returned for an unusable configuration, with all findings including warnings.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the configuration has mistakes:\n{}", list(.0))]
-pub struct Invalid(pub Vec<Finding>);
+#[error("the configuration has errors:\n{}", format_findings(.0))]
+pub struct InvalidConfig(pub Vec<ConfigFinding>);
 
-impl Default for ToolManager {
+impl Default for ToolManagerSettings {
     fn default() -> Self {
         Self {
             enabled: true,
@@ -143,26 +147,28 @@ impl Default for ToolManager {
 }
 
 impl Config {
-    /// Merges the documents, later ones over earlier ones, and checks the whole.
-    pub fn load(documents: &[Document]) -> Result<(Self, Vec<Finding>), Invalid> {
-        Self::load_layers(&layered(documents))
+    /// Merges the documents, later ones overriding earlier ones, and checks the result.
+    pub fn load(documents: &[Document]) -> Result<(Self, Vec<ConfigFinding>), InvalidConfig> {
+        Self::load_layers(&apply_overlays(documents))
     }
 
-    /// The same for documents that [`layered`] has made.
-    pub fn load_layers(documents: &[Document]) -> Result<(Self, Vec<Finding>), Invalid> {
+    /// Like [`Self::load`], for documents that [`apply_overlays`] has already processed.
+    pub fn load_layers(
+        documents: &[Document],
+    ) -> Result<(Self, Vec<ConfigFinding>), InvalidConfig> {
         let mut findings = Vec::new();
         let files: Vec<_> = documents
             .iter()
-            .map(|document| check::read(document, &mut findings))
+            .map(|document| check::check_document(document, &mut findings))
             .collect();
-        let config = build::config(documents, files, &mut findings);
+        let config = build::build_config(documents, files, &mut findings);
         findings.sort_by(|a, b| {
-            (&a.place.file, a.place.position).cmp(&(&b.place.file, b.place.position))
+            (&a.location.file, a.location.position).cmp(&(&b.location.file, b.location.position))
         });
-        // An overlay is read with its file, and once more by itself.
+        // An overlay is checked as part of its file and again as a layer.
         findings.dedup();
         if findings.iter().any(|f| f.severity == Severity::Error) {
-            return Err(Invalid(findings));
+            return Err(InvalidConfig(findings));
         }
         Ok((config, findings))
     }
@@ -184,10 +190,12 @@ impl Config {
     }
 }
 
-/// The documents, each followed by its overlay for the environment that the last of them chose.
-pub fn layered(documents: &[Document]) -> Vec<Document> {
-    let chosen = |document: &Document| document.value["environment"].as_str().map(str::to_owned);
-    let environment = documents.iter().rev().find_map(chosen);
+/// Returns the documents, each followed by its overlay for the active environment. The last
+/// document that names an environment selects it.
+pub fn apply_overlays(documents: &[Document]) -> Vec<Document> {
+    let selected_environment =
+        |document: &Document| document.value["environment"].as_str().map(str::to_owned);
+    let environment = documents.iter().rev().find_map(selected_environment);
     let mut layers = Vec::new();
     for document in documents {
         layers.push(document.clone());
@@ -198,12 +206,12 @@ pub fn layered(documents: &[Document]) -> Vec<Document> {
 }
 
 impl ServerLists {
-    /// Why a server may not be connected, as the config key that says so.
-    pub fn refuses(&self, server: &ServerName) -> Option<&'static str> {
-        let named = |list: &[String]| list.iter().any(|name| name == server.as_str());
-        if named(&self.deny) {
+    /// Config key that forbids connecting to a server, if any.
+    pub fn refusal_key(&self, server: &ServerName) -> Option<&'static str> {
+        let contains = |list: &[String]| list.iter().any(|name| name == server.as_str());
+        if contains(&self.deny) {
             Some("security.mcp_server_denylist")
-        } else if self.allow.as_ref().is_some_and(|allow| !named(allow)) {
+        } else if self.allow.as_ref().is_some_and(|allow| !contains(allow)) {
             Some("security.mcp_server_allowlist")
         } else {
             None
@@ -211,17 +219,17 @@ impl ServerLists {
     }
 }
 
-impl std::fmt::Display for Finding {
+impl std::fmt::Display for ConfigFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let severity = match self.severity {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{}: {severity}: {}", self.place, self.message)
+        write!(f, "{}: {severity}: {}", self.location, self.message)
     }
 }
 
-fn list(findings: &[Finding]) -> String {
+fn format_findings(findings: &[ConfigFinding]) -> String {
     let lines: Vec<String> = findings.iter().map(|f| format!("  {f}")).collect();
     lines.join("\n")
 }

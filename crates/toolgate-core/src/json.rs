@@ -1,4 +1,4 @@
-//! Looks at JSON text without making values of it.
+//! Inspects JSON text without building values from it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,17 +8,17 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The members of an object in their order, borrowed from its text.
+/// Members of a JSON object in source order, borrowed from its text.
 #[derive(Debug, Default)]
 pub struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    /// Takes an object apart; none if the text is not one.
-    pub fn of(json: &'a str) -> Option<Self> {
+    /// Splits an object into its members; `None` if the text is not an object.
+    pub fn parse(json: &'a str) -> Option<Self> {
         serde_json::from_str(json).ok()
     }
 
-    /// The last member of this name, which is the one that counts.
+    /// Returns the last member with this name; the last duplicate wins, as in `serde_json`.
     pub fn get(&self, name: &str) -> Option<&'a RawValue> {
         let mut newest_first = self.0.iter().rev();
         let found = newest_first.find(|(known, _)| known == name);
@@ -61,15 +61,16 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// A name, borrowed unless it is written with escapes.
+/// Member name, borrowed unless it contains escapes.
 #[derive(Deserialize)]
 struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Whether a word may stand in a valid JSON text as a name or as a string; false is certain.
-pub fn may_say(json: &str, word: &str) -> bool {
-    // Any character may be written as an escape.
-    let says = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
-    says(word) || says("\\u")
+/// Returns whether `word` may occur in a valid JSON text as a name or string. May return a false
+/// positive, never a false negative.
+pub fn may_contain(json: &str, word: &str) -> bool {
+    // Any character may be written as a `\u` escape.
+    let contains = |word: &str| memmem::find(json.as_bytes(), word.as_bytes()).is_some();
+    contains(word) || contains("\\u")
 }
 
 #[cfg(test)]
@@ -77,19 +78,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_borrowed_in_order_and_the_last_counts() {
-        let members = Members::of(r#"{ "b":1.0, "\u0061" : [ 2 ],"b": "x"}"#).unwrap();
+    fn members_keep_source_order_and_last_duplicate_wins() {
+        let members = Members::parse(r#"{ "b":1.0, "\u0061" : [ 2 ],"b": "x"}"#).unwrap();
         let seen: Vec<(&str, &str)> = members.iter().map(|(n, raw)| (n, raw.get())).collect();
         assert_eq!(seen, [("b", "1.0"), ("a", "[ 2 ]"), ("b", "\"x\"")]);
         assert_eq!(members.get("b").unwrap().get(), "\"x\"");
-        assert!(members.get("c").is_none() && Members::of("[]").is_none());
+        assert!(members.get("c").is_none() && Members::parse("[]").is_none());
     }
 
     #[test]
-    fn a_word_is_not_missed_however_it_is_written() {
+    fn may_contain_never_misses_an_escaped_word() {
         for json in [r#"{"isError":true}"#, r#"{"is\u0045rror":true}"#] {
-            assert!(may_say(json, "isError"), "{json}");
+            assert!(may_contain(json, "isError"), "{json}");
         }
-        assert!(!may_say(r#"{"content":["a\n"]}"#, "isError"));
+        assert!(!may_contain(r#"{"content":["a\n"]}"#, "isError"));
     }
 }

@@ -1,7 +1,7 @@
-//! The words and rules of Toolgate, pure: names, tools, the catalog, permission, configuration.
+//! Pure domain model of Toolgate: names, tools, the catalog, permissions, schemas, configuration.
 //!
-//! Nothing here does I/O or awaits. What belongs to users (schemas, definitions, arguments,
-//! results) stays raw JSON, so that unknown fields, key order and the text of numbers survive.
+//! Nothing here performs I/O or awaits. User data (schemas, definitions, arguments, results)
+//! stays raw JSON, so unknown fields, key order and the text of numbers survive.
 
 pub mod arguments;
 pub mod catalog;
@@ -17,7 +17,6 @@ pub mod scan;
 pub mod schema;
 pub mod scope;
 pub mod secret;
-pub mod shape;
 pub mod sse;
 
 pub use catalog::Catalog;

@@ -1,7 +1,7 @@
-//! Names that cross a boundary: servers, tools, and how both are joined into what a model sees.
+//! Names that cross a boundary: servers, tools, and the aliases that models see.
 //!
-//! Raw names go on the wire, aliases go to models. How aliases are kept unique is in
-//! [`crate::catalog`]; here is only the spelling.
+//! Raw names are used on the wire, aliases towards models. This module only defines how names
+//! are spelled; [`crate::catalog`] keeps aliases unique.
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
@@ -10,30 +10,30 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Longest name that every model provider accepts for a tool.
-pub const MAX_ALIAS: usize = 64;
+/// Maximum length of a tool name that every model provider accepts.
+pub const MAX_ALIAS_LEN: usize = 64;
 
-const MAX_SERVER_NAME: usize = 64;
-const RESERVED: &str = "toolgate";
+const MAX_SERVER_NAME_LEN: usize = 64;
+const RESERVED_NAME: &str = "toolgate";
 
-/// The configured name of an upstream server: `[A-Za-z0-9_-]{1,64}`.
+/// Configured name of an upstream server: `[A-Za-z0-9_-]{1,64}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ServerName(Arc<str>);
 
-/// The name of a tool exactly as its server gave it.
+/// Name of a tool, exactly as its server reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct ToolName(Arc<str>);
 
-/// A tool of a server, by raw names.
+/// Identifies a tool by the raw names of its server and itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct ToolId {
     pub server: ServerName,
     pub tool: ToolName,
 }
 
-/// How server and tool are joined into an alias.
+/// Style in which server and tool names are joined into an alias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NameStyle {
@@ -46,18 +46,20 @@ pub enum NameStyle {
     Mcp,
 }
 
-/// Why a text is no server name.
+/// Error returned when a text is not a valid server name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("a server name must not be empty")]
+    #[error("server name must not be empty")]
     Empty,
     #[error(
-        "server name `{0}` is longer than {MAX_SERVER_NAME} characters; choose a shorter one, it prefixes every tool"
+        "server name `{0}` is longer than {MAX_SERVER_NAME_LEN} characters; choose a shorter name, it prefixes every tool"
     )]
     TooLong(String),
     #[error("server name `{0}` may contain only letters, digits, `_` and `-`; try `{1}`")]
     Characters(String, String),
-    #[error("server name `{RESERVED}` is reserved for the gateway's own tools; choose another")]
+    #[error(
+        "server name `{RESERVED_NAME}` is reserved for the gateway's built-in tools; choose another name"
+    )]
     Reserved,
 }
 
@@ -66,25 +68,25 @@ impl ServerName {
         if text.is_empty() {
             return Err(NameError::Empty);
         }
-        if text.chars().count() > MAX_SERVER_NAME {
+        if text.chars().count() > MAX_SERVER_NAME_LEN {
             return Err(NameError::TooLong(text.to_owned()));
         }
         if let Cow::Owned(fixed) = sanitize(text) {
             return Err(NameError::Characters(text.to_owned(), fixed));
         }
-        if fold(text) == RESERVED {
+        if fold(text) == RESERVED_NAME {
             return Err(NameError::Reserved);
         }
         Ok(Self(text.into()))
     }
 
-    /// The name under which the gateway's own tools go, which no server can have.
-    pub fn own() -> Self {
-        Self(RESERVED.into())
+    /// Server name of the gateway's built-in tools. No configured server can have it.
+    pub fn builtin() -> Self {
+        Self(RESERVED_NAME.into())
     }
 
-    /// The form under which two names count as the same.
-    pub fn folded(&self) -> String {
+    /// Form in which two names are compared: lower case, with `-` replaced by `_`.
+    pub fn to_folded(&self) -> String {
         fold(&self.0)
     }
 
@@ -106,7 +108,7 @@ impl ToolName {
 impl NameStyle {
     pub const ALL: [Self; 3] = [Self::Underscore, Self::Hyphen, Self::Mcp];
 
-    /// What stands before the tool in an alias of this style.
+    /// Text before the tool name in an alias of this style.
     pub fn prefix(self, server: &ServerName) -> String {
         match self {
             Self::Underscore => format!("{server}_"),
@@ -116,7 +118,7 @@ impl NameStyle {
     }
 }
 
-/// Replaces every character that a model provider would refuse in a tool name.
+/// Replaces every character that model providers reject in tool names with `_`.
 pub fn sanitize(text: &str) -> Cow<'_, str> {
     let valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if text.chars().all(valid) {
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn server_names() {
+    fn server_names_are_validated() {
         for good in ["a", "web-search", "My_Server9", &"x".repeat(64)] {
             assert!(ServerName::parse(good).is_ok(), "{good}");
         }
@@ -190,7 +192,7 @@ mod tests {
 
     #[test]
     fn names_fold_case_and_separators() {
-        let fold = |text| ServerName::parse(text).unwrap().folded();
+        let fold = |text| ServerName::parse(text).unwrap().to_folded();
         assert_eq!(fold("Web-Search"), fold("web_search"));
         assert_ne!(fold("web"), fold("webs"));
     }

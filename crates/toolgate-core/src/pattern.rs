@@ -1,49 +1,50 @@
-//! Patterns over tools, as users write them in rules and filters.
+//! Tool patterns as users write them in rules, grants and filters.
 //!
 //! A pattern names one server and a glob over its tools, in any name style. The server part is
-//! resolved against the configured names, and `*` never crosses the border between server and
-//! tool: `github_*` says nothing about a server `github_evil`. Wildcards over servers are written
-//! `*.tool`, or in a rule's `server`.
+//! resolved against the configured names, and `*` never crosses the boundary between server and
+//! tool: `github_*` does not match tools of a server `github_evil`. Wildcards over servers are
+//! written `*.tool`, or in a rule's `server`.
 
 use crate::name::{NameStyle, ServerName, ToolId, sanitize};
 
-/// A text in which `*` stands for any characters and `?` for one.
+/// Glob in which `*` matches any characters and `?` exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob(String);
 
-/// A glob over server names and one over tool names; both must match.
+/// Glob over server names and glob over tool names; both must match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolPattern {
     pub server: Glob,
     pub tool: Glob,
 }
 
-/// A text that names tools, read against the configured servers.
+/// Text that names tools, resolved against the configured servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// The text itself, which may be a tool's alias.
+    /// Text itself, which may be a tool's alias.
     alias: Option<String>,
     patterns: Vec<ToolPattern>,
 }
 
-/// What a text means that could mean more than one thing.
+/// Determines how an ambiguous text is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// For what opens a door: one meaning, the longest server name for a glob, or an error.
+pub enum SelectorMode {
+    /// For texts that grant access: exactly one interpretation, or an error. A glob selects the
+    /// server with the longest matching name.
     Narrow,
-    /// For what closes one: every meaning.
+    /// For texts that restrict access: every interpretation.
     Wide,
 }
 
-/// Why a text selects nothing.
+/// Error returned when a text does not select tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     #[error(
-        "`{tool}` names no configured server, so it never matches; write `SERVER.TOOL`, `SERVER.*` or `*.TOOL`"
+        "`{tool}` does not name a configured server, so it never matches; write `SERVER.TOOL`, `SERVER.*` or `*.TOOL`"
     )]
     NoServer { tool: String },
     #[error(
-        "`{tool}` fits tools of {servers}; write the server's name followed by a dot, as in `SERVER.TOOL`"
+        "`{tool}` matches tools of {servers}; write the server name followed by a dot, as in `SERVER.TOOL`"
     )]
     Ambiguous { tool: String, servers: String },
 }
@@ -69,7 +70,7 @@ impl Glob {
                 }
                 Some(b'?') => {
                     p += 1;
-                    t += width(text[t]);
+                    t += utf8_len(text[t]);
                 }
                 Some(&c) if c == text[t] => {
                     p += 1;
@@ -77,7 +78,7 @@ impl Glob {
                 }
                 _ => match retry {
                     Some((star, from)) => {
-                        let next = from + width(text[from]);
+                        let next = from + utf8_len(text[from]);
                         retry = Some((star, next));
                         p = star + 1;
                         t = next;
@@ -90,8 +91,8 @@ impl Glob {
     }
 }
 
-/// How many bytes the character has that begins with this one.
-fn width(first: u8) -> usize {
+/// Length in bytes of the UTF-8 character that starts with this byte.
+fn utf8_len(first: u8) -> usize {
     match first {
         0xf0.. => 4,
         0xe0.. => 3,
@@ -101,11 +102,12 @@ fn width(first: u8) -> usize {
 }
 
 impl ToolPattern {
-    /// Every reading of `text` that fits the configured servers, the longest server name first.
+    /// Returns every interpretation of `text` that matches a configured server, longest server name
+    /// first.
     ///
-    /// More than one reading is possible where one server's name begins with another's. None
-    /// means that the text names no configured server.
-    pub fn readings<'a>(
+    /// There can be several when one server's name is a prefix of another's. The result is empty if
+    /// the text does not name a configured server.
+    pub fn parse_all<'a>(
         text: &str,
         servers: impl IntoIterator<Item = &'a ServerName>,
     ) -> Vec<Self> {
@@ -124,7 +126,7 @@ impl ToolPattern {
         let mut found: Vec<(usize, Self)> = servers
             .into_iter()
             .flat_map(|server| {
-                spelled(text, server).map(|tool| {
+                strip_server_prefixes(text, server).map(|tool| {
                     let pattern = Self {
                         server: Glob::new(server.as_str()),
                         tool: Glob::new(tool),
@@ -145,18 +147,18 @@ impl ToolPattern {
 }
 
 impl Selector {
-    pub fn read(
+    pub fn parse(
         text: &str,
         servers: &[ServerName],
-        reading: Reading,
+        mode: SelectorMode,
     ) -> Result<Self, SelectorError> {
-        let mut patterns = ToolPattern::readings(text, servers);
+        let mut patterns = ToolPattern::parse_all(text, servers);
         if patterns.is_empty() {
             return Err(SelectorError::NoServer {
                 tool: text.to_owned(),
             });
         }
-        if reading == Reading::Narrow {
+        if mode == SelectorMode::Narrow {
             patterns = narrow(text, patterns)?;
         }
         Ok(Self {
@@ -165,18 +167,18 @@ impl Selector {
         })
     }
 
-    /// What a text selects, whatever is to be said of it; none if that is not clear. A text that
-    /// names no server may still be an alias, of which the server's name was cut away.
-    pub fn meant(text: &str, servers: &[ServerName], reading: Reading) -> Option<Self> {
-        match Self::read(text, servers, reading) {
+    /// Like [`Self::parse`], but treats a text that names no server as an alias, because a shortened
+    /// alias may have lost its server name. `None` if the text is ambiguous.
+    pub fn parse_or_alias(text: &str, servers: &[ServerName], mode: SelectorMode) -> Option<Self> {
+        match Self::parse(text, servers, mode) {
             Ok(selector) => Some(selector),
-            Err(SelectorError::NoServer { .. }) => Some(Self::alias(text)),
+            Err(SelectorError::NoServer { .. }) => Some(Self::from_alias(text)),
             Err(SelectorError::Ambiguous { .. }) => None,
         }
     }
 
-    /// Tools of all servers that a glob fits, by raw names.
-    pub fn of_servers(server: &str, tool: &str) -> Self {
+    /// Selects by globs over raw server and tool names.
+    pub fn from_globs(server: &str, tool: &str) -> Self {
         Self {
             alias: None,
             patterns: vec![ToolPattern {
@@ -186,8 +188,8 @@ impl Selector {
         }
     }
 
-    /// The one tool that has this alias, if any.
-    pub fn alias(text: &str) -> Self {
+    /// Selects only the tool with this alias.
+    pub fn from_alias(text: &str) -> Self {
         Self {
             alias: Some(text.to_owned()),
             patterns: Vec::new(),
@@ -198,15 +200,15 @@ impl Selector {
         self.alias.as_deref() == Some(alias) || self.patterns.iter().any(|p| p.matches(id))
     }
 
-    /// Whether it may select tools of this server; an alias alone may be of any.
-    pub fn names(&self, server: &ServerName) -> bool {
+    /// Returns whether this may select tools of `server`; a bare alias may belong to any server.
+    pub fn may_match_server(&self, server: &ServerName) -> bool {
         let mut patterns = self.patterns.iter();
         self.patterns.is_empty() || patterns.any(|pattern| pattern.server.matches(server.as_str()))
     }
 }
 
-/// The one meaning of a text that opens a door: the server before a dot, else the longest name
-/// where the tool is a glob, else the only server that fits.
+/// Picks the only interpretation of a text that grants access: the server before a dot, else the
+/// longest server name if the tool is a glob, else the only matching server.
 fn narrow(text: &str, patterns: Vec<ToolPattern>) -> Result<Vec<ToolPattern>, SelectorError> {
     let dotted = |pattern: &&ToolPattern| {
         let rest = text.strip_prefix(pattern.server.0.as_str());
@@ -219,27 +221,30 @@ fn narrow(text: &str, patterns: Vec<ToolPattern>) -> Result<Vec<ToolPattern>, Se
         return Ok(patterns);
     };
     let is_glob = text.contains(['*', '?']);
-    let meant: Vec<ToolPattern> = patterns
+    let remaining: Vec<ToolPattern> = patterns
         .into_iter()
         .filter(|pattern| !is_glob || pattern.server.0.len() == longest)
         .collect();
-    let mut servers: Vec<&str> = meant.iter().map(|p| p.server.0.as_str()).collect();
+    let mut servers: Vec<&str> = remaining.iter().map(|p| p.server.0.as_str()).collect();
     servers.sort_unstable();
     servers.dedup();
     match servers.as_slice() {
-        [_] => Ok(meant),
-        several => {
-            let several: Vec<String> = several.iter().map(|name| format!("`{name}`")).collect();
+        [_] => Ok(remaining),
+        ambiguous => {
+            let names: Vec<String> = ambiguous.iter().map(|name| format!("`{name}`")).collect();
             Err(SelectorError::Ambiguous {
                 tool: text.to_owned(),
-                servers: several.join(" and "),
+                servers: names.join(" and "),
             })
         }
     }
 }
 
-/// The tool part of `text` for each spelling in which it names a tool of `server`.
-pub fn spelled<'t>(text: &'t str, server: &ServerName) -> impl Iterator<Item = &'t str> {
+/// Yields the tool part of `text` for each name style in which it names a tool of `server`.
+pub fn strip_server_prefixes<'t>(
+    text: &'t str,
+    server: &ServerName,
+) -> impl Iterator<Item = &'t str> {
     let dotted = format!("{server}.");
     NameStyle::ALL
         .into_iter()
@@ -265,13 +270,13 @@ mod tests {
             server: ServerName::parse(server).unwrap(),
             tool: ToolName::new(tool),
         };
-        ToolPattern::readings(pattern, &names(servers))
+        ToolPattern::parse_all(pattern, &names(servers))
             .iter()
-            .any(|reading| reading.matches(&id))
+            .any(|parsed| parsed.matches(&id))
     }
 
     #[test]
-    fn globs() {
+    fn globs_match_any_or_one_character() {
         for (glob, text, expected) in [
             ("*", "", true),
             ("", "", true),
@@ -289,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_style_is_understood() {
+    fn patterns_match_in_every_name_style() {
         for pattern in [
             "fs_read*",
             "fs-read*",
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_never_cross_from_server_to_tool() {
+    fn star_never_crosses_from_server_to_tool() {
         let servers = ["github", "github_evil"];
         assert!(!matches("github_*", &servers, "github_evil", "x"));
         assert!(matches("github_*", &servers, "github", "evil_x"));
@@ -313,14 +318,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_have_two_readings_longest_first() {
-        let readings = ToolPattern::readings("a_b_c", &names(&["a", "a_b"]));
-        let servers: Vec<_> = readings.iter().map(|r| r.server.clone()).collect();
+    fn ambiguous_text_parses_longest_server_first() {
+        let patterns = ToolPattern::parse_all("a_b_c", &names(&["a", "a_b"]));
+        let servers: Vec<_> = patterns.iter().map(|r| r.server.clone()).collect();
         assert_eq!(servers, [Glob::new("a_b"), Glob::new("a")]);
     }
 
     #[test]
-    fn a_rule_may_use_the_sanitised_name() {
+    fn patterns_match_the_sanitized_tool_name() {
         assert!(matches("fs_a_b", &["fs"], "fs", "a.b"));
     }
 }

@@ -1,8 +1,9 @@
-//! Permission: what may run, and who decides.
+//! Permissions: which calls may run, and who decides.
 //!
 //! The strictest matching rule wins, so the order of rules, files and layers never matters. Rules
-//! speak only of tools in scope: what a server's `tools_to_execute` leaves out does not exist.
-//! What is known before a call's arguments is a [`Judgement`]; with them it becomes a [`Decision`].
+//! apply only to tools in scope: a tool missing from its server's `tools_to_execute` does not exist.
+//! A [`Judgement`] is the policy's result for a tool before the arguments are known; together with
+//! the arguments it yields a [`Decision`].
 
 mod condition;
 
@@ -14,107 +15,108 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::catalog::{Entry, Hints};
+use crate::catalog::{CatalogEntry, ToolHints};
 use crate::name::{ServerName, ToolId};
-use crate::pattern::{Glob, Reading, Selector, SelectorError};
+use crate::pattern::{Glob, Selector, SelectorError, SelectorMode};
 
-/// Who decides about a call, from the freest to the strictest.
+/// Who decides about a call, from least to most strict.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Runs unasked.
+    /// The call runs without confirmation.
     Allow,
     /// The caller decides.
     Manual,
     /// An approver decides.
     Ask,
-    /// Nobody may.
+    /// The call is refused.
     Deny,
 }
 
-/// A list of tools of one server, by raw names.
+/// Set of tools of one server, by raw name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolList {
     All,
     Only(BTreeSet<String>),
 }
 
-/// The two lists that every server has.
+/// The two tool lists of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolLists {
     pub execute: ToolList,
     pub auto_execute: ToolList,
 }
 
-/// A rule as the user wrote it.
+/// A permission rule as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleSpec {
-    /// Where it stands, as the user would name it: `permissions.rules[2]`.
-    pub place: String,
+    /// Config key of the rule, such as `permissions.rules[2]`.
+    pub config_key: String,
     pub tool: Option<String>,
     pub server: Option<String>,
     pub when: Conditions,
     pub verdict: Verdict,
 }
 
-/// What else must hold for a rule to match.
+/// Additional conditions for a rule to match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// Arguments by name, each with the patterns of which its value must fit one.
+    /// Arguments by name, each with patterns; the value must match at least one of them.
     pub arguments: Vec<(String, Vec<String>)>,
-    /// The caller has one of these roles; none for any caller.
+    /// The caller has one of these roles; empty matches any caller.
     pub roles: Vec<String>,
-    /// The gateway runs in one of these environments; none for any.
+    /// The gateway runs in one of these environments; empty matches any.
     pub environments: Vec<String>,
     pub hint: Option<Hint>,
 }
 
-/// What the server says of a tool's effects.
+/// Effect of a tool according to its server's annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Hint {
-    /// The tool is marked as read-only.
+    /// The tool is annotated as read-only.
     ReadOnly,
-    /// The tool is not marked as harmless.
+    /// The tool is annotated neither as read-only nor as non-destructive.
     Destructive,
 }
 
-/// All rules, read against the configured servers.
+/// All rules, resolved against the configured servers.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     rules: Vec<Arc<Rule>>,
     default: Option<Verdict>,
 }
 
-/// A tool, as far as rules look at it.
+/// The properties of a tool that rules inspect.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     pub id: &'a ToolId,
     pub alias: &'a str,
-    pub hints: Hints,
+    pub hints: ToolHints,
 }
 
-/// A verdict and what led to it.
+/// A verdict and its cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub verdict: Verdict,
-    /// The config key that decided, as the user wrote it.
-    pub because: Arc<str>,
+    /// Config key that decided, as the user wrote it.
+    pub decided_by: Arc<str>,
 }
 
-/// What can be said of a tool before its arguments are known.
+/// Result of the policy for a tool before the arguments are known.
 #[derive(Clone, Debug)]
 pub struct Judgement {
     decision: Decision,
-    /// Whether a rule decided; if not, any rule that the arguments fit does.
+    /// Whether a rule made `decision`. If not, any conditional rule that matches the arguments
+    /// overrides it.
     by_rule: bool,
-    /// Rules that match if the arguments fit.
+    /// Rules that match only if the arguments do.
     conditional: Option<Arc<[Arc<Rule>]>>,
 }
 
-/// Why a rule cannot be read against the configured servers.
+/// Error returned when a rule cannot be resolved against the configured servers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error(transparent)]
@@ -127,8 +129,8 @@ pub enum RuleError {
 
 #[derive(Debug)]
 struct Rule {
-    place: Arc<str>,
-    /// None if it is not clear what it names.
+    config_key: Arc<str>,
+    /// `None` if the rule is ambiguous.
     selector: Option<Selector>,
     arguments: Vec<ArgumentCondition>,
     roles: Vec<String>,
@@ -150,37 +152,38 @@ impl ToolList {
 }
 
 impl RuleSpec {
-    /// The rule's meaning for these servers.
+    /// Resolves the rule against these servers; `None` if it is ambiguous.
     fn selector(&self, servers: &[ServerName]) -> Option<Selector> {
         let tool = self.tool.as_deref().unwrap_or("*");
         match &self.server {
-            Some(server) => Some(Selector::of_servers(server, tool)),
-            None => Selector::meant(tool, servers, self.verdict.reading()),
+            Some(server) => Some(Selector::from_globs(server, tool)),
+            None => Selector::parse_or_alias(tool, servers, self.verdict.selector_mode()),
         }
     }
 
     pub fn check(&self, servers: &[ServerName]) -> Result<(), RuleError> {
         let Some(server) = &self.server else {
             let tool = self.tool.as_deref().unwrap_or("*");
-            Selector::read(tool, servers, self.verdict.reading())?;
+            Selector::parse(tool, servers, self.verdict.selector_mode())?;
             return Ok(());
         };
         let glob = Glob::new(server);
-        match servers.iter().any(|name| glob.matches(name.as_str())) {
-            true => Ok(()),
-            false => Err(RuleError::NoSuchServer {
+        if servers.iter().any(|name| glob.matches(name.as_str())) {
+            Ok(())
+        } else {
+            Err(RuleError::NoSuchServer {
                 server: server.clone(),
-            }),
+            })
         }
     }
 }
 
 impl Verdict {
-    /// How what leads to this verdict is to be read: an `allow` says as little as it may.
-    pub fn reading(self) -> Reading {
+    /// Mode for selectors that lead to this verdict: `allow` is narrow, everything else wide.
+    pub fn selector_mode(self) -> SelectorMode {
         match self {
-            Self::Allow => Reading::Narrow,
-            Self::Manual | Self::Ask | Self::Deny => Reading::Wide,
+            Self::Allow => SelectorMode::Narrow,
+            Self::Manual | Self::Ask | Self::Deny => SelectorMode::Wide,
         }
     }
 
@@ -195,22 +198,25 @@ impl Verdict {
 }
 
 impl Policy {
-    /// Reads the rules against the configured servers; rules that name none never match, nor do
-    /// rules for other environments.
+    /// Resolves the rules against the configured servers. Rules that name no configured server and
+    /// rules for other environments never match.
     pub fn build(
         specs: &[RuleSpec],
         default: Option<Verdict>,
         servers: &[ServerName],
         environment: Option<&str>,
     ) -> Self {
-        let here = |spec: &&RuleSpec| {
-            let named = &spec.when.environments;
-            named.is_empty() || named.iter().any(|name| Some(name.as_str()) == environment)
+        let is_active = |spec: &&RuleSpec| {
+            let environments = &spec.when.environments;
+            environments.is_empty()
+                || environments
+                    .iter()
+                    .any(|name| Some(name.as_str()) == environment)
         };
-        let rules = specs.iter().filter(here).map(|spec| {
+        let rules = specs.iter().filter(is_active).map(|spec| {
             let conditions = spec.when.arguments.iter();
             Arc::new(Rule {
-                place: spec.place.as_str().into(),
+                config_key: spec.config_key.as_str().into(),
                 selector: spec.selector(servers),
                 arguments: conditions
                     .map(|(name, patterns)| ArgumentCondition::new(name, patterns, spec.verdict))
@@ -226,7 +232,7 @@ impl Policy {
         }
     }
 
-    /// What is said of a tool before its arguments are known; none if it is not in scope at all.
+    /// Judges a tool before its arguments are known; `None` if it is not in scope.
     pub fn judge(
         &self,
         subject: Subject<'_>,
@@ -236,14 +242,17 @@ impl Policy {
         if !lists.execute.contains(subject.id.tool.as_str()) {
             return None;
         }
-        let matching = self.rules.iter().filter(|rule| rule.covers(subject, roles));
+        let matching = self
+            .rules
+            .iter()
+            .filter(|rule| rule.applies_to(subject, roles));
         let (conditional, plain): (Vec<_>, Vec<_>) =
             matching.partition(|rule| !rule.arguments.is_empty());
         let strictest = plain.into_iter().max_by_key(|rule| rule.verdict);
         Some(Judgement {
             decision: match strictest {
                 Some(rule) => rule.decision(),
-                None => self.by_lists(subject.id, lists),
+                None => self.decide_by_lists(subject.id, lists),
             },
             by_rule: strictest.is_some(),
             conditional: (!conditional.is_empty())
@@ -251,7 +260,7 @@ impl Policy {
         })
     }
 
-    fn by_lists(&self, id: &ToolId, lists: &ToolLists) -> Decision {
+    fn decide_by_lists(&self, id: &ToolId, lists: &ToolLists) -> Decision {
         let (verdict, key) = if lists.auto_execute.contains(id.tool.as_str()) {
             (Verdict::Allow, "tools_to_auto_execute")
         } else {
@@ -260,26 +269,26 @@ impl Policy {
         match self.default {
             Some(default) if default > verdict => Decision {
                 verdict: default,
-                because: "permissions.default".into(),
+                decided_by: "permissions.default".into(),
             },
             _ => Decision {
                 verdict,
-                because: key.into(),
+                decided_by: key.into(),
             },
         }
     }
 }
 
 impl Judgement {
-    /// The decision as far as it is known without arguments.
+    /// Decision if no conditional rule matches the arguments.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
-    /// Whether no call can ever run, so that the tool does not exist.
+    /// Whether no call can ever run, so the tool must be treated as absent.
     pub fn is_hidden(&self) -> bool {
-        let may_open = !self.by_rule && self.conditional.is_some();
-        self.decision.verdict == Verdict::Deny && !may_open
+        let can_be_overridden = !self.by_rule && self.conditional.is_some();
+        self.decision.verdict == Verdict::Deny && !can_be_overridden
     }
 
     /// Whether a call's arguments can change the decision.
@@ -287,18 +296,18 @@ impl Judgement {
         self.conditional.is_some()
     }
 
-    /// Whether there can be a call that runs unasked.
-    pub fn may_allow(&self) -> bool {
+    /// Whether some call may run without confirmation.
+    pub fn can_allow(&self) -> bool {
         let mut conditional = self.conditional.iter().flat_map(|rules| rules.iter());
         self.decision.verdict == Verdict::Allow
             || (!self.by_rule && conditional.any(|rule| rule.verdict == Verdict::Allow))
     }
 
-    /// The decision on a call with these arguments.
-    pub fn on(&self, arguments: &Value) -> Decision {
+    /// Decides on a call with these arguments.
+    pub fn decide(&self, arguments: &Value) -> Decision {
         let rules = self.conditional.iter().flat_map(|rules| rules.iter());
-        let fitting = rules.filter(|rule| rule.arguments.iter().all(|c| c.fits(arguments)));
-        match fitting.max_by_key(|rule| rule.verdict) {
+        let matching = rules.filter(|rule| rule.arguments.iter().all(|c| c.matches(arguments)));
+        match matching.max_by_key(|rule| rule.verdict) {
             Some(rule) if !self.by_rule || rule.verdict > self.decision.verdict => rule.decision(),
             _ => self.decision.clone(),
         }
@@ -306,27 +315,27 @@ impl Judgement {
 }
 
 impl Rule {
-    fn covers(&self, subject: Subject<'_>, roles: &[String]) -> bool {
+    fn applies_to(&self, subject: Subject<'_>, roles: &[String]) -> bool {
         let selected = self
             .selector
             .as_ref()
             .is_some_and(|selector| selector.matches(subject.id, subject.alias));
         selected
             && (self.roles.is_empty() || self.roles.iter().any(|role| roles.contains(role)))
-            && self.hint.is_none_or(|hint| hint.fits(subject.hints))
+            && self.hint.is_none_or(|hint| hint.matches(subject.hints))
     }
 
     fn decision(&self) -> Decision {
         Decision {
             verdict: self.verdict,
-            because: Arc::clone(&self.place),
+            decided_by: Arc::clone(&self.config_key),
         }
     }
 }
 
 impl Hint {
-    /// Nothing said means the worst.
-    fn fits(self, hints: Hints) -> bool {
+    /// An absent annotation counts as the least safe value.
+    fn matches(self, hints: ToolHints) -> bool {
         let read_only = hints.read_only == Some(true);
         match self {
             Self::ReadOnly => read_only,
@@ -335,8 +344,8 @@ impl Hint {
     }
 }
 
-impl<'a> From<&'a Entry> for Subject<'a> {
-    fn from(entry: &'a Entry) -> Self {
+impl<'a> From<&'a CatalogEntry> for Subject<'a> {
+    fn from(entry: &'a CatalogEntry) -> Self {
         Self {
             id: &entry.tool.id,
             alias: &entry.alias,

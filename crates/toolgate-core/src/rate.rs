@@ -7,14 +7,14 @@ use std::time::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// So many in so long.
+/// Number of events allowed per period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
     pub count: NonZeroU32,
     pub per: Period,
 }
 
-/// A length of time that people count by.
+/// Period over which rates and budgets are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Period {
@@ -26,15 +26,15 @@ pub enum Period {
     Month,
 }
 
-/// What may be used up in a period, or ever.
+/// Limits on usage per period, or in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
     pub calls: Option<u64>,
-    /// Of models, of prompts and answers together.
+    /// Model tokens, input and output together.
     pub tokens: Option<u64>,
-    /// In millionths of a dollar, so that sums are exact.
+    /// Millionths of a US dollar, so that sums are exact.
     pub micro_usd: Option<u64>,
-    /// None for as long as the key exists.
+    /// `None` counts over the lifetime of the key.
     pub per: Option<Period>,
 }
 
@@ -73,7 +73,9 @@ impl Period {
 impl Rate {
     pub fn parse(text: &str) -> Result<Self, String> {
         let explain = || {
-            format!("`{text}` is no rate; write one such as \"10/s\", \"60/min\" or \"1000/hour\"")
+            format!(
+                "`{text}` is not a rate; use a form such as \"10/s\", \"60/min\" or \"1000/hour\""
+            )
         };
         let (count, per) = text.split_once('/').ok_or_else(explain)?;
         Ok(Self {
@@ -110,7 +112,7 @@ impl JsonSchema for Rate {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "so many in so long, such as `10/s`, `60/min`, `1000/hour`",
+            "description": "number of calls per period, such as `10/s`, `60/min` or `1000/hour`",
             "x-expected": "a rate such as \"10/s\", \"60/min\" or \"1000/hour\"",
             "pattern": r"^\s*[1-9][0-9]{0,8}\s*/\s*(s|sec|second|m|min|minute|h|hour|d|day)\s*$"
         })
@@ -122,15 +124,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates() {
-        for (text, shown) in [
+    fn rates_parse_and_round_trip() {
+        for (text, displayed) in [
             ("10/s", "10/second"),
             (" 60 / min", "60/minute"),
             ("1/day", "1/day"),
         ] {
             let rate = Rate::parse(text).unwrap();
-            assert_eq!(rate.to_string(), shown);
-            assert_eq!(Rate::parse(shown), Ok(rate));
+            assert_eq!(rate.to_string(), displayed);
+            assert_eq!(Rate::parse(displayed), Ok(rate));
         }
         for bad in [
             "",

@@ -1,11 +1,11 @@
-//! What a tool is asked to do, searched for what it should not: a scan of a call's arguments.
+//! Scans the arguments of a call for dangerous values.
 //!
-//! It reads strings and the names they stand under, and knows neither the tool nor its schema, so
-//! it finds hints, not proofs: what follows from a finding is the policy's to say. Nothing is
-//! resolved or opened; a public name that points at a private address passes.
+//! The scan looks at strings and their argument names and knows neither the tool nor its schema, so
+//! a finding is a hint, not proof; the policy decides what follows from it. Nothing is resolved or
+//! opened: a public host name that points to a private address is not detected.
 
 mod address;
-mod key;
+mod name_hints;
 mod path;
 mod shell;
 
@@ -13,23 +13,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::shape;
-use key::Hints;
+use crate::secret::patterns;
+use name_hints::NameHints;
 
-/// More findings of one kind than this tell nobody more.
-const MOST_OF_A_KIND: usize = 16;
+/// Maximum number of findings reported per kind.
+const MAX_FINDINGS_PER_KIND: usize = 16;
 
-/// A kind of danger.
+/// Kind of danger.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Danger {
-    /// A path that climbs out of its folder.
+    /// A path that escapes its directory.
     PathTraversal,
-    /// A command that chains, redirects or substitutes others.
+    /// A command that chains, redirects or substitutes other commands.
     Shell,
-    /// A URL or host inside the network of the gateway.
+    /// A URL or host inside the gateway's network.
     PrivateAddress,
     /// A key, token or password.
     Secret,
@@ -53,48 +53,53 @@ impl Danger {
     }
 }
 
-/// One danger in one place.
+/// A danger found in the arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Found {
+pub struct ScanFinding {
     pub danger: Danger,
-    /// Where: a JSON pointer such as `/options/path`.
+    /// JSON pointer to the value, such as `/options/path`.
     pub place: String,
-    /// What, in words for people and models; never quotes a secret.
+    /// Description for people and models; never quotes a secret.
     pub what: String,
 }
 
-/// The dangers of these kinds in the arguments of a call, in their order, up to a bound for each
-/// kind: no number of one hides another.
-pub fn scan(arguments: &Value, kinds: &[Danger]) -> Vec<Found> {
-    let mut walk = Walk {
+/// Finds dangers of these kinds in the arguments of a call, in order. The number of findings is
+/// limited per kind, so that many of one kind do not hide another.
+pub fn scan(arguments: &Value, kinds: &[Danger]) -> Vec<ScanFinding> {
+    let mut scanner = ArgumentScanner {
         place: String::new(),
         found: Vec::new(),
-        left: Danger::ALL.map(|danger| match kinds.contains(&danger) {
-            true => MOST_OF_A_KIND,
-            false => 0,
+        remaining: Danger::ALL.map(|danger| {
+            if kinds.contains(&danger) {
+                MAX_FINDINGS_PER_KIND
+            } else {
+                0
+            }
         }),
     };
-    walk.value(arguments, Hints::default());
-    walk.found
+    scanner.visit_value(arguments, NameHints::default());
+    scanner.found
 }
 
-struct Walk {
+struct ArgumentScanner {
     place: String,
-    found: Vec<Found>,
-    /// How many of each kind may still be found, in the order of [`Danger::ALL`].
-    left: [usize; 4],
+    found: Vec<ScanFinding>,
+    /// Remaining findings per kind, in the order of [`Danger::ALL`].
+    remaining: [usize; 4],
 }
 
-impl Walk {
-    fn value(&mut self, value: &Value, hints: Hints) {
+impl ArgumentScanner {
+    fn visit_value(&mut self, value: &Value, hints: NameHints) {
         match value {
-            Value::String(text) => self.text(text, hints),
+            Value::String(text) => self.visit_text(text, hints),
             Value::Array(items) => {
                 for (index, item) in items.iter().enumerate() {
                     if self.is_full() {
                         break;
                     }
-                    self.at(&index.to_string(), |walk| walk.value(item, hints));
+                    self.with_step(&index.to_string(), |scanner| {
+                        scanner.visit_value(item, hints)
+                    });
                 }
             }
             Value::Object(members) => {
@@ -102,9 +107,9 @@ impl Walk {
                     if self.is_full() {
                         break;
                     }
-                    self.at(name, |walk| {
-                        walk.secret(name);
-                        walk.value(member, Hints::of(name));
+                    self.with_step(name, |scanner| {
+                        scanner.check_secret(name);
+                        scanner.visit_value(member, NameHints::from_name(name));
                     });
                 }
             }
@@ -112,71 +117,73 @@ impl Walk {
         }
     }
 
-    fn at(&mut self, step: &str, visit: impl FnOnce(&mut Self)) {
+    fn with_step(&mut self, step: &str, visit: impl FnOnce(&mut Self)) {
         let parent = self.place.len();
         self.place.push('/');
-        match step.contains(['~', '/']) {
-            true => self
-                .place
-                .push_str(&step.replace('~', "~0").replace('/', "~1")),
-            false => self.place.push_str(step),
+        if step.contains(['~', '/']) {
+            self.place
+                .push_str(&step.replace('~', "~0").replace('/', "~1"));
+        } else {
+            self.place.push_str(step);
         }
         visit(self);
         self.place.truncate(parent);
     }
 
-    fn text(&mut self, text: &str, hints: Hints) {
-        if self.looks_for(Danger::PathTraversal) {
-            let path = match hints.is_path(text) {
-                true => path::in_path(text),
-                false => path::in_text(text),
+    fn visit_text(&mut self, text: &str, hints: NameHints) {
+        if self.is_looking_for(Danger::PathTraversal) {
+            let path = if hints.is_path(text) {
+                path::check_path(text)
+            } else {
+                path::check_text(text)
             };
             if let Some(what) = path {
-                self.add(Danger::PathTraversal, what);
+                self.add_finding(Danger::PathTraversal, what);
             }
         }
         if hints.command
-            && self.looks_for(Danger::Shell)
-            && let Some(what) = shell::operator(text)
+            && self.is_looking_for(Danger::Shell)
+            && let Some(what) = shell::find_operator(text)
         {
-            self.add(Danger::Shell, &what);
+            self.add_finding(Danger::Shell, &what);
         }
-        if self.looks_for(Danger::PrivateAddress) {
-            let address = match hints.is_host(text) {
-                true => address::in_host(text),
-                false => address::in_url(text),
+        if self.is_looking_for(Danger::PrivateAddress) {
+            let address = if hints.is_host(text) {
+                address::check_host(text)
+            } else {
+                address::check_url(text)
             };
             if let Some(what) = address {
-                self.add(Danger::PrivateAddress, &what);
+                self.add_finding(Danger::PrivateAddress, &what);
             }
         }
-        self.secret(text);
+        self.check_secret(text);
     }
 
-    fn secret(&mut self, text: &str) {
-        if self.looks_for(Danger::Secret)
-            && let Some(kind) = shape::find(text)
+    fn check_secret(&mut self, text: &str) {
+        if self.is_looking_for(Danger::Secret)
+            && let Some(kind) = patterns::find_kind(text)
         {
-            self.add(Danger::Secret, &format!("what looks like {kind}"));
+            self.add_finding(Danger::Secret, &format!("something that looks like {kind}"));
         }
     }
 
-    fn add(&mut self, danger: Danger, what: &str) {
-        self.left[danger as usize] -= 1;
-        // Names of members and hosts come from the caller too, and may be the secret.
-        self.found.push(Found {
+    fn add_finding(&mut self, danger: Danger, what: &str) {
+        self.remaining[danger as usize] -= 1;
+        // Member and host names also come from the caller and may contain the secret.
+        self.found.push(ScanFinding {
             danger,
-            place: shape::redact(&self.place).into_owned(),
-            what: shape::redact(what).into_owned(),
+            place: patterns::redact(&self.place).into_owned(),
+            what: patterns::redact(what).into_owned(),
         });
     }
 
-    fn looks_for(&self, danger: Danger) -> bool {
-        self.left[danger as usize] > 0
+    fn is_looking_for(&self, danger: Danger) -> bool {
+        self.remaining[danger as usize] > 0
     }
 
     fn is_full(&self) -> bool {
-        self.left == [0; 4]
+        self.remaining == [0; 4]
     }
 }
 

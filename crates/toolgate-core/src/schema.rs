@@ -1,8 +1,8 @@
-//! A tool's input schema, compiled once, and what is wrong with arguments that do not fit it.
+//! Compiles a tool's input schema and explains why arguments violate it.
 //!
-//! Both sides may be hostile: a server writes the schema, a model the arguments. So nothing is
-//! ever fetched, patterns take linear time, and the work of a check has a bound (`bounds`).
-//! Whether arguments fit is for `jsonschema` to say; the words for it are ours (`explain`).
+//! Both inputs are untrusted: a server writes the schema, a model the arguments. Nothing is ever
+//! fetched, patterns take linear time, and the work of a check is bounded (`bounds`). `jsonschema`
+//! decides whether arguments are valid; this module writes the messages (`explain`).
 
 use std::fmt;
 
@@ -12,69 +12,69 @@ use serde_json::value::RawValue;
 
 mod bounds;
 mod explain;
+pub(crate) mod message_text;
 mod summary;
-pub(crate) mod words;
 
-/// The longest schema that is compiled, in bytes.
-const LONGEST: usize = 256 * 1024;
+/// Maximum size of a schema, in bytes.
+const MAX_SCHEMA_BYTES: usize = 256 * 1024;
 
-/// What a tool takes, ready to check arguments against.
+/// A compiled input schema.
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
     source: Value,
     draft: Draft,
-    /// The most rules that one value of the arguments can meet.
+    /// Maximum number of rules that apply to any single value of the arguments.
     weight: usize,
 }
 
-/// Why a schema cannot be used, in words for an administrator.
+/// Error returned when a schema cannot be used. The message addresses an administrator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    #[error("the schema is {0} bytes long, and at most {LONGEST} are read")]
+pub enum UnusableSchema {
+    #[error("the schema is {0} bytes long; the maximum is {MAX_SCHEMA_BYTES}")]
     TooLong(usize),
     #[error("the schema is not valid JSON: {0}")]
     NotJson(String),
-    #[error("the schema's `$schema` is `{0}`, which is no known draft of JSON Schema")]
+    #[error("`$schema` is `{0}`, which is not a known draft of JSON Schema")]
     Draft(String),
-    #[error("the schema refers to `{0}`; only references such as `#/$defs/name` are followed")]
+    #[error("the schema references `{0}`; only references such as `#/$defs/name` are supported")]
     Reference(String),
-    #[error("the schema uses `{0}` inside, which is not supported")]
+    #[error("the schema uses `{0}` in a subschema, which is not supported")]
     Unsupported(&'static str),
-    #[error("the schema refers to itself without end at `{0}`")]
-    Endless(String),
-    #[error("the schema has too many rules for one value (alternatives and references multiply)")]
+    #[error("the schema references itself endlessly at `{0}`")]
+    EndlessReference(String),
+    #[error("the schema has too many rules for one value; alternatives and references multiply")]
     TooHeavy,
-    #[error("the schema has more than {} patterns", bounds::MOST_PATTERNS)]
+    #[error("the schema has more than {} patterns", bounds::MAX_PATTERNS)]
     TooManyPatterns,
     #[error("the schema is not a valid JSON Schema: {0}")]
     Invalid(String),
 }
 
-/// How arguments do not fit a tool, in words from which a model can repair them.
+/// Describes why arguments violate a schema, in enough detail for a model to correct them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
-    /// At most eight.
-    pub complaints: Vec<String>,
-    /// Whether there is more to complain about.
-    pub more: bool,
-    /// What the tool takes, in one line; empty if its schema does not say.
-    pub takes: String,
+pub struct SchemaViolation {
+    /// Problems found, at most eight.
+    pub problems: Vec<String>,
+    /// Whether there are further problems.
+    pub has_more: bool,
+    /// One-line summary of the arguments that the tool takes; empty if the schema does not define any.
+    pub usage: String,
 }
 
 impl Schema {
-    pub fn compile(schema: &RawValue) -> Result<Self, Unusable> {
+    pub fn compile(schema: &RawValue) -> Result<Self, UnusableSchema> {
         let text = schema.get();
-        if text.len() > LONGEST {
-            return Err(Unusable::TooLong(text.len()));
+        if text.len() > MAX_SCHEMA_BYTES {
+            return Err(UnusableSchema::TooLong(text.len()));
         }
-        let source: Value =
-            serde_json::from_str(text).map_err(|error| Unusable::NotJson(error.to_string()))?;
-        let draft = draft(&source)?;
-        let weight = bounds::weigh(&source, draft)?;
-        let validator = options(draft)
-            .build(&source)
-            .map_err(|error| Unusable::Invalid(words::line(&error.to_string(), 300)))?;
+        let source: Value = serde_json::from_str(text)
+            .map_err(|error| UnusableSchema::NotJson(error.to_string()))?;
+        let draft = detect_draft(&source)?;
+        let weight = bounds::compute_weight(&source, draft)?;
+        let validator = validation_options(draft).build(&source).map_err(|error| {
+            UnusableSchema::Invalid(message_text::escape_line(&error.to_string(), 300))
+        })?;
         Ok(Self {
             validator,
             source,
@@ -83,59 +83,64 @@ impl Schema {
         })
     }
 
-    /// Says every way in which arguments do not fit, as far as that takes bounded work.
-    pub fn check(&self, arguments: &Value) -> Result<(), Misfit> {
-        let complaint = match bounds::measure(arguments, self.weight) {
+    /// Validates arguments. The error lists the problems, as far as bounded work can find them.
+    pub fn check(&self, arguments: &Value) -> Result<(), SchemaViolation> {
+        let size_problem = match bounds::check_size(arguments, self.weight) {
             Ok(()) if self.validator.is_valid(arguments) => return Ok(()),
             Ok(()) => None,
-            Err(complaint) => Some(complaint),
+            Err(problem) => Some(problem),
         };
-        let (complaints, more) = match complaint {
-            Some(complaint) => (vec![complaint.to_owned()], false),
-            None => explain::complaints(&self.source, self.draft, arguments),
+        let (problems, has_more) = match size_problem {
+            Some(problem) => (vec![problem.to_owned()], false),
+            None => explain::find_problems(&self.source, self.draft, arguments),
         };
-        Err(Misfit {
-            complaints,
-            more,
-            takes: summary::takes(&self.source),
+        Err(SchemaViolation {
+            problems,
+            has_more,
+            usage: summary::summarize_arguments(&self.source),
         })
     }
 }
 
-impl fmt::Display for Misfit {
+impl fmt::Display for SchemaViolation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = self.complaints.join("; ");
-        write!(formatter, "the arguments do not fit: {said}")?;
-        if self.more {
+        let problems = self.problems.join("; ");
+        write!(
+            formatter,
+            "the arguments do not match the tool's schema: {problems}"
+        )?;
+        if self.has_more {
             formatter.write_str("; and more")?;
         }
-        if self.takes.is_empty() {
+        if self.usage.is_empty() {
             return Ok(());
         }
-        let end = if said.ends_with('?') && !self.more {
+        let end = if problems.ends_with('?') && !self.has_more {
             ""
         } else {
             "."
         };
-        write!(formatter, "{end} {}", self.takes)
+        write!(formatter, "{end} {}", self.usage)
     }
 }
 
-impl std::error::Error for Misfit {}
+impl std::error::Error for SchemaViolation {}
 
-fn draft(source: &Value) -> Result<Draft, Unusable> {
+fn detect_draft(source: &Value) -> Result<Draft, UnusableSchema> {
     match Draft::default().detect(source) {
-        // `jsonschema` panics if it is told to use it.
+        // `jsonschema` panics on `with_draft(Draft::Unknown)`.
         Draft::Unknown => {
-            let named = source.get("$schema").and_then(Value::as_str);
-            Err(Unusable::Draft(words::name(named.unwrap_or_default())))
+            let declared = source.get("$schema").and_then(Value::as_str);
+            Err(UnusableSchema::Draft(message_text::escape_name(
+                declared.unwrap_or_default(),
+            )))
         }
         draft => Ok(draft),
     }
 }
 
-/// How schemas are compiled: nothing is fetched, no format is asserted, no pattern backtracks.
-fn options(draft: Draft) -> ValidationOptions<'static> {
+/// Compiler options: no fetching, no format assertions, no backtracking patterns.
+fn validation_options(draft: Draft) -> ValidationOptions<'static> {
     let patterns = PatternOptions::regex()
         .size_limit(512 * 1024)
         .dfa_size_limit(256 * 1024);
@@ -146,8 +151,8 @@ fn options(draft: Draft) -> ValidationOptions<'static> {
         .with_pattern_options(patterns)
 }
 
-/// What a reference such as `#/$defs/name` stands for.
-fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
+/// Resolves a local reference such as `#/$defs/name`.
+fn resolve_reference<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
     if pointer.is_empty() {
         return Some(root);

@@ -1,8 +1,8 @@
-//! Scope: which tools exist for a request.
+//! Scope: the tools that exist for a request.
 //!
-//! A tool must pass every `Gate`: what the configuration opens, what the caller's key and roles
-//! grant, what the request's own filters leave, and no rule that denies it. The same gates decide
-//! and explain, so that an explanation is never about something else.
+//! A tool must pass every `Gate`: the configuration must enable it, the caller's key and roles must
+//! grant it, the request's filters must keep it, and no rule may deny it. The same gates decide and
+//! explain, so an explanation always matches the decision.
 
 mod filter;
 
@@ -11,59 +11,59 @@ use std::sync::Arc;
 
 pub use filter::{FilterError, Filters};
 
-use crate::catalog::{Catalog, Entry, Resolution};
-use crate::config::{Config, Server};
+use crate::catalog::{Catalog, CatalogEntry, Resolution};
+use crate::config::{Config, ServerConfig};
 use crate::name::ServerName;
-use crate::pattern::{Reading, Selector};
+use crate::pattern::{Selector, SelectorMode};
 use crate::policy::{Judgement, Policy, Subject, ToolList, ToolLists, Verdict};
-use filter::Sieve;
+use filter::CompiledFilters;
 
-/// What the configuration says about who sees and runs what.
+/// Access rules of the configuration: who may see and run which tools.
 #[derive(Debug)]
-pub struct Access {
+pub struct AccessRules {
     enabled: bool,
-    servers: BTreeMap<ServerName, Opening>,
+    servers: BTreeMap<ServerName, ServerAccess>,
     names: Vec<ServerName>,
     blocked: Vec<Selector>,
-    /// The tools of each virtual server.
+    /// Tools of each virtual server.
     virtual_servers: BTreeMap<String, Vec<Selector>>,
     policy: Policy,
 }
 
-/// How far one server is open.
+/// Access settings of one server.
 #[derive(Debug)]
-struct Opening {
+struct ServerAccess {
     enabled: bool,
-    /// The config key that keeps it from being connected.
-    refused: Option<&'static str>,
+    /// Config key that forbids connecting to the server.
+    forbidden_by: Option<&'static str>,
     lists: ToolLists,
-    /// Whether keys that say nothing of this server may use it.
+    /// Whether keys whose grants do not mention this server may use it.
     on_all_keys: bool,
-    /// Whether resources and prompts are shown.
+    /// Whether resources and prompts are visible.
     resources: bool,
-    /// Whether its tools are shown to scripts instead of each to the model.
+    /// Whether the tools are exposed to scripts (code mode) instead of directly to the model.
     code_mode: bool,
 }
 
-/// Who asks, as far as scopes go.
+/// The caller's properties that determine its scope.
 #[derive(Clone, Debug)]
 pub struct Principal {
     pub roles: Vec<String>,
-    /// Each must admit a tool.
-    pub grants: Vec<Grant>,
-    /// Whether it sees resources and prompts.
+    /// A tool must be covered by every one of these.
+    pub grants: Vec<ToolGrant>,
+    /// Whether the caller can see resources and prompts.
     pub resources: bool,
 }
 
-/// Tools that a key or its roles open.
+/// Tools granted by a key or its roles.
 #[derive(Clone, Debug)]
-pub struct Grant {
-    /// The config key that says so: `keys.ci.tools`.
-    pub place: String,
+pub struct ToolGrant {
+    /// Config key of the grant, such as `keys.ci.tools`.
+    pub config_key: String,
     selectors: Vec<Selector>,
 }
 
-/// A condition that a tool must meet to be in scope, in the order in which they are asked.
+/// A condition that a tool must meet to be in scope, in order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Enabled,
@@ -79,45 +79,45 @@ enum Gate {
     Rules,
 }
 
-/// What one gate says of a tool.
+/// Result of one gate for a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The config key, rule or header that decides, as the user wrote it.
+pub struct GateResult {
+    /// Config key, rule or header that decides, as the user wrote it.
     pub key: String,
     pub passes: bool,
-    pub says: String,
+    pub explanation: String,
 }
 
-/// The configuration as one request sees it.
+/// Access rules combined with the caller and filters of one request.
 #[derive(Debug)]
-pub struct Lens<'a> {
-    access: &'a Access,
+pub struct AccessView<'a> {
+    rules: &'a AccessRules,
     principal: &'a Principal,
-    sieve: Sieve,
+    filters: CompiledFilters,
 }
 
-/// The tools that exist for a request, and what is said of each.
+/// The tools that exist for a request, each with its judgement.
 #[derive(Debug)]
 pub struct Scope {
     catalog: Arc<Catalog>,
-    /// Places in the catalog, ascending.
+    /// Catalog indexes and judgements, ascending by index.
     tools: Vec<(usize, Judgement)>,
-    /// Servers whose tools are shown to scripts.
-    in_code: BTreeSet<ServerName>,
-    /// Whether one of the tools is.
-    has_code: bool,
-    /// Whether one of them may run unasked.
-    has_unasked: bool,
+    /// Servers whose tools are exposed to scripts.
+    code_mode_servers: BTreeSet<ServerName>,
+    /// Whether any tool in scope belongs to one of them.
+    has_code_mode_tools: bool,
+    /// Whether any tool may run without confirmation.
+    has_auto_executable: bool,
 }
 
-impl Access {
+impl AccessRules {
     pub fn new(config: &Config) -> Self {
         let names = config.server_names();
-        let opening = |server: &Server| Opening {
+        let server_access = |server: &ServerConfig| ServerAccess {
             enabled: server.enabled,
-            refused: config.security.refuses(&server.name),
+            forbidden_by: config.security.refusal_key(&server.name),
             lists: server.lists.clone(),
-            on_all_keys: server.on_all_keys,
+            on_all_keys: server.allow_on_all_keys,
             resources: server.resources,
             code_mode: server.code_mode,
         };
@@ -127,57 +127,60 @@ impl Access {
             servers: config
                 .servers
                 .iter()
-                .map(|server| (server.name.clone(), opening(server)))
+                .map(|server| (server.name.clone(), server_access(server)))
                 .collect(),
             blocked: blocked
-                .filter_map(|text| Selector::meant(text, &names, Reading::Wide))
+                .filter_map(|text| Selector::parse_or_alias(text, &names, SelectorMode::Wide))
                 .collect(),
             virtual_servers: config
                 .virtual_servers
                 .iter()
-                .map(|server| (server.name.clone(), selectors(&server.tools, &names)))
+                .map(|server| (server.name.clone(), parse_selectors(&server.tools, &names)))
                 .collect(),
             policy: config.policy(),
             names,
         }
     }
 
-    /// What a request of `principal` with these filters sees.
-    pub fn lens<'a>(&'a self, principal: &'a Principal, filters: &Filters) -> Lens<'a> {
-        // Servers that the principal has nothing of do not exist for its filters either.
+    /// Returns the view of a request by `principal` with these filters.
+    pub fn view<'a>(&'a self, principal: &'a Principal, filters: &Filters) -> AccessView<'a> {
+        // Servers without any grant for the principal do not exist for its filters either.
         let known = |name: &&ServerName| {
-            let opening = self.servers.get(*name);
+            let access = self.servers.get(*name);
             let mut grants = principal.grants.iter();
-            opening.is_some_and(|opening| grants.all(|g| g.names(name) || opening.on_all_keys))
+            access.is_some_and(|access| {
+                grants.all(|g| g.may_cover_server(name) || access.on_all_keys)
+            })
         };
-        let names: Vec<ServerName> = match filters.names_tools() {
-            true => self.names.iter().filter(known).cloned().collect(),
-            false => Vec::new(),
+        let names: Vec<ServerName> = if filters.has_tool_filters() {
+            self.names.iter().filter(known).cloned().collect()
+        } else {
+            Vec::new()
         };
-        // One that is gone has no tools.
-        let within = filters.virtual_server.as_ref();
-        let within = within.map(|name| self.virtual_servers.get(name).cloned());
-        let within = within.map(Option::unwrap_or_default);
-        Lens {
-            access: self,
+        // A virtual server that no longer exists has no tools.
+        let virtual_server = filters.virtual_server.as_ref();
+        let virtual_server = virtual_server.map(|name| self.virtual_servers.get(name).cloned());
+        let virtual_server = virtual_server.map(Option::unwrap_or_default);
+        AccessView {
+            rules: self,
             principal,
-            sieve: Sieve::new(filters, &names, within),
+            filters: CompiledFilters::new(filters, &names, virtual_server),
         }
     }
 
-    /// A grant of the tools that these texts name; those that name no server grant nothing.
-    pub fn grant(&self, place: &str, texts: &[String]) -> Grant {
-        Grant {
-            place: place.to_owned(),
-            selectors: selectors(texts, &self.names),
+    /// Grants the tools that these texts name; texts that name no server grant nothing.
+    pub fn grant(&self, config_key: &str, texts: &[String]) -> ToolGrant {
+        ToolGrant {
+            config_key: config_key.to_owned(),
+            selectors: parse_selectors(texts, &self.names),
         }
     }
 }
 
-/// What texts open; those that are not clear open nothing.
-fn selectors(texts: &[String], names: &[ServerName]) -> Vec<Selector> {
-    let read = |text: &String| Selector::meant(text, names, Reading::Narrow);
-    texts.iter().filter_map(read).collect()
+/// Parses texts that grant access; ambiguous ones grant nothing.
+fn parse_selectors(texts: &[String], names: &[ServerName]) -> Vec<Selector> {
+    let parse = |text: &String| Selector::parse_or_alias(text, names, SelectorMode::Narrow);
+    texts.iter().filter_map(parse).collect()
 }
 
 impl Default for Principal {
@@ -190,15 +193,17 @@ impl Default for Principal {
     }
 }
 
-impl Grant {
-    fn names(&self, server: &ServerName) -> bool {
-        self.selectors.iter().any(|selector| selector.names(server))
+impl ToolGrant {
+    fn may_cover_server(&self, server: &ServerName) -> bool {
+        self.selectors
+            .iter()
+            .any(|selector| selector.may_match_server(server))
     }
 
-    fn admits(&self, subject: Subject<'_>, opening: &Opening) -> bool {
+    fn covers(&self, subject: Subject<'_>, access: &ServerAccess) -> bool {
         let mut selectors = self.selectors.iter();
         selectors.any(|selector| selector.matches(subject.id, subject.alias))
-            || (opening.on_all_keys && !self.names(&subject.id.server))
+            || (access.on_all_keys && !self.may_cover_server(&subject.id.server))
     }
 }
 
@@ -218,103 +223,103 @@ impl Gate {
     ];
 }
 
-impl Lens<'_> {
-    /// What is said of a tool that exists for this request; none for one that does not.
+impl AccessView<'_> {
+    /// Judges a tool; `None` if it does not exist for this request.
     pub fn judge(&self, subject: Subject<'_>) -> Option<Judgement> {
-        let opening = self.access.servers.get(&subject.id.server)?;
+        let access = self.rules.servers.get(&subject.id.server)?;
         let gates = Gate::ALL.iter();
         let before_rules = gates.filter(|gate| **gate != Gate::Rules);
         for gate in before_rules {
-            if !self.passes(*gate, subject, opening) {
+            if !self.passes(*gate, subject, access) {
                 return None;
             }
         }
-        self.ruled(subject, opening)
+        self.judge_by_rules(subject, access)
     }
 
     /// Whether the resources and prompts of a server exist for this request.
-    pub fn sees_resources(&self, server: &ServerName) -> bool {
-        let opening = self.opening(server);
-        opening.is_some_and(|opening| opening.resources && self.principal.resources)
+    pub fn can_see_resources(&self, server: &ServerName) -> bool {
+        let access = self.server_access(server);
+        access.is_some_and(|access| access.resources && self.principal.resources)
     }
 
-    /// Whether any part of a server may exist for this request, be it up or not.
-    pub fn sees(&self, server: &ServerName) -> bool {
-        let opening = self.opening(server);
-        let has_tools = opening.is_some_and(|opening| opening.lists.execute != ToolList::none());
-        has_tools || self.sees_resources(server)
+    /// Whether any part of a server may exist for this request, connected or not.
+    pub fn can_see_server(&self, server: &ServerName) -> bool {
+        let access = self.server_access(server);
+        let has_tools = access.is_some_and(|access| access.lists.execute != ToolList::none());
+        has_tools || self.can_see_resources(server)
     }
 
-    /// How far a server is open, if this request has anything of it.
-    fn opening(&self, server: &ServerName) -> Option<&Opening> {
-        let opening = self.access.servers.get(server)?;
+    /// Access settings of a server, if it exists for this request.
+    fn server_access(&self, server: &ServerName) -> Option<&ServerAccess> {
+        let access = self.rules.servers.get(server)?;
         let mut grants = self.principal.grants.iter();
-        let open = self.access.enabled
-            && opening.enabled
-            && opening.refused.is_none()
-            && self.sieve.includes_client(server)
-            && !self.sieve.excludes_client(server)
-            && grants.all(|grant| grant.names(server) || opening.on_all_keys);
-        open.then_some(opening)
+        let is_visible = self.rules.enabled
+            && access.enabled
+            && access.forbidden_by.is_none()
+            && self.filters.includes_client(server)
+            && !self.filters.excludes_client(server)
+            && grants.all(|grant| grant.may_cover_server(server) || access.on_all_keys);
+        is_visible.then_some(access)
     }
 
-    /// What every gate says of a tool.
-    pub fn explain(&self, subject: Subject<'_>) -> Vec<Step> {
-        let Some(opening) = self.access.servers.get(&subject.id.server) else {
-            return vec![Step {
+    /// Explains the result of every gate for a tool.
+    pub fn explain(&self, subject: Subject<'_>) -> Vec<GateResult> {
+        let Some(access) = self.rules.servers.get(&subject.id.server) else {
+            return vec![GateResult {
                 key: "mcp_servers".to_owned(),
                 passes: false,
-                says: format!("no server is called `{}`", subject.id.server),
+                explanation: format!("no server named `{}`", subject.id.server),
             }];
         };
         Gate::ALL
             .iter()
-            .map(|gate| self.step(*gate, subject, opening))
+            .map(|gate| self.explain_gate(*gate, subject, access))
             .collect()
     }
 
-    fn ruled(&self, subject: Subject<'_>, opening: &Opening) -> Option<Judgement> {
-        let policy = &self.access.policy;
-        let judgement = policy.judge(subject, &self.principal.roles, &opening.lists)?;
+    fn judge_by_rules(&self, subject: Subject<'_>, access: &ServerAccess) -> Option<Judgement> {
+        let policy = &self.rules.policy;
+        let judgement = policy.judge(subject, &self.principal.roles, &access.lists)?;
         (!judgement.is_hidden()).then_some(judgement)
     }
 
-    fn passes(&self, gate: Gate, subject: Subject<'_>, opening: &Opening) -> bool {
+    fn passes(&self, gate: Gate, subject: Subject<'_>, access: &ServerAccess) -> bool {
         let Subject { id, alias, .. } = subject;
         match gate {
-            Gate::Enabled => self.access.enabled,
-            Gate::ServerEnabled => opening.enabled,
-            Gate::ServerLists => opening.refused.is_none(),
-            Gate::IncludeClients => self.sieve.includes_client(&id.server),
-            Gate::ExcludeClients => !self.sieve.excludes_client(&id.server),
-            Gate::ToolsToExecute => opening.lists.execute.contains(id.tool.as_str()),
-            Gate::BlockedTools => !self.access.blocked.iter().any(|s| s.matches(id, alias)),
+            Gate::Enabled => self.rules.enabled,
+            Gate::ServerEnabled => access.enabled,
+            Gate::ServerLists => access.forbidden_by.is_none(),
+            Gate::IncludeClients => self.filters.includes_client(&id.server),
+            Gate::ExcludeClients => !self.filters.excludes_client(&id.server),
+            Gate::ToolsToExecute => access.lists.execute.contains(id.tool.as_str()),
+            Gate::BlockedTools => !self.rules.blocked.iter().any(|s| s.matches(id, alias)),
             Gate::Grants => {
                 let mut grants = self.principal.grants.iter();
-                grants.all(|grant| grant.admits(subject, opening))
+                grants.all(|grant| grant.covers(subject, access))
             }
-            Gate::IncludeTools => self.sieve.includes_tool(id, alias),
-            Gate::ExcludeTools => !self.sieve.excludes_tool(id, alias),
-            Gate::Rules => self.ruled(subject, opening).is_some(),
+            Gate::IncludeTools => self.filters.includes_tool(id, alias),
+            Gate::ExcludeTools => !self.filters.excludes_tool(id, alias),
+            Gate::Rules => self.judge_by_rules(subject, access).is_some(),
         }
     }
 
-    fn step(&self, gate: Gate, subject: Subject<'_>, opening: &Opening) -> Step {
-        let passes = self.passes(gate, subject, opening);
-        let or = |yes: &str, no: &str| if passes { yes } else { no }.to_owned();
+    fn explain_gate(&self, gate: Gate, subject: Subject<'_>, access: &ServerAccess) -> GateResult {
+        let passes = self.passes(gate, subject, access);
+        let choose = |yes: &str, no: &str| if passes { yes } else { no }.to_owned();
         let tool = &subject.id.tool;
-        let (key, says) = match gate {
+        let (key, explanation) = match gate {
             Gate::Enabled => (
                 "mcp.enabled".to_owned(),
-                or("tools are on", "tools are off for everyone"),
+                choose("tools are enabled", "tools are disabled for everyone"),
             ),
             Gate::ServerEnabled => (
                 "enabled".to_owned(),
-                or("the server is enabled", "the server is disabled"),
+                choose("the server is enabled", "the server is disabled"),
             ),
             Gate::ServerLists => (
-                opening.refused.unwrap_or("security").to_owned(),
-                or(
+                access.forbidden_by.unwrap_or("security").to_owned(),
+                choose(
                     "the server may be connected",
                     "the server may not be connected",
                 ),
@@ -324,65 +329,73 @@ impl Lens<'_> {
             | Gate::IncludeTools
             | Gate::ExcludeTools => {
                 let header = gate.header();
-                let sent = self.sieve.was_sent(header);
-                let says = match (sent, passes) {
+                let sent = self.filters.header_text(header);
+                let explanation = match (sent, passes) {
                     (None, _) => "not sent".to_owned(),
-                    (Some(text), true) => format!("`{text}` leaves it"),
-                    (Some(text), false) => format!("`{text}` takes it away"),
+                    (Some(text), true) => format!("`{text}` keeps it"),
+                    (Some(text), false) => format!("`{text}` removes it"),
                 };
-                (header.to_owned(), says)
+                (header.to_owned(), explanation)
             }
             Gate::ToolsToExecute => (
                 "tools_to_execute".to_owned(),
-                match passes {
-                    true => format!("`{tool}` is listed"),
-                    false => format!("`{tool}` is not listed"),
+                if passes {
+                    format!("`{tool}` is listed")
+                } else {
+                    format!("`{tool}` is not listed")
                 },
             ),
             Gate::BlockedTools => (
                 "mcp.blocked_tools".to_owned(),
-                or("not blocked", "blocked for everyone"),
+                choose("not blocked", "blocked for everyone"),
             ),
-            Gate::Grants => self.grants_say(subject, opening),
-            Gate::Rules => self.rules_say(subject, opening),
+            Gate::Grants => self.explain_grants(subject, access),
+            Gate::Rules => self.explain_rules(subject, access),
         };
-        Step { key, passes, says }
+        GateResult {
+            key,
+            passes,
+            explanation,
+        }
     }
 
-    fn grants_say(&self, subject: Subject<'_>, opening: &Opening) -> (String, String) {
+    fn explain_grants(&self, subject: Subject<'_>, access: &ServerAccess) -> (String, String) {
         let grants = &self.principal.grants;
-        let refusing = grants.iter().find(|grant| !grant.admits(subject, opening));
+        let refusing = grants.iter().find(|grant| !grant.covers(subject, access));
         match (refusing, grants.is_empty()) {
-            (Some(grant), _) => (grant.place.clone(), "does not grant it".to_owned()),
+            (Some(grant), _) => (grant.config_key.clone(), "does not grant it".to_owned()),
             (None, true) => (
                 "keys".to_owned(),
-                "neither key nor roles restrict tools".to_owned(),
+                "neither the key nor its roles restrict tools".to_owned(),
             ),
             (None, false) => {
-                let places: Vec<&str> = grants.iter().map(|grant| grant.place.as_str()).collect();
+                let places: Vec<&str> = grants
+                    .iter()
+                    .map(|grant| grant.config_key.as_str())
+                    .collect();
                 (places.join(", "), "grants it".to_owned())
             }
         }
     }
 
-    fn rules_say(&self, subject: Subject<'_>, opening: &Opening) -> (String, String) {
+    fn explain_rules(&self, subject: Subject<'_>, access: &ServerAccess) -> (String, String) {
         let roles = &self.principal.roles;
-        let judgement = self.access.policy.judge(subject, roles, &opening.lists);
+        let judgement = self.rules.policy.judge(subject, roles, &access.lists);
         let Some(judgement) = judgement else {
-            return ("permissions".to_owned(), "not asked".to_owned());
+            return ("permissions".to_owned(), "not evaluated".to_owned());
         };
         let decision = judgement.decision();
-        let mut says = match decision.verdict {
-            Verdict::Allow => "allow: runs unasked".to_owned(),
+        let mut explanation = match decision.verdict {
+            Verdict::Allow => "allow: runs without confirmation".to_owned(),
             Verdict::Manual => "manual: the caller decides".to_owned(),
             Verdict::Ask => "ask: an approver decides".to_owned(),
-            Verdict::Deny if judgement.is_hidden() => "deny: does not exist".to_owned(),
+            Verdict::Deny if judgement.is_hidden() => "deny: the tool does not exist".to_owned(),
             Verdict::Deny => "deny".to_owned(),
         };
         if judgement.depends_on_arguments() {
-            says.push_str("; rules on arguments may decide otherwise");
+            explanation.push_str("; rules on arguments may decide differently");
         }
-        (decision.because.to_string(), says)
+        (decision.decided_by.to_string(), explanation)
     }
 }
 
@@ -398,25 +411,28 @@ impl Gate {
 }
 
 impl Scope {
-    /// Looks at every tool through the lens.
-    pub fn build(lens: &Lens<'_>, catalog: Arc<Catalog>) -> Result<Self, FilterError> {
+    /// Builds the scope by judging every tool of the catalog.
+    pub fn build(view: &AccessView<'_>, catalog: Arc<Catalog>) -> Result<Self, FilterError> {
         let entries = catalog.tools().iter();
         let tools: Vec<(usize, Judgement)> = entries
-            .filter_map(|entry| Some((entry.index, lens.judge(entry.into())?)))
+            .filter_map(|entry| Some((entry.index, view.judge(entry.into())?)))
             .collect();
-        let openings = lens.access.servers.iter();
-        let in_code = openings.filter(|(_, opening)| opening.code_mode);
-        let in_code: BTreeSet<_> = in_code.map(|(name, _)| name.clone()).collect();
+        let server_access = view.rules.servers.iter();
+        let code_mode_servers = server_access.filter(|(_, access)| access.code_mode);
+        let code_mode_servers: BTreeSet<_> =
+            code_mode_servers.map(|(name, _)| name.clone()).collect();
         let all = catalog.tools();
-        let mut seen = tools.iter().map(|(at, _)| &all[*at].tool.id.server);
+        let mut seen = tools.iter().map(|(index, _)| &all[*index].tool.id.server);
         let scope = Self {
-            has_code: !in_code.is_empty() && seen.any(|server| in_code.contains(server)),
-            has_unasked: tools.iter().any(|(_, judgement)| judgement.may_allow()),
-            in_code,
+            has_code_mode_tools: !code_mode_servers.is_empty()
+                && seen.any(|server| code_mode_servers.contains(server)),
+            has_auto_executable: tools.iter().any(|(_, judgement)| judgement.can_allow()),
+            code_mode_servers,
             catalog,
             tools,
         };
-        lens.sieve.check(|alias| scope.has_alias(alias))?;
+        view.filters
+            .check_ambiguous(|alias| scope.has_alias(alias))?;
         Ok(scope)
     }
 
@@ -432,51 +448,58 @@ impl Scope {
         self.tools.is_empty()
     }
 
-    /// Whether a call of some tool may run unasked.
-    pub fn has_unasked(&self) -> bool {
-        self.has_unasked
+    /// Whether some call of a tool in scope may run without confirmation.
+    pub fn has_auto_executable(&self) -> bool {
+        self.has_auto_executable
     }
 
     /// All tools in scope, in the catalog's order.
-    pub fn tools(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
+    pub fn tools(&self) -> impl Iterator<Item = (&CatalogEntry, &Judgement)> {
         let all = self.catalog.tools();
         self.tools
             .iter()
-            .map(|(at, judgement)| (&all[*at], judgement))
+            .map(|(index, judgement)| (&all[*index], judgement))
     }
 
-    /// The tools that are shown each by itself.
-    pub fn direct(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
-        self.tools().filter(|(entry, _)| !self.is_in_code(entry))
+    /// Tools exposed directly to the model.
+    pub fn direct_tools(&self) -> impl Iterator<Item = (&CatalogEntry, &Judgement)> {
+        self.tools()
+            .filter(|(entry, _)| !self.is_code_mode_tool(entry))
     }
 
-    /// The tools that are shown to scripts.
-    pub fn in_code(&self) -> impl Iterator<Item = (&Entry, &Judgement)> {
-        let tools = self.has_code.then(|| self.tools()).into_iter().flatten();
-        tools.filter(|(entry, _)| self.is_in_code(entry))
+    /// Tools exposed to scripts.
+    pub fn code_mode_tools(&self) -> impl Iterator<Item = (&CatalogEntry, &Judgement)> {
+        let tools = self
+            .has_code_mode_tools
+            .then(|| self.tools())
+            .into_iter()
+            .flatten();
+        tools.filter(|(entry, _)| self.is_code_mode_tool(entry))
     }
 
-    /// Whether any tool is shown to scripts.
-    pub fn has_code(&self) -> bool {
-        self.has_code
+    /// Whether any tool in scope is exposed to scripts.
+    pub fn has_code_mode_tools(&self) -> bool {
+        self.has_code_mode_tools
     }
 
-    /// The servers whose tools are shown to scripts, whether there are any or not.
-    pub fn scripted_servers(&self) -> impl Iterator<Item = &ServerName> {
-        self.in_code.iter()
+    /// Servers configured for code mode, whether or not they have tools in scope.
+    pub fn code_mode_servers(&self) -> impl Iterator<Item = &ServerName> {
+        self.code_mode_servers.iter()
     }
 
-    /// Whether a tool is shown to scripts, if it is shown at all.
-    pub fn is_in_code(&self, entry: &Entry) -> bool {
-        self.in_code.contains(&entry.tool.id.server)
+    /// Whether a tool, if in scope, is exposed to scripts.
+    pub fn is_code_mode_tool(&self, entry: &CatalogEntry) -> bool {
+        self.code_mode_servers.contains(&entry.tool.id.server)
     }
 
-    pub fn judgement(&self, entry: &Entry) -> Option<&Judgement> {
-        let found = self.tools.binary_search_by_key(&entry.index, |(at, _)| *at);
-        found.ok().map(|at| &self.tools[at].1)
+    pub fn judgement(&self, entry: &CatalogEntry) -> Option<&Judgement> {
+        let found = self
+            .tools
+            .binary_search_by_key(&entry.index, |(index, _)| *index);
+        found.ok().map(|index| &self.tools[index].1)
     }
 
-    /// Finds the tool that a name stands for, among those in scope.
+    /// Looks up a tool by name among those in scope.
     pub fn resolve(&self, name: &str) -> Resolution<'_> {
         self.catalog
             .resolve(name, |entry| self.judgement(entry).is_some())

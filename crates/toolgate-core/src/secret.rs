@@ -1,7 +1,9 @@
-//! Secrets in the configuration: a literal, or the name of an environment variable.
+//! Secrets in the configuration: literals, or references to environment variables.
 //!
-//! A secret never shows its value in `Debug`, logs or API answers; [`Secret::shown`] is the form
-//! that may be shown.
+//! A secret never exposes its value in `Debug`, logs or API responses; use
+//! [`Secret::to_masked_string`] to display one. [`patterns`] recognizes secrets by their format.
+
+pub mod patterns;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,23 +14,23 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 const MASK: &str = "***";
-/// Shorter values are too common in ordinary text to be masked wherever they stand.
-const SHORTEST_MASKED: usize = 6;
+/// Minimum length of a masked value; shorter ones are too common in ordinary text.
+const MIN_MASKED_LEN: usize = 6;
 
-/// A value that must not be shown.
+/// A value that must not be displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     Literal(String),
-    /// `env.NAME`: read from the gateway's environment when it is needed.
+    /// `env.NAME`: read from the gateway's environment on use.
     Env(String),
 }
 
-/// The environment variable that a secret names is not set.
+/// Error returned when the environment variable of a secret is not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "environment variable `{0}` is not set; set it where the gateway starts, or change `env.{0}` in the config"
+    "environment variable `{0}` is not set; set it in the gateway's environment, or change `env.{0}` in the config"
 )]
-pub struct Unset(pub String);
+pub struct UnsetVariable(pub String);
 
 impl Secret {
     pub fn parse(text: &str) -> Self {
@@ -38,17 +40,17 @@ impl Secret {
         }
     }
 
-    pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, Unset> {
+    pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, UnsetVariable> {
         match self {
             Self::Literal(value) => Ok(value.clone()),
             Self::Env(name) => env(name)
                 .filter(|value| !value.is_empty())
-                .ok_or_else(|| Unset(name.clone())),
+                .ok_or_else(|| UnsetVariable(name.clone())),
         }
     }
 
-    /// What may be shown of it: the reference, or a mask.
-    pub fn shown(&self) -> String {
+    /// Displayable form: the reference, or a mask.
+    pub fn to_masked_string(&self) -> String {
         match self {
             Self::Literal(_) => MASK.to_owned(),
             Self::Env(name) => format!("env.{name}"),
@@ -58,7 +60,7 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Secret({})", self.shown())
+        write!(f, "Secret({})", self.to_masked_string())
     }
 }
 
@@ -80,10 +82,10 @@ impl<'de> Deserialize<'de> for Secret {
                         name.strip_prefix("env.").unwrap_or(&name).to_owned(),
                     )),
                     (None, Some(value)) => Ok(Self::parse(&value)),
-                    (None, None) => Err(de::Error::custom("a secret needs `value` or `ref`")),
+                    (None, None) => Err(de::Error::custom("secret needs `value` or `ref`")),
                 }
             }
-            _ => Err(de::Error::custom("a secret is a string")),
+            _ => Err(de::Error::custom("secret must be a string")),
         }
     }
 }
@@ -118,7 +120,7 @@ impl JsonSchema for Secret {
     }
 }
 
-/// Replaces known secret values in a text that is about to be shown.
+/// Replaces known secret values in text before it is displayed.
 #[derive(Clone, Default)]
 pub struct Masker(Arc<[String]>);
 
@@ -126,11 +128,11 @@ impl Masker {
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
         let mut values: Vec<String> = values
             .into_iter()
-            .filter(|value| value.len() >= SHORTEST_MASKED)
+            .filter(|value| value.len() >= MIN_MASKED_LEN)
             .flat_map(|value| {
-                // As JSON writes it, and as JSON in a text of JSON does.
-                let once = escaped(&value);
-                [escaped(&once), once, value]
+                // Also escape_json as in JSON, and as in JSON nested in a JSON string.
+                let once = escape_json(&value);
+                [escape_json(&once), once, value]
             })
             .collect();
         values.sort_by_key(|value| std::cmp::Reverse(value.len()));
@@ -139,16 +141,17 @@ impl Masker {
     }
 
     pub fn mask(&self, text: &str) -> String {
-        self.masked(text).into_owned()
+        self.mask_cow(text).into_owned()
     }
 
-    /// The same without a copy if there is nothing to hide.
-    pub fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    /// Like [`Self::mask`], but borrows if there is nothing to replace.
+    pub fn mask_cow<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let values = self.0.iter();
         values.fold(Cow::Borrowed(text), |text, value| {
-            match text.contains(value.as_str()) {
-                true => Cow::Owned(text.replace(value, MASK)),
-                false => text,
+            if text.contains(value.as_str()) {
+                Cow::Owned(text.replace(value, MASK))
+            } else {
+                text
             }
         })
     }
@@ -160,13 +163,13 @@ impl fmt::Debug for Masker {
     }
 }
 
-/// A text as it stands between the quotes of a JSON string.
-fn escaped(text: &str) -> String {
+/// Escapes a text as in a JSON string, without the quotes.
+fn escape_json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-/// Hides what is secret in a URL: user, password and query. Other texts stay.
+/// Masks user, password and query of a URL. Returns any other text unchanged.
 pub fn mask_url(text: &str) -> String {
     let Ok(mut url) = url::Url::parse(text) else {
         return text.to_owned();
@@ -184,31 +187,32 @@ pub fn mask_url(text: &str) -> String {
     url.into()
 }
 
-/// The arguments of a command as they may be shown: values of what is called a key, token, secret
-/// or password are hidden, and so are variables that are passed on and the secrets of URLs.
+/// Masks the arguments of a command for display: values of options named like a key, token, secret
+/// or password, values of passed environment variables, and credentials in URLs.
 pub fn mask_arguments(arguments: &[String]) -> Vec<String> {
-    let mut hidden = false;
-    let mut shown = Vec::new();
+    let mut mask_next = false;
+    let mut masked_arguments = Vec::new();
     for argument in arguments {
-        let tells = argument.starts_with('-') && sounds_secret(argument);
+        let is_secret_option = argument.starts_with('-') && is_secret_name(argument);
         let masked = match argument.split_once('=') {
-            _ if hidden && !argument.starts_with('-') => match argument.split_once('=') {
+            _ if mask_next && !argument.starts_with('-') => match argument.split_once('=') {
                 Some((name, _)) => format!("{name}={MASK}"),
                 None => MASK.to_owned(),
             },
-            Some((name, _)) if sounds_secret(name) => format!("{name}={MASK}"),
+            Some((name, _)) if is_secret_name(name) => format!("{name}={MASK}"),
             Some((name, value)) if !argument.contains("://") || value.contains("://") => {
                 format!("{name}={}", mask_url(value))
             }
             _ => mask_url(argument),
         };
-        shown.push(masked);
-        hidden = matches!(argument.as_str(), "-e" | "--env") || (tells && !argument.contains('='));
+        masked_arguments.push(masked);
+        mask_next = matches!(argument.as_str(), "-e" | "--env")
+            || (is_secret_option && !argument.contains('='));
     }
-    shown
+    masked_arguments
 }
 
-fn sounds_secret(name: &str) -> bool {
+fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["key", "token", "secret", "passw", "credential", "auth"]
         .iter()
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings() {
+    fn secrets_deserialize_from_every_spelling() {
         for (json, expected) in [
             (r#""plain""#, Secret::Literal("plain".into())),
             (r#""env.TOKEN""#, Secret::Env("TOKEN".into())),
@@ -246,16 +250,16 @@ mod tests {
     }
 
     #[test]
-    fn never_shown() {
+    fn secrets_are_never_displayed() {
         let secret = Secret::parse("hunter2");
-        assert!(!format!("{secret:?} {}", secret.shown()).contains("hunter2"));
+        assert!(!format!("{secret:?} {}", secret.to_masked_string()).contains("hunter2"));
         let masker = Masker::new(["hunter2".to_owned(), "hunter2-long".to_owned()]);
         assert_eq!(masker.mask("a hunter2-long b hunter2"), "a *** b ***");
         assert!(!format!("{masker:?}").contains("hunter"));
     }
 
     #[test]
-    fn urls_keep_their_shape_without_credentials() {
+    fn urls_are_masked_without_losing_structure() {
         assert_eq!(mask_url("https://h/mcp"), "https://h/mcp");
         assert_eq!(mask_url("postgres://u:pw@h/db"), "postgres://***@h/db");
         assert_eq!(mask_url("http://ghp_token@h/"), "http://***@h/");
@@ -268,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_shown_without_secrets() {
+    fn command_arguments_are_masked() {
         for (given, expected) in [
             (
                 &["-y", "pkg", "--dir=/x"][..],
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_variable_is_named() {
+    fn unset_variable_is_named_in_the_error() {
         let error = Secret::parse("env.NOPE").resolve(&|_| None).unwrap_err();
         assert!(error.to_string().contains("`NOPE`"));
     }

@@ -1,51 +1,55 @@
-//! Server-sent events, decoded from bytes as they arrive in any chunking.
+//! Decodes server-sent events from a byte stream with arbitrary chunk boundaries.
 //!
-//! One event may be at most `limit` bytes; what is larger is an error, not a hang.
+//! An event larger than the configured limit is an error; it is never buffered without bound.
 
-/// One decoded event.
+/// A decoded event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    /// The `event:` field; empty means `message`.
+pub struct SseEvent {
+    /// `event:` field; empty means `message`.
     pub name: String,
     pub data: String,
     pub id: Option<String>,
-    /// The `retry:` field in milliseconds.
+    /// `retry:` field in milliseconds.
     pub retry: Option<u64>,
 }
 
-/// Decodes a byte stream into events.
+/// Incremental decoder from bytes to events.
 #[derive(Debug)]
-pub struct Decoder {
-    limit: usize,
+pub struct SseDecoder {
+    max_event_bytes: usize,
     line: Vec<u8>,
-    event: Event,
+    event: SseEvent,
     has_data: bool,
     after_cr: bool,
     at_start: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    #[error("an event of the stream is larger than {0} bytes")]
+pub enum SseDecodeError {
+    #[error("event in the stream is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the stream is not valid UTF-8")]
+    #[error("event stream is not valid UTF-8")]
     NotUtf8,
 }
 
-impl Decoder {
-    pub fn new(limit: usize) -> Self {
+impl SseDecoder {
+    pub fn new(max_event_bytes: usize) -> Self {
         Self {
-            limit,
+            max_event_bytes,
             line: Vec::new(),
-            event: Event::default(),
+            event: SseEvent::default(),
             has_data: false,
             after_cr: false,
             at_start: true,
         }
     }
 
-    /// Takes a chunk and appends every event that it completes to `out`.
-    pub fn feed(&mut self, mut chunk: &[u8], out: &mut Vec<Event>) -> Result<(), DecodeError> {
+    /// Decodes a chunk and appends every completed event to `out`.
+    pub fn feed(
+        &mut self,
+        mut chunk: &[u8],
+        out: &mut Vec<SseEvent>,
+    ) -> Result<(), SseDecodeError> {
         if let Some(first) = chunk.first() {
             let is_second_half = *first == b'\n' && self.after_cr;
             self.after_cr = false;
@@ -67,17 +71,17 @@ impl Decoder {
         self.push(chunk)
     }
 
-    fn push(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
-        if self.line.len() + self.event.data.len() + bytes.len() > self.limit {
-            return Err(DecodeError::TooLarge(self.limit));
+    fn push(&mut self, bytes: &[u8]) -> Result<(), SseDecodeError> {
+        if self.line.len() + self.event.data.len() + bytes.len() > self.max_event_bytes {
+            return Err(SseDecodeError::TooLarge(self.max_event_bytes));
         }
         self.line.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn end_line(&mut self, out: &mut Vec<Event>) -> Result<(), DecodeError> {
+    fn end_line(&mut self, out: &mut Vec<SseEvent>) -> Result<(), SseDecodeError> {
         let line = std::mem::take(&mut self.line);
-        let mut text = std::str::from_utf8(&line).map_err(|_| DecodeError::NotUtf8)?;
+        let mut text = std::str::from_utf8(&line).map_err(|_| SseDecodeError::NotUtf8)?;
         if std::mem::take(&mut self.at_start) {
             text = text.strip_prefix('\u{feff}').unwrap_or(text);
         }
@@ -115,8 +119,8 @@ mod tests {
 
     const STREAM: &str = "\u{feff}: hello\n\nevent: ping\r\ndata: a\r\ndata:b\r\n\nid: 7\rretry: 20\r\rdata: é\n\n\ndata\n\n";
 
-    fn decode(chunks: impl Iterator<Item = Vec<u8>>) -> Vec<Event> {
-        let (mut decoder, mut out) = (Decoder::new(1000), Vec::new());
+    fn decode(chunks: impl Iterator<Item = Vec<u8>>) -> Vec<SseEvent> {
+        let (mut decoder, mut out) = (SseDecoder::new(1000), Vec::new());
         for chunk in chunks {
             decoder.feed(&chunk, &mut out).unwrap();
         }
@@ -124,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_events_at_every_chunking() {
+    fn events_do_not_depend_on_chunk_boundaries() {
         let whole = decode([STREAM.as_bytes().to_vec()].into_iter());
         let data: Vec<_> = whole
             .iter()
@@ -146,9 +150,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, in whatever pieces: no panic, and the same events as in one piece.
+        /// Arbitrary input never panics and decodes the same in pieces as in one chunk.
         #[test]
-        fn anything_at_any_chunking(
+        fn arbitrary_input_decodes_the_same_in_pieces(
             lines in prop::collection::vec("(data|event|id|retry|x|)(:| :|: )?[ -~é]{0,12}(\r\n|\n|\r|\n\n)", 0..30),
             noise in prop::collection::vec(any::<u8>(), 0..40),
             cuts in prop::collection::vec(1..9usize, 1..200),
@@ -156,7 +160,7 @@ mod tests {
             let mut bytes = lines.concat().into_bytes();
             bytes.extend(noise);
             let (mut whole, mut pieces) = (Vec::new(), Vec::new());
-            let (mut one, mut other) = (Decoder::new(1000), Decoder::new(1000));
+            let (mut one, mut other) = (SseDecoder::new(1000), SseDecoder::new(1000));
             let fed = one.feed(&bytes, &mut whole);
             let (mut at, mut cuts) = (0, cuts.iter().cycle());
             let mut refed = Ok(());
@@ -171,9 +175,9 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_event_is_an_error() {
-        let mut decoder = Decoder::new(10);
+    fn oversized_event_is_an_error() {
+        let mut decoder = SseDecoder::new(10);
         let fed = decoder.feed(b"data: 1234567890", &mut Vec::new());
-        assert_eq!(fed, Err(DecodeError::TooLarge(10)));
+        assert_eq!(fed, Err(SseDecodeError::TooLarge(10)));
     }
 }

@@ -1,4 +1,5 @@
-//! A request's body: JSON whose members can be read and changed while every other byte stays.
+//! Request bodies: JSON objects whose top-level members can be read and edited while every other
+//! byte stays as the caller sent it.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -6,12 +7,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use toolgate_core::json::Members;
 
-/// Members that a body may have; no API has so many.
-const MOST: usize = 512;
+/// Maximum number of top-level members; no API comes close, and lookup is linear.
+const MAX_MEMBERS: usize = 512;
 
-/// A JSON object, and where its members stand.
+/// A JSON object with the byte ranges of its members.
 #[derive(Clone, Debug)]
-pub struct Body {
+pub struct RequestBody {
     text: Bytes,
     members: Vec<Member>,
 }
@@ -22,42 +23,43 @@ struct Member {
     value: Range<usize>,
 }
 
-/// Why a body is not taken.
+/// Error returned when a body is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    #[error("the body is not UTF-8")]
+    #[error("request body is not valid UTF-8")]
     NotUtf8,
-    #[error("the body is not a JSON object: {0}")]
+    #[error("request body is not a JSON object: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("`{0}` stands in the body twice")]
-    Twice(String),
-    #[error("the body has more than {MOST} members")]
-    TooMany,
+    #[error("request body contains member `{0}` more than once")]
+    DuplicateMember(String),
+    #[error("request body has more than {MAX_MEMBERS} members")]
+    TooManyMembers,
 }
 
-/// Changes to a body.
+/// Pending edits to a body.
 #[derive(Debug)]
-pub struct Edit<'a> {
-    body: &'a Body,
-    /// What is put instead of a range, ordered by place.
+pub struct BodyEdit<'a> {
+    body: &'a RequestBody,
+    /// Replacement text by byte range; sorted by position in `finish`.
     changes: Vec<(Range<usize>, Cow<'a, str>)>,
 }
 
-impl Body {
-    pub fn read(text: Bytes) -> Result<Self, BodyError> {
+impl RequestBody {
+    pub fn parse(text: Bytes) -> Result<Self, BodyError> {
         let utf8 = std::str::from_utf8(&text).map_err(|_| BodyError::NotUtf8)?;
-        let found: Members<'_> = serde_json::from_str(utf8)?;
+        let parsed: Members<'_> = serde_json::from_str(utf8)?;
         let start = utf8.as_ptr().addr();
-        let found = found.into_iter();
-        if found.len() > MOST {
-            return Err(BodyError::TooMany);
+        let parsed = parsed.into_iter();
+        if parsed.len() > MAX_MEMBERS {
+            return Err(BodyError::TooManyMembers);
         }
-        let mut members: Vec<Member> = Vec::with_capacity(found.len());
-        for (name, value) in found {
+        let mut members: Vec<Member> = Vec::with_capacity(parsed.len());
+        for (name, value) in parsed {
             if members.iter().any(|member| member.name == name) {
-                return Err(BodyError::Twice(name.into_owned()));
+                return Err(BodyError::DuplicateMember(name.into_owned()));
             }
             let value = value.get();
+            // The raw value borrows from the input, so its address gives its offset.
             let from = value.as_ptr().addr() - start;
             members.push(Member {
                 name: name.into_owned(),
@@ -67,24 +69,24 @@ impl Body {
         Ok(Self { text, members })
     }
 
-    /// The whole body.
+    /// Returns the unmodified body.
     pub fn bytes(&self) -> &Bytes {
         &self.text
     }
 
-    pub fn text(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.text).unwrap_or_default()
     }
 
-    /// The JSON of a member.
+    /// Returns the raw JSON of a member.
     pub fn get(&self, name: &str) -> Option<&str> {
         let member = self.member(name)?;
-        // Only what is asked for is looked at once more.
+        // Validates only the requested slice, which is cheaper than the whole body.
         std::str::from_utf8(&self.text[member.value.clone()]).ok()
     }
 
-    /// A member that is text.
-    pub fn string(&self, name: &str) -> Option<String> {
+    /// Returns a member that is a JSON string.
+    pub fn get_string(&self, name: &str) -> Option<String> {
         serde_json::from_str(self.get(name)?).ok()
     }
 
@@ -92,8 +94,8 @@ impl Body {
         self.get(name) == Some("true")
     }
 
-    pub fn edit(&self) -> Edit<'_> {
-        Edit {
+    pub fn edit(&self) -> BodyEdit<'_> {
+        BodyEdit {
             body: self,
             changes: Vec::new(),
         }
@@ -104,8 +106,8 @@ impl Body {
     }
 }
 
-impl<'a> Edit<'a> {
-    /// Gives a member a value, which is JSON.
+impl<'a> BodyEdit<'a> {
+    /// Sets a member to a JSON value, replacing an existing one.
     #[must_use]
     pub fn set(mut self, name: &str, value: &str) -> Self {
         match self.body.member(name) {
@@ -113,29 +115,30 @@ impl<'a> Edit<'a> {
                 .changes
                 .push((member.value.clone(), Cow::Owned(value.to_owned()))),
             None => {
-                let member = self.begun(name) + value;
-                self.put_last(Cow::Owned(member));
+                let member = self.member_prefix(name) + value;
+                self.insert_at_end(Cow::Owned(member));
             }
         }
         self
     }
 
-    /// The beginning of a member that is added.
-    fn begun(&self, name: &str) -> String {
-        let comma = match self.body.members.is_empty() && self.changes.is_empty() {
-            true => "",
-            false => ",",
+    /// Returns the separator, name and colon that precede the value of an added member.
+    fn member_prefix(&self, name: &str) -> String {
+        let comma = if self.body.members.is_empty() && self.changes.is_empty() {
+            ""
+        } else {
+            ","
         };
         format!("{comma}{}:", serde_json::Value::from(name))
     }
 
-    fn put_last(&mut self, text: Cow<'a, str>) {
+    fn insert_at_end(&mut self, text: Cow<'a, str>) {
         let brace = self.body.text.iter().rposition(|byte| *byte == b'}');
         let end = brace.unwrap_or_default();
         self.changes.push((end..end, text));
     }
 
-    /// Takes a member out.
+    /// Removes a member, if present.
     #[must_use]
     pub fn remove(mut self, name: &str) -> Self {
         let members = &self.body.members;
@@ -143,7 +146,7 @@ impl<'a> Edit<'a> {
             return self;
         };
         let end = members[at].value.end;
-        let text = self.body.text();
+        let text = self.body.as_str();
         let range = match at.checked_sub(1) {
             Some(before) => members[before].value.end..end,
             None => {
@@ -156,8 +159,8 @@ impl<'a> Edit<'a> {
         self
     }
 
-    /// Appends items, which are JSON with commas between them, to a member that is an array. It is
-    /// made if it is not there, or is `null`.
+    /// Appends comma-separated JSON items to an array member, creating the array if it is absent or
+    /// `null`.
     #[must_use]
     pub fn append(mut self, name: &str, items: &'a str) -> Self {
         if items.is_empty() {
@@ -165,7 +168,7 @@ impl<'a> Edit<'a> {
         }
         let text = &self.body.text;
         let items = Cow::Borrowed(items);
-        // Items may be large, so they are copied only once all is put together.
+        // Items may be large, so they stay borrowed until `finish` copies them once.
         match self.body.member(name).map(|member| member.value.clone()) {
             Some(value) if text[value.clone()].ends_with(b"]") => {
                 let end = value.end - 1;
@@ -182,21 +185,21 @@ impl<'a> Edit<'a> {
                 self.changes.push((end..end, Cow::Borrowed("]")));
             }
             None => {
-                let begun = self.begun(name) + "[";
-                for part in [Cow::Owned(begun), items, Cow::Borrowed("]")] {
-                    self.put_last(part);
+                let prefix = self.member_prefix(name) + "[";
+                for part in [Cow::Owned(prefix), items, Cow::Borrowed("]")] {
+                    self.insert_at_end(part);
                 }
             }
         }
         self
     }
 
-    /// The body with the changes.
+    /// Returns the body with all edits applied.
     pub fn finish(mut self) -> Bytes {
         if self.changes.is_empty() {
             return self.body.text.clone();
         }
-        // Stable, so that two changes at one place keep their order.
+        // The sort is stable, so edits at the same position keep their order.
         self.changes.sort_by_key(|(range, _)| range.start);
         let added: usize = self.changes.iter().map(|(_, text)| text.len()).sum();
         let mut out = Vec::with_capacity(self.body.text.len() + added);
@@ -215,12 +218,12 @@ impl<'a> Edit<'a> {
 mod tests {
     use super::*;
 
-    fn body(text: &'static str) -> Body {
-        Body::read(Bytes::from_static(text.as_bytes())).unwrap()
+    fn body(text: &'static str) -> RequestBody {
+        RequestBody::parse(Bytes::from_static(text.as_bytes())).unwrap()
     }
 
     #[test]
-    fn only_what_is_changed_changes() {
+    fn edits_leave_all_other_bytes_unchanged() {
         let request = body(
             "{ \"model\" : \"p/m\",\n \"x\": 1.0e5, \"tools\":[ {\"a\":1} ], \"é\\u0041\": null }",
         );
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn arrays_are_made_and_filled() {
+    fn append_creates_and_extends_arrays() {
         for (text, expected) in [
             ("{}", "{\"tools\":[1]}"),
             ("{ }", "{ \"tools\":[1]}"),
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_taken_out() {
+    fn remove_deletes_member_with_its_comma() {
         for (text, expected) in [
             ("{ \"x\" : 1 }", "{ }"),
             ("{\"x\":[1,2], \"a\":1}", "{ \"a\":1}"),
@@ -273,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
-        let read = |text: &'static str| Body::read(Bytes::from_static(text.as_bytes()));
+    fn parse_rejects_malformed_and_ambiguous_bodies() {
+        let read = |text: &'static str| RequestBody::parse(Bytes::from_static(text.as_bytes()));
         for bad in [
             "[]",
             "{\"a\":1",
@@ -285,7 +288,7 @@ mod tests {
             assert!(read(bad).is_err(), "{bad}");
         }
         assert!(matches!(
-            Body::read(Bytes::from_static(b"\xff")),
+            RequestBody::parse(Bytes::from_static(b"\xff")),
             Err(BodyError::NotUtf8)
         ));
     }

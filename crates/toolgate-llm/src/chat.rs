@@ -1,44 +1,44 @@
-//! OpenAI Chat Completions.
+//! OpenAI Chat Completions dialect: requests, responses and streams, to and from the hub.
 
-mod answer;
-mod read;
+mod request_decoder;
+mod request_encoder;
+mod response;
 mod stream;
-mod write;
 
-pub use answer::{answer, events};
-pub use read::read;
-pub use stream::{Decoder, Encoder};
-pub(crate) use write::items;
-pub use write::write;
+pub use request_decoder::decode_request;
+pub(crate) use request_encoder::encode_messages;
+pub use request_encoder::encode_request;
+pub use response::{decode_response, encode_response};
+pub use stream::{ChatDecoder, ChatEncoder};
 
 use serde_json::{Value, json};
 
-use crate::event::{Failure, Finish, Usage, tokens};
+use crate::event::{FinishReason, ProviderError, TokenUsage, parse_token_count};
 
-/// `finish_reason`.
-fn finish_word(finish: &Finish) -> &str {
+/// Returns the `finish_reason` of a hub finish reason.
+fn finish_reason(finish: &FinishReason) -> &str {
     match finish {
-        Finish::Stop | Finish::Sequence(_) => "stop",
-        Finish::Length => "length",
-        Finish::Calls => "tool_calls",
-        Finish::Filter => "content_filter",
-        Finish::Other(word) => word,
+        FinishReason::Stop | FinishReason::StopSequence(_) => "stop",
+        FinishReason::Length => "length",
+        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::ContentFilter => "content_filter",
+        FinishReason::Other(reason) => reason,
     }
 }
 
-fn finish(word: &str) -> Finish {
-    match word {
-        "stop" => Finish::Stop,
-        "length" => Finish::Length,
-        "tool_calls" | "function_call" => Finish::Calls,
-        "content_filter" => Finish::Filter,
-        other => Finish::Other(other.to_owned()),
+fn decode_finish_reason(reason: &str) -> FinishReason {
+    match reason {
+        "stop" => FinishReason::Stop,
+        "length" => FinishReason::Length,
+        "tool_calls" | "function_call" => FinishReason::ToolCalls,
+        "content_filter" => FinishReason::ContentFilter,
+        other => FinishReason::Other(other.to_owned()),
     }
 }
 
-pub(crate) fn usage(value: &Value) -> Usage {
-    let count = |value: &Value| tokens(value).unwrap_or_default();
-    Usage {
+pub(crate) fn decode_usage(value: &Value) -> TokenUsage {
+    let count = |value: &Value| parse_token_count(value).unwrap_or_default();
+    TokenUsage {
         input: count(&value["prompt_tokens"]),
         output: count(&value["completion_tokens"]),
         cached: count(&value["prompt_tokens_details"]["cached_tokens"]),
@@ -47,7 +47,7 @@ pub(crate) fn usage(value: &Value) -> Usage {
     }
 }
 
-pub(crate) fn usage_value(usage: &Usage) -> Value {
+pub(crate) fn encode_usage(usage: &TokenUsage) -> Value {
     json!({
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
@@ -57,21 +57,21 @@ pub(crate) fn usage_value(usage: &Usage) -> Value {
     })
 }
 
-pub(crate) fn failure(error: &Value) -> Failure {
+pub(crate) fn decode_error(error: &Value) -> ProviderError {
     let message = error["message"].as_str().or(error.as_str());
-    Failure {
+    ProviderError {
         kind: error["type"].as_str().map(str::to_owned),
         message: message.unwrap_or("the provider gave no reason").to_owned(),
         code: error.get("code").filter(|code| !code.is_null()).cloned(),
     }
 }
 
-/// An error in this dialect's shape.
-pub fn error(failure: &Failure) -> Value {
+/// Encodes an error body in this dialect.
+pub fn encode_error(error: &ProviderError) -> Value {
     json!({"error": {
-        "message": failure.message,
-        "type": failure.kind.as_deref().unwrap_or("api_error"),
+        "message": error.message,
+        "type": error.kind.as_deref().unwrap_or("api_error"),
         "param": null,
-        "code": failure.code,
+        "code": error.code,
     }})
 }

@@ -1,132 +1,132 @@
-//! The three ways in which models are talked to, and the one table that leads to them.
+//! The supported dialects, and the single dispatch from a dialect to its implementation.
 
 use serde_json::Value;
 pub use toolgate_core::config::Dialect;
 use toolgate_core::sse;
 
-use crate::event::{BadAnswer, Event, Failure, Usage};
-use crate::fields::BadField;
-use crate::prompt::{Ignored, Prompt};
-use crate::turn::{Head, Turn};
+use crate::event::{ProviderError, ResponseDecodeError, TokenUsage, TurnEvent};
+use crate::fields::FieldError;
+use crate::prompt::{IgnoredFields, Prompt};
+use crate::turn::{ModelTurn, ResponseHead};
 use crate::{chat, messages, responses};
 
-/// Reads the answer of a provider that comes as a stream.
+/// Decodes a provider's streamed response.
 #[derive(Debug)]
-pub enum Decoder {
-    Chat(chat::Decoder),
-    Responses(responses::Decoder),
-    Messages(messages::Decoder),
+pub enum StreamDecoder {
+    Chat(chat::ChatDecoder),
+    Responses(responses::ResponsesDecoder),
+    Messages(messages::MessagesDecoder),
 }
 
-/// Writes a stream for a caller.
+/// Encodes a streamed response for a caller.
 #[derive(Debug)]
-pub enum Encoder {
-    Chat(chat::Encoder),
-    Responses(responses::Encoder),
-    Messages(messages::Encoder),
+pub enum StreamEncoder {
+    Chat(chat::ChatEncoder),
+    Responses(responses::ResponsesEncoder),
+    Messages(messages::MessagesEncoder),
 }
 
-/// How a dialect looks on the wire.
-pub trait Wire {
-    /// What a request asks for. Fields that only this dialect has are errors, but for those that
-    /// are to be ignored.
-    fn read(self, body: &str, ignored: &Ignored) -> Result<Prompt, BadField>;
+/// Wire format of a dialect.
+pub trait WireFormat {
+    /// Decodes a request. Fields that no other dialect can express are errors unless they are in
+    /// `ignored`.
+    fn decode_request(self, body: &str, ignored: &IgnoredFields) -> Result<Prompt, FieldError>;
 
-    /// A request that asks for it.
-    fn write(self, prompt: &Prompt) -> Result<String, BadField>;
+    /// Encodes a prompt as a request.
+    fn encode_request(self, prompt: &Prompt) -> Result<String, FieldError>;
 
-    /// The events of an answer that came whole.
-    fn events(self, body: &str) -> Result<Vec<Event>, BadAnswer>;
+    /// Decodes a complete response into events.
+    fn decode_response(self, body: &str) -> Result<Vec<TurnEvent>, ResponseDecodeError>;
 
-    /// The same with what only this dialect can say, as it came.
-    fn events_with_raw(self, body: &str) -> Result<Vec<Event>, BadAnswer>;
+    /// Decodes a complete response, passing dialect-specific content through as raw events.
+    fn decode_response_with_raw(self, body: &str) -> Result<Vec<TurnEvent>, ResponseDecodeError>;
 
-    /// A whole answer.
-    fn answer(self, head: &Head, turn: &Turn) -> String;
+    /// Encodes a complete response.
+    fn encode_response(self, head: &ResponseHead, turn: &ModelTurn) -> String;
 
-    /// Tokens, as an answer tells of them.
-    fn usage(self, usage: &Usage) -> Value;
+    /// Encodes token usage as it appears in a response.
+    fn encode_usage(self, usage: &TokenUsage) -> Value;
 
-    /// An error.
-    fn error(self, failure: &Failure) -> Value;
+    /// Encodes an error body.
+    fn encode_error(self, failure: &ProviderError) -> Value;
 
-    /// The end of a stream that broke off.
-    fn broken(self) -> String;
+    /// Returns the error event that ends a stream the provider cut off.
+    fn interrupted_stream_event(self) -> String;
 
-    /// An id for an answer that the gateway writes itself.
-    fn new_id(self) -> String;
+    /// Generates an id for a response that the gateway produces itself.
+    fn new_response_id(self) -> String;
 
-    fn decoder(self) -> Decoder;
+    fn stream_decoder(self) -> StreamDecoder;
 
-    fn encoder(self, head: Head) -> Encoder;
+    fn stream_encoder(self, head: ResponseHead) -> StreamEncoder;
 }
 
-impl Wire for Dialect {
-    fn read(self, body: &str, ignored: &Ignored) -> Result<Prompt, BadField> {
+impl WireFormat for Dialect {
+    fn decode_request(self, body: &str, ignored: &IgnoredFields) -> Result<Prompt, FieldError> {
         let read = match self {
-            Self::Chat => chat::read(body, ignored),
-            Self::Responses => responses::read(body, ignored),
-            Self::Messages => messages::read(body, ignored),
+            Self::Chat => chat::decode_request(body, ignored),
+            Self::Responses => responses::decode_request(body, ignored),
+            Self::Messages => messages::decode_request(body, ignored),
         };
-        read.map(|prompt| prompt.without(ignored))
+        read.map(|prompt| prompt.without_fields(ignored))
     }
 
-    fn write(self, prompt: &Prompt) -> Result<String, BadField> {
+    fn encode_request(self, prompt: &Prompt) -> Result<String, FieldError> {
         match self {
-            Self::Chat => chat::write(prompt),
-            Self::Responses => responses::write(prompt),
-            Self::Messages => messages::write(prompt),
+            Self::Chat => chat::encode_request(prompt),
+            Self::Responses => responses::encode_request(prompt),
+            Self::Messages => messages::encode_request(prompt),
         }
     }
 
-    fn events(self, body: &str) -> Result<Vec<Event>, BadAnswer> {
+    fn decode_response(self, body: &str) -> Result<Vec<TurnEvent>, ResponseDecodeError> {
         match self {
-            Self::Chat => chat::events(body),
-            Self::Responses => responses::events(body),
-            Self::Messages => messages::events(body),
+            Self::Chat => chat::decode_response(body),
+            Self::Responses => responses::decode_response(body),
+            Self::Messages => messages::decode_response(body),
         }
     }
 
-    fn events_with_raw(self, body: &str) -> Result<Vec<Event>, BadAnswer> {
+    fn decode_response_with_raw(self, body: &str) -> Result<Vec<TurnEvent>, ResponseDecodeError> {
         match self {
-            Self::Chat => chat::events(body),
-            Self::Responses => responses::events_with_raw(body),
-            Self::Messages => messages::events_with_raw(body),
+            Self::Chat => chat::decode_response(body),
+            Self::Responses => responses::decode_response_with_raw(body),
+            Self::Messages => messages::decode_response_with_raw(body),
         }
     }
 
-    fn answer(self, head: &Head, turn: &Turn) -> String {
+    fn encode_response(self, head: &ResponseHead, turn: &ModelTurn) -> String {
         match self {
-            Self::Chat => chat::answer(head, turn),
-            Self::Responses => responses::answer(head, turn),
-            Self::Messages => messages::answer(head, turn),
+            Self::Chat => chat::encode_response(head, turn),
+            Self::Responses => responses::encode_response(head, turn),
+            Self::Messages => messages::encode_response(head, turn),
         }
     }
 
-    fn usage(self, usage: &Usage) -> Value {
+    fn encode_usage(self, usage: &TokenUsage) -> Value {
         match self {
-            Self::Chat => chat::usage_value(usage),
-            Self::Responses => responses::usage_value(usage),
-            Self::Messages => messages::usage_value(usage),
+            Self::Chat => chat::encode_usage(usage),
+            Self::Responses => responses::encode_usage(usage),
+            Self::Messages => messages::encode_usage(usage),
         }
     }
 
-    fn error(self, failure: &Failure) -> Value {
+    fn encode_error(self, failure: &ProviderError) -> Value {
         match self {
-            Self::Chat => chat::error(failure),
-            Self::Responses => responses::error(failure),
-            Self::Messages => messages::error(failure),
+            Self::Chat => chat::encode_error(failure),
+            Self::Responses => responses::encode_error(failure),
+            Self::Messages => messages::encode_error(failure),
         }
     }
 
-    fn broken(self) -> String {
-        let failure = Failure {
+    fn interrupted_stream_event(self) -> String {
+        let failure = ProviderError {
             kind: Some("api_error".to_owned()),
-            message: "the provider's stream broke off".to_owned(),
+            message: "the provider's stream was interrupted".to_owned(),
             code: None,
         };
-        let error = self.error(&failure);
-        // What came before it may have ended in the middle of an event.
+        let error = self.encode_error(&failure);
+        // The blank line terminates an event that was cut off in the middle.
         match self {
             Self::Chat => format!("\n\ndata: {error}\n\n"),
             Self::Messages => format!("\n\nevent: error\ndata: {error}\n\n"),
@@ -138,7 +138,7 @@ impl Wire for Dialect {
         }
     }
 
-    fn new_id(self) -> String {
+    fn new_response_id(self) -> String {
         let id: u128 = rand::random();
         match self {
             Self::Chat => format!("chatcmpl-{id:032x}"),
@@ -147,44 +147,48 @@ impl Wire for Dialect {
         }
     }
 
-    fn decoder(self) -> Decoder {
+    fn stream_decoder(self) -> StreamDecoder {
         match self {
-            Self::Chat => Decoder::Chat(chat::Decoder::default()),
-            Self::Responses => Decoder::Responses(responses::Decoder::default()),
-            Self::Messages => Decoder::Messages(messages::Decoder::default()),
+            Self::Chat => StreamDecoder::Chat(chat::ChatDecoder::default()),
+            Self::Responses => StreamDecoder::Responses(responses::ResponsesDecoder::default()),
+            Self::Messages => StreamDecoder::Messages(messages::MessagesDecoder::default()),
         }
     }
 
-    fn encoder(self, head: Head) -> Encoder {
+    fn stream_encoder(self, head: ResponseHead) -> StreamEncoder {
         match self {
-            Self::Chat => Encoder::Chat(chat::Encoder::new(head)),
-            Self::Responses => Encoder::Responses(responses::Encoder::new(head)),
-            Self::Messages => Encoder::Messages(messages::Encoder::new(head)),
+            Self::Chat => StreamEncoder::Chat(chat::ChatEncoder::new(head)),
+            Self::Responses => StreamEncoder::Responses(responses::ResponsesEncoder::new(head)),
+            Self::Messages => StreamEncoder::Messages(messages::MessagesEncoder::new(head)),
         }
     }
 }
 
-impl Decoder {
-    /// One that hands on what only its dialect can say, as it came, rather than refusing it.
+impl StreamDecoder {
+    /// Passes dialect-specific content through as raw events instead of rejecting it.
     #[must_use]
-    pub fn keeping_raw(self) -> Self {
+    pub fn preserve_raw(self) -> Self {
         match self {
             Self::Chat(decoder) => Self::Chat(decoder),
-            Self::Responses(decoder) => Self::Responses(decoder.keeping_raw()),
-            Self::Messages(decoder) => Self::Messages(decoder.keeping_raw()),
+            Self::Responses(decoder) => Self::Responses(decoder.preserve_raw()),
+            Self::Messages(decoder) => Self::Messages(decoder.preserve_raw()),
         }
     }
 
-    /// Takes an event of the stream and appends what it means to `out`.
-    pub fn take(&mut self, event: &sse::Event, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
+    /// Decodes one server-sent event and appends the resulting events to `out`.
+    pub fn decode(
+        &mut self,
+        event: &sse::SseEvent,
+        out: &mut Vec<TurnEvent>,
+    ) -> Result<(), ResponseDecodeError> {
         match self {
-            Self::Chat(decoder) => decoder.take(event, out),
-            Self::Responses(decoder) => decoder.take(event, out),
-            Self::Messages(decoder) => decoder.take(event, out),
+            Self::Chat(decoder) => decoder.decode(event, out),
+            Self::Responses(decoder) => decoder.decode(event, out),
+            Self::Messages(decoder) => decoder.decode(event, out),
         }
     }
 
-    /// Whether the stream came to its end, rather than breaking off.
+    /// Returns whether the stream completed rather than being cut off.
     pub fn is_done(&self) -> bool {
         match self {
             Self::Chat(decoder) => decoder.is_done(),
@@ -194,18 +198,18 @@ impl Decoder {
     }
 }
 
-impl Encoder {
-    /// Appends what an event looks like on the wire to `out`.
-    pub fn put(&mut self, event: &Event, out: &mut String) {
+impl StreamEncoder {
+    /// Appends the wire form of an event to `out`.
+    pub fn encode(&mut self, event: &TurnEvent, out: &mut String) {
         match self {
-            Self::Chat(encoder) => encoder.put(event, out),
-            Self::Responses(encoder) => encoder.put(event, out),
-            Self::Messages(encoder) => encoder.put(event, out),
+            Self::Chat(encoder) => encoder.encode(event, out),
+            Self::Responses(encoder) => encoder.encode(event, out),
+            Self::Messages(encoder) => encoder.encode(event, out),
         }
     }
 
-    /// Something about the answer that stands beside its end, as `toolgate`.
-    pub fn note(&mut self, note: Value) {
+    /// Sets the `toolgate` member of the final event.
+    pub fn set_note(&mut self, note: Value) {
         match self {
             Self::Chat(encoder) => encoder.note = Some(note),
             Self::Responses(encoder) => encoder.note = Some(note),
@@ -214,11 +218,11 @@ impl Encoder {
     }
 
     /// Appends the end of the stream.
-    pub fn end(&mut self, out: &mut String) {
+    pub fn finish(&mut self, out: &mut String) {
         match self {
-            Self::Chat(encoder) => encoder.end(out),
-            Self::Responses(encoder) => encoder.end(out),
-            Self::Messages(encoder) => encoder.end(out),
+            Self::Chat(encoder) => encoder.finish(out),
+            Self::Responses(encoder) => encoder.finish(out),
+            Self::Messages(encoder) => encoder.finish(out),
         }
     }
 }

@@ -1,24 +1,24 @@
-//! What happens in one turn of a model, in the words of no dialect.
+//! Dialect-neutral events of one model turn, its token usage and its errors.
 
 use serde_json::Value;
 
-/// One thing that happens while a model answers. Parts are told in the order in which the model
-/// makes them; only the deltas of tool calls may be interleaved.
+/// An event in a model's response. Parts arrive in the order in which the model produces them; only
+/// the deltas of tool calls may be interleaved.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    /// The first: under which id the provider knows the answer, and which model it is.
+pub enum TurnEvent {
+    /// First event, with the provider's response id and model name.
     Start {
         id: String,
         model: String,
     },
     Text(String),
-    /// What the model says when it will not answer.
+    /// Text of a refusal.
     Refusal(String),
-    /// Reasoning begins, under an id by which its provider wants to see it again.
+    /// Start of reasoning, with the id that the provider expects when it is sent back.
     ReasoningStart(String),
     Reasoning(String),
-    /// A part of reasoning is complete, with what its provider wants to see again.
-    ReasoningEnd(Option<Proof>),
+    /// End of a reasoning part, with the proof that the provider expects when it is sent back.
+    ReasoningEnd(Option<ReasoningProof>),
     CallStart {
         index: usize,
         id: String,
@@ -31,99 +31,99 @@ pub enum Event {
     CallEnd {
         index: usize,
     },
-    /// Something that only its own dialect can say, whole and as it came: an item of a response, or
-    /// a block of a message.
+    /// Dialect-specific content, complete and unmodified: a response item or a message block.
     Raw(Value),
-    /// What belongs to the text that is being told and is as raw: where it was found.
+    /// Raw annotation (citation) of the current text.
     Annotation(Value),
-    Usage(Usage),
-    /// The turn is complete.
-    Finish(Finish),
-    /// The provider reports an error in the middle of its answer.
-    Failed(Failure),
+    Usage(TokenUsage),
+    /// End of the turn.
+    Finish(FinishReason),
+    /// Error that the provider reports in the middle of its response.
+    Error(ProviderError),
 }
 
-/// What proves to a provider that reasoning is its own: a signature, or the reasoning encrypted.
-/// It means nothing to any other provider.
+/// Proof by which a provider recognises reasoning as its own: a signature, or the encrypted
+/// reasoning. It is meaningless to any other provider.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Proof {
-    /// Of Anthropic: the signature of a thinking block.
+pub enum ReasoningProof {
+    /// Anthropic: signature of a thinking block.
     Signature(String),
-    /// Of Anthropic: a thinking block that nobody may read.
+    /// Anthropic: encrypted content of a redacted thinking block.
     Redacted(String),
-    /// Of OpenAI: the id of a reasoning item, and its encrypted content.
+    /// OpenAI: id of a reasoning item, and its encrypted content.
     Encrypted { id: String, content: Option<String> },
 }
 
-/// Why a turn ended.
+/// Reason a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model has said what it wants to say.
+pub enum FinishReason {
+    /// The model finished its response.
     Stop,
-    /// One of the caller's stop sequences came.
-    Sequence(Option<String>),
-    /// The bound on its length, or on the context, was reached.
+    /// The model produced one of the caller's stop sequences.
+    StopSequence(Option<String>),
+    /// The token limit or the context window was reached.
     Length,
-    /// It wants tools to be called.
-    Calls,
-    /// The provider's filter cut it off, or the model refused.
-    Filter,
-    /// A reason that only its dialect knows.
+    /// The model requested tool calls.
+    ToolCalls,
+    /// The provider's content filter intervened, or the model refused.
+    ContentFilter,
+    /// A dialect-specific reason.
     Other(String),
 }
 
-/// Tokens of a request.
+/// Token counts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// All of the prompt, those from and into a cache included.
+pub struct TokenUsage {
+    /// All prompt tokens, including cache reads and writes.
     pub input: u64,
     pub output: u64,
-    /// Of the input, read from a cache.
+    /// Input tokens read from a cache.
     pub cached: u64,
-    /// Of the input, written into a cache.
+    /// Input tokens written to a cache.
     pub cache_written: u64,
-    /// Of the output, spent on reasoning.
+    /// Output tokens spent on reasoning.
     pub reasoning: u64,
 }
 
-/// An error in the words of a provider.
+/// Error as reported by a provider.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// As the provider calls it, such as `overloaded_error`.
+pub struct ProviderError {
+    /// The provider's error type, such as `overloaded_error`.
     pub kind: Option<String>,
     pub message: String,
     pub code: Option<Value>,
 }
 
-/// An answer that is not understood.
+/// Error returned when a provider response cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the model's answer is not understood: {0}")]
-pub struct BadAnswer(pub String);
+#[error("cannot decode the model's response: {0}")]
+pub struct ResponseDecodeError(pub String);
 
-impl BadAnswer {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+impl ResponseDecodeError {
+    pub(crate) fn new(problem: impl Into<String>) -> Self {
+        Self(problem.into())
     }
 }
 
-impl From<serde_json::Error> for BadAnswer {
+impl From<serde_json::Error> for ResponseDecodeError {
     fn from(error: serde_json::Error) -> Self {
         Self(error.to_string())
     }
 }
 
-/// More tokens than any answer has; a provider that tells of more is not believed.
-const MOST_TOKENS: u64 = 1 << 40;
+/// Upper bound for reported token counts, far above any real response; keeps sums from
+/// overflowing when a provider reports nonsense.
+const MAX_TOKEN_COUNT: u64 = 1 << 40;
 
-/// A number of tokens, as a provider tells it.
-pub(crate) fn tokens(value: &serde_json::Value) -> Option<u64> {
-    value.as_u64().map(|tokens| tokens.min(MOST_TOKENS))
+/// Parses a token count reported by a provider, clamped to [`MAX_TOKEN_COUNT`].
+pub(crate) fn parse_token_count(value: &serde_json::Value) -> Option<u64> {
+    value.as_u64().map(|tokens| tokens.min(MAX_TOKEN_COUNT))
 }
 
-impl Usage {
-    /// The sum of two requests.
+impl TokenUsage {
+    /// Adds the counts of two requests.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self {
             input: self.input.saturating_add(other.input),
             output: self.output.saturating_add(other.output),

@@ -1,26 +1,26 @@
-//! Reading objects field by field, so that what is not understood is an error that names it.
+//! Reads JSON objects field by field, so that a field left unread becomes an error that names it.
 
 use serde_json::{Map, Number, Value};
 
-use crate::prompt::Ignored;
+use crate::prompt::IgnoredFields;
 
-/// A field that is wrong, or that cannot be said in another dialect.
+/// Error for a field that is invalid or has no equivalent in the target dialect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` {problem}")]
-pub struct BadField {
-    /// Its place, such as `messages[2].content[0].type`.
+pub struct FieldError {
+    /// Path of the field, such as `messages[2].content[0].type`.
     pub field: String,
     pub problem: String,
 }
 
-/// The members of an object that were not read yet.
-pub(crate) struct Fields<'a> {
-    at: String,
+/// The members of an object that have not been read yet.
+pub(crate) struct FieldReader<'a> {
+    path: String,
     members: Map<String, Value>,
-    ignored: &'a Ignored,
+    ignored: &'a IgnoredFields,
 }
 
-impl BadField {
+impl FieldError {
     pub(crate) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -28,128 +28,134 @@ impl BadField {
         }
     }
 
-    /// A field that only its own dialect can say.
+    /// Creates the error for a field that only its own dialect supports.
     pub(crate) fn untranslatable(field: impl Into<String>) -> Self {
         Self::new(
             field,
-            "cannot be said to this provider, which is talked to in another dialect; leave it out, or name it in the provider's `ignore_fields`",
+            "has no equivalent in this provider's dialect; omit it, or add it to the provider's `ignore_fields`",
         )
     }
 }
 
-/// A tool of its own provider's, which others do not have.
-pub(crate) fn foreign_tool(place: String, kind: &str) -> BadField {
+/// Creates the error for a provider-hosted tool, which other providers do not have.
+pub(crate) fn provider_tool_error(path: String, kind: &str) -> FieldError {
     let problem = format!(
-        "is `{kind}`, a tool that only its own provider has; leave it out, or name `{kind}` in the provider's `ignore_fields`"
+        "is `{kind}`, a tool hosted by another provider; omit it, or add `{kind}` to the provider's `ignore_fields`"
     );
-    BadField::new(place, problem)
+    FieldError::new(path, problem)
 }
 
-impl<'a> Fields<'a> {
-    /// The members of the object at a place; the place of the whole is empty.
-    pub(crate) fn of(value: Value, at: &str, ignored: &'a Ignored) -> Result<Self, BadField> {
+impl<'a> FieldReader<'a> {
+    /// Creates a reader for the object at `path`; the root has an empty path.
+    pub(crate) fn new(
+        value: Value,
+        path: &str,
+        ignored: &'a IgnoredFields,
+    ) -> Result<Self, FieldError> {
         match value {
             Value::Object(members) => Ok(Self {
-                at: at.to_owned(),
+                path: path.to_owned(),
                 members,
                 ignored,
             }),
-            _ => Err(BadField::new(at, "must be an object")),
+            _ => Err(FieldError::new(path, "must be an object")),
         }
     }
 
-    pub(crate) fn ignored(&self) -> &'a Ignored {
+    pub(crate) fn ignored_fields(&self) -> &'a IgnoredFields {
         self.ignored
     }
 
-    /// The place of a member.
-    pub(crate) fn place(&self, name: &str) -> String {
-        match self.at.is_empty() {
-            true => name.to_owned(),
-            false => format!("{}.{name}", self.at),
+    /// Returns the path of a member.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
         }
     }
 
-    /// Takes a member; `null` is as good as absent.
+    /// Takes a member; `null` counts as absent.
     pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.members
             .shift_remove(name)
             .filter(|value| !value.is_null())
     }
 
-    pub(crate) fn text(&mut self, name: &str) -> Result<Option<String>, BadField> {
+    pub(crate) fn take_string(&mut self, name: &str) -> Result<Option<String>, FieldError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.wrong(name, "must be a string")),
+            Some(_) => Err(self.error_at(name, "must be a string")),
         }
     }
 
-    pub(crate) fn need_text(&mut self, name: &str) -> Result<String, BadField> {
-        let text = self.text(name)?;
-        text.ok_or_else(|| self.wrong(name, "is missing"))
+    pub(crate) fn require_string(&mut self, name: &str) -> Result<String, FieldError> {
+        let text = self.take_string(name)?;
+        text.ok_or_else(|| self.error_at(name, "is missing"))
     }
 
-    pub(crate) fn number(&mut self, name: &str) -> Result<Option<Number>, BadField> {
+    pub(crate) fn take_number(&mut self, name: &str) -> Result<Option<Number>, FieldError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Number(number)) => Ok(Some(number)),
-            Some(_) => Err(self.wrong(name, "must be a number")),
+            Some(_) => Err(self.error_at(name, "must be a number")),
         }
     }
 
-    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, BadField> {
+    pub(crate) fn take_bool(&mut self, name: &str) -> Result<Option<bool>, FieldError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(flag)),
-            Some(_) => Err(self.wrong(name, "must be true or false")),
+            Some(_) => Err(self.error_at(name, "must be a boolean")),
         }
     }
 
-    pub(crate) fn list(&mut self, name: &str) -> Result<Option<Vec<Value>>, BadField> {
+    pub(crate) fn take_array(&mut self, name: &str) -> Result<Option<Vec<Value>>, FieldError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Array(items)) => Ok(Some(items)),
-            Some(_) => Err(self.wrong(name, "must be an array")),
+            Some(_) => Err(self.error_at(name, "must be an array")),
         }
     }
 
-    /// The members of an object that is a member.
-    pub(crate) fn object(&mut self, name: &str) -> Result<Option<Self>, BadField> {
-        let place = self.place(name);
+    /// Takes a member that is an object.
+    pub(crate) fn take_object(&mut self, name: &str) -> Result<Option<Self>, FieldError> {
+        let path = self.path_of(name);
         self.take(name)
-            .map(|value| Self::of(value, &place, self.ignored))
+            .map(|value| Self::new(value, &path, self.ignored))
             .transpose()
     }
 
-    /// Takes a member that may stand there only with one of these values, which change nothing.
-    pub(crate) fn only(&mut self, name: &str, harmless: &[Value]) -> Result<(), BadField> {
+    /// Takes a member that may only have one of the `harmless` values, which change nothing.
+    pub(crate) fn allow_only(&mut self, name: &str, harmless: &[Value]) -> Result<(), FieldError> {
         match self.take(name) {
-            Some(value) if !harmless.contains(&value) && !self.ignored.has(name) => {
-                Err(BadField::untranslatable(self.place(name)))
+            Some(value) if !harmless.contains(&value) && !self.ignored.contains(name) => {
+                Err(FieldError::untranslatable(self.path_of(name)))
             }
             _ => Ok(()),
         }
     }
 
-    /// Takes members that are hints, without which the answer is the same.
-    pub(crate) fn hints(&mut self, names: &[&str]) {
+    /// Discards members that do not affect the response.
+    pub(crate) fn discard(&mut self, names: &[&str]) {
         for name in names {
             self.members.shift_remove(*name);
         }
     }
 
-    pub(crate) fn wrong(&self, name: &str, problem: &str) -> BadField {
-        BadField::new(self.place(name), problem)
+    pub(crate) fn error_at(&self, name: &str, problem: &str) -> FieldError {
+        FieldError::new(self.path_of(name), problem)
     }
 
-    /// Everything was read; what was not is an error.
-    pub(crate) fn end(self) -> Result<(), BadField> {
-        let left = self.members.iter();
-        let mut left = left.filter(|(name, value)| !value.is_null() && !self.ignored.has(name));
-        match left.next() {
+    /// Finishes reading; any member left unread is an error.
+    pub(crate) fn finish(self) -> Result<(), FieldError> {
+        let unread = self.members.iter();
+        let mut unread =
+            unread.filter(|(name, value)| !value.is_null() && !self.ignored.contains(name));
+        match unread.next() {
             None => Ok(()),
-            Some((name, _)) => Err(BadField::untranslatable(self.place(name))),
+            Some((name, _)) => Err(FieldError::untranslatable(self.path_of(name))),
         }
     }
 }

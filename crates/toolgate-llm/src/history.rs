@@ -1,88 +1,98 @@
-//! How a conversation goes on: what a model made in one turn, and what tools answered, as items of
-//! the next request. Where a provider speaks the caller's dialect they are its own words, so that
-//! nothing it wants to see again is lost.
+//! Conversation history: encodes a model's turn and the tool results as items of the next request.
+//! If the provider speaks the caller's dialect, its own JSON is reused, so that nothing it expects
+//! back (signatures, encrypted reasoning) is lost.
 
 use serde_json::{Map, Value, json};
 use toolgate_core::config::Dialect;
 use toolgate_core::sse;
 
-use crate::body::Body;
-use crate::fields::BadField;
-use crate::prompt::{Message, Part, Role};
-use crate::turn::{Item, Turn};
+use crate::body::RequestBody;
+use crate::fields::FieldError;
+use crate::prompt::{MessageRole, PromptMessage, PromptPart};
+use crate::turn::{ModelTurn, TurnItem};
 use crate::{chat, messages, responses};
 
-/// Gathers the words of a provider from a stream.
+/// Collects a provider's raw output items from a stream.
 #[derive(Debug)]
-pub struct Gathering {
+pub struct HistoryCollector {
     dialect: Dialect,
-    /// Of a chat completion: the message; of a message: its blocks; of a response: its items.
-    made: Vec<Value>,
-    /// The input of the block that is being told, as text.
+    /// Chat: the message. Messages: the content blocks. Responses: the output items.
+    items: Vec<Value>,
+    /// Partial JSON of the current block's input.
     input: String,
 }
 
-/// The member of a request that holds the conversation.
-pub fn member(dialect: Dialect) -> &'static str {
+/// Returns the request member that holds the conversation.
+pub fn conversation_field(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Chat | Dialect::Messages => "messages",
         Dialect::Responses => "input",
     }
 }
 
-/// Messages as items of a conversation.
-pub fn items(dialect: Dialect, said: &[Message]) -> Result<Vec<Value>, BadField> {
+/// Encodes messages as conversation items.
+pub fn encode_messages(dialect: Dialect, said: &[PromptMessage]) -> Result<Vec<Value>, FieldError> {
     match dialect {
-        Dialect::Chat => chat::items(said),
-        Dialect::Responses => responses::items(said),
-        Dialect::Messages => messages::items(said),
+        Dialect::Chat => chat::encode_messages(said),
+        Dialect::Responses => responses::encode_messages(said),
+        Dialect::Messages => messages::encode_messages(said),
     }
 }
 
-/// What a model made, as an item or items of a conversation.
-pub fn of_turn(dialect: Dialect, turn: &Turn) -> Result<Vec<Value>, BadField> {
+/// Encodes a model's turn as conversation items.
+pub fn items_from_turn(dialect: Dialect, turn: &ModelTurn) -> Result<Vec<Value>, FieldError> {
     let parts = turn.items.iter().filter_map(|item| match item {
-        Item::Text(text) => Some(Part::Text(text.clone())),
-        Item::Refusal(text) => Some(Part::Refusal(text.clone())),
-        Item::Reasoning { .. } => Some(Part::Reasoning),
-        Item::Call(call) => Some(Part::Call(call.clone())),
-        Item::Raw(_) => None,
+        TurnItem::Text(text) => Some(PromptPart::Text(text.clone())),
+        TurnItem::Refusal(text) => Some(PromptPart::Refusal(text.clone())),
+        TurnItem::Reasoning { .. } => Some(PromptPart::Reasoning),
+        TurnItem::ToolCall(call) => Some(PromptPart::ToolCall(call.clone())),
+        TurnItem::Raw(_) => None,
     });
-    items(dialect, &[Message::new(Role::Assistant, parts.collect())])
+    encode_messages(
+        dialect,
+        &[PromptMessage::new(MessageRole::Assistant, parts.collect())],
+    )
 }
 
-/// The same from a whole answer in the same dialect, in its own words.
-pub fn of_answer(dialect: Dialect, answer: &str) -> Vec<Value> {
-    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+/// Extracts the conversation items of a complete response in the same dialect, unmodified where
+/// possible.
+pub fn items_from_response(dialect: Dialect, response: &str) -> Vec<Value> {
+    let response: Value = serde_json::from_str(response).unwrap_or_default();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     match dialect {
-        Dialect::Chat => vec![said_again(answer["choices"][0]["message"].clone())],
-        Dialect::Responses => list(&answer["output"]).into_iter().map(kept).collect(),
-        Dialect::Messages => vec![json!({"role": "assistant", "content": answer["content"]})],
+        Dialect::Chat => vec![to_request_message(
+            response["choices"][0]["message"].clone(),
+        )],
+        Dialect::Responses => list(&response["output"])
+            .into_iter()
+            .map(to_request_item)
+            .collect(),
+        Dialect::Messages => vec![json!({"role": "assistant", "content": response["content"]})],
     }
 }
 
-/// A conversation with more items at its end, as JSON.
-pub fn extended(dialect: Dialect, body: &Body, items: &[Value]) -> String {
-    let more: Vec<String> = items.iter().map(ToString::to_string).collect();
-    let more = more.join(",");
-    let before = body.get(member(dialect)).unwrap_or("[]").trim();
+/// Returns the conversation as JSON with `items` appended.
+pub fn append_items(dialect: Dialect, body: &RequestBody, items: &[Value]) -> String {
+    let appended: Vec<String> = items.iter().map(ToString::to_string).collect();
+    let appended = appended.join(",");
+    let before = body.get(conversation_field(dialect)).unwrap_or("[]").trim();
     match before
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
     {
-        Some(inner) if inner.trim().is_empty() => format!("[{more}]"),
-        Some(inner) => format!("[{inner},{more}]"),
-        // Responses takes a text for one message.
-        None => format!(r#"[{{"role":"user","content":{before}}},{more}]"#),
+        Some(inner) if inner.trim().is_empty() => format!("[{appended}]"),
+        Some(inner) => format!("[{inner},{appended}]"),
+        // Responses accepts a plain string in place of a single user message.
+        None => format!(r#"[{{"role":"user","content":{before}}},{appended}]"#),
     }
 }
 
-/// `tool_choice` for the turns after the first: what was forced once is free then.
-pub fn free_choice(dialect: Dialect, body: &Body) -> Option<String> {
+/// Returns a relaxed `tool_choice` for the turns after the first, if the caller forced a call.
+/// Forcing every turn would keep the model calling tools forever.
+pub fn relax_tool_choice(dialect: Dialect, body: &RequestBody) -> Option<String> {
     let mut choice: Value = serde_json::from_str(body.get("tool_choice")?).ok()?;
     if choice["type"] == "allowed_tools" {
-        // Chat has the mode one level deeper than Responses.
+        // Chat nests the mode one level deeper than Responses.
         let mode = match dialect {
             Dialect::Chat => choice.pointer_mut("/allowed_tools/mode")?,
             Dialect::Responses | Dialect::Messages => choice.get_mut("mode")?,
@@ -102,69 +112,69 @@ pub fn free_choice(dialect: Dialect, body: &Body) -> Option<String> {
     forced.then(|| match dialect {
         Dialect::Chat | Dialect::Responses => "\"auto\"".to_owned(),
         Dialect::Messages => {
-            let mut free = json!({"type": "auto"});
+            let mut relaxed = json!({"type": "auto"});
             if let Some(single) = choice.get("disable_parallel_tool_use") {
-                free["disable_parallel_tool_use"] = single.clone();
+                relaxed["disable_parallel_tool_use"] = single.clone();
             }
-            free.to_string()
+            relaxed.to_string()
         }
     })
 }
 
-impl Gathering {
+impl HistoryCollector {
     pub fn new(dialect: Dialect) -> Self {
         Self {
             dialect,
-            made: Vec::new(),
+            items: Vec::new(),
             input: String::new(),
         }
     }
 
-    pub fn take(&mut self, event: &sse::Event) {
+    pub fn push(&mut self, event: &sse::SseEvent) {
         let Ok(event) = serde_json::from_str::<Value>(&event.data) else {
             return;
         };
         match self.dialect {
             Dialect::Chat => {
-                if self.made.is_empty() {
-                    self.made.push(json!({}));
+                if self.items.is_empty() {
+                    self.items.push(json!({}));
                 }
                 if let (Some(Value::Object(message)), Value::Object(delta)) =
-                    (self.made.first_mut(), &event["choices"][0]["delta"])
+                    (self.items.first_mut(), &event["choices"][0]["delta"])
                 {
-                    merge(message, delta);
+                    merge_delta(message, delta);
                 }
             }
             Dialect::Responses => {
                 if event["type"] == "response.output_item.done" {
-                    self.made.push(kept(event["item"].clone()));
+                    self.items.push(to_request_item(event["item"].clone()));
                 }
             }
-            Dialect::Messages => self.block(&event),
+            Dialect::Messages => self.push_block_event(&event),
         }
     }
 
-    /// The items, once the stream has ended.
-    pub fn items(mut self) -> Vec<Value> {
+    /// Returns the items once the stream has ended.
+    pub fn into_items(mut self) -> Vec<Value> {
         match self.dialect {
-            Dialect::Chat => self.made.drain(..).map(said_again).collect(),
-            Dialect::Responses => self.made,
-            Dialect::Messages => vec![json!({"role": "assistant", "content": self.made})],
+            Dialect::Chat => self.items.drain(..).map(to_request_message).collect(),
+            Dialect::Responses => self.items,
+            Dialect::Messages => vec![json!({"role": "assistant", "content": self.items})],
         }
     }
 
-    fn block(&mut self, event: &Value) {
+    fn push_block_event(&mut self, event: &Value) {
         let delta = &event["delta"];
         match event["type"].as_str() {
             Some("content_block_start") => {
                 self.input.clear();
-                self.made.push(event["content_block"].clone());
+                self.items.push(event["content_block"].clone());
             }
             Some("content_block_delta") => {
                 if let Some(json) = delta["partial_json"].as_str() {
                     self.input.push_str(json);
                 }
-                let Some(block) = self.made.last_mut() else {
+                let Some(block) = self.items.last_mut() else {
                     return;
                 };
                 for name in ["text", "thinking", "signature"] {
@@ -181,7 +191,7 @@ impl Gathering {
                 }
             }
             Some("content_block_stop") => {
-                if let Some(block) = self.made.last_mut()
+                if let Some(block) = self.items.last_mut()
                     && !self.input.is_empty()
                 {
                     block["input"] =
@@ -193,8 +203,8 @@ impl Gathering {
     }
 }
 
-/// A message of a chat completion as it is said again: without what only an answer has.
-fn said_again(mut message: Value) -> Value {
+/// Converts a chat response message into a request message by dropping response-only members.
+fn to_request_message(mut message: Value) -> Value {
     if let Some(members) = message.as_object_mut() {
         members.retain(|name, value| !value.is_null() || name == "content");
         members.entry("role").or_insert_with(|| json!("assistant"));
@@ -209,8 +219,8 @@ fn said_again(mut message: Value) -> Value {
     message
 }
 
-/// An item of a response as it is said again; what only this dialect has is left as it is.
-fn kept(mut item: Value) -> Value {
+/// Converts a response item into a request item; unknown item types stay unchanged.
+fn to_request_item(mut item: Value) -> Value {
     let known = ["message", "reasoning", "function_call"];
     let is_known = item["type"]
         .as_str()
@@ -221,20 +231,21 @@ fn kept(mut item: Value) -> Value {
     item
 }
 
-/// Adds a delta to a message: texts grow, lists are told by index, the rest is as it was told last.
-fn merge(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
+/// Merges a delta into a message: strings are appended, array items are matched by `index`, and
+/// other values are replaced.
+fn merge_delta(message: &mut Map<String, Value>, delta: &Map<String, Value>) {
     for (name, more) in delta {
-        let whole = matches!(name.as_str(), "role" | "id" | "type" | "name" | "index");
+        let is_atomic = matches!(name.as_str(), "role" | "id" | "type" | "name" | "index");
         match (message.get_mut(name), more) {
             (_, Value::Null) => {}
-            (Some(Value::String(text)), Value::String(more)) if !whole => text.push_str(more),
+            (Some(Value::String(text)), Value::String(more)) if !is_atomic => text.push_str(more),
             (Some(Value::String(text)), Value::String(more)) => {
-                // Some say it with every piece, some an empty one after the first.
+                // Some providers repeat these in every chunk, others send empty ones after the first.
                 if text.is_empty() {
                     text.clone_from(more);
                 }
             }
-            (Some(Value::Object(before)), Value::Object(more)) => merge(before, more),
+            (Some(Value::Object(before)), Value::Object(more)) => merge_delta(before, more),
             (Some(Value::Array(before)), Value::Array(more)) => merge_list(before, more),
             (None, Value::Array(more)) => {
                 let mut list = Vec::new();
@@ -251,7 +262,7 @@ fn merge_list(before: &mut Vec<Value>, more: &[Value]) {
         let index = item.get("index").filter(|index| index.is_u64());
         let same = |known: &&mut Value| index.is_some() && known.get("index") == index;
         match (before.iter_mut().find(same), item) {
-            (Some(Value::Object(known)), Value::Object(item)) => merge(known, item),
+            (Some(Value::Object(known)), Value::Object(item)) => merge_delta(known, item),
             _ => before.push(item.clone()),
         }
     }
@@ -263,21 +274,21 @@ mod tests {
 
     use super::*;
 
-    fn gathered(dialect: Dialect, events: &[Value]) -> Vec<Value> {
-        let mut gathering = Gathering::new(dialect);
+    fn collect(dialect: Dialect, events: &[Value]) -> Vec<Value> {
+        let mut collector = HistoryCollector::new(dialect);
         for event in events {
-            gathering.take(&sse::Event {
+            collector.push(&sse::SseEvent {
                 data: event.to_string(),
-                ..sse::Event::default()
+                ..sse::SseEvent::default()
             });
         }
-        gathering.items()
+        collector.into_items()
     }
 
     #[test]
-    fn pieces_become_the_message_that_they_are_of() {
+    fn collector_rebuilds_message_from_stream() {
         let delta = |delta: Value| json!({"choices": [{"delta": delta}]});
-        let chat = gathered(
+        let chat = collect(
             Dialect::Chat,
             &[
                 delta(json!({"role": "assistant", "content": "", "reasoning_content": "h"})),
@@ -302,7 +313,7 @@ mod tests {
         let start = |block: Value| json!({"type": "content_block_start", "content_block": block});
         let more = |delta: Value| json!({"type": "content_block_delta", "delta": delta});
         let stop = json!({"type": "content_block_stop"});
-        let messages = gathered(
+        let messages = collect(
             Dialect::Messages,
             &[
                 start(json!({"type": "thinking", "thinking": "", "signature": ""})),
@@ -324,33 +335,34 @@ mod tests {
     }
 
     #[test]
-    fn conversations_go_on() {
-        let body = |text: &'static str| Body::read(Bytes::from_static(text.as_bytes())).unwrap();
+    fn append_items_extends_conversation_and_tool_choice_is_relaxed() {
+        let body =
+            |text: &'static str| RequestBody::parse(Bytes::from_static(text.as_bytes())).unwrap();
         let more = [json!({"n": 1}), json!(2)];
-        let longer = |dialect, text| extended(dialect, &body(text), &more);
+        let append = |dialect, text| append_items(dialect, &body(text), &more);
         assert_eq!(
-            longer(Dialect::Chat, r#"{"messages": [ 1.0 ]}"#),
+            append(Dialect::Chat, r#"{"messages": [ 1.0 ]}"#),
             r#"[ 1.0 ,{"n":1},2]"#
         );
-        assert_eq!(longer(Dialect::Chat, "{}"), r#"[{"n":1},2]"#);
+        assert_eq!(append(Dialect::Chat, "{}"), r#"[{"n":1},2]"#);
         assert_eq!(
-            longer(Dialect::Responses, r#"{"input":"é"}"#),
+            append(Dialect::Responses, r#"{"input":"é"}"#),
             r#"[{"role":"user","content":"é"},{"n":1},2]"#
         );
         assert_eq!(
-            free_choice(Dialect::Chat, &body(r#"{"tool_choice":"auto"}"#)),
+            relax_tool_choice(Dialect::Chat, &body(r#"{"tool_choice":"auto"}"#)),
             None
         );
         assert_eq!(
-            free_choice(Dialect::Chat, &body(r#"{"tool_choice":"required"}"#)).as_deref(),
+            relax_tool_choice(Dialect::Chat, &body(r#"{"tool_choice":"required"}"#)).as_deref(),
             Some("\"auto\"")
         );
         let forced =
             r#"{"tool_choice":{"type":"tool","name":"x","disable_parallel_tool_use":true}}"#;
-        let free = r#"{"type":"auto","disable_parallel_tool_use":true}"#;
+        let relaxed = r#"{"type":"auto","disable_parallel_tool_use":true}"#;
         assert_eq!(
-            free_choice(Dialect::Messages, &body(forced)).as_deref(),
-            Some(free)
+            relax_tool_choice(Dialect::Messages, &body(forced)).as_deref(),
+            Some(relaxed)
         );
     }
 }

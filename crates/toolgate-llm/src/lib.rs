@@ -1,9 +1,9 @@
 //! Model providers and their wire formats.
 //!
-//! Every dialect is turned into the same prompt and the same turn events, and back, hub and
-//! spokes: a dialect knows the hub and never another dialect. Where nothing is to be done, bytes
-//! pass through as they came; [`body::Body`] changes single members of a request and leaves all
-//! other bytes alone.
+//! Each dialect converts to and from one hub format (a prompt and turn events); a dialect knows
+//! the hub but never another dialect. Requests that need no conversion pass through unchanged;
+//! [`body::RequestBody`] edits single members of a request and leaves every other byte alone.
+//! Access control and tool execution live in the `toolgate` crate.
 
 pub mod body;
 pub mod chat;
@@ -12,17 +12,17 @@ pub mod event;
 mod fields;
 pub mod history;
 pub mod messages;
+pub mod observer;
 pub mod price;
 pub mod prompt;
 pub mod responses;
-pub mod tap;
 pub mod tools;
 pub mod turn;
 pub mod upstream;
 
-pub use body::Body;
-pub use dialect::{Dialect, Wire};
-pub use event::{Event, Finish, Usage};
-pub use fields::BadField;
+pub use body::RequestBody;
+pub use dialect::{Dialect, WireFormat};
+pub use event::{FinishReason, TokenUsage, TurnEvent};
+pub use fields::FieldError;
 pub use prompt::Prompt;
-pub use turn::Turn;
+pub use turn::ModelTurn;

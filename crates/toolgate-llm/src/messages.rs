@@ -1,104 +1,109 @@
-//! Anthropic Messages.
+//! Anthropic Messages dialect: requests, responses and streams, to and from the hub.
 
-mod answer;
-mod decoder;
-mod encoder;
-mod read;
-mod write;
+mod request_decoder;
+mod request_encoder;
+mod response;
+mod stream_decoder;
+mod stream_encoder;
 
-pub use answer::{answer, events, events_with_raw};
-pub use decoder::Decoder;
-pub use encoder::Encoder;
-pub use read::read;
-pub(crate) use write::items;
-pub use write::write;
+pub use request_decoder::decode_request;
+pub(crate) use request_encoder::encode_messages;
+pub use request_encoder::encode_request;
+pub use response::{decode_response, decode_response_with_raw, encode_response};
+pub use stream_decoder::MessagesDecoder;
+pub use stream_encoder::MessagesEncoder;
 
 use serde_json::{Value, json};
 
-use crate::event::{Failure, Finish, Usage, tokens};
-use crate::prompt::object;
+use crate::event::{FinishReason, ProviderError, TokenUsage, parse_token_count};
+use crate::prompt::json_object;
 
-/// `stop_reason`.
-fn finish_word(finish: &Finish) -> &str {
+/// Returns the `stop_reason` of a hub finish reason.
+fn stop_reason(finish: &FinishReason) -> &str {
     match finish {
-        Finish::Stop => "end_turn",
-        Finish::Sequence(_) => "stop_sequence",
-        Finish::Length => "max_tokens",
-        Finish::Calls => "tool_use",
-        Finish::Filter => "refusal",
-        Finish::Other(word) => word,
+        FinishReason::Stop => "end_turn",
+        FinishReason::StopSequence(_) => "stop_sequence",
+        FinishReason::Length => "max_tokens",
+        FinishReason::ToolCalls => "tool_use",
+        FinishReason::ContentFilter => "refusal",
+        FinishReason::Other(reason) => reason,
     }
 }
 
-/// `stop_sequence`.
-fn finish_sequence(finish: &Finish) -> Option<&str> {
+/// Returns the `stop_sequence` of a hub finish reason.
+fn stop_sequence(finish: &FinishReason) -> Option<&str> {
     match finish {
-        Finish::Sequence(sequence) => sequence.as_deref(),
+        FinishReason::StopSequence(sequence) => sequence.as_deref(),
         _ => None,
     }
 }
 
-/// What `stop_reason` and `stop_sequence`, which stand side by side, mean.
-fn finish(at: &Value) -> Option<Finish> {
-    Some(match at["stop_reason"].as_str()? {
-        "end_turn" => Finish::Stop,
-        "stop_sequence" => Finish::Sequence(at["stop_sequence"].as_str().map(str::to_owned)),
-        "max_tokens" | "model_context_window_exceeded" => Finish::Length,
-        "tool_use" => Finish::Calls,
-        "refusal" => Finish::Filter,
-        other => Finish::Other(other.to_owned()),
+/// Decodes the `stop_reason` and `stop_sequence` members of an object.
+fn decode_stop_reason(object: &Value) -> Option<FinishReason> {
+    Some(match object["stop_reason"].as_str()? {
+        "end_turn" => FinishReason::Stop,
+        "stop_sequence" => {
+            FinishReason::StopSequence(object["stop_sequence"].as_str().map(str::to_owned))
+        }
+        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
+        "tool_use" => FinishReason::ToolCalls,
+        "refusal" => FinishReason::ContentFilter,
+        other => FinishReason::Other(other.to_owned()),
     })
 }
 
-/// What is told of the usage; here the input is what neither came from a cache nor went into one.
+/// Usage counts as this dialect reports them: `input` excludes cache reads and writes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct UsageCounts {
     input: u64,
     output: u64,
-    read: u64,
-    written: u64,
+    cache_read: u64,
+    cache_written: u64,
     thinking: u64,
 }
 
-impl Counts {
-    /// Counts are totals, and what is not told again still holds.
-    fn take(&mut self, usage: &Value) {
-        let told = [
+impl UsageCounts {
+    /// Updates the counts from a report. Reports are cumulative; missing counts keep their value.
+    fn update(&mut self, usage: &Value) {
+        let reported = [
             (&mut self.input, &usage["input_tokens"]),
             (&mut self.output, &usage["output_tokens"]),
-            (&mut self.read, &usage["cache_read_input_tokens"]),
-            (&mut self.written, &usage["cache_creation_input_tokens"]),
+            (&mut self.cache_read, &usage["cache_read_input_tokens"]),
+            (
+                &mut self.cache_written,
+                &usage["cache_creation_input_tokens"],
+            ),
             (
                 &mut self.thinking,
                 &usage["output_tokens_details"]["thinking_tokens"],
             ),
         ];
-        for (count, value) in told {
-            *count = tokens(value).unwrap_or(*count);
+        for (count, value) in reported {
+            *count = parse_token_count(value).unwrap_or(*count);
         }
     }
 
-    fn usage(self) -> Usage {
-        let cache = self.read.saturating_add(self.written);
-        Usage {
+    fn to_usage(self) -> TokenUsage {
+        let cache = self.cache_read.saturating_add(self.cache_written);
+        TokenUsage {
             input: self.input.saturating_add(cache),
             output: self.output,
-            cached: self.read,
-            cache_written: self.written,
+            cached: self.cache_read,
+            cache_written: self.cache_written,
             reasoning: self.thinking,
         }
     }
 }
 
-pub(crate) fn usage(value: &Value) -> Usage {
-    let mut counts = Counts::default();
-    counts.take(value);
-    counts.usage()
+pub(crate) fn decode_usage(value: &Value) -> TokenUsage {
+    let mut counts = UsageCounts::default();
+    counts.update(value);
+    counts.to_usage()
 }
 
-pub(crate) fn usage_value(usage: &Usage) -> Value {
+pub(crate) fn encode_usage(usage: &TokenUsage) -> Value {
     let cache = usage.cached.saturating_add(usage.cache_written);
-    object([
+    json_object([
         (
             "input_tokens",
             Some(json!(usage.input.saturating_sub(cache))),
@@ -116,8 +121,8 @@ pub(crate) fn usage_value(usage: &Usage) -> Value {
     ])
 }
 
-/// The error that is the whole of an answer or an event, if it is one.
-fn failure(body: &Value) -> Option<Failure> {
+/// Decodes a response body or event that is an error.
+fn decode_error(body: &Value) -> Option<ProviderError> {
     let error = body.get("error").filter(|error| !error.is_null());
     if error.is_none() && body["type"] != "error" {
         return None;
@@ -125,26 +130,26 @@ fn failure(body: &Value) -> Option<Failure> {
     let error = error.unwrap_or(body);
     let message = error["message"].as_str().or(error.as_str());
     let kind = error["type"].as_str().filter(|kind| *kind != "error");
-    Some(Failure {
+    Some(ProviderError {
         kind: kind.map(str::to_owned),
         message: message.unwrap_or("the provider gave no reason").to_owned(),
         code: error.get("code").filter(|code| !code.is_null()).cloned(),
     })
 }
 
-/// An error in this dialect's shape.
-pub fn error(failure: &Failure) -> Value {
-    json!({"type": "error", "error": {"type": error_kind(failure), "message": failure.message}})
+/// Encodes an error body in this dialect.
+pub fn encode_error(error: &ProviderError) -> Value {
+    json!({"type": "error", "error": {"type": error_kind(error), "message": error.message}})
 }
 
-/// SDKs know a closed set of kinds. Other dialects have kinds of their own, and say in the code
-/// what is a kind here.
-fn error_kind(failure: &Failure) -> &str {
-    let code = failure.code.as_ref();
-    let word = code.and_then(Value::as_str).unwrap_or_default();
-    let kind = failure.kind.as_deref().unwrap_or_default();
-    let status = code.and_then(Value::as_u64).or_else(|| word.parse().ok());
-    match (word, kind) {
+/// Maps an error to one of the types that SDKs know. Other dialects have different types and put
+/// what is a type here into the code.
+fn error_kind(error: &ProviderError) -> &str {
+    let code = error.code.as_ref();
+    let name = code.and_then(Value::as_str).unwrap_or_default();
+    let kind = error.kind.as_deref().unwrap_or_default();
+    let status = code.and_then(Value::as_u64).or_else(|| name.parse().ok());
+    match (name, kind) {
         ("invalid_api_key", _) => "authentication_error",
         ("model_not_found", _) => "not_found_error",
         ("insufficient_quota", _) | (_, "insufficient_quota") => "billing_error",

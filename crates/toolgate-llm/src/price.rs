@@ -1,19 +1,19 @@
-//! What tokens cost: the configuration's prices, then list prices of well-known models.
+//! Token prices: those in the configuration first, then list prices of well-known models.
 
-use toolgate_core::config::Models;
-use toolgate_core::config::provider::Price;
+use toolgate_core::config::ModelSettings;
+use toolgate_core::config::provider::ModelPrice;
 use toolgate_core::pattern::Glob;
 
-use crate::event::Usage;
+use crate::event::TokenUsage;
 
 /// Prices by model.
 #[derive(Debug)]
-pub struct Prices(Vec<(Glob, Price)>);
+pub struct Prices(Vec<(Glob, ModelPrice)>);
 
-/// List prices in US dollars for a million tokens: input, output, input from a cache. They change;
-/// `prices` in the configuration goes before them.
+/// List prices in US dollars per million tokens: input, output, cached input. They change over
+/// time; `prices` in the configuration takes precedence.
 #[rustfmt::skip]
-const LIST: &[(&str, f64, f64, f64)] = &[
+const LIST_PRICES: &[(&str, f64, f64, f64)] = &[
     ("gpt-5-nano*", 0.05, 0.4, 0.005), ("gpt-5-mini*", 0.25, 2.0, 0.025), ("gpt-5*", 1.25, 10.0, 0.125),
     ("gpt-4.1-nano*", 0.1, 0.4, 0.025), ("gpt-4.1-mini*", 0.4, 1.6, 0.1), ("gpt-4.1*", 2.0, 8.0, 0.5),
     ("gpt-4o-mini*", 0.15, 0.6, 0.075), ("gpt-4o*", 2.5, 10.0, 1.25),
@@ -27,16 +27,16 @@ const LIST: &[(&str, f64, f64, f64)] = &[
 ];
 
 impl Prices {
-    pub fn new(models: &Models) -> Self {
-        // An exact name before a pattern, a longer one before a shorter one.
-        let mut own: Vec<(&String, &Price)> = models.prices.iter().collect();
-        own.sort_by_key(|(name, _)| (name.contains('*'), std::cmp::Reverse(name.len())));
-        let own = own
+    pub fn new(models: &ModelSettings) -> Self {
+        // Exact names before patterns, longer names before shorter ones.
+        let mut configured: Vec<(&String, &ModelPrice)> = models.prices.iter().collect();
+        configured.sort_by_key(|(name, _)| (name.contains('*'), std::cmp::Reverse(name.len())));
+        let configured = configured
             .into_iter()
             .map(|(name, price)| (Glob::new(name), *price));
-        let list = LIST.iter().map(|(name, input, output, cached)| {
+        let list = LIST_PRICES.iter().map(|(name, input, output, cached)| {
             let micro = toolgate_core::config::micro_usd;
-            let price = Price {
+            let price = ModelPrice {
                 input: micro(*input),
                 output: micro(*output),
                 cached_input: micro(*cached),
@@ -44,32 +44,32 @@ impl Prices {
             };
             (Glob::new(name), price)
         });
-        Self(own.chain(list).collect())
+        Self(configured.chain(list).collect())
     }
 
-    /// Whether it is known what a model costs.
-    pub fn knows(&self, provider: &str, model: &str) -> bool {
-        self.of(provider, model).is_some()
+    /// Returns whether the price of a model is known.
+    pub fn has_price(&self, provider: &str, model: &str) -> bool {
+        self.find(provider, model).is_some()
     }
 
-    fn of(&self, provider: &str, model: &str) -> Option<&Price> {
-        let whole = format!("{provider}/{model}");
-        // Some providers put the maker before the name.
+    fn find(&self, provider: &str, model: &str) -> Option<&ModelPrice> {
+        let qualified = format!("{provider}/{model}");
+        // Some providers prefix the name with the vendor, as in `anthropic/claude-sonnet-4`.
         let short = model.rsplit('/').next().unwrap_or(model);
-        let names = [whole.as_str(), model, short];
-        let mut known = self.0.iter();
-        let found = known.find(|(glob, _)| names.iter().any(|name| glob.matches(name)));
+        let names = [qualified.as_str(), model, short];
+        let mut prices = self.0.iter();
+        let found = prices.find(|(glob, _)| names.iter().any(|name| glob.matches(name)));
         found.map(|(_, price)| price)
     }
 
-    /// What a request cost, in millionths of a dollar; none if nobody knows.
-    pub fn cost(&self, provider: &str, model: &str, usage: &Usage) -> Option<u64> {
-        let price = self.of(provider, model)?;
-        let plain = usage
+    /// Returns the cost of a request in millionths of a dollar, or `None` if the price is unknown.
+    pub fn cost(&self, provider: &str, model: &str, usage: &TokenUsage) -> Option<u64> {
+        let price = self.find(provider, model)?;
+        let uncached = usage
             .input
             .saturating_sub(usage.cached + usage.cache_written);
         let parts = [
-            (plain, price.input),
+            (uncached, price.input),
             (usage.cached, price.cached_input),
             (usage.cache_written, price.cache_write),
             (usage.output, price.output),
@@ -87,9 +87,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_exact_price_counts() {
-        let mut models = Models::default();
-        let price = |input| Price {
+    fn most_specific_price_wins() {
+        let mut models = ModelSettings::default();
+        let price = |input| ModelPrice {
             input,
             output: 0,
             cached_input: 1,
@@ -99,9 +99,9 @@ mod tests {
             models.prices.insert(name.to_owned(), price(input));
         }
         let prices = Prices::new(&models);
-        let usage = Usage {
+        let usage = TokenUsage {
             input: 1_000_000,
-            ..Usage::default()
+            ..TokenUsage::default()
         };
         assert_eq!(prices.cost("azure", "gpt-5", &usage), Some(7_000_000));
         assert_eq!(prices.cost("openai", "gpt-5", &usage), Some(3_000_000));
@@ -109,16 +109,12 @@ mod tests {
             prices.cost("x", "anthropic/claude-sonnet-4-5", &usage),
             Some(3_000_000)
         );
-        assert_eq!(prices.cost("x", "unheard-of", &usage), None);
-        let one = Usage {
+        assert_eq!(prices.cost("x", "unknown-model", &usage), None);
+        let one = TokenUsage {
             output: 1,
-            ..Usage::default()
+            ..TokenUsage::default()
         };
-        assert_eq!(
-            prices.cost("o", "gpt-4o", &one),
-            Some(0),
-            "nothing for its output"
-        );
+        assert_eq!(prices.cost("o", "gpt-4o", &one), Some(0), "output is free");
         assert_eq!(
             prices.cost("x", "claude-sonnet-4", &one),
             Some(15),

@@ -1,36 +1,36 @@
-//! What a request asks of a model, in the words of no dialect. Only for requests that are
-//! translated: one that goes out in its own dialect keeps its bytes.
+//! Dialect-neutral model requests. Used only for requests that are translated; a request that goes
+//! out in its own dialect keeps its bytes.
 
 use serde_json::{Map, Number, Value};
 
-/// A request.
+/// A model request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Prompt {
     pub model: String,
-    pub messages: Vec<Message>,
-    pub tools: Vec<Tool>,
-    pub choice: Option<Choice>,
-    /// Whether several tools may be called in one turn.
-    pub parallel: Option<bool>,
-    pub limits: Limits,
+    pub messages: Vec<PromptMessage>,
+    pub tools: Vec<PromptTool>,
+    pub tool_choice: Option<ToolChoice>,
+    /// Whether the model may call several tools in one turn.
+    pub parallel_tool_calls: Option<bool>,
+    pub limits: ResponseLimits,
     pub sampling: Sampling,
-    pub format: Option<Format>,
-    pub effort: Option<Effort>,
-    /// Who the end user is, for the provider's eyes.
+    pub format: Option<ResponseFormat>,
+    pub effort: Option<ReasoningEffort>,
+    /// End-user identifier passed to the provider.
     pub user: Option<String>,
     pub stream: bool,
-    /// Whether a stream ends with the usage, where that is a choice.
+    /// Whether a stream ends with the usage, in dialects where that is optional.
     pub stream_usage: bool,
 }
 
-/// How long an answer may be.
+/// Limits on the length of the response.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Limits {
+pub struct ResponseLimits {
     pub max_tokens: Option<Number>,
     pub stop: Vec<String>,
 }
 
-/// How an answer is drawn.
+/// Sampling parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
     pub temperature: Option<Number>,
@@ -42,30 +42,30 @@ pub struct Sampling {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
-    pub role: Role,
-    pub parts: Vec<Part>,
+pub struct PromptMessage {
+    pub role: MessageRole,
+    pub parts: Vec<PromptPart>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// What whoever wrote the program says: `system` and `developer`.
+pub enum MessageRole {
+    /// Instructions from the application: `system` and `developer`.
     System,
-    /// What the user says, and what tools answered.
+    /// User input and tool results.
     User,
     Assistant,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Part {
+pub enum PromptPart {
     Text(String),
     Image {
-        source: Source,
-        /// How closely to look.
+        source: MediaSource,
+        /// Requested level of detail.
         detail: Option<String>,
     },
     File {
-        source: Source,
+        source: MediaSource,
         name: Option<String>,
     },
     Audio {
@@ -73,58 +73,58 @@ pub enum Part {
         format: String,
     },
     Refusal(String),
-    /// The model's own reasoning of an earlier turn. It is not told to a provider of another
-    /// dialect: what proves it means nothing there.
+    /// The model's reasoning in an earlier turn. Its text is dropped, since a provider of another
+    /// dialect cannot verify the proof that comes with it.
     Reasoning,
-    Call(Call),
-    Answered {
+    ToolCall(RequestedToolCall),
+    ToolResult {
         id: String,
         parts: Vec<Self>,
         is_error: bool,
     },
 }
 
-/// A tool call that a model asked for.
+/// A tool call requested by a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Call {
+pub struct RequestedToolCall {
     pub id: String,
     pub name: String,
-    /// JSON, as the model wrote it.
+    /// JSON exactly as the model wrote it; not necessarily valid.
     pub arguments: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum MediaSource {
     Url(String),
     Data {
         media_type: String,
-        /// In base64.
+        /// Base64-encoded.
         data: String,
     },
 }
 
 /// A tool that a model may call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tool {
+pub struct PromptTool {
     pub name: String,
     pub description: Option<String>,
-    /// A JSON schema.
+    /// JSON Schema of the arguments.
     pub parameters: Option<Value>,
     pub strict: Option<bool>,
 }
 
-/// Which tools must be called.
+/// Constraint on which tools the model calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum ToolChoice {
     Auto,
     None,
     Required,
     Named(String),
 }
 
-/// What an answer must look like.
+/// Required format of the response.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Format {
+pub enum ResponseFormat {
     /// Any JSON object.
     Json,
     Schema {
@@ -135,30 +135,30 @@ pub enum Format {
     },
 }
 
-/// How much to reason.
+/// Requested amount of reasoning.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effort {
-    /// `minimal`, `low`, `medium`, `high` and what else there is.
-    Word(String),
-    /// At most so many tokens.
+pub enum ReasoningEffort {
+    /// A named level: `minimal`, `low`, `medium`, `high` or one specific to the provider.
+    Level(String),
+    /// A budget in tokens.
     Tokens(u64),
     Off,
 }
 
-/// Fields that a provider's settings say are not missed.
+/// Fields that may be dropped in translation, from the provider's `ignore_fields`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ignored(pub Vec<String>);
+pub struct IgnoredFields(pub Vec<String>);
 
-impl Ignored {
-    pub(crate) fn has(&self, name: &str) -> bool {
+impl IgnoredFields {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|ignored| ignored == name)
     }
 }
 
 impl Prompt {
-    /// Without what may be lost, so that no dialect stumbles over it.
+    /// Drops the ignored fields, so that no dialect rejects them later.
     #[must_use]
-    pub(crate) fn without(mut self, ignored: &Ignored) -> Self {
+    pub(crate) fn without_fields(mut self, ignored: &IgnoredFields) -> Self {
         let Sampling {
             temperature,
             top_p,
@@ -175,29 +175,29 @@ impl Prompt {
             ("presence_penalty", presence_penalty),
             ("seed", seed),
         ] {
-            if ignored.has(name) {
+            if ignored.contains(name) {
                 *number = None;
             }
         }
-        if ignored.has("stop") || ignored.has("stop_sequences") {
+        if ignored.contains("stop") || ignored.contains("stop_sequences") {
             self.limits.stop.clear();
         }
-        if ignored.has("response_format") {
+        if ignored.contains("response_format") {
             self.format = None;
         }
         self
     }
 }
 
-impl Message {
-    pub(crate) fn new(role: Role, parts: Vec<Part>) -> Self {
+impl PromptMessage {
+    pub(crate) fn new(role: MessageRole, parts: Vec<PromptPart>) -> Self {
         Self { role, parts }
     }
 }
 
-impl Source {
-    /// A URL, or the data of a `data:` URL.
-    pub(crate) fn read(url: &str) -> Self {
+impl MediaSource {
+    /// Parses a URL; a base64 `data:` URL becomes inline data.
+    pub(crate) fn from_url(url: &str) -> Self {
         let data = url.strip_prefix("data:");
         let data = data.and_then(|rest| rest.split_once(";base64,"));
         match data {
@@ -209,8 +209,8 @@ impl Source {
         }
     }
 
-    /// As a URL, with data in it if need be.
-    pub(crate) fn url(&self) -> String {
+    /// Returns a URL, encoding inline data as a `data:` URL.
+    pub(crate) fn to_url(&self) -> String {
         match self {
             Self::Url(url) => url.clone(),
             Self::Data { media_type, data } => format!("data:{media_type};base64,{data}"),
@@ -218,11 +218,11 @@ impl Source {
     }
 }
 
-impl Effort {
-    /// As a word; a number of tokens becomes the word for about so many.
-    pub(crate) fn word(&self) -> &str {
+impl ReasoningEffort {
+    /// Returns a named level; a token budget maps to the closest one.
+    pub(crate) fn as_level(&self) -> &str {
         match self {
-            Self::Word(word) => word,
+            Self::Level(level) => level,
             Self::Off => "none",
             Self::Tokens(..=2048) => "low",
             Self::Tokens(..=16384) => "medium",
@@ -230,12 +230,12 @@ impl Effort {
         }
     }
 
-    /// As a number of tokens; none if it is off.
-    pub(crate) fn tokens(&self) -> Option<u64> {
+    /// Returns a token budget, or `None` if reasoning is off.
+    pub(crate) fn budget_tokens(&self) -> Option<u64> {
         match self {
             Self::Off => None,
             Self::Tokens(tokens) => Some(*tokens),
-            Self::Word(word) => match word.as_str() {
+            Self::Level(level) => match level.as_str() {
                 "none" => None,
                 "minimal" | "low" => Some(1024),
                 "high" => Some(16384),
@@ -246,9 +246,9 @@ impl Effort {
     }
 }
 
-/// An object with the members that are there.
-pub(crate) fn object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
-    let there = members.into_iter();
-    let there = there.filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(there.collect::<Map<String, Value>>())
+/// Builds a JSON object from the members that have a value.
+pub(crate) fn json_object<const N: usize>(members: [(&str, Option<Value>); N]) -> Value {
+    let present = members.into_iter();
+    let present = present.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(present.collect::<Map<String, Value>>())
 }

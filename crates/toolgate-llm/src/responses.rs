@@ -1,51 +1,53 @@
-//! OpenAI Responses.
+//! OpenAI Responses dialect: requests, responses and streams, to and from the hub.
 
-mod answer;
-mod decode;
-mod encode;
 mod input;
 mod output;
-mod read;
-mod write;
+mod request_decoder;
+mod request_encoder;
+mod response;
+mod stream_decoder;
+mod stream_encoder;
 
-pub use crate::chat::error;
-pub use answer::{answer, events, events_with_raw};
-pub use decode::Decoder;
-pub use encode::Encoder;
-pub use read::read;
-pub(crate) use write::items;
-pub use write::write;
+pub use crate::chat::encode_error;
+pub use request_decoder::decode_request;
+pub(crate) use request_encoder::encode_messages;
+pub use request_encoder::encode_request;
+pub use response::{decode_response, decode_response_with_raw, encode_response};
+pub use stream_decoder::ResponsesDecoder;
+pub use stream_encoder::ResponsesEncoder;
 
 use serde_json::{Value, json};
 
-use self::output::Output;
-use crate::chat::failure;
-use crate::event::{BadAnswer, Event, Failure, Finish, Usage, tokens};
-use crate::turn::Head;
+use self::output::OutputItem;
+use crate::chat::decode_error;
+use crate::event::{
+    FinishReason, ProviderError, ResponseDecodeError, TokenUsage, TurnEvent, parse_token_count,
+};
+use crate::turn::ResponseHead;
 
-/// How far an answer is.
+/// Status of a response.
 #[derive(Clone, Copy)]
-enum Status<'a> {
+enum ResponseStatus<'a> {
     InProgress,
     Completed,
-    /// It was cut off, for a reason.
+    /// Cut off, with the reason.
     Incomplete(&'a str),
-    Failed(&'a Failure),
+    Failed(&'a ProviderError),
 }
 
-impl<'a> Status<'a> {
-    /// That of an answer which is at its end.
-    fn of(finish: Option<&'a Finish>, failure: Option<&'a Failure>) -> Self {
-        match (failure, finish) {
-            (Some(failure), _) => Self::Failed(failure),
-            (None, Some(Finish::Length)) => Self::Incomplete("max_output_tokens"),
-            (None, Some(Finish::Filter)) => Self::Incomplete("content_filter"),
-            (None, Some(Finish::Other(reason))) => Self::Incomplete(reason),
+impl<'a> ResponseStatus<'a> {
+    /// Returns the status of a response that has ended.
+    fn from_outcome(finish: Option<&'a FinishReason>, error: Option<&'a ProviderError>) -> Self {
+        match (error, finish) {
+            (Some(error), _) => Self::Failed(error),
+            (None, Some(FinishReason::Length)) => Self::Incomplete("max_output_tokens"),
+            (None, Some(FinishReason::ContentFilter)) => Self::Incomplete("content_filter"),
+            (None, Some(FinishReason::Other(reason))) => Self::Incomplete(reason),
             (None, _) => Self::Completed,
         }
     }
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             Self::InProgress => "in_progress",
             Self::Completed => "completed",
@@ -54,8 +56,8 @@ impl<'a> Status<'a> {
         }
     }
 
-    /// That of the item at which the answer ended; items do not fail.
-    fn last_item(self) -> &'static str {
+    /// Returns the status of the last output item; items have no `failed` status.
+    fn last_item_status(self) -> &'static str {
         match self {
             Self::Completed => "completed",
             _ => "incomplete",
@@ -63,23 +65,28 @@ impl<'a> Status<'a> {
     }
 }
 
-/// The answer as a whole, with every member that SDKs require.
-fn response(head: &Head, status: Status<'_>, output: &[Output], usage: Option<&Usage>) -> Value {
-    let (mut failed, mut details) = (Value::Null, Value::Null);
+/// Builds the response object with every member that SDKs require.
+fn build_response(
+    head: &ResponseHead,
+    status: ResponseStatus<'_>,
+    output: &[OutputItem],
+    usage: Option<&TokenUsage>,
+) -> Value {
+    let (mut failure, mut details) = (Value::Null, Value::Null);
     match status {
-        Status::Failed(failure) => {
-            failed = json!({"code": code(failure), "message": failure.message});
+        ResponseStatus::Failed(error) => {
+            failure = json!({"code": error_code(error), "message": error.message});
         }
-        Status::Incomplete(reason) => details = json!({"reason": reason}),
-        Status::InProgress | Status::Completed => {}
+        ResponseStatus::Incomplete(reason) => details = json!({"reason": reason}),
+        ResponseStatus::InProgress | ResponseStatus::Completed => {}
     }
-    let output: Vec<Value> = output.iter().map(Output::value).collect();
+    let output: Vec<Value> = output.iter().map(OutputItem::to_json).collect();
     json!({
         "id": head.id,
         "object": "response",
         "created_at": head.created,
-        "status": status.word(),
-        "error": failed,
+        "status": status.as_str(),
+        "error": failure,
         "incomplete_details": details,
         "instructions": null,
         "metadata": {},
@@ -90,41 +97,45 @@ fn response(head: &Head, status: Status<'_>, output: &[Output], usage: Option<&U
         "tool_choice": "auto",
         "tools": [],
         "top_p": null,
-        "usage": usage.map(usage_value),
+        "usage": usage.map(encode_usage),
     })
 }
 
-/// The `code` of an error, which here is always a word.
-fn code(failure: &Failure) -> &str {
-    let code = failure.code.as_ref().and_then(Value::as_str);
-    let code = code.or(failure.kind.as_deref());
+/// Returns the `code` of an error, which is always a string in this dialect.
+fn error_code(error: &ProviderError) -> &str {
+    let code = error.code.as_ref().and_then(Value::as_str);
+    let code = code.or(error.kind.as_deref());
     code.unwrap_or("server_error")
 }
 
-/// The last event of an answer, by its status.
-fn ending(response: &Value, status: &str, calls: bool) -> Result<Event, BadAnswer> {
+/// Returns the last event of a response with the given status.
+fn final_event(
+    response: &Value,
+    status: &str,
+    calls: bool,
+) -> Result<TurnEvent, ResponseDecodeError> {
     let reason = response["incomplete_details"]["reason"].as_str();
-    Ok(Event::Finish(match status {
-        "completed" if calls => Finish::Calls,
-        "completed" => Finish::Stop,
+    Ok(TurnEvent::Finish(match status {
+        "completed" if calls => FinishReason::ToolCalls,
+        "completed" => FinishReason::Stop,
         "incomplete" => match reason.unwrap_or("incomplete") {
-            "max_output_tokens" => Finish::Length,
-            "content_filter" => Finish::Filter,
-            other => Finish::Other(other.to_owned()),
+            "max_output_tokens" => FinishReason::Length,
+            "content_filter" => FinishReason::ContentFilter,
+            other => FinishReason::Other(other.to_owned()),
         },
-        "failed" => return Ok(Event::Failed(failure(&response["error"]))),
-        "cancelled" => Finish::Other("cancelled".to_owned()),
+        "failed" => return Ok(TurnEvent::Error(decode_error(&response["error"]))),
+        "cancelled" => FinishReason::Other("cancelled".to_owned()),
         other => {
-            return Err(BadAnswer::new(format!(
-                "it is not at its end, its status is `{other}`"
+            return Err(ResponseDecodeError::new(format!(
+                "the response is not complete; its status is `{other}`"
             )));
         }
     }))
 }
 
-pub(crate) fn usage(value: &Value) -> Usage {
-    let count = |value: &Value| tokens(value).unwrap_or_default();
-    Usage {
+pub(crate) fn decode_usage(value: &Value) -> TokenUsage {
+    let count = |value: &Value| parse_token_count(value).unwrap_or_default();
+    TokenUsage {
         input: count(&value["input_tokens"]),
         output: count(&value["output_tokens"]),
         cached: count(&value["input_tokens_details"]["cached_tokens"]),
@@ -133,7 +144,7 @@ pub(crate) fn usage(value: &Value) -> Usage {
     }
 }
 
-pub(crate) fn usage_value(usage: &Usage) -> Value {
+pub(crate) fn encode_usage(usage: &TokenUsage) -> Value {
     json!({
         "input_tokens": usage.input,
         "input_tokens_details": {
@@ -146,7 +157,7 @@ pub(crate) fn usage_value(usage: &Usage) -> Value {
     })
 }
 
-/// The one name of a tool in a namespace.
-fn within(namespace: &str, tool: &str) -> String {
+/// Returns the qualified name of a tool in a namespace.
+fn qualify_tool_name(namespace: &str, tool: &str) -> String {
     format!("{namespace}__{tool}")
 }

@@ -1,4 +1,4 @@
-//! Tool definitions as models are given them: encoded once, then spliced into requests.
+//! Tool definitions as models see them: encoded once, then spliced into requests.
 
 mod schema;
 
@@ -10,107 +10,107 @@ use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
 
-use crate::body::Body;
+use crate::body::RequestBody;
 
-/// A tool to be offered to models.
+/// A tool that is offered to models.
 #[derive(Clone, Copy, Debug)]
-pub struct Offered<'a> {
-    /// The name that models see.
+pub struct OfferedTool<'a> {
+    /// Name that models see.
     pub alias: &'a str,
-    /// Whose it is, and its name there; none for the gateway's own.
+    /// Server name and raw tool name; `None` for the gateway's own tools.
     pub id: Option<(&'a str, &'a str)>,
     pub description: &'a str,
-    /// A JSON schema.
+    /// JSON Schema of the arguments.
     pub parameters: &'a str,
 }
 
-/// How definitions are written.
+/// Format in which definitions are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Form {
+pub struct DefinitionFormat {
     pub dialect: Dialect,
-    /// Whether schemas must do without references.
+    /// Whether references in schemas must be inlined.
     pub flat: bool,
 }
 
-/// Definitions in one form, in order, encoded.
+/// Encoded definitions in one format, in order.
 #[derive(Debug, Default)]
-pub struct Definitions {
+pub struct ToolDefinitions {
     tools: Vec<Definition>,
-    /// All of them, with commas between them.
+    /// All definitions, separated by commas.
     joined: String,
 }
 
 #[derive(Debug)]
 struct Definition {
-    /// Where it stands in the text of all.
+    /// Position in [`ToolDefinitions::joined`].
     range: std::ops::Range<usize>,
-    /// The ways in which clients may spell it.
+    /// Normalized names under which clients may send the tool.
     spellings: Vec<String>,
-    /// How it ends where a client puts its own name for the gateway in front, as OpenCode does.
-    ending: Option<String>,
+    /// Name suffix if a client prefixes its own name for the gateway, as OpenCode does.
+    suffix: Option<String>,
 }
 
-/// The names of the tools that a request brings, in the one spelling in which they are compared.
+/// Names of the tools that the caller sends in a request.
 #[derive(Debug, Default)]
-pub struct OwnTools {
+pub struct CallerTools {
     exact: HashSet<String>,
-    folded: HashSet<String>,
-    /// Whether a tool is none that is called by its name: one of the provider's own.
-    foreign: bool,
+    normalized: HashSet<String>,
+    /// Whether any tool is hosted by the provider or is not called by name.
+    has_provider_tools: bool,
 }
 
 #[derive(Deserialize)]
-struct Head<'a> {
+struct ToolHead<'a> {
     #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
-    function: Option<Function<'a>>,
+    function: Option<FunctionHead<'a>>,
     #[serde(borrow, rename = "type", default)]
     kind: Option<Cow<'a, str>>,
     #[serde(default)]
     input_schema: Option<IgnoredAny>,
-    /// Of a `namespace`, as Codex wraps the tools of an MCP server.
+    /// Tools in a `namespace`, in which Codex groups the tools of an MCP server.
     #[serde(borrow, default)]
     tools: Vec<Self>,
 }
 
 #[derive(Deserialize)]
-struct Function<'a> {
+struct FunctionHead<'a> {
     #[serde(borrow, default)]
     name: Option<Cow<'a, str>>,
 }
 
-impl Definitions {
-    pub fn new<'a>(form: Form, tools: impl Iterator<Item = Offered<'a>>) -> Self {
+impl ToolDefinitions {
+    pub fn new<'a>(form: DefinitionFormat, tools: impl Iterator<Item = OfferedTool<'a>>) -> Self {
         let mut definitions = Self::default();
         for tool in tools {
             if !definitions.joined.is_empty() {
                 definitions.joined.push(',');
             }
             let start = definitions.joined.len();
-            definitions.joined.push_str(&encoded(form, &tool));
+            definitions.joined.push_str(&encode_definition(form, &tool));
             definitions.tools.push(Definition {
                 range: start..definitions.joined.len(),
                 spellings: spellings(&tool),
-                ending: tool.id.map(|_| format!("_{}", fold(tool.alias))),
+                suffix: tool.id.map(|_| format!("_{}", normalize_name(tool.alias))),
             });
         }
         definitions
     }
 
-    /// All that a request does not bring itself, with commas between them.
-    pub fn besides(&self, own: &OwnTools) -> Cow<'_, str> {
-        if own.exact.is_empty() || !self.tools.iter().any(|tool| own.has(tool)) {
+    /// Returns the definitions that the caller does not send itself, separated by commas.
+    pub fn excluding(&self, caller_tools: &CallerTools) -> Cow<'_, str> {
+        if caller_tools.exact.is_empty() || !self.tools.iter().any(|tool| caller_tools.has(tool)) {
             return Cow::Borrowed(&self.joined);
         }
-        let others = self.tools.iter().filter(|tool| !own.has(tool));
+        let others = self.tools.iter().filter(|tool| !caller_tools.has(tool));
         let others: Vec<&str> = others
             .map(|tool| &self.joined[tool.range.clone()])
             .collect();
         Cow::Owned(others.join(","))
     }
 
-    /// Bytes that they take.
+    /// Returns the encoded size in bytes.
     pub fn len(&self) -> usize {
         self.joined.len()
     }
@@ -120,23 +120,24 @@ impl Definitions {
     }
 }
 
-impl OwnTools {
-    /// The tools in a request; what cannot be read is left to the provider to refuse.
-    pub fn of(body: &Body) -> Self {
+impl CallerTools {
+    /// Reads the tools of a request. Malformed ones are skipped here and left to the provider to
+    /// reject.
+    pub fn from_body(body: &RequestBody) -> Self {
         let heads = body
             .get("tools")
             .and_then(|tools| serde_json::from_str(tools).ok());
-        let heads: Vec<Head<'_>> = heads.unwrap_or_default();
-        let mut own = Self::default();
+        let heads: Vec<ToolHead<'_>> = heads.unwrap_or_default();
+        let mut caller_tools = Self::default();
         for head in &heads {
-            own.add(head);
+            caller_tools.add(head);
         }
-        own
+        caller_tools
     }
 
-    /// Whether there are tools that the provider runs itself, or that are called in another way.
-    pub fn has_foreign(&self) -> bool {
-        self.foreign
+    /// Returns whether any tool is run by the provider or is not called by name.
+    pub fn has_provider_tools(&self) -> bool {
+        self.has_provider_tools
     }
 
     pub fn contains(&self, name: &str) -> bool {
@@ -147,12 +148,12 @@ impl OwnTools {
         self.exact.is_empty()
     }
 
-    fn add(&mut self, head: &Head<'_>) {
+    fn add(&mut self, head: &ToolHead<'_>) {
         let kind = head.kind.as_deref().unwrap_or("function");
-        let named = head.function.is_some() || matches!(kind, "function" | "namespace");
-        // Anthropic's word for a tool of the caller's own is OpenAI's for one without a schema.
-        let custom = kind == "custom" && head.input_schema.is_some();
-        self.foreign |= !named && !custom;
+        let is_function = head.function.is_some() || matches!(kind, "function" | "namespace");
+        // Anthropic uses `custom` for ordinary tools, OpenAI for tools without a schema.
+        let is_custom = kind == "custom" && head.input_schema.is_some();
+        self.has_provider_tools |= !is_function && !is_custom;
         let function = head
             .function
             .as_ref()
@@ -171,29 +172,30 @@ impl OwnTools {
             return;
         }
         self.exact.insert(name.to_owned());
-        let folded = fold(name);
-        // A client that reaches the gateway by MCP puts its own name for it in front.
-        let behind = folded
+        let normalized = normalize_name(name);
+        // A client connected to the gateway over MCP prefixes its own name for the gateway.
+        let behind = normalized
             .strip_prefix("mcp__")
             .and_then(|rest| rest.split_once("__"));
         if let Some((_, tool)) = behind {
-            self.folded.insert(tool.to_owned());
+            self.normalized.insert(tool.to_owned());
         }
-        self.folded.insert(folded);
+        self.normalized.insert(normalized);
     }
 
     fn has(&self, tool: &Definition) -> bool {
-        let ending = tool.ending.as_deref();
-        let ends = |name: &String| ending.is_some_and(|ending| name.ends_with(ending));
+        let suffix = tool.suffix.as_deref();
+        let ends = |name: &String| suffix.is_some_and(|suffix| name.ends_with(suffix));
         let mut spellings = tool.spellings.iter();
-        spellings.any(|spelling| self.folded.contains(spelling)) || self.folded.iter().any(ends)
+        spellings.any(|spelling| self.normalized.contains(spelling))
+            || self.normalized.iter().any(ends)
     }
 }
 
-/// The names under which a request of the Responses API wraps tools.
-pub fn namespaces(body: &Body) -> Vec<String> {
+/// Returns the tool namespaces of a Responses request.
+pub fn tool_namespaces(body: &RequestBody) -> Vec<String> {
     #[derive(Deserialize)]
-    struct Wrapped {
+    struct Namespace {
         #[serde(rename = "type", default)]
         kind: String,
         #[serde(default)]
@@ -202,22 +204,23 @@ pub fn namespaces(body: &Body) -> Vec<String> {
     let tools = body
         .get("tools")
         .filter(|tools| tools.contains("\"namespace\""));
-    let tools: Vec<Wrapped> = tools
+    let tools: Vec<Namespace> = tools
         .and_then(|tools| serde_json::from_str(tools).ok())
         .unwrap_or_default();
-    let wrapped = tools.into_iter().filter(|tool| tool.kind == "namespace");
-    wrapped.map(|tool| tool.name).collect()
+    let namespaces = tools.into_iter().filter(|tool| tool.kind == "namespace");
+    namespaces.map(|tool| tool.name).collect()
 }
 
-fn fold(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.replace(['-', '.'], "_")
 }
 
-/// As the alias is, and as Claude Code, Gemini CLI, Codex and OpenCode name tools of MCP servers.
-fn spellings(tool: &Offered<'_>) -> Vec<String> {
-    let mut spellings = vec![fold(tool.alias)];
+/// Returns the normalized alias and the names that Claude Code, Gemini CLI, Codex and OpenCode give
+/// to tools of MCP servers.
+fn spellings(tool: &OfferedTool<'_>) -> Vec<String> {
+    let mut spellings = vec![normalize_name(tool.alias)];
     if let Some((server, name)) = tool.id {
-        let (server, name) = (fold(server), fold(name));
+        let (server, name) = (normalize_name(server), normalize_name(name));
         spellings.push(format!("mcp__{server}__{name}"));
         spellings.push(format!("mcp_{server}_{name}"));
         spellings.push(format!("{server}_{name}"));
@@ -226,12 +229,12 @@ fn spellings(tool: &Offered<'_>) -> Vec<String> {
     spellings
 }
 
-fn encoded(form: Form, tool: &Offered<'_>) -> String {
-    let Offered {
+fn encode_definition(form: DefinitionFormat, tool: &OfferedTool<'_>) -> String {
+    let OfferedTool {
         alias, description, ..
     } = tool;
     let schema: Value = serde_json::from_str(tool.parameters).unwrap_or_default();
-    let schema = schema::adapted(&schema, form.flat);
+    let schema = schema::adapt_schema(&schema, form.flat);
     let definition = match form.dialect {
         Dialect::Chat => json!({"type": "function",
             "function": {"name": alias, "description": description, "parameters": schema}}),
@@ -250,8 +253,8 @@ mod tests {
 
     use super::*;
 
-    fn offered<'a>(alias: &'a str, server: &'a str, tool: &'a str) -> Offered<'a> {
-        Offered {
+    fn offered<'a>(alias: &'a str, server: &'a str, tool: &'a str) -> OfferedTool<'a> {
+        OfferedTool {
             alias,
             id: Some((server, tool)),
             description: "d",
@@ -260,28 +263,28 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_brings_is_not_doubled_however_it_spells_it() {
+    fn definitions_exclude_caller_tools_under_any_spelling() {
         let tools = [
             offered("files_read", "files", "read"),
             offered("web_get-page", "web", "get-page"),
         ];
-        let form = Form {
+        let form = DefinitionFormat {
             dialect: Dialect::Chat,
             flat: false,
         };
-        let definitions = Definitions::new(form, tools.into_iter());
-        let left = |tools: &str| {
+        let definitions = ToolDefinitions::new(form, tools.into_iter());
+        let remaining = |tools: &str| {
             let body = Bytes::from(format!("{{\"tools\":{tools}}}"));
-            let own = OwnTools::of(&Body::read(body).unwrap());
-            let left = format!("[{}]", definitions.besides(&own));
-            let left: Vec<Value> = serde_json::from_str(&left).unwrap();
-            let names = left
+            let caller_tools = CallerTools::from_body(&RequestBody::parse(body).unwrap());
+            let remaining = format!("[{}]", definitions.excluding(&caller_tools));
+            let remaining: Vec<Value> = serde_json::from_str(&remaining).unwrap();
+            let names = remaining
                 .iter()
                 .map(|tool| tool["function"]["name"].as_str().unwrap().to_owned());
             names.collect::<Vec<String>>().join(" ")
         };
-        assert_eq!(left("[]"), "files_read web_get-page");
-        for spelled in [
+        assert_eq!(remaining("[]"), "files_read web_get-page");
+        for name in [
             "files_read",
             "mcp__files__read",
             "mcp_files_read",
@@ -289,15 +292,15 @@ mod tests {
             "mcp__toolgate__files_read",
             "gate_files_read",
         ] {
-            let chat = format!(r#"[{{"type":"function","function":{{"name":"{spelled}"}}}}]"#);
-            assert_eq!(left(&chat), "web_get-page", "{spelled}");
-            let flat = format!(r#"[{{"type":"function","name":"{spelled}"}}]"#);
-            assert_eq!(left(&flat), "web_get-page", "{spelled}");
+            let chat = format!(r#"[{{"type":"function","function":{{"name":"{name}"}}}}]"#);
+            assert_eq!(remaining(&chat), "web_get-page", "{name}");
+            let flat = format!(r#"[{{"type":"function","name":"{name}"}}]"#);
+            assert_eq!(remaining(&flat), "web_get-page", "{name}");
         }
-        let wrapped = r#"[{"type":"namespace","name":"mcp__web","tools":[{"type":"function","name":"get_page"}]}]"#;
-        assert_eq!(left(wrapped), "files_read");
+        let namespace = r#"[{"type":"namespace","name":"mcp__web","tools":[{"type":"function","name":"get_page"}]}]"#;
+        assert_eq!(remaining(namespace), "files_read");
         assert_eq!(
-            left(r#"[{"type":"web_search"},{"name":"read"}]"#),
+            remaining(r#"[{"type":"web_search"},{"name":"read"}]"#),
             "files_read web_get-page"
         );
     }

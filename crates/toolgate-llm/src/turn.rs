@@ -1,27 +1,27 @@
-//! A whole turn of a model, gathered from its events.
+//! A complete model turn, assembled from its events.
 
 use serde_json::Value;
 
-use crate::event::{Event, Failure, Finish, Proof, Usage};
-use crate::prompt::Call;
+use crate::event::{FinishReason, ProviderError, ReasoningProof, TokenUsage, TurnEvent};
+use crate::prompt::RequestedToolCall;
 
-/// What an answer says of itself.
+/// Metadata of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Head {
+pub struct ResponseHead {
     pub id: String,
-    /// The model as the caller named it.
+    /// Model name as the caller wrote it.
     pub model: String,
-    /// Seconds since 1970.
+    /// Unix timestamp in seconds.
     pub created: u64,
-    /// Whether the caller wants to see the usage at the end of a stream.
+    /// Whether the caller requested usage at the end of a stream.
     pub stream_usage: bool,
-    /// Names under which the caller wraps tools.
+    /// Namespaces in which the caller groups tools.
     pub namespaces: Vec<String>,
 }
 
-impl Head {
-    /// The namespace of a tool, and its name there.
-    pub(crate) fn namespace<'a>(&'a self, tool: &'a str) -> Option<(&'a str, &'a str)> {
+impl ResponseHead {
+    /// Splits a qualified tool name into its namespace and the name within it.
+    pub(crate) fn split_namespace<'a>(&'a self, tool: &'a str) -> Option<(&'a str, &'a str)> {
         self.namespaces.iter().find_map(|namespace| {
             let rest = tool.strip_prefix(namespace.as_str())?.strip_prefix("__")?;
             Some((namespace.as_str(), rest))
@@ -29,130 +29,137 @@ impl Head {
     }
 }
 
-/// What a model made in one turn.
+/// A model's output in one turn.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Turn {
+pub struct ModelTurn {
     pub id: String,
     pub model: String,
-    /// In the order in which they were made.
-    pub items: Vec<Item>,
-    pub usage: Option<Usage>,
-    pub finish: Option<Finish>,
-    pub failure: Option<Failure>,
-    /// Where the call with an index stands.
-    calls: Vec<(usize, usize)>,
+    /// In the order in which the model produced them.
+    pub items: Vec<TurnItem>,
+    pub usage: Option<TokenUsage>,
+    pub finish: Option<FinishReason>,
+    pub error: Option<ProviderError>,
+    /// Pairs of event index and position in `items`, one per tool call.
+    call_positions: Vec<(usize, usize)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Item {
+pub enum TurnItem {
     Text(String),
     Refusal(String),
     Reasoning {
         text: String,
-        proof: Option<Proof>,
+        proof: Option<ReasoningProof>,
     },
-    Call(Call),
-    /// Whole and as it came, in the words of its dialect.
+    ToolCall(RequestedToolCall),
+    /// Dialect-specific item, unmodified.
     Raw(Value),
 }
 
-impl Turn {
-    pub fn of(events: &[Event]) -> Self {
+impl ModelTurn {
+    pub fn from_events(events: &[TurnEvent]) -> Self {
         let mut turn = Self::default();
-        events.iter().for_each(|event| turn.take(event));
+        events.iter().for_each(|event| turn.apply(event));
         turn
     }
 
-    pub fn take(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &TurnEvent) {
         match event {
-            Event::Start { id, model } => {
+            TurnEvent::Start { id, model } => {
                 self.id.clone_from(id);
                 self.model.clone_from(model);
             }
-            Event::Text(more) => match self.items.last_mut() {
-                Some(Item::Text(text)) => text.push_str(more),
-                _ => self.items.push(Item::Text(more.clone())),
+            TurnEvent::Text(more) => match self.items.last_mut() {
+                Some(TurnItem::Text(text)) => text.push_str(more),
+                _ => self.items.push(TurnItem::Text(more.clone())),
             },
-            Event::Refusal(more) => match self.items.last_mut() {
-                Some(Item::Refusal(text)) => text.push_str(more),
-                _ => self.items.push(Item::Refusal(more.clone())),
+            TurnEvent::Refusal(more) => match self.items.last_mut() {
+                Some(TurnItem::Refusal(text)) => text.push_str(more),
+                _ => self.items.push(TurnItem::Refusal(more.clone())),
             },
-            Event::Reasoning(more) => match self.items.last_mut() {
-                Some(Item::Reasoning { text, proof: None }) => text.push_str(more),
-                _ => self.items.push(Item::Reasoning {
+            TurnEvent::Reasoning(more) => match self.items.last_mut() {
+                Some(TurnItem::Reasoning { text, proof: None }) => text.push_str(more),
+                _ => self.items.push(TurnItem::Reasoning {
                     text: more.clone(),
                     proof: None,
                 }),
             },
-            Event::ReasoningEnd(ended) => match (self.items.last_mut(), ended) {
-                (Some(Item::Reasoning { proof, .. }), _) if proof.is_none() => {
+            TurnEvent::ReasoningEnd(ended) => match (self.items.last_mut(), ended) {
+                (Some(TurnItem::Reasoning { proof, .. }), _) if proof.is_none() => {
                     proof.clone_from(ended);
                 }
-                (_, Some(_)) => self.items.push(Item::Reasoning {
+                (_, Some(_)) => self.items.push(TurnItem::Reasoning {
                     text: String::new(),
                     proof: ended.clone(),
                 }),
                 (_, None) => {}
             },
-            Event::CallStart { index, id, name } => {
-                self.calls.push((*index, self.items.len()));
-                self.items.push(Item::Call(Call {
+            TurnEvent::CallStart { index, id, name } => {
+                self.call_positions.push((*index, self.items.len()));
+                self.items.push(TurnItem::ToolCall(RequestedToolCall {
                     id: id.clone(),
                     name: name.clone(),
                     arguments: String::new(),
                 }));
             }
-            Event::CallDelta { index, arguments } => {
-                let at = self.calls.iter().rfind(|(known, _)| known == index);
+            TurnEvent::CallDelta { index, arguments } => {
+                let at = self
+                    .call_positions
+                    .iter()
+                    .rfind(|(known, _)| known == index);
                 if let Some((_, at)) = at
-                    && let Some(Item::Call(call)) = self.items.get_mut(*at)
+                    && let Some(TurnItem::ToolCall(call)) = self.items.get_mut(*at)
                 {
                     call.arguments.push_str(arguments);
                 }
             }
-            Event::Raw(item) => self.items.push(Item::Raw(item.clone())),
-            Event::ReasoningStart(_) | Event::CallEnd { .. } | Event::Annotation(_) => {}
-            Event::Usage(usage) => self.usage = Some(*usage),
-            Event::Finish(finish) => self.finish = Some(finish.clone()),
-            Event::Failed(failure) => self.failure = Some(failure.clone()),
+            TurnEvent::Raw(item) => self.items.push(TurnItem::Raw(item.clone())),
+            TurnEvent::ReasoningStart(_) | TurnEvent::CallEnd { .. } | TurnEvent::Annotation(_) => {
+            }
+            TurnEvent::Usage(usage) => self.usage = Some(*usage),
+            TurnEvent::Finish(finish) => self.finish = Some(finish.clone()),
+            TurnEvent::Error(failure) => self.error = Some(failure.clone()),
         }
     }
 
-    /// All that it said.
+    /// Concatenates all text items.
     pub fn text(&self) -> String {
-        let said = self.items.iter().filter_map(|item| match item {
-            Item::Text(text) => Some(text.as_str()),
+        let texts = self.items.iter().filter_map(|item| match item {
+            TurnItem::Text(text) => Some(text.as_str()),
             _ => None,
         });
-        said.collect()
+        texts.collect()
     }
 
-    /// Whether it holds a raw item that the caller has to answer.
-    pub fn awaits_caller(&self) -> bool {
+    /// Returns whether a raw item requires an answer from the caller.
+    pub fn has_pending_caller_call(&self) -> bool {
         let raw = self.items.iter().filter_map(|item| match item {
-            Item::Raw(item) => Some(item),
+            TurnItem::Raw(item) => Some(item),
             _ => None,
         });
-        awaits_caller(&raw.collect::<Vec<_>>())
+        has_pending_caller_call(&raw.collect::<Vec<_>>())
     }
 
-    pub fn calls(&self) -> impl Iterator<Item = &Call> {
+    pub fn tool_calls(&self) -> impl Iterator<Item = &RequestedToolCall> {
         self.items.iter().filter_map(|item| match item {
-            Item::Call(call) => Some(call),
+            TurnItem::ToolCall(call) => Some(call),
             _ => None,
         })
     }
 }
 
-/// Whether items of a response hold a call of the caller's own in a form that only its dialect has.
-/// What the provider runs itself is answered there, or has nothing to answer by.
-pub fn awaits_caller(items: &[&Value]) -> bool {
+/// Returns whether raw response items contain a dialect-specific call that the caller must answer.
+/// Calls that the provider runs itself have an output item or no `call_id`.
+pub fn has_pending_caller_call(items: &[&Value]) -> bool {
     let kind = |item: &Value| item["type"].as_str().unwrap_or_default().to_owned();
-    let is_answer = |item: &Value| kind(item).ends_with("_output");
-    let answered = |id: &Value| items.iter().any(|it| is_answer(it) && it["call_id"] == *id);
+    let is_output = |item: &Value| kind(item).ends_with("_output");
+    let has_output = |id: &Value| {
+        let mut items = items.iter();
+        items.any(|item| is_output(item) && item["call_id"] == *id)
+    };
     items.iter().any(|item| {
-        let asks = item["call_id"].is_string() && kind(item) != "function_call";
-        let asks = asks && !is_answer(item) && !answered(&item["call_id"]);
-        asks || kind(item) == "mcp_approval_request"
+        let is_call = item["call_id"].is_string() && kind(item) != "function_call";
+        let is_pending = is_call && !is_output(item) && !has_output(&item["call_id"]);
+        is_pending || kind(item) == "mcp_approval_request"
     })
 }

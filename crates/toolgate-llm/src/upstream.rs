@@ -1,93 +1,94 @@
-//! A provider that can be asked: its address, its keys, and another try where that is safe.
+//! Provider connections: address, keys, and retries where they are safe.
 //!
-//! A request is repeated only before the first byte of an answer has come, so that no one hears
-//! anything twice.
+//! A request is retried only before the first byte of a response arrives, so that callers never
+//! receive anything twice.
 
 mod client;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-pub use client::Clients;
+pub use client::ProviderClients;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use reqwest::{Client, Request, Response};
 use toolgate_core::config::Dialect;
-use toolgate_core::config::provider::{Auth, Provider};
-use toolgate_core::secret::Unset;
+use toolgate_core::config::provider::{ProviderAuth, ProviderConfig};
+use toolgate_core::secret::UnsetVariable;
 use url::Url;
 
-use crate::prompt::Ignored;
+use crate::prompt::IgnoredFields;
 
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
-/// A provider that wants to be left alone for longer is not waited for.
-const LONGEST_ASKED: Duration = Duration::from_secs(60);
-const VERSION: HeaderName = HeaderName::from_static("anthropic-version");
+/// Delay before the first retry; doubles with each further one.
+const INITIAL_RETRY_DELAY: Duration = Duration::from_millis(500);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(8);
+/// Longest `Retry-After` that is honoured; beyond it the response is returned as is.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
+const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 
-/// A provider, ready to be asked.
+/// A configured provider, ready for requests.
 #[derive(Debug)]
 pub struct Upstream {
     pub name: String,
     pub dialects: Vec<Dialect>,
     pub models: Vec<String>,
-    /// Fields that may be lost in translation.
-    pub ignored: Ignored,
-    /// Whether schemas of tools must do without references.
+    /// Fields that may be dropped in translation.
+    pub ignored: IgnoredFields,
+    /// Whether references in tool schemas must be inlined.
     pub flat_schemas: bool,
     base_url: Url,
-    /// Where each dialect's requests go, read once.
+    /// Parsed request URLs by path, one per dialect.
     urls: Vec<(&'static str, Url)>,
     client: Client,
     headers: HeaderMap,
-    keys: Vec<Key>,
+    keys: Vec<ProviderKey>,
     max_retries: u32,
 }
 
-/// A key whose value is known.
+/// A key with its resolved value.
 #[derive(Debug)]
-struct Key {
+struct ProviderKey {
     name: String,
-    /// None for providers that need none.
+    /// `None` for providers without authentication.
     header: Option<(HeaderName, HeaderValue)>,
     models: Option<Vec<String>>,
     weight: f64,
 }
 
-/// A request on its way.
+/// A request to a provider.
 #[derive(Clone, Debug)]
-pub struct Outgoing<'a> {
-    /// Below the base URL, with a query if there is one.
+pub struct ProviderRequest<'a> {
+    /// Path below the base URL, including any query.
     pub path: &'a str,
     pub dialect: Dialect,
-    /// By which a key is chosen.
+    /// Model by which a key is chosen.
     pub model: &'a str,
     pub body: Bytes,
-    /// Headers of the caller that are passed on.
+    /// Caller headers to forward.
     pub headers: HeaderMap,
 }
 
-/// Why a provider cannot be used; only a change of the configuration helps.
+/// Error returned when a provider cannot be set up; fixing it requires a configuration change.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     #[error(transparent)]
-    Unset(#[from] Unset),
-    #[error("header `{0}` has a value that HTTP does not allow")]
+    Unset(#[from] UnsetVariable),
+    #[error("header `{0}` has a name or value that HTTP does not allow")]
     Header(String),
-    #[error("`ca_cert_pem` holds no certificate in PEM form")]
+    #[error("`ca_cert_pem` contains no PEM certificate")]
     Certificate,
-    #[error("the HTTP client cannot be set up: {0}")]
+    #[error("cannot set up the HTTP client: {0}")]
     Client(#[from] reqwest::Error),
 }
 
-/// Why a provider did not answer.
+/// Error returned when a provider sends no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     #[error("provider `{provider}` has no key for model `{model}`")]
     NoKey { provider: String, model: String },
-    #[error("provider `{provider}` did not answer in time")]
+    #[error("provider `{provider}` timed out")]
     Timeout { provider: String },
-    /// The cause is for those who run the gateway.
+    /// The cause goes to the log only, since it may reveal network details to callers.
     #[error("provider `{provider}` could not be reached")]
     Unreachable {
         provider: String,
@@ -97,24 +98,24 @@ pub enum SendError {
 }
 
 impl Upstream {
-    /// Makes ready; a key whose variable is not set is left out.
+    /// Creates an upstream. Keys whose environment variable is not set are skipped.
     pub fn new(
-        provider: &Provider,
+        provider: &ProviderConfig,
         env: &dyn Fn(&str) -> Option<String>,
-        clients: &Clients,
+        clients: &ProviderClients,
     ) -> Result<Self, SetupError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &provider.network.headers {
-            let (name, value) = header(name, &value.resolve(env)?)?;
+            let (name, value) = parse_header(name, &value.resolve(env)?)?;
             headers.insert(name, value);
         }
         let mut keys = Vec::new();
         for key in &provider.keys {
             let Ok(value) = key.value.resolve(env) else {
-                tracing::warn!(provider = %provider.name, key = %key.name, "a key is not set");
+                tracing::warn!(provider = %provider.name, key = %key.name, "skipping provider key without a value");
                 continue;
             };
-            keys.push(Key {
+            keys.push(ProviderKey {
                 name: key.name.clone(),
                 header: Some(auth_header(provider.auth, &value)?),
                 models: key.models.clone(),
@@ -125,34 +126,37 @@ impl Upstream {
             name: provider.name.clone(),
             dialects: provider.dialects.clone(),
             models: provider.models.clone(),
-            ignored: Ignored(provider.ignore_fields.clone()),
+            ignored: IgnoredFields(provider.ignore_fields.clone()),
             flat_schemas: provider.flat_schemas,
             urls: [Dialect::Chat, Dialect::Responses, Dialect::Messages]
                 .into_iter()
                 .map(|dialect| dialect.path())
-                .filter_map(|path| Some((path, below(&provider.base_url, path).parse().ok()?)))
+                .filter_map(|path| Some((path, join_url(&provider.base_url, path).parse().ok()?)))
                 .collect(),
             base_url: provider.base_url.clone(),
             client: clients.get(provider, env)?,
             headers,
-            keys: match provider.keys.is_empty() {
-                true => vec![Key {
+            keys: if provider.keys.is_empty() {
+                vec![ProviderKey {
                     name: String::new(),
                     header: None,
                     models: None,
                     weight: 1.0,
-                }],
-                false => keys,
+                }]
+            } else {
+                keys
             },
             max_retries: provider.network.max_retries,
         })
     }
 
-    /// The dialect in which a request goes out: its own if that is spoken.
-    pub fn speaks(&self, wanted: Dialect) -> Dialect {
-        match self.dialects.contains(&wanted) {
-            true => wanted,
-            false => self.dialects.first().copied().unwrap_or(Dialect::Chat),
+    /// Returns the dialect for a request: its own if the provider supports it, otherwise the
+    /// provider's first.
+    pub fn dialect_for(&self, requested: Dialect) -> Dialect {
+        if self.dialects.contains(&requested) {
+            requested
+        } else {
+            self.dialects.first().copied().unwrap_or(Dialect::Chat)
         }
     }
 
@@ -160,13 +164,13 @@ impl Upstream {
         self.base_url.as_str()
     }
 
-    /// The names of its keys.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        let named = self.keys.iter().filter(|key| key.header.is_some());
-        named.map(|key| key.name.as_str())
+    /// Returns the names of the keys.
+    pub fn key_names(&self) -> impl Iterator<Item = &str> {
+        let authenticated = self.keys.iter().filter(|key| key.header.is_some());
+        authenticated.map(|key| key.name.as_str())
     }
 
-    /// The name or address of its host.
+    /// Returns the host name or address.
     pub fn host(&self) -> Option<&str> {
         self.base_url.host_str()
     }
@@ -175,53 +179,53 @@ impl Upstream {
         self.base_url.port_or_known_default()
     }
 
-    /// Whether there is a key to ask it with.
+    /// Returns whether there is a usable key.
     pub fn has_key(&self) -> bool {
         !self.keys.is_empty()
     }
 
-    /// Sends a request, again if it failed and may be repeated. An answer with an error status
-    /// is an answer.
-    pub async fn send(&self, outgoing: &Outgoing<'_>) -> Result<Response, SendError> {
+    /// Sends a request, retrying failures where that is safe. A response with an error status is not
+    /// an error.
+    pub async fn send(&self, outgoing: &ProviderRequest<'_>) -> Result<Response, SendError> {
         let mut tried: Vec<&str> = Vec::new();
         loop {
-            let key = self.key(outgoing.model, &tried)?;
+            let key = self.choose_key(outgoing.model, &tried)?;
             tried.push(&key.name);
-            let answer = self.try_with(outgoing, key).await;
+            let response = self.send_once(outgoing, key).await;
             let tries = u32::try_from(tried.len()).unwrap_or(u32::MAX);
-            if tries > self.max_retries || !may_repeat(&answer) {
-                return answer.map_err(|cause| self.failed(cause));
+            if tries > self.max_retries || !is_retryable(&response) {
+                return response.map_err(|cause| self.send_error(cause));
             }
-            let Some(wait) = wait(&answer, tries) else {
-                return answer.map_err(|cause| self.failed(cause));
+            let Some(delay) = retry_delay(&response, tries) else {
+                return response.map_err(|cause| self.send_error(cause));
             };
-            tracing::debug!(provider = %self.name, ?wait, "once more");
-            // Its connection can serve the next try.
-            drop(answer);
-            tokio::time::sleep(wait).await;
+            tracing::debug!(provider = %self.name, ?delay, "retrying provider request");
+            // Releases the connection for the next attempt.
+            drop(response);
+            tokio::time::sleep(delay).await;
         }
     }
 
-    /// Asks for something that is no model call.
+    /// Sends a GET request, such as for the list of models.
     pub async fn get(&self, path: &str) -> Result<Response, SendError> {
-        let key = self.key("", &[])?;
+        let key = self.choose_key("", &[])?;
         let mut headers = self.headers.clone();
-        headers.insert(VERSION, HeaderValue::from_static("2023-06-01"));
+        headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
         headers.extend(key.header.clone());
-        let url = below(&self.base_url, path);
+        let url = join_url(&self.base_url, path);
         let request = self.client.get(url).headers(headers);
-        request.send().await.map_err(|cause| self.failed(cause))
+        request.send().await.map_err(|cause| self.send_error(cause))
     }
 
-    async fn try_with(
+    async fn send_once(
         &self,
-        outgoing: &Outgoing<'_>,
-        key: &Key,
+        outgoing: &ProviderRequest<'_>,
+        key: &ProviderKey,
     ) -> Result<Response, reqwest::Error> {
         let mut headers = outgoing.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if outgoing.dialect == Dialect::Messages && !headers.contains_key(VERSION) {
-            headers.insert(VERSION, HeaderValue::from_static("2023-06-01"));
+        if outgoing.dialect == Dialect::Messages && !headers.contains_key(ANTHROPIC_VERSION) {
+            headers.insert(ANTHROPIC_VERSION, HeaderValue::from_static("2023-06-01"));
         }
         headers.extend(self.headers.clone());
         headers.extend(key.header.clone());
@@ -230,7 +234,7 @@ impl Upstream {
             Some((_, url)) => Request::new(Method::POST, url.clone()),
             None => self
                 .client
-                .post(below(&self.base_url, outgoing.path))
+                .post(join_url(&self.base_url, outgoing.path))
                 .build()?,
         };
         *request.headers_mut() = headers;
@@ -238,44 +242,48 @@ impl Upstream {
         self.client.execute(request).await
     }
 
-    /// Draws a key by weight, one that was not tried yet if there is one.
-    fn key(&self, model: &str, tried: &[&str]) -> Result<&Key, SendError> {
-        let fits = |key: &&Key| {
+    /// Chooses a key by weight, preferring keys that have not been tried yet.
+    fn choose_key(&self, model: &str, tried: &[&str]) -> Result<&ProviderKey, SendError> {
+        let is_allowed = |key: &&ProviderKey| {
             let models = key.models.as_ref();
-            models.is_none_or(|models| model.is_empty() || models.iter().any(|own| own == model))
+            models.is_none_or(|models| {
+                model.is_empty() || models.iter().any(|allowed| allowed == model)
+            })
         };
-        let fitting: Vec<&Key> = self.keys.iter().filter(fits).collect();
-        let fresh = fitting.iter().copied();
-        let fresh: Vec<&Key> = fresh
+        let matching: Vec<&ProviderKey> = self.keys.iter().filter(is_allowed).collect();
+        let untried = matching.iter().copied();
+        let untried: Vec<&ProviderKey> = untried
             .filter(|key| !tried.contains(&key.name.as_str()))
             .collect();
-        let choice = match fresh.is_empty() {
-            true => fitting,
-            false => fresh,
+        let choice = if untried.is_empty() {
+            matching
+        } else {
+            untried
         };
-        drawn(&choice).ok_or_else(|| SendError::NoKey {
+        choose_by_weight(&choice).ok_or_else(|| SendError::NoKey {
             provider: self.name.clone(),
             model: model.to_owned(),
         })
     }
 
-    fn failed(&self, cause: reqwest::Error) -> SendError {
+    fn send_error(&self, cause: reqwest::Error) -> SendError {
         let provider = self.name.clone();
-        match cause.is_timeout() {
-            true => SendError::Timeout { provider },
-            false => SendError::Unreachable {
+        if cause.is_timeout() {
+            SendError::Timeout { provider }
+        } else {
+            SendError::Unreachable {
                 provider,
                 cause: cause.without_url(),
-            },
+            }
         }
     }
 }
 
-fn below(base: &Url, path: &str) -> String {
+fn join_url(base: &Url, path: &str) -> String {
     format!("{}{path}", base.as_str().trim_end_matches('/'))
 }
 
-fn drawn<'a>(keys: &[&'a Key]) -> Option<&'a Key> {
+fn choose_by_weight<'a>(keys: &[&'a ProviderKey]) -> Option<&'a ProviderKey> {
     let total: f64 = keys.iter().map(|key| key.weight).sum();
     if keys.len() < 2 || total <= 0.0 {
         return keys.first().copied();
@@ -290,42 +298,43 @@ fn drawn<'a>(keys: &[&'a Key]) -> Option<&'a Key> {
     keys.last().copied()
 }
 
-fn may_repeat(answer: &Result<Response, reqwest::Error>) -> bool {
-    match answer {
+fn is_retryable(response: &Result<Response, reqwest::Error>) -> bool {
+    match response {
         Ok(response) => matches!(response.status().as_u16(), 408 | 429 | 500..),
-        // One that took too long once would again.
+        // A slow request would most likely time out again.
         Err(error) => !error.is_timeout() || error.is_connect(),
     }
 }
 
-/// As long as the provider says, else twice as long each time; none if that is too long.
-fn wait(answer: &Result<Response, reqwest::Error>, tries: u32) -> Option<Duration> {
-    let headers = answer.as_ref().ok().map(Response::headers);
+/// Returns the delay that the provider asks for, otherwise an exponential one with jitter; `None` if
+/// the provider asks for more than [`MAX_RETRY_AFTER`].
+fn retry_delay(response: &Result<Response, reqwest::Error>, tries: u32) -> Option<Duration> {
+    let headers = response.as_ref().ok().map(Response::headers);
     let number = |name: HeaderName| -> Option<f64> {
         let value = headers?.get(name)?.to_str().ok()?;
         value.parse().ok().filter(|number| *number >= 0.0)
     };
     let millis = number(HeaderName::from_static("retry-after-ms")).map(|millis| millis / 1e3);
-    let asked = millis.or_else(|| number(RETRY_AFTER));
-    match asked.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
-        Some(asked) => (asked <= LONGEST_ASKED).then_some(asked),
+    let requested = millis.or_else(|| number(RETRY_AFTER));
+    match requested.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+        Some(delay) => (delay <= MAX_RETRY_AFTER).then_some(delay),
         None => {
-            let doubled = FIRST_WAIT.saturating_mul(1 << (tries - 1).min(10));
+            let doubled = INITIAL_RETRY_DELAY.saturating_mul(1 << (tries - 1).min(10));
             let jitter = rand::random_range(0.5..=1.0);
-            Some(doubled.min(LONGEST_WAIT).mul_f64(jitter))
+            Some(doubled.min(MAX_RETRY_DELAY).mul_f64(jitter))
         }
     }
 }
 
-fn auth_header(auth: Auth, key: &str) -> Result<(HeaderName, HeaderValue), SetupError> {
+fn auth_header(auth: ProviderAuth, key: &str) -> Result<(HeaderName, HeaderValue), SetupError> {
     match auth {
-        Auth::Bearer => header(AUTHORIZATION.as_str(), &format!("Bearer {key}")),
-        Auth::XApiKey => header("x-api-key", key),
-        Auth::ApiKey => header("api-key", key),
+        ProviderAuth::Bearer => parse_header(AUTHORIZATION.as_str(), &format!("Bearer {key}")),
+        ProviderAuth::XApiKey => parse_header("x-api-key", key),
+        ProviderAuth::ApiKey => parse_header("api-key", key),
     }
 }
 
-fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), SetupError> {
+fn parse_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), SetupError> {
     let invalid = || SetupError::Header(name.to_owned());
     let mut value = HeaderValue::from_str(value).map_err(|_| invalid())?;
     value.set_sensitive(true);

@@ -1,89 +1,89 @@
-//! The calls under way at one server: how many may be, how many may wait, and since when none is.
+//! Limits and counts the calls in flight at one server, and tracks how long it has been idle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use toolgate_core::config::Care;
+use toolgate_core::config::ServerTuning;
 
-/// Counts and bounds the calls of one server.
+/// Counts and limits the calls of one server.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    places: Arc<Semaphore>,
-    size: usize,
+    permits: Arc<Semaphore>,
+    max_in_flight: usize,
     waiting: AtomicUsize,
     max_queue: usize,
     last_used: Mutex<Instant>,
-    /// A call wants a server that sleeps.
+    /// Signalled when a call needs a sleeping server.
     pub(crate) wake: Notify,
 }
 
-/// A call's place; dropping it lets the next one in.
+/// Permission for one call in flight; dropping it admits the next call.
 #[derive(Debug)]
-pub struct Turn {
+pub struct CallPermit {
     _permit: OwnedSemaphorePermit,
     activity: Arc<Activity>,
 }
 
-/// Too many calls wait already.
+/// Error returned when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{in_flight} calls are under way and {waiting} wait; try again in a moment")]
-pub struct Busy {
+#[error("{in_flight} calls in flight and {waiting} queued; try again in a moment")]
+pub struct ServerBusy {
     pub in_flight: usize,
     pub waiting: usize,
 }
 
 impl Activity {
-    pub(crate) fn new(care: &Care) -> Self {
+    pub(crate) fn new(tuning: &ServerTuning) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(care.max_in_flight)),
-            size: care.max_in_flight,
+            permits: Arc::new(Semaphore::new(tuning.max_in_flight)),
+            max_in_flight: tuning.max_in_flight,
             waiting: AtomicUsize::new(0),
-            max_queue: care.max_queue,
+            max_queue: tuning.max_queue,
             last_used: Mutex::new(Instant::now()),
             wake: Notify::new(),
         }
     }
 
-    /// Takes a place, or waits for one as long as the queue is not full.
-    pub(crate) async fn enter(self: &Arc<Self>) -> Result<Turn, Busy> {
-        if let Some(turn) = self.try_enter() {
-            return Ok(turn);
+    /// Acquires a permit, waiting for one unless the queue is full.
+    pub(crate) async fn acquire(self: &Arc<Self>) -> Result<CallPermit, ServerBusy> {
+        if let Some(permit) = self.try_acquire() {
+            return Ok(permit);
         }
-        let queued = Queued::enter(self)?;
-        let permit = Arc::clone(&self.places).acquire_owned().await;
+        let queued = QueueSlot::enter(self)?;
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
         drop(queued);
         // The semaphore is never closed.
         permit
-            .map(|permit| self.turn(permit))
-            .map_err(|_| self.busy())
+            .map(|permit| self.wrap(permit))
+            .map_err(|_| self.busy_error())
     }
 
-    /// Takes a place if one is free.
-    pub(crate) fn try_enter(self: &Arc<Self>) -> Option<Turn> {
-        let permit = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        Some(self.turn(permit))
+    /// Acquires a permit if one is available immediately.
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<CallPermit> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        Some(self.wrap(permit))
     }
 
-    fn turn(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Turn {
-        Turn {
+    fn wrap(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> CallPermit {
+        CallPermit {
             _permit: permit,
             activity: Arc::clone(self),
         }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.size - self.places.available_permits()
+        self.max_in_flight - self.permits.available_permits()
     }
 
-    /// Waits, at most for a while, until no call is under way.
-    pub(crate) async fn quiet(&self, within: Duration) {
-        let all = u32::try_from(self.size).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(within, self.places.acquire_many(all)).await;
+    /// Waits until no call is in flight, or until the timeout.
+    pub(crate) async fn wait_idle(&self, within: Duration) {
+        let all = u32::try_from(self.max_in_flight).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(within, self.permits.acquire_many(all)).await;
     }
 
-    /// How long no call has been under way.
+    /// Returns how long no call has been in flight.
     pub(crate) fn idle_for(&self) -> Duration {
         match self.in_flight() {
             0 => self
@@ -95,7 +95,7 @@ impl Activity {
         }
     }
 
-    /// Counts as used now.
+    /// Marks the server as used now.
     pub(crate) fn touch(&self) {
         *self
             .last_used
@@ -103,36 +103,38 @@ impl Activity {
             .unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    pub(crate) fn busy(&self) -> Busy {
-        Busy {
+    pub(crate) fn busy_error(&self) -> ServerBusy {
+        ServerBusy {
             in_flight: self.in_flight(),
             waiting: self.waiting.load(Ordering::Relaxed),
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         self.activity.touch();
     }
 }
 
-/// One who waits; leaves the queue when dropped.
-struct Queued<'a>(&'a Activity);
+/// A place in the queue, released on drop.
+struct QueueSlot<'a>(&'a Activity);
 
-impl<'a> Queued<'a> {
-    fn enter(activity: &'a Activity) -> Result<Self, Busy> {
-        let entered =
+impl<'a> QueueSlot<'a> {
+    fn enter(activity: &'a Activity) -> Result<Self, ServerBusy> {
+        let joined =
             activity
                 .waiting
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
                     (waiting < activity.max_queue).then_some(waiting + 1)
                 });
-        entered.map(|_| Self(activity)).map_err(|_| activity.busy())
+        joined
+            .map(|_| Self(activity))
+            .map_err(|_| activity.busy_error())
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -143,21 +145,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_bounded_number_runs_a_bounded_number_waits() {
-        let care = Care {
+    async fn calls_in_flight_and_queue_length_are_limited() {
+        let tuning = ServerTuning {
             max_in_flight: 1,
             max_queue: 1,
-            ..Care::default()
+            ..ServerTuning::default()
         };
-        let activity = Arc::new(Activity::new(&care));
-        let first = activity.enter().await.unwrap();
+        let activity = Arc::new(Activity::new(&tuning));
+        let first = activity.acquire().await.unwrap();
         assert_eq!(activity.in_flight(), 1);
         assert_eq!(activity.idle_for(), Duration::ZERO);
-        let mut second = Box::pin(activity.enter());
+        let mut second = Box::pin(activity.acquire());
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!(
-            activity.enter().await.unwrap_err(),
-            Busy {
+            activity.acquire().await.unwrap_err(),
+            ServerBusy {
                 in_flight: 1,
                 waiting: 1
             }
@@ -166,7 +168,7 @@ mod tests {
         let second = second.await.unwrap();
         assert_eq!(activity.waiting.load(Ordering::Relaxed), 0);
         drop(second);
-        activity.quiet(Duration::from_secs(5)).await;
+        activity.wait_idle(Duration::from_secs(5)).await;
         assert_eq!(activity.in_flight(), 0);
     }
 }

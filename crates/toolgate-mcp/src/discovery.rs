@@ -1,13 +1,13 @@
-//! What a server offers: all four lists, all their pages.
+//! Fetches a server's listing: tools, resources, templates and prompts, with all their pages.
 //!
-//! A list that fails is a problem of that list; only a lost connection fails the whole.
+//! A failing list affects only itself; only a lost connection fails the whole listing.
 
 use std::collections::HashSet;
 
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolgate_core::catalog::{Kind, Offer};
+use toolgate_core::catalog::{ItemKind, ServerListing};
 
 use crate::handshake::Era;
 use crate::jsonrpc::{METHOD_NOT_FOUND, Object};
@@ -15,13 +15,14 @@ use crate::lane::Lane;
 use crate::param_header;
 use crate::transport::RequestError;
 
+/// Maximum number of pages of one list.
 const MAX_PAGES: usize = 1_000;
-/// All pages of a list together.
+/// Maximum size of all pages of one list together.
 const MAX_LIST_BYTES: usize = 2 * crate::MAX_MESSAGE_BYTES;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Page<'a> {
+struct ListPage<'a> {
     #[serde(
         borrow,
         default,
@@ -35,14 +36,17 @@ struct Page<'a> {
     next_cursor: Option<&'a RawValue>,
 }
 
-/// Asks for all lists; one that fails keeps what it had `before`.
-pub(crate) async fn discover(lane: &Lane, before: Option<&Offer>) -> Result<Offer, RequestError> {
-    let mut offer = Offer::default();
-    for kind in Kind::ALL {
-        if !offered(lane, kind) {
+/// Fetches all lists; a list that fails keeps its items from `previous`.
+pub(crate) async fn discover(
+    lane: &Lane,
+    previous: Option<&ServerListing>,
+) -> Result<ServerListing, RequestError> {
+    let mut listing = ServerListing::default();
+    for kind in ItemKind::ALL {
+        if !should_fetch(lane, kind) {
             continue;
         }
-        match list(lane, kind, &mut offer).await {
+        match fetch_list(lane, kind, &mut listing).await {
             Ok(()) => {}
             Err(RequestError::Rpc(error)) if error.code == METHOD_NOT_FOUND => {}
             Err(
@@ -50,47 +54,52 @@ pub(crate) async fn discover(lane: &Lane, before: Option<&Offer>) -> Result<Offe
                 | RequestError::Malformed(_)
                 | RequestError::TooLarge(_)),
             ) => {
-                offer
-                    .failed
+                listing
+                    .failures
                     .push(format!("`{}` failed: {error}", list_method(kind)));
-                if let Some(before) = before {
-                    offer.keep(kind, before);
+                if let Some(previous) = previous {
+                    listing.keep_previous(kind, previous);
                 }
             }
             Err(error) => return Err(error),
         }
     }
-    Ok(offer)
+    Ok(listing)
 }
 
-/// Takes out the tools that a modern HTTP client must not offer.
-pub(crate) fn drop_invalid_headers(offer: &mut Offer) {
-    let mut wrong = Vec::new();
-    offer
+/// Removes tools whose `x-mcp-header` annotations are invalid, as modern HTTP requires.
+pub(crate) fn drop_tools_with_invalid_headers(listing: &mut ServerListing) {
+    let mut rejected = Vec::new();
+    listing
         .tools
-        .retain(|tool| match param_header::check(&tool.view()) {
+        .retain(|tool| match param_header::validate(&tool.view()) {
             Ok(()) => true,
             Err(reason) => {
-                wrong.push((tool.id.tool.to_string(), reason));
+                rejected.push((tool.id.tool.to_string(), reason));
                 false
             }
         });
-    for (name, reason) in wrong {
-        offer.reject(Kind::Tool, &name, &reason);
+    for (name, reason) in rejected {
+        listing.reject(ItemKind::Tool, &name, &reason);
     }
 }
 
-/// Servers have been seen that have tools and do not say so.
-fn offered(lane: &Lane, kind: Kind) -> bool {
+/// Returns whether to fetch a list. Tools are always fetched because some servers have tools
+/// without declaring the capability.
+fn should_fetch(lane: &Lane, kind: ItemKind) -> bool {
     let capabilities = lane.session().capabilities;
     match kind {
-        Kind::Tool => true,
-        Kind::Resource | Kind::Template => capabilities.resources,
-        Kind::Prompt => capabilities.prompts,
+        ItemKind::Tool => true,
+        ItemKind::Resource | ItemKind::Template => capabilities.resources,
+        ItemKind::Prompt => capabilities.prompts,
     }
 }
 
-async fn list(lane: &Lane, kind: Kind, offer: &mut Offer) -> Result<(), RequestError> {
+async fn fetch_list(
+    lane: &Lane,
+    kind: ItemKind,
+    listing: &mut ServerListing,
+) -> Result<(), RequestError> {
     let mut cursor: Option<String> = None;
     let mut seen = HashSet::new();
     let mut bytes = 0;
@@ -104,32 +113,34 @@ async fn list(lane: &Lane, kind: Kind, offer: &mut Offer) -> Result<(), RequestE
             .await?;
         bytes += result.get().len();
         if bytes > MAX_LIST_BYTES {
-            offer.reject(kind, "further pages", "the list is too large");
+            listing.reject(kind, "remaining pages", "the list is too large");
             return Ok(());
         }
-        let page: Page<'_> = serde_json::from_str(result.get())
+        let page: ListPage<'_> = serde_json::from_str(result.get())
             .map_err(|error| RequestError::Malformed(error.to_string()))?;
         for item in page.items {
-            offer.add(&lane.key().server, kind, item);
+            listing.add(&lane.key().server, kind, item);
         }
-        let ends =
+        // Some legacy servers end their lists with an empty cursor.
+        let is_end =
             |next: &str| next == "null" || (next == "\"\"" && lane.session().era == Era::Legacy);
         match page.next_cursor.map(RawValue::get) {
             None => return Ok(()),
-            Some(next) if ends(next) => return Ok(()),
+            Some(next) if is_end(next) => return Ok(()),
+            // A repeated cursor would loop forever.
             Some(next) if !seen.insert(next.to_owned()) => break,
             Some(next) => cursor = Some(next.to_owned()),
         }
     }
-    offer.reject(kind, "further pages", "the server's pages do not end");
+    listing.reject(kind, "remaining pages", "pagination does not end");
     Ok(())
 }
 
-fn list_method(kind: Kind) -> &'static str {
+fn list_method(kind: ItemKind) -> &'static str {
     match kind {
-        Kind::Tool => "tools/list",
-        Kind::Resource => "resources/list",
-        Kind::Template => "resources/templates/list",
-        Kind::Prompt => "prompts/list",
+        ItemKind::Tool => "tools/list",
+        ItemKind::Resource => "resources/list",
+        ItemKind::Template => "resources/templates/list",
+        ItemKind::Prompt => "prompts/list",
     }
 }

@@ -1,34 +1,35 @@
-//! The gateway's environment variables, as far as anything here may look at them.
+//! Access to the gateway's environment variables, injected so that only the program reads them.
 
 use std::fmt;
 use std::sync::Arc;
 
-use toolgate_core::config::{Link, Server};
+use toolgate_core::config::{ServerConfig, ServerConnection};
 use toolgate_core::secret::{Masker, Secret};
 use url::Url;
 
-/// A look-up of variables; reading the real environment is left to the program.
+/// Looks up environment variables; the embedding program decides where they come from.
 #[derive(Clone)]
-pub struct Environment(Arc<LookUp>);
+pub struct Environment(Arc<Lookup>);
 
-type LookUp = dyn Fn(&str) -> Option<String> + Send + Sync;
+type Lookup = dyn Fn(&str) -> Option<String> + Send + Sync;
 
-/// What every child gets; everything else must be named in its config.
-pub const MINIMAL: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+/// Variables every child process inherits; all others must be listed in its config.
+pub const INHERITED_VARIABLES: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
 impl Environment {
-    pub fn new(look_up: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(look_up))
+    pub fn new(lookup: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(lookup))
     }
 
-    /// Knows the secrets that a server is given, to keep them out of what is shown of it.
-    pub fn masker(&self, server: &Server) -> Masker {
-        let secrets: Vec<&Secret> = match &server.link {
-            Link::Stdio(stdio) => stdio.env.values().collect(),
-            Link::Http(http) => std::iter::once(&http.url)
+    /// Returns a masker for the secrets configured for a server. Unset secrets are skipped; opening
+    /// the lane reports them.
+    pub fn masker(&self, server: &ServerConfig) -> Masker {
+        let secrets: Vec<&Secret> = match &server.connection {
+            ServerConnection::Stdio(stdio) => stdio.env.values().collect(),
+            ServerConnection::Http(http) => std::iter::once(&http.url)
                 .chain(http.headers.values())
                 .collect(),
-            Link::InProcess => Vec::new(),
+            ServerConnection::InProcess => Vec::new(),
         };
         let values = secrets
             .into_iter()
@@ -41,8 +42,8 @@ impl Environment {
     }
 }
 
-/// A secret as a whole and its telling parts: `Bearer x` is known by `x`, a URL by its password and
-/// query, not by its host.
+/// Splits a secret into the parts to mask: `Bearer x` is masked by `x` too, a URL only by its
+/// password and query values, not by its host.
 fn secret_parts(value: &str) -> Vec<String> {
     if let Ok(url) = Url::parse(value) {
         let query = url.query_pairs().map(|(_, value)| value.into_owned());

@@ -1,36 +1,41 @@
-//! Which era a server speaks, and what it says of itself.
+//! Negotiates the protocol era with a server and reads its capabilities.
 //!
-//! Over pipes `initialize` goes first: servers of the old era may exit on a probe they do not
-//! know, or start slowly and answer it when nobody listens any more. Over HTTP the modern
-//! `server/discover` goes first, because there every answer is tied to its request.
+//! Over stdio `initialize` is tried first: legacy servers may exit on an unknown request, or start
+//! slowly and answer a probe after it has timed out. Over HTTP the modern `server/discover` is
+//! tried first, because every response is tied to its request.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::config::Protocol;
 
-use crate::jsonrpc::{Answer, Object, RpcError, UNSUPPORTED_VERSION};
-use crate::transport::{Outgoing, RequestError, Transport};
+use crate::jsonrpc::{Object, RpcError, RpcResult, UNSUPPORTED_VERSION};
+use crate::transport::{OutgoingRequest, RequestError, Transport};
 
-pub const MODERN: &str = "2026-07-28";
-pub const NEWEST_LEGACY: &str = "2025-11-25";
-pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST_LEGACY];
+pub const MODERN_VERSION: &str = "2026-07-28";
+pub const LATEST_LEGACY_VERSION: &str = "2025-11-25";
+pub(crate) const LEGACY_VERSIONS: [&str; 4] = [
+    "2024-11-05",
+    "2025-03-26",
+    "2025-06-18",
+    LATEST_LEGACY_VERSION,
+];
 
-/// Errors that only a modern HTTP server answers with.
+/// Error codes that only modern servers use.
 const MODERN_CODES: [i64; 3] = [-32020, -32021, UNSUPPORTED_VERSION];
 
-/// One of the two ways to talk.
+/// One of the two generations of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {
-    /// `initialize`, then a connection with state.
+    /// Stateful: `initialize` starts a session.
     Legacy,
-    /// No state; every request says who asks.
+    /// Stateless: every request carries version, client info and capabilities.
     Modern,
 }
 
-/// What a server said of itself.
+/// The outcome of the handshake: era, version and the server's description of itself.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct UpstreamSession {
     pub era: Era,
     pub version: String,
     pub capabilities: Capabilities,
@@ -38,30 +43,30 @@ pub struct Session {
     pub instructions: Option<String>,
 }
 
-/// The lists that a server says it has.
+/// Capabilities declared by a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Capabilities {
     pub tools: bool,
     pub resources: bool,
     pub prompts: bool,
-    /// It tells when one of its lists or resources changes.
+    /// The server announces changes of its lists or resources.
     pub notifies: bool,
 }
 
-/// Why there is no session.
+/// Reasons why the handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HandshakeError {
     #[error(transparent)]
     Request(#[from] RequestError),
-    #[error("the server answers in protocol version `{0}`, which is not known here")]
+    #[error("server responded with unknown protocol version `{0}`")]
     Version(String),
-    #[error("the server supports only protocol versions {0}")]
+    #[error("server supports only protocol versions {0}")]
     NoCommonVersion(String),
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Initialized<'a> {
+struct InitializeResult<'a> {
     protocol_version: String,
     #[serde(borrow, default)]
     capabilities: Option<&'a RawValue>,
@@ -73,7 +78,7 @@ struct Initialized<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Discovered<'a> {
+struct DiscoverResult<'a> {
     supported_versions: Vec<String>,
     #[serde(borrow, default)]
     capabilities: Option<&'a RawValue>,
@@ -90,17 +95,17 @@ struct Meta<'a> {
 }
 
 #[derive(Deserialize)]
-struct Supported {
+struct SupportedVersions {
     supported: Vec<String>,
 }
 
-/// Agrees with the server on an era. `first` is what was found out before.
-pub async fn shake(
+/// Negotiates an era with the server. `era_hint` is the era of an earlier connection.
+pub async fn negotiate(
     transport: &Transport,
     protocol: Protocol,
-    first: Option<Era>,
+    era_hint: Option<Era>,
     capabilities: &str,
-) -> Result<Session, HandshakeError> {
+) -> Result<UpstreamSession, HandshakeError> {
     let initialize = |transport| initialize(transport, capabilities);
     let discover = |transport| discover(transport, capabilities);
     let preferred = match transport {
@@ -110,151 +115,156 @@ pub async fn shake(
     if let Transport::Sse(_) = transport {
         return initialize(transport).await;
     }
-    match (protocol, first.unwrap_or(preferred)) {
+    match (protocol, era_hint.unwrap_or(preferred)) {
         (Protocol::Legacy, _) => initialize(transport).await,
         (Protocol::Modern, _) => discover(transport).await,
         (Protocol::Auto, Era::Legacy) => match initialize(transport).await {
-            Err(refusal) if asks_for_modern(&refusal) => match discover(transport).await {
-                // A server that knows neither is best described by its first answer.
+            Err(refusal) if should_try_modern(&refusal) => match discover(transport).await {
+                // For a server that supports neither era, the first refusal says more.
                 Err(HandshakeError::Request(RequestError::Rpc(_))) => Err(refusal),
                 session => session,
             },
             session => session,
         },
         (Protocol::Auto, Era::Modern) => match discover(transport).await {
-            Err(error) if asks_for_legacy(&error, transport) => initialize(transport).await,
+            Err(error) if should_try_legacy(&error, transport) => initialize(transport).await,
             session => session,
         },
     }
 }
 
-/// What every modern request carries.
+/// Returns the `_meta` of a modern request.
 pub fn modern_meta(capabilities: &str) -> Object {
     Object::new()
-        .text("io.modelcontextprotocol/protocolVersion", MODERN)
+        .text("io.modelcontextprotocol/protocolVersion", MODERN_VERSION)
         .raw("io.modelcontextprotocol/clientInfo", &client_info())
         .raw("io.modelcontextprotocol/clientCapabilities", capabilities)
 }
 
-/// Adds the headers that repeat a modern request's body.
+/// Adds the headers that mirror a modern request's body.
 pub fn add_modern_headers(method: &'static str, headers: &mut HeaderMap) {
     const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
     const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-    headers.insert(VERSION, HeaderValue::from_static(MODERN));
+    headers.insert(VERSION, HeaderValue::from_static(MODERN_VERSION));
     headers.insert(METHOD, HeaderValue::from_static(method));
 }
 
-async fn initialize(transport: &Transport, capabilities: &str) -> Result<Session, HandshakeError> {
-    let outgoing = Outgoing {
+async fn initialize(
+    transport: &Transport,
+    capabilities: &str,
+) -> Result<UpstreamSession, HandshakeError> {
+    let outgoing = OutgoingRequest {
         method: "initialize",
         params: Object::new()
-            .text("protocolVersion", NEWEST_LEGACY)
+            .text("protocolVersion", LATEST_LEGACY_VERSION)
             .raw("capabilities", capabilities)
             .raw("clientInfo", &client_info()),
-        ..Outgoing::default()
+        ..OutgoingRequest::default()
     };
     let result = transport
         .request(outgoing)
         .await?
         .map_err(RequestError::Rpc)?;
-    let said: Initialized<'_> = read(&result)?;
-    if !LEGACY.contains(&said.protocol_version.as_str()) {
-        return Err(HandshakeError::Version(said.protocol_version));
+    let response: InitializeResult<'_> = parse_result(&result)?;
+    if !LEGACY_VERSIONS.contains(&response.protocol_version.as_str()) {
+        return Err(HandshakeError::Version(response.protocol_version));
     }
     if let Transport::Http(http) = transport {
-        http.agree(&said.protocol_version);
+        http.set_version(&response.protocol_version);
     }
     transport.notify("notifications/initialized").await?;
-    Ok(Session {
+    Ok(UpstreamSession {
         era: Era::Legacy,
-        version: said.protocol_version,
-        capabilities: Capabilities::read(said.capabilities),
-        server_info: said.server_info.map(ToOwned::to_owned),
-        instructions: said.instructions,
+        version: response.protocol_version,
+        capabilities: Capabilities::parse(response.capabilities),
+        server_info: response.server_info.map(ToOwned::to_owned),
+        instructions: response.instructions,
     })
 }
 
-async fn discover(transport: &Transport, capabilities: &str) -> Result<Session, HandshakeError> {
+async fn discover(
+    transport: &Transport,
+    capabilities: &str,
+) -> Result<UpstreamSession, HandshakeError> {
     let method = "server/discover";
     let mut headers = HeaderMap::new();
     add_modern_headers(method, &mut headers);
-    let outgoing = Outgoing {
+    let outgoing = OutgoingRequest {
         method,
         meta: modern_meta(capabilities),
         headers,
-        ..Outgoing::default()
+        ..OutgoingRequest::default()
     };
     let result = transport
         .request(outgoing)
         .await?
         .map_err(RequestError::Rpc)?;
-    let said: Discovered<'_> = read(&result)?;
-    if !said
+    let response: DiscoverResult<'_> = parse_result(&result)?;
+    if !response
         .supported_versions
         .iter()
-        .any(|version| version == MODERN)
+        .any(|version| version == MODERN_VERSION)
     {
         return Err(HandshakeError::NoCommonVersion(
-            said.supported_versions.join(", "),
+            response.supported_versions.join(", "),
         ));
     }
-    Ok(Session {
+    Ok(UpstreamSession {
         era: Era::Modern,
-        version: MODERN.to_owned(),
-        capabilities: Capabilities::read(said.capabilities),
-        server_info: said
+        version: MODERN_VERSION.to_owned(),
+        capabilities: Capabilities::parse(response.capabilities),
+        server_info: response
             .meta
             .and_then(|meta| meta.server_info)
             .map(ToOwned::to_owned),
-        instructions: said.instructions,
+        instructions: response.instructions,
     })
 }
 
-/// Whether a server answered `initialize` with an error, whichever it chose.
-fn asks_for_modern(refusal: &HandshakeError) -> bool {
+/// Returns whether the server rejected `initialize` with any JSON-RPC error.
+fn should_try_modern(refusal: &HandshakeError) -> bool {
     matches!(
         refusal,
         HandshakeError::Request(RequestError::Rpc(_) | RequestError::Status { rpc: Some(_), .. })
     )
 }
 
-fn asks_for_legacy(error: &HandshakeError, transport: &Transport) -> bool {
-    let over_http = matches!(transport, Transport::Http(_));
+/// Returns whether a failed `server/discover` suggests a legacy server.
+fn should_try_legacy(error: &HandshakeError, transport: &Transport) -> bool {
+    let is_http = matches!(transport, Transport::Http(_));
     match error {
         HandshakeError::NoCommonVersion(versions) => {
-            LEGACY.iter().any(|known| versions.contains(known))
+            LEGACY_VERSIONS.iter().any(|known| versions.contains(known))
         }
-        HandshakeError::Request(RequestError::Rpc(error)) => only_legacy(error),
+        HandshakeError::Request(RequestError::Rpc(error)) => implies_legacy(error),
         HandshakeError::Request(RequestError::Status { status, rpc, .. }) => {
             (400..500).contains(status)
                 && !matches!(status, 401 | 403 | 429)
-                && rpc.as_ref().is_none_or(only_legacy)
+                && rpc.as_ref().is_none_or(implies_legacy)
         }
-        HandshakeError::Request(RequestError::Malformed(_) | RequestError::SessionGone) => {
-            over_http
-        }
+        HandshakeError::Request(RequestError::Malformed(_) | RequestError::SessionGone) => is_http,
         HandshakeError::Request(_) | HandshakeError::Version(_) => false,
     }
 }
 
-/// Whether an error to the modern probe leaves only the old era.
-fn only_legacy(error: &RpcError) -> bool {
+/// Returns whether an error response to `server/discover` implies a legacy server.
+fn implies_legacy(error: &RpcError) -> bool {
     if error.code != UNSUPPORTED_VERSION {
         return !MODERN_CODES.contains(&error.code);
     }
     let supported: Vec<String> = error
         .data
         .as_ref()
-        .and_then(|data| serde_json::from_str::<Supported>(data.get()).ok())
+        .and_then(|data| serde_json::from_str::<SupportedVersions>(data.get()).ok())
         .map(|data| data.supported)
         .unwrap_or_default();
     supported
         .iter()
-        .any(|version| LEGACY.contains(&version.as_str()))
+        .any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
 }
 
 impl Capabilities {
-    fn read(raw: Option<&RawValue>) -> Self {
+    fn parse(raw: Option<&RawValue>) -> Self {
         let fields: std::collections::HashMap<String, &RawValue> = raw
             .and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default();
@@ -262,9 +272,9 @@ impl Capabilities {
             tools: fields.contains_key("tools"),
             resources: fields.contains_key("resources"),
             prompts: fields.contains_key("prompts"),
-            notifies: fields.values().any(|of| {
-                let of = of.get();
-                of.contains("listChanged") || of.contains("subscribe")
+            notifies: fields.values().any(|capability| {
+                let capability = capability.get();
+                capability.contains("listChanged") || capability.contains("subscribe")
             }),
         }
     }
@@ -277,11 +287,13 @@ fn client_info() -> String {
         .to_string()
 }
 
-fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, RequestError> {
+fn parse_result<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|error| RequestError::Malformed(error.to_string()))
 }
 
-/// An answer that counts as a failed request when it is an error.
-pub(crate) fn flat(answer: Result<Answer, RequestError>) -> Result<Box<RawValue>, RequestError> {
-    answer?.map_err(RequestError::Rpc)
+/// Turns an error response into a failed request.
+pub(crate) fn flatten_result(
+    result: Result<RpcResult, RequestError>,
+) -> Result<Box<RawValue>, RequestError> {
+    result?.map_err(RequestError::Rpc)
 }

@@ -1,4 +1,6 @@
-//! JSON-RPC 2.0 messages on raw values.
+//! Parsing and building of JSON-RPC 2.0 messages on raw JSON values.
+//!
+//! Results and parameters are never deserialized here, so numbers and member order survive.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -12,7 +14,7 @@ pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL_ERROR: i64 = -32603;
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
-/// An error that the other side answered with.
+/// A JSON-RPC error object.
 #[derive(Clone, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{message} (code {code})")]
 pub struct RpcError {
@@ -22,16 +24,16 @@ pub struct RpcError {
     pub data: Option<Box<RawValue>>,
 }
 
-/// A result or an error, as the other side answered.
-pub type Answer = Result<Box<RawValue>, RpcError>;
+/// The outcome of a request as reported by the peer: a raw result or an error object.
+pub type RpcResult = Result<Box<RawValue>, RpcError>;
 
-/// A message from the other side, borrowed from its text.
+/// A message from the peer, borrowed from its text.
 #[derive(Debug)]
 pub enum Incoming<'a> {
     Response {
-        /// The id of our request; none if it is no id of ours.
+        /// The id of our request; `None` if it is not an id we issued.
         id: Option<u64>,
-        answer: Answer,
+        result: RpcResult,
     },
     Request {
         id: &'a RawValue,
@@ -52,33 +54,34 @@ struct Envelope<'a> {
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     params: Option<&'a RawValue>,
-    /// `null` is a result too.
-    #[serde(borrow, default, deserialize_with = "present")]
+    /// `null` is a valid result.
+    #[serde(borrow, default, deserialize_with = "deserialize_present")]
     result: Option<&'a RawValue>,
     #[serde(borrow, default)]
     error: Option<&'a RawValue>,
 }
 
-pub(crate) fn present<'de: 'a, 'a, D: Deserializer<'de>>(
+/// Deserializes a present member as `Some`, including `null`.
+pub(crate) fn deserialize_present<'de: 'a, 'a, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
 
-/// Takes a text apart. A batch, which one old revision allows, is several messages.
+/// Parses a text into messages. Batches, which only revision 2025-03-26 allows, yield several.
 pub fn parse(text: &str) -> Result<Vec<Incoming<'_>>, serde_json::Error> {
     if text.trim_start().starts_with('[') {
         let batch: Vec<&RawValue> = serde_json::from_str(text)?;
         let messages = batch
             .into_iter()
-            .filter_map(|one| serde_json::from_str(one.get()).ok());
-        return Ok(messages.filter_map(incoming).collect());
+            .filter_map(|message| serde_json::from_str(message.get()).ok());
+        return Ok(messages.filter_map(classify).collect());
     }
     let envelope: Envelope<'_> = serde_json::from_str(text)?;
-    Ok(incoming(envelope).into_iter().collect())
+    Ok(classify(envelope).into_iter().collect())
 }
 
-fn incoming(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
+fn classify(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
     let Envelope {
         id,
         method,
@@ -90,22 +93,22 @@ fn incoming(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
         (Some(method), Some(id)) => Some(Incoming::Request { id, method, params }),
         (Some(method), None) => Some(Incoming::Notification { method, params }),
         (None, id) => {
-            let answer = match (error, result) {
-                (Some(error), _) => Err(RpcError::read(error)),
+            let result = match (error, result) {
+                (Some(error), _) => Err(RpcError::parse_lenient(error)),
                 (None, Some(result)) => Ok(result.to_owned()),
                 (None, None) if id.is_none() => return None,
-                (None, None) => Err(RpcError::new(
-                    "the answer has neither a result nor an error",
+                (None, None) => Err(RpcError::internal(
+                    "response has neither `result` nor `error`",
                 )),
             };
             let id = id.and_then(|id| id.get().trim_matches('"').parse().ok());
-            Some(Incoming::Response { id, answer })
+            Some(Incoming::Response { id, result })
         }
     }
 }
 
 impl RpcError {
-    fn new(message: &str) -> Self {
+    fn internal(message: &str) -> Self {
         Self {
             code: INTERNAL_ERROR,
             message: message.to_owned(),
@@ -113,21 +116,22 @@ impl RpcError {
         }
     }
 
-    /// Reads an error whatever its shape: a call that failed must not wait for its timeout.
-    fn read(raw: &RawValue) -> Self {
+    /// Parses an error of any shape: a failed call must not wait for its timeout just because the
+    /// error object is malformed.
+    fn parse_lenient(raw: &RawValue) -> Self {
         serde_json::from_str(raw.get()).unwrap_or_else(|_| {
             let fields: HashMap<String, &RawValue> =
                 serde_json::from_str(raw.get()).unwrap_or_default();
             let message = fields.get("message").unwrap_or(&raw).get();
-            Self::new(
+            Self::internal(
                 &serde_json::from_str::<String>(message).unwrap_or_else(|_| message.to_owned()),
             )
         })
     }
 }
 
-/// The request that `notifications/cancelled` is about.
-pub(crate) fn cancelled(params: Option<&RawValue>) -> Option<&RawValue> {
+/// Returns the request id in the parameters of `notifications/cancelled`.
+pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<&RawValue> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Cancelled<'a> {
@@ -138,7 +142,7 @@ pub(crate) fn cancelled(params: Option<&RawValue>) -> Option<&RawValue> {
     Some(cancelled.request_id)
 }
 
-/// Builds a JSON object from parts that are already JSON.
+/// Builder for a JSON object from parts that are already JSON.
 #[derive(Clone, Debug, Default)]
 pub struct Object(String);
 
@@ -147,9 +151,10 @@ impl Object {
         Self::default()
     }
 
+    /// Appends a member whose value is JSON.
     #[must_use]
     pub fn raw(mut self, key: &str, value: &str) -> Self {
-        // Six for what stands around them, and for the end.
+        // Six bytes for quotes, colon, separator and the closing brace.
         self.0.reserve(key.len() + value.len() + 6);
         self.0.push(if self.0.is_empty() { '{' } else { ',' });
         push_string(&mut self.0, key);
@@ -158,6 +163,7 @@ impl Object {
         self
     }
 
+    /// Appends a string member.
     #[must_use]
     pub fn text(mut self, key: &str, value: &str) -> Self {
         self.0.reserve(key.len() + value.len() + 8);
@@ -166,9 +172,9 @@ impl Object {
         object
     }
 
-    /// The members of another object after this one's.
+    /// Appends the members of another object.
     #[must_use]
-    pub fn and(mut self, other: &Self) -> Self {
+    pub fn merge(mut self, other: &Self) -> Self {
         match (self.0.is_empty(), other.0.strip_prefix('{')) {
             (_, None) => self,
             (true, Some(_)) => other.clone(),
@@ -185,7 +191,6 @@ impl Object {
     }
 }
 
-/// Its JSON, without another copy.
 impl From<Object> for String {
     fn from(mut object: Object) -> Self {
         if object.0.is_empty() {
@@ -198,14 +203,15 @@ impl From<Object> for String {
 
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.is_empty() {
-            true => f.write_str("{}"),
-            false => write!(f, "{}}}", self.0),
+        if self.0.is_empty() {
+            f.write_str("{}")
+        } else {
+            write!(f, "{}}}", self.0)
         }
     }
 }
 
-/// A request; `meta` is the `_meta` of its parameters.
+/// Builds a request; `meta` becomes the `_meta` of its parameters.
 pub fn request(id: u64, method: &str, params: &Object, meta: &Object) -> String {
     let length = params.0.len() + meta.0.len() + method.len();
     let mut text = String::with_capacity(length + 96);
@@ -214,14 +220,12 @@ pub fn request(id: u64, method: &str, params: &Object, meta: &Object) -> String 
     text.push_str(r#","method":"#);
     push_string(&mut text, method);
     text.push_str(r#","params":"#);
-    text.push_str(match params.is_empty() {
-        true => "{",
-        false => &params.0,
-    });
+    text.push_str(if params.is_empty() { "{" } else { &params.0 });
     if !meta.is_empty() {
-        text.push_str(match params.is_empty() {
-            true => r#""_meta":"#,
-            false => r#","_meta":"#,
+        text.push_str(if params.is_empty() {
+            r#""_meta":"#
+        } else {
+            r#","_meta":"#
         });
         text.push_str(&meta.0);
         text.push('}');
@@ -230,17 +234,19 @@ pub fn request(id: u64, method: &str, params: &Object, meta: &Object) -> String 
     text
 }
 
+/// Builds a notification.
 pub fn notification(method: &str, params: &Object) -> String {
     let message = envelope().text("method", method);
-    let message = match params.is_empty() {
-        true => message,
-        false => message.raw("params", &params.to_string()),
+    let message = if params.is_empty() {
+        message
+    } else {
+        message.raw("params", &params.to_string())
     };
     message.into()
 }
 
-/// The answer to a request of the other side.
-pub fn answer(id: &RawValue, answer: &Answer) -> String {
+/// Builds the response to a request from the peer.
+pub fn response(id: &RawValue, answer: &RpcResult) -> String {
     let message = envelope().raw("id", id.get());
     let message = match answer {
         Ok(result) => message.raw("result", result.get()),
@@ -252,21 +258,24 @@ pub fn answer(id: &RawValue, answer: &Answer) -> String {
     message.into()
 }
 
-/// What stands before and behind the result in the answer to a request.
-pub fn around_result(id: &RawValue) -> (String, &'static str) {
+/// Returns the text before and after the result in a response.
+pub fn response_frame(id: &RawValue) -> (String, &'static str) {
     let before = envelope().raw("id", id.get()).raw("result", "");
     (before.0, "}")
 }
 
-/// The answer to a request of a server that asks what nobody here can answer.
-pub fn answer_to_server(id: &RawValue, method: &str) -> String {
+/// Builds the response to a server request when no client can handle it: only `ping` succeeds.
+pub fn default_response(id: &RawValue, method: &str) -> String {
     let answer = envelope().raw("id", id.get());
     let answer = match method {
         "ping" => answer.raw("result", "{}"),
         _ => {
             let error = Object::new()
                 .raw("code", &METHOD_NOT_FOUND.to_string())
-                .text("message", "this client answers no requests but ping");
+                .text(
+                    "message",
+                    "this client supports no server requests other than `ping`",
+                );
             answer.raw("error", &error.to_string())
         }
     };
@@ -285,7 +294,7 @@ fn push_string(out: &mut String, text: &str) {
         out.push('"');
         return;
     }
-    // Writing a `&str` as JSON into memory cannot fail.
+    // Serializing a `&str` into memory cannot fail.
     out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }
 
@@ -293,17 +302,17 @@ fn push_string(out: &mut String, text: &str) {
 mod tests {
     use super::*;
 
-    fn only(text: &str) -> Incoming<'_> {
+    fn parse_one(text: &str) -> Incoming<'_> {
         parse(text).unwrap().pop().unwrap()
     }
 
     #[test]
-    fn results_stay_raw() {
+    fn results_keep_their_raw_text() {
         let text = r#"{"result":{"a":18446744073709551617,"b":[1e400,-0.0],"z":0.10},"id":7,"jsonrpc":"2.0","new":1}"#;
-        match only(text) {
+        match parse_one(text) {
             Incoming::Response {
                 id: Some(7),
-                answer: Ok(result),
+                result: Ok(result),
             } => assert_eq!(
                 result.get(),
                 r#"{"a":18446744073709551617,"b":[1e400,-0.0],"z":0.10}"#
@@ -313,22 +322,22 @@ mod tests {
     }
 
     #[test]
-    fn kinds() {
+    fn parses_every_message_kind_and_malformed_errors() {
         assert!(
-            matches!(only(r#"{"id":"8","result":null}"#), Incoming::Response { id: Some(8), answer: Ok(r) } if r.get() == "null")
+            matches!(parse_one(r#"{"id":"8","result":null}"#), Incoming::Response { id: Some(8), result: Ok(r) } if r.get() == "null")
         );
         assert!(
-            matches!(only(r#"{"id":1,"error":{"code":-1,"message":"m","data":[1.0]}}"#), Incoming::Response { answer: Err(e), .. } if e.code == -1)
+            matches!(parse_one(r#"{"id":1,"error":{"code":-1,"message":"m","data":[1.0]}}"#), Incoming::Response { result: Err(e), .. } if e.code == -1)
         );
         assert!(matches!(
-            only(r#"{"id":null,"error":{"code":-1,"message":"m"}}"#),
+            parse_one(r#"{"id":null,"error":{"code":-1,"message":"m"}}"#),
             Incoming::Response { id: None, .. }
         ));
         assert!(
-            matches!(only(r#"{"id":"x","method":"ping"}"#), Incoming::Request { id, .. } if id.get() == r#""x""#)
+            matches!(parse_one(r#"{"id":"x","method":"ping"}"#), Incoming::Request { id, .. } if id.get() == r#""x""#)
         );
         assert!(matches!(
-            only(r#"{"method":"n","params":{}}"#),
+            parse_one(r#"{"method":"n","params":{}}"#),
             Incoming::Notification { .. }
         ));
         assert_eq!(
@@ -346,10 +355,10 @@ mod tests {
             let text = format!(r#"{{"id":4,"error":{odd}}}"#);
             assert!(
                 matches!(
-                    only(&text),
+                    parse_one(&text),
                     Incoming::Response {
                         id: Some(4),
-                        answer: Err(_)
+                        result: Err(_)
                     }
                 ),
                 "{text}"
@@ -366,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn built_messages_are_json() {
+    fn built_messages_are_valid_json() {
         let params = Object::new()
             .text("name", "a\"b")
             .raw("arguments", r#"{"n":1e400}"#);
@@ -386,11 +395,11 @@ mod tests {
                 format!(r#"{{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{expected}}}"#)
             );
         }
-        let (before, behind) = around_result(RawValue::NULL);
+        let (before, after) = response_frame(RawValue::NULL);
         let result = RawValue::from_string("[1.0]".to_owned()).unwrap();
         assert_eq!(
-            format!("{before}{result}{behind}"),
-            answer(RawValue::NULL, &Ok(result))
+            format!("{before}{result}{after}"),
+            response(RawValue::NULL, &Ok(result))
         );
         assert_eq!(
             notification("x", &Object::new()),

@@ -1,7 +1,8 @@
-//! A lane: one connection to one server, with the era it speaks.
+//! A lane: one connection to one server, with its negotiated era.
 //!
-//! The `shared` lane serves everyone who cannot be asked anything: the agent loop, scripts, the
-//! CLI and stateless clients. It declares no capabilities. Others belong to one session or user.
+//! The `shared` lane serves all callers that cannot answer server requests: the agent loop,
+//! scripts, the CLI and stateless clients. It declares no capabilities. Every other lane belongs to
+//! one session or user.
 
 mod open;
 
@@ -13,37 +14,37 @@ use http::HeaderMap;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolgate_core::catalog::{Offer, Tool};
+use toolgate_core::catalog::{ServerListing, Tool};
 use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
-use crate::ear::{Ear, Guest, Level};
-use crate::handshake::{self, Era, Session, flat};
+use crate::client_handler::{ClientHandler, LogLevel, ModernClient};
+use crate::handshake::{self, Era, UpstreamSession, flatten_result};
 use crate::jsonrpc::Object;
-use crate::transport::{Outgoing, RequestError, Transport};
+use crate::transport::{OutgoingRequest, RequestError, Transport};
 use crate::{discovery, param_header};
 
+pub(crate) use open::Dependencies;
 pub use open::OpenError;
-pub(crate) use open::Surroundings;
 
-/// Before a subscription is asked for again.
-const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(1);
-const SUBSCRIBE_LATEST: Duration = Duration::from_secs(30);
+/// Delay before a subscription is requested again; doubles after each failure.
+const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
+const MAX_RESUBSCRIBE_DELAY: Duration = Duration::from_secs(30);
 
-/// Rounds in which a modern server may ask to be called again with its own state.
-const MAX_ROUNDS: usize = 10;
+/// Maximum number of times a modern server may ask for input before it must answer.
+const MAX_INPUT_ROUNDS: usize = 10;
 
-/// Which connection to a server.
+/// Identifies one of the connections to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LaneId {
     Shared,
-    /// For one client session alone.
+    /// Reserved for one client session.
     Session(String),
-    /// With the credentials of one user.
+    /// Uses the credentials of one user.
     User(String),
 }
 
-/// A connection's key.
+/// Identifies a connection across all servers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneKey {
     pub server: ServerName,
@@ -57,46 +58,47 @@ pub struct Lane(Arc<Inner>);
 struct Inner {
     key: LaneKey,
     transport: Transport,
-    session: Session,
-    /// What every request to a modern server carries, unless it has a guest.
+    session: UpstreamSession,
+    /// `_meta` of every request to a modern server, unless a modern client supplies its own.
     modern_meta: Object,
-    /// Whether the server answers pings.
+    /// The server supports `ping`.
     ping: bool,
-    /// Keeps the server's secrets out of what it is quoted with.
+    /// Masks the server's secrets in its error messages.
     masker: Masker,
 }
 
-/// A tool call on its way to a server.
+/// A tool call to be sent to a server.
 #[derive(Clone, Debug)]
-pub struct ToolCall<'a> {
+pub struct UpstreamToolCall<'a> {
     pub tool: &'a Tool,
     pub arguments: &'a RawValue,
-    /// Headers of the caller that the server's config lets through.
+    /// Caller headers that the server's config forwards.
     pub headers: HeaderMap,
-    /// Members of the caller's `_meta` that are passed on.
+    /// Members of the caller's `_meta` to forward.
     pub meta: Object,
-    /// Who hears of its progress.
-    pub ear: Option<Arc<dyn Ear>>,
-    /// The client, if a modern server may ask it.
-    pub guest: Option<Arc<Guest>>,
-    /// From which level on its client wants to hear log messages.
-    pub log_level: Option<Level>,
+    /// Receives progress notifications.
+    pub handler: Option<Arc<dyn ClientHandler>>,
+    /// The client, if it can answer a modern server's input requests itself.
+    pub modern_client: Option<Arc<ModernClient>>,
+    /// Minimum level of the log messages the client receives.
+    pub log_level: Option<LogLevel>,
 }
 
-/// A request on its way to a server.
+/// A request to be sent to a server.
 #[derive(Clone, Debug, Default)]
-pub struct Ask {
+pub struct UpstreamRequest {
     pub method: &'static str,
     pub params: Object,
-    /// What it is about: the name or URI in its parameters.
+    /// The name or URI in its parameters, which modern servers expect in a header too.
     pub name: Option<String>,
     pub meta: Object,
     pub headers: HeaderMap,
-    pub ear: Option<Arc<dyn Ear>>,
-    pub guest: Option<Arc<Guest>>,
-    pub log_level: Option<Level>,
+    pub handler: Option<Arc<dyn ClientHandler>>,
+    pub modern_client: Option<Arc<ModernClient>>,
+    pub log_level: Option<LogLevel>,
 }
 
+/// The members of a modern result that say whether it is complete.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct ResultHead<'a> {
@@ -109,21 +111,23 @@ struct ResultHead<'a> {
 }
 
 impl<'a> ResultHead<'a> {
-    fn of(result: &'a RawValue) -> Self {
+    fn parse(result: &'a RawValue) -> Self {
         serde_json::from_str(result.get()).unwrap_or_default()
     }
 
-    /// Whether it is the answer, and not a wish to be called again.
+    /// Returns whether this is the final result rather than a request for input.
     fn is_complete(&self) -> Result<bool, RequestError> {
         match self.result_type.as_deref() {
             None | Some("complete") => Ok(true),
             Some("input_required") => Ok(false),
-            Some(other) => Err(malformed(&format!("unknown result type `{other}`"))),
+            Some(other) => Err(malformed_response(&format!(
+                "unknown result type `{other}`"
+            ))),
         }
     }
 }
 
-/// What a modern server wants to know.
+/// One input request of a modern server.
 #[derive(Deserialize)]
 struct InputRequest<'a> {
     #[serde(borrow)]
@@ -137,21 +141,23 @@ impl Lane {
         &self.0.key
     }
 
-    pub fn session(&self) -> &Session {
+    pub fn session(&self) -> &UpstreamSession {
         &self.0.session
     }
 
-    /// Everything the server offers, all pages.
-    /// A list that fails keeps what it had `before`.
-    pub(crate) async fn offer(&self, before: Option<&Offer>) -> Result<Offer, RequestError> {
-        let mut offer = discovery::discover(self, before).await?;
-        if self.sends_param_headers() {
-            discovery::drop_invalid_headers(&mut offer);
+    /// Fetches all pages of all lists. A list that fails keeps its items from `previous`.
+    pub(crate) async fn fetch_listing(
+        &self,
+        previous: Option<&ServerListing>,
+    ) -> Result<ServerListing, RequestError> {
+        let mut listing = discovery::discover(self, previous).await?;
+        if self.should_send_param_headers() {
+            discovery::drop_tools_with_invalid_headers(&mut listing);
         }
-        Ok(offer.sorted())
+        Ok(listing.into_sorted())
     }
 
-    /// Asks the server for a sign of life; an error answer is one too.
+    /// Checks that the server responds; an error response counts as well.
     pub(crate) async fn ping(&self) -> Result<(), RequestError> {
         let method = match (self.0.session.era, self.0.ping) {
             (Era::Modern, _) => "server/discover",
@@ -164,198 +170,213 @@ impl Lane {
         }
     }
 
-    /// Stays with the server so that it can tell its news, and ask where somebody can be asked;
-    /// ends only if it does neither this way.
+    /// Keeps a channel open for the server's notifications and requests. Returns only if this
+    /// transport and era need no such channel.
     pub(crate) async fn listen(&self) {
         let notifies = self.0.session.capabilities.notifies;
-        let is_own = self.0.key.lane != LaneId::Shared;
+        let is_private = self.0.key.lane != LaneId::Shared;
         match (&self.0.transport, self.0.session.era) {
-            (Transport::Http(http), Era::Legacy) if notifies || is_own => http.listen().await,
+            (Transport::Http(http), Era::Legacy) if notifies || is_private => http.listen().await,
             (Transport::Http(_) | Transport::Stdio(_), Era::Modern) if notifies => {
-                self.subscribe().await;
+                self.subscribe_to_list_changes().await;
             }
-            // A legacy server on pipes or an event stream tells without being asked.
+            // A legacy server on stdio or SSE sends notifications without a subscription.
             _ => {}
         }
     }
 
-    async fn subscribe(&self) {
-        let wanted =
+    async fn subscribe_to_list_changes(&self) {
+        let filter =
             r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}"#;
-        let mut wait = SUBSCRIBE_AGAIN;
+        let mut delay = RESUBSCRIBE_DELAY;
         loop {
-            let params = Object::new().raw("notifications", wanted);
+            let params = Object::new().raw("notifications", filter);
             match self
                 .request("subscriptions/listen", params, HeaderMap::new())
                 .await
             {
                 Err(RequestError::Rpc(_) | RequestError::Status { .. }) => return,
-                Ok(_) => wait = SUBSCRIBE_AGAIN,
-                Err(_) => wait = (wait * 2).min(SUBSCRIBE_LATEST),
+                Ok(_) => delay = RESUBSCRIBE_DELAY,
+                Err(_) => delay = (delay * 2).min(MAX_RESUBSCRIBE_DELAY),
             }
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(delay).await;
         }
     }
 
-    /// Whether the connection can still carry requests, as far as is known.
+    /// Returns whether the connection is not known to be closed.
     pub fn is_open(&self) -> bool {
         use futures_util::FutureExt as _;
-        self.closed().now_or_never().is_none()
+        self.wait_closed().now_or_never().is_none()
     }
 
-    /// Whether two handles are of one connection.
-    pub fn is(&self, other: &Self) -> bool {
+    /// Returns whether both handles refer to the same connection.
+    pub fn is_same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Calls a tool and gives the server's result, byte for byte.
-    pub async fn call_tool(&self, call: ToolCall<'_>) -> Result<Box<RawValue>, RequestError> {
+    /// Calls a tool and returns the server's result byte for byte.
+    pub async fn call_tool(
+        &self,
+        call: UpstreamToolCall<'_>,
+    ) -> Result<Box<RawValue>, RequestError> {
         let mut headers = call.headers;
-        if self.sends_param_headers() {
-            match param_header::may_have(call.tool) {
-                true => param_header::add(&call.tool.view(), call.arguments, &mut headers),
-                false => param_header::add_name(call.tool.id.tool.as_str(), &mut headers),
+        if self.should_send_param_headers() {
+            if param_header::may_have_annotations(call.tool) {
+                param_header::insert_headers(&call.tool.view(), call.arguments, &mut headers);
+            } else {
+                param_header::insert_name_header(call.tool.id.tool.as_str(), &mut headers);
             }
         }
         let params = Object::new()
             .text("name", call.tool.id.tool.as_str())
             .raw("arguments", call.arguments.get());
-        let ask = Ask {
+        let request = UpstreamRequest {
             method: "tools/call",
             params,
-            name: None, // its header is there already
+            name: None, // its header is already set
             meta: call.meta,
             headers,
-            ear: call.ear,
-            guest: call.guest,
+            handler: call.handler,
+            modern_client: call.modern_client,
             log_level: call.log_level,
         };
-        self.ask_through(ask).await
+        self.send_resolving_input(request).await
     }
 
-    /// Sends a request and, to a modern server, whatever it wants to know before it answers, as
-    /// far as there is somebody to ask. A modern client is asked by the result itself.
-    pub async fn ask_through(&self, ask: Ask) -> Result<Box<RawValue>, RequestError> {
-        if self.0.session.era == Era::Legacy || ask.guest.is_some() {
-            return self.ask(ask).await;
+    /// Sends a request and answers a modern server's input requests on behalf of a legacy client.
+    /// A modern client receives the input requests in the result and answers them itself.
+    pub async fn send_resolving_input(
+        &self,
+        request: UpstreamRequest,
+    ) -> Result<Box<RawValue>, RequestError> {
+        if self.0.session.era == Era::Legacy || request.modern_client.is_some() {
+            return self.send(request).await;
         }
-        let result = self.ask(ask.clone()).await?;
-        match ResultHead::of(&result).is_complete()? {
-            true => Ok(result),
-            false => Box::pin(self.complete(result, &ask)).await,
+        let result = self.send(request.clone()).await?;
+        if ResultHead::parse(&result).is_complete()? {
+            Ok(result)
+        } else {
+            Box::pin(self.resolve_input(result, &request)).await
         }
     }
 
-    /// Follows a modern server's wish to be called again, with what it wants to know.
-    async fn complete(
+    /// Repeats a request with the input a modern server requires until the result is complete.
+    async fn resolve_input(
         &self,
         mut result: Box<RawValue>,
-        ask: &Ask,
+        request: &UpstreamRequest,
     ) -> Result<Box<RawValue>, RequestError> {
-        for _ in 0..MAX_ROUNDS {
-            let head = ResultHead::of(&result);
+        for _ in 0..MAX_INPUT_ROUNDS {
+            let head = ResultHead::parse(&result);
             if head.is_complete()? {
                 return Ok(result);
             }
-            let mut params = ask.params.clone();
+            let mut params = request.params.clone();
             if let Some(requests) = head.input_requests {
-                let answers = self.answers(requests, ask.ear.as_ref()).await?;
-                params = params.raw("inputResponses", &answers.to_string());
+                let responses = self
+                    .collect_input(requests, request.handler.as_ref())
+                    .await?;
+                params = params.raw("inputResponses", &responses.to_string());
             }
             if let Some(state) = head.request_state {
                 params = params.raw("requestState", state.get());
             }
-            let again = Ask {
+            let repeated = UpstreamRequest {
                 params,
-                ..ask.clone()
+                ..request.clone()
             };
-            result = self.ask(again).await?;
+            result = self.send(repeated).await?;
         }
-        Err(malformed("it asks to be called again and again"))
+        Err(malformed_response(
+            "it keeps asking for input instead of completing",
+        ))
     }
 
-    /// Asks the client whose connection this is; nobody else can be asked.
-    async fn answers(
+    /// Forwards input requests to the client that owns this connection. On a shared lane there is
+    /// no such client.
+    async fn collect_input(
         &self,
         requests: &RawValue,
-        ear: Option<&Arc<dyn Ear>>,
+        handler: Option<&Arc<dyn ClientHandler>>,
     ) -> Result<Object, RequestError> {
-        let owned = matches!(self.0.key.lane, LaneId::Session(_));
-        let Some(ear) = ear.filter(|_| owned) else {
-            return Err(malformed("it asks for input, but there is nobody to ask"));
+        let is_session_lane = matches!(self.0.key.lane, LaneId::Session(_));
+        let Some(handler) = handler.filter(|_| is_session_lane) else {
+            return Err(malformed_response(
+                "it asks for input, but no client can provide it",
+            ));
         };
         let requests: IndexMap<String, InputRequest<'_>> = serde_json::from_str(requests.get())
             .map_err(|error| RequestError::Malformed(error.to_string()))?;
-        let mut answers = Object::new();
+        let mut responses = Object::new();
         for (key, InputRequest { method, params }) in requests {
-            let answer = ear.asked(&method, params).await?;
-            answers = answers.raw(&key, answer.get());
+            let response = handler.on_request(&method, params).await?;
+            responses = responses.raw(&key, response.get());
         }
-        Ok(answers)
+        Ok(responses)
     }
 
-    /// Sends a plain request in the lane's era.
+    /// Sends a request without metadata in the lane's era.
     pub(crate) async fn request(
         &self,
         method: &'static str,
         params: Object,
         headers: HeaderMap,
     ) -> Result<Box<RawValue>, RequestError> {
-        let ask = Ask {
+        let request = UpstreamRequest {
             method,
             params,
             headers,
-            ..Ask::default()
+            ..UpstreamRequest::default()
         };
-        self.ask(ask).await
+        self.send(request).await
     }
 
-    /// Sends a request in the lane's era.
-    pub async fn ask(&self, ask: Ask) -> Result<Box<RawValue>, RequestError> {
-        let Ask {
+    /// Sends a request in the lane's era, with secrets masked in errors.
+    pub async fn send(&self, request: UpstreamRequest) -> Result<Box<RawValue>, RequestError> {
+        let UpstreamRequest {
             method,
             params,
             name,
             meta,
             mut headers,
-            ear,
-            guest,
+            handler,
+            modern_client,
             log_level,
-        } = ask;
+        } = request;
         let (params, meta) = match self.0.session.era {
             Era::Legacy => (params, meta),
             Era::Modern => {
                 handshake::add_modern_headers(method, &mut headers);
                 if let Some(name) = name {
-                    param_header::add_name(&name, &mut headers);
+                    param_header::insert_name_header(&name, &mut headers);
                 }
-                let params = match &guest {
-                    Some(guest) => params.and(&guest.input),
+                let params = match &modern_client {
+                    Some(client) => params.merge(&client.input),
                     None => params,
                 };
                 let meta = match log_level {
                     Some(level) => meta.text("io.modelcontextprotocol/logLevel", level.as_str()),
                     None => meta,
                 };
-                let meta = match &guest {
-                    Some(guest) => meta.and(&handshake::modern_meta(&guest.capabilities)),
-                    None => meta.and(&self.0.modern_meta),
+                let meta = match &modern_client {
+                    Some(client) => meta.merge(&handshake::modern_meta(&client.capabilities)),
+                    None => meta.merge(&self.0.modern_meta),
                 };
                 (params, meta)
             }
         };
-        let outgoing = Outgoing {
+        let outgoing = OutgoingRequest {
             method,
             params,
             meta,
             headers,
-            ear,
+            handler,
         };
-        let answer = flat(self.0.transport.request(outgoing).await);
-        answer.map_err(|error| error.masked(&self.0.masker))
+        flatten_result(self.0.transport.request(outgoing).await)
+            .map_err(|error| error.mask_secrets(&self.0.masker))
     }
 
-    /// Sends a notification that only the old era knows.
+    /// Sends a notification that exists only in the legacy era.
     pub(crate) async fn notify(&self, method: &'static str) -> Result<(), RequestError> {
         match self.0.session.era {
             Era::Legacy => self.0.transport.notify(method).await,
@@ -363,12 +384,13 @@ impl Lane {
         }
     }
 
-    pub(crate) async fn closed(&self) -> String {
-        self.0.transport.closed().await
+    /// Waits until the connection has closed and returns the reason.
+    pub(crate) async fn wait_closed(&self) -> String {
+        self.0.transport.wait_closed().await
     }
 
-    /// Lets go of a connection that was lost. Calls may still be under way on an HTTP session, so
-    /// it is left to the server to forget it.
+    /// Releases a lost connection. Calls may still be in flight on an HTTP session, so that one is
+    /// left for the server to expire.
     pub(crate) async fn abandon(&self) {
         if !matches!(self.0.transport, Transport::Http(_)) {
             self.close().await;
@@ -379,7 +401,7 @@ impl Lane {
         self.0.transport.close().await;
     }
 
-    fn sends_param_headers(&self) -> bool {
+    fn should_send_param_headers(&self) -> bool {
         self.0.session.era == Era::Modern && matches!(self.0.transport, Transport::Http(_))
     }
 }
@@ -390,6 +412,6 @@ impl fmt::Debug for Lane {
     }
 }
 
-fn malformed(text: &str) -> RequestError {
+fn malformed_response(text: &str) -> RequestError {
     RequestError::Malformed(text.to_owned())
 }

@@ -1,11 +1,12 @@
-//! MCP on raw JSON: towards upstream servers, in every revision from 2024-11-05 to 2026-07-28.
+//! The MCP protocol on raw JSON, for every revision from 2024-11-05 to 2026-07-28.
 //!
-//! A gateway must lose nothing, so messages are taken apart only as far as the protocol needs and
-//! everything else travels as raw JSON. This is the only crate that starts MCP processes, and the
-//! [`Registry`] is the only way to reach a server.
+//! The client half connects to upstream servers; [`serve`] holds the message formats for the
+//! server half. A gateway must not lose data, so messages are parsed only as far as the protocol
+//! requires and everything else is forwarded as raw JSON. This is the only crate that starts MCP
+//! processes, and the [`Registry`] is the only way to reach a server. Permissions live elsewhere.
 
+pub mod client_handler;
 pub mod discovery;
-pub mod ear;
 pub mod environment;
 pub mod handshake;
 pub mod jsonrpc;
@@ -20,18 +21,18 @@ pub mod trace_context;
 pub mod transport;
 
 mod activity;
-mod agenda;
 mod backoff;
+mod maintenance_schedule;
 mod publisher;
 mod supervisor;
 
-pub use activity::Busy;
+pub use activity::ServerBusy;
 pub use environment::Environment;
 pub use lane::{Lane, LaneId, LaneKey};
 pub use local::LocalServer;
 pub use registry::Registry;
-pub use status::{State, Status};
+pub use status::{ServerState, ServerStatus};
 pub use trace_context::TraceContext;
 
-/// Largest message that is taken from a server.
+/// Maximum size of a message accepted from a server.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024 * 1024;

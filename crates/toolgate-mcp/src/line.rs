@@ -1,38 +1,39 @@
-//! Lines of bounded length, and the id of a message whose line is too long to keep.
+//! Reads lines of bounded length. From a line that exceeds the limit only the JSON-RPC id is kept,
+//! so that its request can fail at once instead of timing out.
 
 use std::io;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-/// One line.
+/// One line of input.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum MessageLine {
     Text(String),
-    /// A line over the limit, with the JSON-RPC id it had at its top level.
+    /// A line over the limit, with the JSON-RPC id at its top level.
     TooLong {
         id: Option<u64>,
     },
 }
 
-/// Takes lines from a reader.
+/// Reads lines of bounded length.
 #[derive(Debug)]
-pub struct Lines<R> {
+pub struct LineReader<R> {
     reader: BufReader<R>,
     limit: usize,
-    kept: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub fn new(reader: R, limit: usize) -> Self {
         Self {
             reader: BufReader::with_capacity(64 * 1024, reader),
             limit,
-            kept: Vec::new(),
+            buffer: Vec::new(),
         }
     }
 
-    /// The next line; none at the end.
-    pub async fn next(&mut self) -> io::Result<Option<Line>> {
+    /// Returns the next line; `None` at the end.
+    pub async fn next(&mut self) -> io::Result<Option<MessageLine>> {
         let mut scanner: Option<IdScanner> = None;
         loop {
             let chunk = self.reader.fill_buf().await?;
@@ -40,50 +41,52 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 return Ok(self.finish(scanner));
             }
             let end = chunk.iter().position(|&byte| byte == b'\n');
-            let part = &chunk[..end.unwrap_or(chunk.len())];
+            let segment = &chunk[..end.unwrap_or(chunk.len())];
             if let Some(scanner) = &mut scanner {
-                scanner.feed(part);
-            } else if self.kept.len() + part.len() > self.limit {
-                let mut started = IdScanner::default();
-                started.feed(&std::mem::take(&mut self.kept));
-                started.feed(part);
-                scanner = Some(started);
+                scanner.feed(segment);
+            } else if self.buffer.len() + segment.len() > self.limit {
+                let mut new_scanner = IdScanner::default();
+                new_scanner.feed(&std::mem::take(&mut self.buffer));
+                new_scanner.feed(segment);
+                scanner = Some(new_scanner);
             } else {
-                self.kept.extend_from_slice(part);
+                self.buffer.extend_from_slice(segment);
             }
-            let used = part.len() + usize::from(end.is_some());
+            let used = segment.len() + usize::from(end.is_some());
             self.reader.consume(used);
             if end.is_some() {
-                let line = self.finish(scanner).unwrap_or(Line::Text(String::new()));
+                let line = self
+                    .finish(scanner)
+                    .unwrap_or(MessageLine::Text(String::new()));
                 return Ok(Some(line));
             }
         }
     }
 
-    fn finish(&mut self, scanner: Option<IdScanner>) -> Option<Line> {
+    fn finish(&mut self, scanner: Option<IdScanner>) -> Option<MessageLine> {
         if let Some(scanner) = scanner {
-            return Some(Line::TooLong { id: scanner.id });
+            return Some(MessageLine::TooLong { id: scanner.id });
         }
-        if self.kept.is_empty() {
+        if self.buffer.is_empty() {
             return None;
         }
-        let bytes = std::mem::take(&mut self.kept);
+        let bytes = std::mem::take(&mut self.buffer);
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-        Some(Line::Text(text))
+        Some(MessageLine::Text(text))
     }
 }
 
-/// Finds the number after `"id":` at the top level of an object that passes by in pieces.
+/// Finds the number after `"id":` at the top level of an object that arrives in chunks.
 #[derive(Debug, Default)]
 struct IdScanner {
     id: Option<u64>,
     depth: u32,
     in_string: bool,
     escaped: bool,
-    /// The last string at the top level, as far as it matters.
+    /// Start of the last string at the top level.
     word: Vec<u8>,
-    /// Digits after `"id":`, while they last.
+    /// Value of the digits after `"id":` read so far.
     digits: Option<u64>,
 }
 
@@ -135,8 +138,8 @@ impl IdScanner {
 mod tests {
     use super::*;
 
-    async fn lines(text: &str, limit: usize) -> Vec<Line> {
-        let mut lines = Lines::new(text.as_bytes(), limit);
+    async fn lines(text: &str, limit: usize) -> Vec<MessageLine> {
+        let mut lines = LineReader::new(text.as_bytes(), limit);
         let mut out = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             out.push(line);
@@ -145,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn short_lines_pass_long_ones_tell_their_id() {
+    async fn oversized_lines_are_replaced_by_their_id() {
         let text = concat!(
             "one\n\n",
             r#"{"jsonrpc":"2.0","id":41,"result":{"id":7,"text":"a very long text, \"id\":8,"}}"#,
@@ -155,15 +158,15 @@ mod tests {
             r#"{"method":"x","params":{"id":5,"text":"a very long text without an id"}}"#,
             "\nlast"
         );
-        let text_line = |text: &str| Line::Text(text.to_owned());
+        let text_line = |text: &str| MessageLine::Text(text.to_owned());
         assert_eq!(
             lines(text, 20).await,
             [
                 text_line("one"),
                 text_line(""),
-                Line::TooLong { id: Some(41) },
-                Line::TooLong { id: Some(42) },
-                Line::TooLong { id: None },
+                MessageLine::TooLong { id: Some(41) },
+                MessageLine::TooLong { id: Some(42) },
+                MessageLine::TooLong { id: None },
                 text_line("last"),
             ]
         );

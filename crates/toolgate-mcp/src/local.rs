@@ -1,4 +1,4 @@
-//! Tools of the embedding program, offered like those of any other server.
+//! In-process servers: tools of the embedding program, exposed like those of any other server.
 
 use std::fmt;
 use std::future::Future;
@@ -11,41 +11,41 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use toolgate_core::name::ServerName;
 
-use crate::jsonrpc::{Answer, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
-use crate::transport::{Events, Outgoing, RequestError};
+use crate::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcResult};
+use crate::transport::{OutgoingRequest, RequestError, TransportEvents};
 
-/// A server that lives in this process.
+/// A server that runs in this process.
 pub struct LocalServer {
     name: ServerName,
     tools: IndexMap<String, LocalTool>,
 }
 
-/// What a tool of the embedding program answers with.
+/// The output of an in-process tool.
 #[derive(Debug)]
-pub enum Output {
+pub enum LocalToolOutput {
     Text(String),
-    /// Structured content; its JSON is the text for those who read only text.
+    /// Structured content; its JSON is also returned as text.
     Structured(Value),
-    /// A whole `CallToolResult`.
+    /// A complete `CallToolResult`.
     Raw(Box<RawValue>),
 }
 
 struct LocalTool {
     definition: Box<RawValue>,
-    run: Box<dyn Fn(Box<RawValue>) -> Run + Send + Sync>,
+    run: Box<dyn Fn(Box<RawValue>) -> ToolFuture + Send + Sync>,
 }
 
-type Run = Pin<Box<dyn Future<Output = Result<Output, String>> + Send>>;
+type ToolFuture = Pin<Box<dyn Future<Output = Result<LocalToolOutput, String>> + Send>>;
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct CallParams<'a> {
     name: String,
     #[serde(borrow, default)]
     arguments: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]
-struct Tools<'a> {
+struct ToolList<'a> {
     tools: Vec<&'a RawValue>,
 }
 
@@ -57,17 +57,17 @@ impl LocalServer {
         }
     }
 
-    /// Adds a tool. `run` gets the arguments as they were sent; an error is told to the model.
+    /// Adds a tool. `run` receives the raw arguments; its error text is returned to the model.
     #[must_use]
     pub fn tool<F, R>(mut self, name: &str, description: &str, input_schema: &Value, run: F) -> Self
     where
         F: Fn(Box<RawValue>) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Output, String>> + Send + 'static,
+        R: Future<Output = Result<LocalToolOutput, String>> + Send + 'static,
     {
         let definition =
             json!({"name": name, "description": description, "inputSchema": input_schema});
         if let Ok(definition) = to_raw_value(&definition) {
-            let run = Box::new(move |arguments| Box::pin(run(arguments)) as Run);
+            let run = Box::new(move |arguments| Box::pin(run(arguments)) as ToolFuture);
             self.tools
                 .insert(name.to_owned(), LocalTool { definition, run });
         }
@@ -78,43 +78,54 @@ impl LocalServer {
         &self.name
     }
 
-    /// Nothing is ever announced: the tools are fixed once the gateway runs.
-    pub(crate) fn events() -> Events {
+    /// Returns an event channel that never yields: the tools are fixed once the gateway runs.
+    pub(crate) fn events() -> TransportEvents {
         mpsc::channel(1).1
     }
 
-    pub(crate) async fn request(&self, outgoing: &Outgoing) -> Result<Answer, RequestError> {
-        let params = outgoing.params.to_string(); // nothing here reads `_meta`
+    pub(crate) async fn request(
+        &self,
+        outgoing: &OutgoingRequest,
+    ) -> Result<RpcResult, RequestError> {
+        let params = outgoing.params.to_string(); // `_meta` is not needed here
         Ok(match outgoing.method {
-            "initialize" => raw(&json!({
-                "protocolVersion": crate::handshake::NEWEST_LEGACY,
+            "initialize" => to_result(&json!({
+                "protocolVersion": crate::handshake::LATEST_LEGACY_VERSION,
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": self.name, "version": env!("CARGO_PKG_VERSION")},
             })),
-            "tools/list" => raw(&Tools {
+            "tools/list" => to_result(&ToolList {
                 tools: self.tools.values().map(|tool| &*tool.definition).collect(),
             }),
             "tools/call" => self.call(&params).await,
-            method => Err(error(METHOD_NOT_FOUND, format!("no method `{method}`"))),
+            method => Err(rpc_error(
+                METHOD_NOT_FOUND,
+                format!("unknown method `{method}`"),
+            )),
         })
     }
 
-    async fn call(&self, params: &str) -> Answer {
-        let call: Call<'_> =
-            serde_json::from_str(params).map_err(|e| error(INVALID_PARAMS, e.to_string()))?;
+    async fn call(&self, params: &str) -> RpcResult {
+        let call: CallParams<'_> =
+            serde_json::from_str(params).map_err(|e| rpc_error(INVALID_PARAMS, e.to_string()))?;
         let Some(tool) = self.tools.get(&call.name) else {
-            return Err(error(INVALID_PARAMS, format!("no tool `{}`", call.name)));
+            return Err(rpc_error(
+                INVALID_PARAMS,
+                format!("unknown tool `{}`", call.name),
+            ));
         };
         let arguments = call.arguments.unwrap_or(RawValue::NULL);
         match (tool.run)(arguments.to_owned()).await {
-            Ok(Output::Raw(result)) => Ok(result),
-            Ok(Output::Text(text)) => raw(&json!({"content": [{"type": "text", "text": text}]})),
-            Ok(Output::Structured(value)) => raw(&json!({
+            Ok(LocalToolOutput::Raw(result)) => Ok(result),
+            Ok(LocalToolOutput::Text(text)) => {
+                to_result(&json!({"content": [{"type": "text", "text": text}]}))
+            }
+            Ok(LocalToolOutput::Structured(value)) => to_result(&json!({
                 "content": [{"type": "text", "text": value.to_string()}],
                 "structuredContent": value,
             })),
             Err(text) => {
-                raw(&json!({"content": [{"type": "text", "text": text}], "isError": true}))
+                to_result(&json!({"content": [{"type": "text", "text": text}], "isError": true}))
             }
         }
     }
@@ -128,11 +139,11 @@ impl fmt::Debug for LocalServer {
     }
 }
 
-fn raw(value: &impl Serialize) -> Answer {
-    to_raw_value(value).map_err(|e| error(-32603, e.to_string()))
+fn to_result(value: &impl Serialize) -> RpcResult {
+    to_raw_value(value).map_err(|e| rpc_error(-32603, e.to_string()))
 }
 
-fn error(code: i64, message: String) -> RpcError {
+fn rpc_error(code: i64, message: String) -> RpcError {
     RpcError {
         code,
         message,

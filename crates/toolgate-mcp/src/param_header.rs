@@ -1,5 +1,5 @@
-//! Arguments that a modern HTTP server wants to see as headers too (`x-mcp-header` in a tool's
-//! input schema), and the encoding of header values that are not plain.
+//! Arguments that modern HTTP mirrors in headers (`x-mcp-header` in a tool's input schema), and the
+//! base64 encoding of values that a header cannot carry.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,58 +7,62 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate_core::catalog::{Tool, ToolView};
-use toolgate_core::json::may_say;
+use toolgate_core::json::may_contain;
 
-use crate::serve::decoded;
+use crate::serve::decode_header_value;
 
 const KEYWORD: &str = "x-mcp-header";
 
-/// An annotated property: where it stands in the arguments, and its header.
+/// An annotated property: its path in the arguments, and its header.
 #[derive(Debug)]
 struct Annotated {
     path: Vec<String>,
     header: HeaderName,
 }
 
-/// Whether a tool may have annotations; false is certain.
-pub fn may_have(tool: &Tool) -> bool {
-    may_say(tool.definition.get(), KEYWORD)
+/// Returns whether a tool may have annotations. Cheap text search; only `false` is definite.
+pub fn may_have_annotations(tool: &Tool) -> bool {
+    may_contain(tool.definition.get(), KEYWORD)
 }
 
-/// Says what is wrong with a tool's annotations; such a tool must not be offered.
-pub(crate) fn check(tool: &ToolView<'_>) -> Result<(), String> {
+/// Validates a tool's annotations. A tool with invalid annotations must not be listed.
+pub(crate) fn validate(tool: &ToolView<'_>) -> Result<(), String> {
     annotations(tool).map(drop)
 }
 
-/// Adds the header that repeats what a request is about.
-pub(crate) fn add_name(name: &str, headers: &mut HeaderMap) {
+/// Inserts the `Mcp-Name` header, which mirrors the name or URI in a request.
+pub(crate) fn insert_name_header(name: &str, headers: &mut HeaderMap) {
     const NAME: HeaderName = HeaderName::from_static("mcp-name");
-    headers.insert(NAME, encoded(name));
+    headers.insert(NAME, encode_value(name));
 }
 
-/// Holds the headers that a client sent against the arguments that they repeat.
-pub fn compare(tool: &ToolView<'_>, arguments: &RawValue, sent: &HeaderMap) -> Result<(), String> {
+/// Verifies that the headers sent by a client match the arguments they mirror.
+pub fn verify_headers(
+    tool: &ToolView<'_>,
+    arguments: &RawValue,
+    sent: &HeaderMap,
+) -> Result<(), String> {
     let mut expected = HeaderMap::new();
-    add(tool, arguments, &mut expected);
+    insert_headers(tool, arguments, &mut expected);
     for Annotated { header, .. } in annotations(tool).unwrap_or_default() {
-        let read = |headers: &HeaderMap| {
+        let decode = |headers: &HeaderMap| {
             let value = headers.get(&header)?.to_str().ok()?;
-            Some(decoded(value.trim()))
+            Some(decode_header_value(value.trim()))
         };
-        let told = match (read(&expected), sent.contains_key(&header), read(sent)) {
+        let problem = match (decode(&expected), sent.contains_key(&header), decode(sent)) {
             (None, false, _) => continue,
             (Some(expected), true, Some(sent)) if sent.is_some() && sent == expected => continue,
             (Some(_), false, _) => "is missing",
-            _ => "says something else than the body",
+            _ => "does not match the body",
         };
-        return Err(format!("`{header}` {told}"));
+        return Err(format!("`{header}` {problem}"));
     }
     Ok(())
 }
 
-/// Adds `Mcp-Name` and one header for each annotated argument that has a value.
-pub(crate) fn add(tool: &ToolView<'_>, arguments: &RawValue, headers: &mut HeaderMap) {
-    add_name(&tool.name, headers);
+/// Inserts `Mcp-Name` and one header for each annotated argument that has a value.
+pub(crate) fn insert_headers(tool: &ToolView<'_>, arguments: &RawValue, headers: &mut HeaderMap) {
+    insert_name_header(&tool.name, headers);
     let annotated = annotations(tool).unwrap_or_default();
     if annotated.is_empty() {
         return;
@@ -73,7 +77,7 @@ pub(crate) fn add(tool: &ToolView<'_>, arguments: &RawValue, headers: &mut Heade
             Some(scalar @ (Value::Bool(_) | Value::Number(_))) => scalar.to_string(),
             _ => continue,
         };
-        headers.insert(header, encoded(&text));
+        headers.insert(header, encode_value(&text));
     }
 }
 
@@ -86,27 +90,30 @@ fn annotations(tool: &ToolView<'_>) -> Result<Vec<Annotated>, String> {
     };
     let schema: Value = serde_json::from_str(schema.get()).map_err(|error| error.to_string())?;
     let mut found = Vec::new();
-    let mut places = 0;
-    properties(&schema, &mut Vec::new(), &mut found)?;
-    count(&schema, &mut places);
-    if places != found.len() {
+    let mut total = 0;
+    collect_annotations(&schema, &mut Vec::new(), &mut found)?;
+    count_annotations(&schema, &mut total);
+    if total != found.len() {
         return Err(format!(
-            "`{KEYWORD}` stands where no argument can be found by its path"
+            "`{KEYWORD}` is only allowed on properties with a fixed path"
         ));
     }
-    for (index, one) in found.iter().enumerate() {
+    for (index, annotation) in found.iter().enumerate() {
         if found[..index]
             .iter()
-            .any(|other: &Annotated| other.header == one.header)
+            .any(|other: &Annotated| other.header == annotation.header)
         {
-            return Err(format!("two arguments want the header `{}`", one.header));
+            return Err(format!(
+                "header `{}` is used by two arguments",
+                annotation.header
+            ));
         }
     }
     Ok(found)
 }
 
-/// Walks the properties of a schema, and of those that are objects themselves.
-fn properties(
+/// Collects annotations from the properties of a schema, recursively.
+fn collect_annotations(
     schema: &Value,
     path: &mut Vec<String>,
     found: &mut Vec<Annotated>,
@@ -119,13 +126,13 @@ fn properties(
                 .as_str()
                 .filter(|text| !text.is_empty())
                 .and_then(|text| HeaderName::try_from(format!("mcp-param-{text}")).ok())
-                .ok_or_else(|| format!("`{KEYWORD}` of `{name}` is no header name"))?;
+                .ok_or_else(|| format!("`{KEYWORD}` of `{name}` is not a valid header name"))?;
             if !matches!(
                 property["type"].as_str(),
                 Some("string" | "integer" | "boolean")
             ) {
                 return Err(format!(
-                    "`{KEYWORD}` of `{name}` needs type string, integer or boolean"
+                    "`{KEYWORD}` of `{name}` requires type string, integer or boolean"
                 ));
             }
             found.push(Annotated {
@@ -133,37 +140,37 @@ fn properties(
                 header,
             });
         }
-        properties(property, path, found)?;
+        collect_annotations(property, path, found)?;
         path.pop();
     }
     Ok(())
 }
 
-/// Counts the schemas that are annotated, wherever they stand.
-fn count(value: &Value, places: &mut usize) {
+/// Counts the annotations anywhere in a schema, to detect those that have no fixed path.
+fn count_annotations(value: &Value, total: &mut usize) {
     match value {
         Value::Object(object) => {
             for (key, inner) in object {
                 match key.as_str() {
-                    KEYWORD => *places += 1,
+                    KEYWORD => *total += 1,
                     "default" | "const" | "enum" | "examples" => {}
-                    _ => count(inner, places),
+                    _ => count_annotations(inner, total),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| count(item, places)),
+        Value::Array(items) => items.iter().for_each(|item| count_annotations(item, total)),
         _ => {}
     }
 }
 
-/// A value as it is, or in base64 where a header could not carry it.
-fn encoded(text: &str) -> HeaderValue {
-    let odd = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
-    let padded = text.starts_with(' ') || text.ends_with(' ');
+/// Encodes a value as is, or in base64 if a header cannot carry it.
+fn encode_value(text: &str) -> HeaderValue {
+    let has_special = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
+    let has_padding = text.starts_with(' ') || text.ends_with(' ');
     let looks_wrapped = text.starts_with("=?base64?") && text.ends_with("?=");
-    let plain = !odd && !padded && !looks_wrapped;
+    let is_plain = !has_special && !has_padding && !looks_wrapped;
     let wrapped = || format!("=?base64?{}?=", STANDARD.encode(text));
-    let value = if plain { text.to_owned() } else { wrapped() };
+    let value = if is_plain { text.to_owned() } else { wrapped() };
     HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
@@ -178,9 +185,9 @@ mod tests {
             input_schema: Some(&raw),
             ..ToolView::default()
         };
-        check(&tool)?;
+        validate(&tool)?;
         let mut headers = HeaderMap::new();
-        add(
+        insert_headers(
             &tool,
             &serde_json::from_str::<Box<RawValue>>(arguments).unwrap(),
             &mut headers,
@@ -196,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_become_headers() {
+    fn annotated_arguments_become_headers() {
         let schema = r#"{"properties": {
             "region": {"type": "string", "x-mcp-header": "Region"},
             "n": {"type": "integer", "x-mcp-header": "N"},
@@ -216,12 +223,15 @@ mod tests {
             expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
         assert_eq!(headers(schema, r#"{"region": null}"#).unwrap(), []);
-        let odd = headers(schema, r#"{"region": " é"}"#).unwrap();
-        assert_eq!(odd[0].1, format!("=?base64?{}?=", STANDARD.encode(" é")));
+        let has_special = headers(schema, r#"{"region": " é"}"#).unwrap();
+        assert_eq!(
+            has_special[0].1,
+            format!("=?base64?{}?=", STANDARD.encode(" é"))
+        );
     }
 
     #[test]
-    fn wrong_annotations_are_told() {
+    fn invalid_annotations_are_rejected() {
         for schema in [
             r#"{"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}"#,
             r#"{"properties": {"a": {"type": "string", "x-mcp-header": "A b"}}}"#,

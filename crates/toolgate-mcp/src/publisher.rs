@@ -1,7 +1,7 @@
-//! Makes the catalog from what all servers offer, and tells whoever listens.
+//! Builds the catalog from the listings of all servers and publishes it to subscribers.
 //!
-//! Offers that arrive while a catalog is being built go into the next one together, so that a
-//! thousand servers coming up do not build a thousand catalogs.
+//! Listings that arrive while a catalog is being built are batched into the next one, so that a
+//! thousand servers starting up do not cause a thousand catalogs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,134 +9,153 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
-use toolgate_core::catalog::Offer;
+use toolgate_core::catalog::ServerListing;
 use toolgate_core::name::{NameStyle, ServerName};
 
-/// Takes offers; clones feed the same catalog.
+/// Accepts listings; clones feed the same catalog.
 #[derive(Clone, Debug)]
-pub(crate) struct Publisher(mpsc::UnboundedSender<Change>);
+pub(crate) struct Publisher(mpsc::UnboundedSender<PublisherMessage>);
 
+/// Messages from publishers to the task that builds catalogs.
 #[derive(Debug)]
-enum Change {
-    Configured(Configured),
-    Offer {
+enum PublisherMessage {
+    Configure(CatalogConfig),
+    Listing {
         server: ServerName,
-        by: u64,
-        offer: Arc<Offer>,
+        generation: u64,
+        listing: Arc<ServerListing>,
         done: oneshot::Sender<()>,
     },
-    /// What supervisors before this one offered no longer counts.
-    Outdate {
+    /// Drops listings of supervisors older than `min_generation`.
+    Expire {
         server: ServerName,
-        since: u64,
+        min_generation: u64,
     },
 }
 
-/// What the configuration says of the catalog.
+/// The part of the configuration that shapes the catalog.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Configured {
+pub(crate) struct CatalogConfig {
     pub(crate) style: NameStyle,
-    /// All names, from which aliases are made.
+    /// All server names, from which aliases are derived.
     pub(crate) names: Vec<ServerName>,
-    /// The servers that may be connected, each with its earliest supervisor whose offer counts.
+    /// Enabled servers, each with the oldest supervisor generation whose listing is current.
     pub(crate) active: BTreeMap<ServerName, u64>,
-    /// The latest supervisor that this is about. One that starts later may offer before its own
-    /// configuration is heard of, and that offer must not be lost.
-    pub(crate) up_to: u64,
+    /// The newest supervisor generation this configuration covers. A later supervisor may publish
+    /// before its own configuration arrives, and that listing must not be lost.
+    pub(crate) max_generation: u64,
 }
 
-impl Configured {
-    /// Whether what a supervisor offered counts.
-    fn admits(&self, server: &ServerName, by: u64) -> bool {
+impl CatalogConfig {
+    /// Returns whether a supervisor's listing is current.
+    fn is_current(&self, server: &ServerName, generation: u64) -> bool {
         match self.active.get(server) {
-            Some(since) => by >= *since,
-            None => by > self.up_to,
+            Some(min_generation) => generation >= *min_generation,
+            None => generation > self.max_generation,
         }
     }
 }
 
 impl Publisher {
     pub(crate) fn start(tasks: &TaskTracker) -> (Self, watch::Receiver<Arc<Catalog>>) {
-        let (changes, inbox) = mpsc::unbounded_channel();
+        let (messages, inbox) = mpsc::unbounded_channel();
         let (catalog, published) = watch::channel(Arc::new(Catalog::default()));
-        tasks.spawn(publish(inbox, catalog));
-        (Self(changes), published)
+        tasks.spawn(run(inbox, catalog));
+        (Self(messages), published)
     }
 
-    pub(crate) fn configured(&self, configured: Configured) {
-        let _ = self.0.send(Change::Configured(configured));
+    pub(crate) fn configure(&self, config: CatalogConfig) {
+        let _ = self.0.send(PublisherMessage::Configure(config));
     }
 
-    /// Waits until a catalog with this offer is out.
-    pub(crate) async fn offer(&self, server: ServerName, by: u64, offer: Arc<Offer>) {
+    /// Publishes a listing and waits until a catalog that includes it is out.
+    pub(crate) async fn publish_listing(
+        &self,
+        server: ServerName,
+        generation: u64,
+        listing: Arc<ServerListing>,
+    ) {
         let (done, published) = oneshot::channel();
-        let _ = self.0.send(Change::Offer {
+        let _ = self.0.send(PublisherMessage::Listing {
             server,
-            by,
-            offer,
+            generation,
+            listing,
             done,
         });
         let _ = published.await;
     }
 
-    /// Takes out what supervisors before `since` offered.
-    pub(crate) fn outdate(&self, server: ServerName, since: u64) {
-        let _ = self.0.send(Change::Outdate { server, since });
+    /// Drops the server's listing if its supervisor is older than `min_generation`.
+    pub(crate) fn expire_before(&self, server: ServerName, min_generation: u64) {
+        let _ = self.0.send(PublisherMessage::Expire {
+            server,
+            min_generation,
+        });
     }
 }
 
-/// Ends when the last publisher is gone.
-async fn publish(mut inbox: mpsc::UnboundedReceiver<Change>, catalog: watch::Sender<Arc<Catalog>>) {
-    let mut now = Configured::default();
-    let mut offers: BTreeMap<ServerName, (u64, Arc<Offer>)> = BTreeMap::new();
+/// Runs until the last [`Publisher`] is dropped.
+async fn run(
+    mut inbox: mpsc::UnboundedReceiver<PublisherMessage>,
+    catalog: watch::Sender<Arc<Catalog>>,
+) {
+    let mut config = CatalogConfig::default();
+    let mut listings: BTreeMap<ServerName, (u64, Arc<ServerListing>)> = BTreeMap::new();
     let mut batch = Vec::new();
+    // Batching bounds the number of catalogs built while many servers start.
     while inbox.recv_many(&mut batch, 1024).await > 0 {
-        let mut waiting = Vec::new();
-        for change in batch.drain(..) {
-            match change {
-                Change::Configured(configured) => now = configured,
-                Change::Outdate { server, since } => {
-                    if offers.get(&server).is_some_and(|(by, _)| *by < since) {
-                        offers.remove(&server);
+        let mut done_senders = Vec::new();
+        for message in batch.drain(..) {
+            match message {
+                PublisherMessage::Configure(new) => config = new,
+                PublisherMessage::Expire {
+                    server,
+                    min_generation,
+                } => {
+                    if listings
+                        .get(&server)
+                        .is_some_and(|(generation, _)| *generation < min_generation)
+                    {
+                        listings.remove(&server);
                     }
                 }
-                Change::Offer {
+                PublisherMessage::Listing {
                     server,
-                    by,
-                    offer,
+                    generation,
+                    listing,
                     done,
                 } => {
-                    if offers
+                    if listings
                         .get(&server)
-                        .is_none_or(|(earlier, _)| *earlier <= by)
+                        .is_none_or(|(stored, _)| *stored <= generation)
                     {
-                        offers.insert(server, (by, offer));
+                        listings.insert(server, (generation, listing));
                     }
-                    waiting.push(done);
+                    done_senders.push(done);
                 }
             }
         }
-        offers.retain(|server, (by, _)| now.admits(server, *by));
-        let current = offers
+        listings.retain(|server, (generation, _)| config.is_current(server, *generation));
+        let current = listings
             .iter()
-            .map(|(server, (_, offer))| (server.clone(), Arc::clone(offer)))
+            .map(|(server, (_, listing))| (server.clone(), Arc::clone(listing)))
             .collect();
         let generation = catalog.borrow().generation() + 1;
-        let next = Catalog::build(generation, now.style, &now.names, current);
-        warn_of_new_names(&catalog.borrow(), &next);
+        let next = Catalog::build(generation, config.style, &config.names, current);
+        warn_renamed_tools(&catalog.borrow(), &next);
         catalog.send_replace(Arc::new(next));
-        for done in waiting {
+        for done in done_senders {
             let _ = done.send(());
         }
     }
 }
 
-fn warn_of_new_names(before: &Catalog, after: &Catalog) {
-    for renamed in after.renamed() {
-        if !before.renamed().contains(renamed) {
+fn warn_renamed_tools(before: &Catalog, after: &Catalog) {
+    for renamed in after.renamed_tools() {
+        if !before.renamed_tools().contains(renamed) {
             tracing::warn!(
-                tool = %renamed.id, alias = %renamed.alias,
-                "the name `{}` is taken or too long for models", renamed.plain
+                tool = %renamed.id, alias = %renamed.alias, name = %renamed.plain,
+                "tool name is taken or too long; using alias"
             );
         }
     }
@@ -147,49 +166,46 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_offer_that_comes_before_its_configuration_is_kept() {
+    async fn listing_published_before_its_configuration_is_kept() {
         let tasks = TaskTracker::new();
         let (publisher, catalogs) = Publisher::start(&tasks);
         let server = ServerName::parse("s").unwrap();
-        let offered =
-            |catalogs: &watch::Receiver<Arc<Catalog>>| catalogs.borrow().offer(&server).is_some();
+        let is_listed =
+            |catalogs: &watch::Receiver<Arc<Catalog>>| catalogs.borrow().listing(&server).is_some();
         publisher
-            .offer(server.clone(), 1, Arc::new(Offer::default()))
+            .publish_listing(server.clone(), 1, Arc::new(ServerListing::default()))
             .await;
         assert!(
-            offered(&catalogs),
-            "its supervisor was quicker than the news of it"
+            is_listed(&catalogs),
+            "supervisor published before the configuration arrived"
         );
-        let configured = |active: &[u64], up_to| Configured {
+        let config = |active: &[u64], max_generation| CatalogConfig {
             names: vec![server.clone()],
             active: active
                 .iter()
-                .map(|since| (server.clone(), *since))
+                .map(|min_generation| (server.clone(), *min_generation))
                 .collect(),
-            up_to,
-            ..Configured::default()
+            max_generation,
+            ..CatalogConfig::default()
         };
         let other = ServerName::parse("other").unwrap();
-        let settle = async || {
+        let flush = async || {
             publisher
-                .offer(other.clone(), 99, Arc::new(Offer::default()))
+                .publish_listing(other.clone(), 99, Arc::new(ServerListing::default()))
                 .await
         };
-        publisher.configured(configured(&[1], 1));
-        settle().await;
-        assert!(offered(&catalogs));
-        publisher.configured(configured(&[], 1));
-        settle().await;
-        assert!(
-            !offered(&catalogs),
-            "a server that was removed offers nothing"
-        );
+        publisher.configure(config(&[1], 1));
+        flush().await;
+        assert!(is_listed(&catalogs));
+        publisher.configure(config(&[], 1));
+        flush().await;
+        assert!(!is_listed(&catalogs), "a removed server has no listing");
         publisher
-            .offer(server.clone(), 1, Arc::new(Offer::default()))
+            .publish_listing(server.clone(), 1, Arc::new(ServerListing::default()))
             .await;
         assert!(
-            !offered(&catalogs),
-            "nor does its last supervisor, however late"
+            !is_listed(&catalogs),
+            "a late listing of its old supervisor is ignored"
         );
     }
 }

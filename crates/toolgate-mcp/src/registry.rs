@@ -1,12 +1,11 @@
 //! All configured servers: their supervisors, their status, and the lanes to them.
 //!
-//! The set of servers can change while calls are under way: a server whose settings change gets a
-//! new connection, the old one serves until the new one is up, and is closed when its calls are
-//! done.
+//! The set of servers can change while calls are in flight. A server whose settings change gets a
+//! new connection; the old one serves until the new one is up and closes once its calls finish.
 
 mod entry;
-mod lanes;
-mod watches;
+mod session_lanes;
+mod subscriptions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,106 +13,109 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use entry::{Start, Supervised};
+use entry::{SupervisorHandle, SupervisorOptions};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
-use toolgate_core::config::{Server, ServerLists};
+use toolgate_core::config::{ServerConfig, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
-use crate::activity::{Busy, Turn};
-use crate::ear::Client;
+use crate::activity::{CallPermit, ServerBusy};
+use crate::client_handler::SessionClient;
 use crate::environment::Environment;
-use crate::lane::{Lane, LaneId, LaneKey, OpenError, Surroundings};
+use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError};
 use crate::local::LocalServer;
-use crate::publisher::{Configured, Publisher};
-use crate::status::{State, Status};
-use crate::supervisor::Rhythm;
-use crate::transport::Tail;
-use crate::transport::http::Clients;
+use crate::publisher::{CatalogConfig, Publisher};
+use crate::status::{ServerState, ServerStatus};
+use crate::supervisor::Intervals;
+use crate::transport::StderrTail;
+use crate::transport::http::HttpClients;
 
-pub use entry::Entry;
-pub use lanes::{OwnCall, OwnLane};
-use watches::{Updates, Watches};
-pub use watches::{WatchError, Watching};
+pub use entry::RegistryEntry;
+pub use session_lanes::{SessionCall, SessionLane};
+pub use subscriptions::{ResourceSubscription, SubscribeError};
+use subscriptions::{ResourceUpdateHandler, UpstreamSubscriptions};
 
-/// What a call may take beyond its timeout.
-const SLACK: Duration = Duration::from_secs(5);
+/// Extra time on top of the call timeout before a draining connection is closed.
+const DRAIN_SLACK: Duration = Duration::from_secs(5);
 
-/// What there is besides the servers.
+/// Everything besides the configuration that a registry needs.
 #[derive(Debug)]
-pub struct Setup {
+pub struct RegistryDependencies {
     pub locals: Vec<Arc<LocalServer>>,
     pub environment: Environment,
 }
 
-/// What the configuration says, at one time.
+/// The configuration of the registry at one point in time.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub servers: Vec<Server>,
+pub struct RegistryConfig {
+    pub servers: Vec<ServerConfig>,
     pub lists: ServerLists,
     pub style: NameStyle,
     pub sync_interval: Option<Duration>,
     pub health_interval: Duration,
-    /// Bound on a call where a server has none of its own.
+    /// Call timeout for servers without their own.
     pub tool_timeout: Duration,
 }
 
-type Entries = Arc<ArcSwap<BTreeMap<ServerName, Arc<Entry>>>>;
+type Entries = Arc<ArcSwap<BTreeMap<ServerName, Arc<RegistryEntry>>>>;
 
-/// The servers of a gateway.
+/// The servers of a gateway, and the only way to reach them.
 #[derive(Debug)]
 pub struct Registry {
     entries: Entries,
     lists: ArcSwap<ServerLists>,
     catalog: watch::Receiver<Arc<Catalog>>,
     publisher: std::sync::Mutex<Option<Publisher>>,
-    setup: Setup,
-    clients: Clients,
-    /// Counts supervisors, so that the offer of an earlier one never replaces a later one's.
+    dependencies: RegistryDependencies,
+    clients: HttpClients,
+    /// Counts supervisors, so that an older one's listing never replaces a newer one's.
     generation: AtomicU64,
-    /// Says that some server is in a new state.
+    /// Notified when any server changes state.
     changes: watch::Sender<()>,
-    lanes: Arc<lanes::Lanes>,
-    watches: Arc<Watches>,
+    lanes: Arc<session_lanes::SessionLanes>,
+    subscriptions: Arc<UpstreamSubscriptions>,
     stop: CancellationToken,
-    /// Ends everything if the registry is dropped without being stopped.
+    /// Cancels all tasks if the registry is dropped without being stopped.
     _guard: DropGuard,
     tasks: TaskTracker,
 }
 
-/// An open lane and a place among the calls on it.
+/// An open lane and the permit for one call on it.
 #[derive(Debug)]
-pub struct Access {
+pub struct LaneAccess {
     pub lane: Lane,
-    pub turn: Turn,
-    /// The lane still leads to the program that was configured before.
+    pub permit: CallPermit,
+    /// The lane still belongs to the previous configuration of the server.
     pub outdated: bool,
-    /// Where the lane is a session's own.
-    _own: Option<OwnCall>,
+    /// Set if the lane is a session lane.
+    _session_call: Option<SessionCall>,
 }
 
-/// Why a server cannot be called just now.
+/// Reasons why a server cannot be called right now.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum NoAccess {
+pub enum AccessError {
     #[error(transparent)]
-    Away(#[from] Away),
+    Unavailable(#[from] ServerUnavailable),
     #[error("server `{server}` is busy: {busy}")]
-    Busy { server: ServerName, busy: Busy },
+    Busy {
+        server: ServerName,
+        busy: ServerBusy,
+    },
 }
 
-/// There is no lane to a server just now. Why is in the status, for those who run the gateway.
+/// Error returned when a server has no open lane. The reason is in the status, for operators only.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("server `{server}` is {}", .status.state.as_str())]
-pub struct Away {
+pub struct ServerUnavailable {
     pub server: ServerName,
-    pub status: Arc<Status>,
+    pub status: Arc<ServerStatus>,
 }
 
 impl Registry {
-    /// Starts a supervisor for each server and returns at once.
-    pub fn start(setup: Setup, plan: Plan) -> Self {
+    /// Starts a supervisor for each server without waiting for connections.
+    pub fn start(dependencies: RegistryDependencies, config: RegistryConfig) -> Self {
         let tasks = TaskTracker::new();
         let (publisher, catalog) = Publisher::start(&tasks);
         let stop = CancellationToken::new();
@@ -124,27 +126,27 @@ impl Registry {
             lists: ArcSwap::default(),
             catalog,
             publisher: std::sync::Mutex::new(Some(publisher)),
-            setup,
-            clients: Clients::default(),
+            dependencies,
+            clients: HttpClients::default(),
             generation: AtomicU64::new(0),
             changes: watch::Sender::new(()),
             lanes: Arc::default(),
-            watches: Arc::default(),
+            subscriptions: Arc::default(),
             tasks,
         };
         let (lanes, stop) = (Arc::clone(&registry.lanes), registry.stop.clone());
         registry.tasks.spawn(async move {
             tokio::select! {
-                () = lanes.tend() => {}
+                () = lanes.sweep_idle() => {}
                 () = stop.cancelled() => {}
             }
         });
-        registry.apply(plan);
+        registry.apply(config);
         registry
     }
 
-    /// Takes up a new plan: what did not change goes on untouched.
-    pub fn apply(&self, plan: Plan) {
+    /// Applies a new configuration; unchanged servers keep their connections.
+    pub fn apply(&self, config: RegistryConfig) {
         let publisher = self
             .publisher
             .lock()
@@ -152,64 +154,68 @@ impl Registry {
         let Some(publisher) = publisher.as_ref() else {
             return;
         };
-        let Plan {
+        let RegistryConfig {
             servers,
             lists,
             style,
             sync_interval,
             health_interval,
             tool_timeout,
-        } = plan;
-        let kept_out = |server: &Server| entry::kept_out(server, &lists);
-        let before = self.entries.load_full();
+        } = config;
+        let disabled_reason = |server: &ServerConfig| entry::disabled_reason(server, &lists);
+        let previous = self.entries.load_full();
         let mut entries = BTreeMap::new();
         for server in servers {
             let name = server.name.clone();
-            let kept_out = kept_out(&server);
-            let rhythm = Rhythm {
-                sync: server.care.sync_interval.or(sync_interval),
+            let disabled_reason = disabled_reason(&server);
+            let intervals = Intervals {
+                sync: server.tuning.sync_interval.or(sync_interval),
                 health: health_interval,
-                drain: server.timeout.unwrap_or(tool_timeout) + SLACK,
+                drain: server.timeout.unwrap_or(tool_timeout) + DRAIN_SLACK,
             };
-            let entry = match before.get(&name) {
-                Some(old) if old.goes_on_as(&server, kept_out.as_ref(), rhythm) => old.with(server),
+            let entry = match previous.get(&name) {
+                Some(old)
+                    if old.can_keep_supervisor(&server, disabled_reason.as_ref(), intervals) =>
+                {
+                    old.with_settings(server)
+                }
                 old => {
                     let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
-                    let start = Start {
-                        kept_out,
-                        rhythm,
+                    let options = SupervisorOptions {
+                        disabled_reason,
+                        intervals,
                         generation,
                         session: old.and_then(|old| old.status().session.clone()),
                         changes: self.changes.clone(),
                     };
-                    let new = self.supervise(server, start, publisher);
+                    let new = self.supervise(server, options, publisher);
                     if let Some(old) = old {
-                        new.succeed(old, publisher, &self.tasks);
+                        new.take_over_from(old, publisher, &self.tasks);
                     }
                     new
                 }
             };
             entries.insert(name, Arc::new(entry));
         }
-        publisher.configured(Configured {
+        publisher.configure(CatalogConfig {
             style,
             names: entries.keys().cloned().collect(),
             active: entries
                 .iter()
-                .filter_map(|(name, entry)| Some((name.clone(), entry.since()?)))
+                .filter_map(|(name, entry)| Some((name.clone(), entry.min_generation()?)))
                 .collect(),
-            up_to: self.generation.load(Ordering::Relaxed),
+            max_generation: self.generation.load(Ordering::Relaxed),
         });
-        for (name, old) in before.iter() {
+        for (name, old) in previous.iter() {
             if !entries.contains_key(name) {
-                tracing::info!(server = %name, "removed");
+                tracing::info!(server = %name, "server removed");
                 old.retire();
             }
         }
         let entries = Arc::new(entries);
         self.entries.store(Arc::clone(&entries));
         self.lists.store(Arc::new(lists));
-        self.retire_lanes(&entries);
+        self.retire_session_lanes(&entries);
         self.changes.send_replace(());
     }
 
@@ -217,51 +223,60 @@ impl Registry {
         Arc::clone(&self.catalog.borrow())
     }
 
-    /// Hears that some server is in a new state, or is no longer there.
+    /// Subscribes to state changes and removals of servers.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Hears of every new catalog.
+    /// Subscribes to new catalogs.
     pub fn subscribe(&self) -> watch::Receiver<Arc<Catalog>> {
         self.catalog.clone()
     }
 
-    /// All servers, ordered by name.
-    pub fn entries(&self) -> Vec<Arc<Entry>> {
+    /// Returns all servers, ordered by name.
+    pub fn entries(&self) -> Vec<Arc<RegistryEntry>> {
         self.entries.load().values().map(Arc::clone).collect()
     }
 
-    pub fn entry(&self, name: &ServerName) -> Option<Arc<Entry>> {
+    pub fn entry(&self, name: &ServerName) -> Option<Arc<RegistryEntry>> {
         self.entries.load().get(name).map(Arc::clone)
     }
 
-    /// The open shared lane, waking the server if it sleeps, or why there is none. Waits at most
-    /// `within` for its turn.
-    pub async fn access(&self, server: &ServerName, within: Duration) -> Result<Access, NoAccess> {
-        let away = |reason: &str| Away {
+    /// Returns the open shared lane and a permit to call it, starting an idle server if needed.
+    /// Waits at most `within` for the permit.
+    pub async fn access(
+        &self,
+        server: &ServerName,
+        within: Duration,
+    ) -> Result<LaneAccess, AccessError> {
+        let unavailable = |reason: &str| ServerUnavailable {
             server: server.clone(),
-            status: Arc::new(Status::new(State::Disabled, Some(reason.to_owned()))),
+            status: Arc::new(ServerStatus::new(
+                ServerState::Disabled,
+                Some(reason.to_owned()),
+            )),
         };
         loop {
-            if let Some(list) = self.lists.load().refuses(server) {
-                return Err(away(list).into());
+            if let Some(list) = self.lists.load().refusal_key(server) {
+                return Err(unavailable(list).into());
             }
             let Some(entry) = self.entry(server) else {
-                return Err(away("it is not configured").into());
+                return Err(unavailable("not configured").into());
             };
             let access = entry.access(within).await;
-            // While it waited, its settings may have changed; then the next one is asked.
-            let replaced = self.entry(server).is_none_or(|now| !now.continues(&entry));
+            // The settings may have changed during the wait; then retry with the new supervisor.
+            let replaced = self
+                .entry(server)
+                .is_none_or(|now| !now.has_same_supervisor(&entry));
             match access {
-                Err(NoAccess::Away(_)) if replaced => {}
+                Err(AccessError::Unavailable(_)) if replaced => {}
                 access => return access,
             }
         }
     }
 
-    /// The lane that comes after `old`, if one is up in time.
-    pub async fn after(&self, old: &Lane, within: Duration) -> Option<Lane> {
+    /// Returns the lane that replaces `old` if it opens in time.
+    pub async fn lane_after(&self, old: &Lane, within: Duration) -> Option<Lane> {
         let entry = self.entry(&old.key().server)?;
         tokio::time::timeout(within, entry.lane_after(old))
             .await
@@ -269,22 +284,26 @@ impl Registry {
             .flatten()
     }
 
-    /// Opens a connection that nobody uses, to see what a server would offer.
-    pub async fn try_out(&self, server: &Server, within: Duration) -> Result<TriedOut, String> {
-        let surroundings = self.surroundings(server, Tail::default());
+    /// Opens a temporary connection to find out what a server provides.
+    pub async fn probe(
+        &self,
+        server: &ServerConfig,
+        within: Duration,
+    ) -> Result<ProbeResult, String> {
+        let dependencies = self.lane_dependencies(server, StderrTail::default());
         let key = LaneKey {
             server: server.name.clone(),
             lane: LaneId::Shared,
         };
-        let masker = self.setup.environment.masker(server);
+        let masker = self.dependencies.environment.masker(server);
         let attempt = async {
-            let (lane, _events) = Lane::open(key, server, &surroundings, None).await?;
-            let offer = lane.offer(None).await;
+            let (lane, _events) = Lane::open(key, server, &dependencies, None).await?;
+            let listing = lane.fetch_listing(None).await;
             lane.close().await;
-            let offer = offer.map_err(|error| OpenError::Handshake(error.into()))?;
-            Ok::<_, OpenError>(TriedOut {
+            let listing = listing.map_err(|error| OpenError::Handshake(error.into()))?;
+            Ok::<_, OpenError>(ProbeResult {
                 version: lane.session().version.clone(),
-                tools: offer
+                tools: listing
                     .tools
                     .iter()
                     .map(|tool| tool.id.tool.to_string())
@@ -292,16 +311,16 @@ impl Registry {
             })
         };
         match tokio::time::timeout(within, attempt).await {
-            Ok(Ok(tried)) => Ok(tried),
+            Ok(Ok(result)) => Ok(result),
             Ok(Err(error)) => Err(masker.mask(&error.to_string())),
             Err(_) => Err(format!(
-                "the server did not answer within {} s",
+                "server did not respond within {} s",
                 within.as_secs()
             )),
         }
     }
 
-    /// Ends all connections and waits until every process and task is gone.
+    /// Closes all connections and waits until every process and task has ended.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.publisher
@@ -313,43 +332,48 @@ impl Registry {
         self.tasks.wait().await;
     }
 
-    fn supervise(&self, server: Server, start: Start, publisher: &Publisher) -> Entry {
-        let surroundings = self.surroundings(&server, Tail::default());
+    fn supervise(
+        &self,
+        server: ServerConfig,
+        options: SupervisorOptions,
+        publisher: &Publisher,
+    ) -> RegistryEntry {
+        let dependencies = self.lane_dependencies(&server, StderrTail::default());
         let stop = self.stop.child_token();
-        Entry::new(
+        RegistryEntry::new(
             server,
-            Supervised::start(start, surroundings, publisher, stop),
+            SupervisorHandle::start(options, dependencies, publisher, stop),
         )
     }
 
-    fn surroundings(&self, server: &Server, tail: Tail) -> Surroundings {
+    fn lane_dependencies(&self, server: &ServerConfig, tail: StderrTail) -> Dependencies {
         let local = self
-            .setup
+            .dependencies
             .locals
             .iter()
             .find(|local| *local.name() == server.name);
-        Surroundings {
+        Dependencies {
             local: local.map(Arc::clone),
-            environment: self.setup.environment.clone(),
+            environment: self.dependencies.environment.clone(),
             clients: self.clients.clone(),
             tail,
             tasks: self.tasks.clone(),
-            client: Client {
+            client: SessionClient {
                 capabilities: "{}".into(),
-                ear: Arc::new(Updates {
+                handler: Arc::new(ResourceUpdateHandler {
                     server: server.name.clone(),
-                    watches: Arc::clone(&self.watches),
+                    subscriptions: Arc::clone(&self.subscriptions),
                 }),
                 log_level: None,
-                ended: self.stop.clone(),
+                disconnected: self.stop.clone(),
             },
         }
     }
 }
 
-/// What was seen of a server that was tried out.
+/// Outcome of a successful [`Registry::probe`].
 #[derive(Clone, Debug)]
-pub struct TriedOut {
+pub struct ProbeResult {
     pub version: String,
     pub tools: Vec<String>,
 }

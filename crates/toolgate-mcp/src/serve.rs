@@ -1,12 +1,12 @@
-//! The other half of the protocol: the gateway as an MCP server.
+//! The server half of the protocol: message formats for the gateway as an MCP server.
 //!
-//! Here is what messages look like in each era and what must be said about them; where they come
-//! from (HTTP, pipes) and what answers them is elsewhere.
+//! Parses and adapts messages of both eras. Transports (HTTP, stdio) and request handling live in
+//! other crates.
 
+mod client_requests;
+mod era_adapter;
+mod in_flight;
 mod modern;
-mod questions;
-mod stamp;
-mod under_way;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,29 +15,31 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-pub(crate) use modern::decoded;
-pub use modern::{HEADER_MISMATCH, Headers, Meta, Modern, Refusal, Said};
-pub use questions::{Questions, Tell, notification};
-pub use stamp::{Caching, for_legacy, for_modern};
-pub use under_way::{Place, UnderWay};
+pub use client_requests::{ClientRequests, MessageSender, notification};
+pub use era_adapter::{Caching, adapt_for_legacy, adapt_for_modern};
+pub use in_flight::{InFlightGuard, InFlightRequests};
+pub(crate) use modern::decode_header_value;
+pub use modern::{
+    HEADER_MISMATCH, MirroredHeaders, ModernRequest, RawMeta, RequestMeta, RequestRejection,
+};
 
-use crate::handshake::{LEGACY, MODERN, NEWEST_LEGACY};
-use crate::jsonrpc::{Answer, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError};
+use crate::handshake::{LATEST_LEGACY_VERSION, LEGACY_VERSIONS, MODERN_VERSION};
+use crate::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcResult};
 
 pub const PARSE_ERROR: i64 = -32700;
 pub const INVALID_REQUEST: i64 = -32600;
-/// What old revisions say of a resource that is not there.
+/// Legacy error code for an unknown resource.
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
 
-/// Clients of the old era that may have a session at once.
-pub const MOST_SESSIONS: usize = 1000;
-/// How long a session is kept of which nothing is heard.
-pub const SESSION_IDLE: Duration = Duration::from_secs(30 * 60);
+/// Maximum number of concurrent legacy sessions.
+pub const MAX_SESSIONS: usize = 1000;
+/// Time without messages after which a session expires.
+pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// Every revision that is spoken, the newest first.
-pub const VERSIONS: [&str; 5] = [
-    MODERN,
-    NEWEST_LEGACY,
+/// All supported protocol versions, newest first.
+pub const SUPPORTED_VERSIONS: [&str; 5] = [
+    MODERN_VERSION,
+    LATEST_LEGACY_VERSION,
     "2025-06-18",
     "2025-03-26",
     "2024-11-05",
@@ -45,7 +47,7 @@ pub const VERSIONS: [&str; 5] = [
 
 /// A message from a client.
 #[derive(Debug)]
-pub enum Received {
+pub enum ClientMessage {
     Request {
         id: Box<RawValue>,
         method: String,
@@ -55,14 +57,17 @@ pub enum Received {
         method: String,
         params: Option<Box<RawValue>>,
     },
-    /// To a request of ours.
-    Response { id: Box<RawValue>, answer: Answer },
+    /// The response to one of our requests.
+    Response {
+        id: Box<RawValue>,
+        result: RpcResult,
+    },
 }
 
-/// What a client says of itself in `initialize`.
+/// The parameters of a client's `initialize`.
 #[derive(Clone, Debug)]
-pub struct Hello {
-    /// The revision to speak.
+pub struct InitializeRequest {
+    /// The negotiated protocol version.
     pub version: &'static str,
     pub capabilities: Box<RawValue>,
 }
@@ -71,8 +76,12 @@ pub struct Hello {
 struct Envelope<'a> {
     #[serde(borrow)]
     jsonrpc: Cow<'a, str>,
-    /// `null` is an id too, and a wrong one.
-    #[serde(borrow, default, deserialize_with = "crate::jsonrpc::present")]
+    /// Distinguishes `null`, which is an invalid id, from a missing id.
+    #[serde(
+        borrow,
+        default,
+        deserialize_with = "crate::jsonrpc::deserialize_present"
+    )]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
@@ -86,56 +95,66 @@ struct Envelope<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Initialize<'a> {
+struct InitializeParams<'a> {
     #[serde(default)]
     protocol_version: String,
     #[serde(borrow, default)]
     capabilities: Option<&'a RawValue>,
 }
 
-impl Received {
-    /// Reads one message.
-    pub fn read(text: &str) -> Result<Self, RpcError> {
+impl ClientMessage {
+    /// Parses one message.
+    pub fn parse(text: &str) -> Result<Self, RpcError> {
         let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| {
-            let code = match error.is_data() {
-                true => INVALID_REQUEST,
-                false => PARSE_ERROR,
+            let code = if error.is_data() {
+                INVALID_REQUEST
+            } else {
+                PARSE_ERROR
             };
-            rpc(code, format!("this is no JSON-RPC message: {error}"))
+            rpc_error(code, format!("not a JSON-RPC message: {error}"))
         })?;
-        let own = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
+        let owned = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
         if envelope.jsonrpc != "2.0" {
-            return Err(rpc(INVALID_REQUEST, "`jsonrpc` must be \"2.0\""));
+            return Err(rpc_error(INVALID_REQUEST, "`jsonrpc` must be \"2.0\""));
         }
         match (envelope.method, envelope.id) {
             (Some(method), Some(id)) if is_id(id) => Ok(Self::Request {
                 id: id.to_owned(),
                 method: method.into_owned(),
-                params: own(envelope.params),
+                params: owned(envelope.params),
             }),
-            (Some(_), Some(_)) => Err(rpc(INVALID_REQUEST, "`id` must be a string or an integer")),
+            (Some(_), Some(_)) => Err(rpc_error(
+                INVALID_REQUEST,
+                "`id` must be a string or an integer",
+            )),
             (Some(method), None) => Ok(Self::Notification {
                 method: method.into_owned(),
-                params: own(envelope.params),
+                params: owned(envelope.params),
             }),
             (None, Some(id)) => Ok(Self::Response {
                 id: id.to_owned(),
-                answer: match (envelope.error, envelope.result) {
+                result: match (envelope.error, envelope.result) {
                     (Some(error), _) => Err(error),
                     (None, Some(result)) => Ok(result.to_owned()),
                     (None, None) => {
-                        return Err(rpc(INVALID_REQUEST, "neither `result` nor `error`"));
+                        return Err(rpc_error(
+                            INVALID_REQUEST,
+                            "message has neither `result` nor `error`",
+                        ));
                     }
                 },
             }),
-            (None, None) => Err(rpc(INVALID_REQUEST, "neither `method` nor `id`")),
+            (None, None) => Err(rpc_error(
+                INVALID_REQUEST,
+                "message has neither `method` nor `id`",
+            )),
         }
     }
 }
 
-impl Hello {
-    /// Whether servers may ask the client something.
-    pub fn can_be_asked(&self) -> bool {
+impl InitializeRequest {
+    /// Returns whether the client declares a capability that lets servers send it requests.
+    pub fn can_answer_requests(&self) -> bool {
         let declared: HashMap<String, &RawValue> =
             serde_json::from_str(self.capabilities.get()).unwrap_or_default();
         ["elicitation", "sampling", "roots"]
@@ -143,25 +162,26 @@ impl Hello {
             .any(|name| declared.contains_key(*name))
     }
 
-    /// Reads the parameters of `initialize`. A revision that is not known is answered with the
-    /// newest of that era.
-    pub fn read(params: Option<&RawValue>) -> Result<Self, RpcError> {
-        let params = params.ok_or_else(|| rpc(INVALID_PARAMS, "`params` are missing"))?;
-        let said: Initialize<'_> = serde_json::from_str(params.get())
-            .map_err(|error| rpc(INVALID_PARAMS, error.to_string()))?;
-        let known = LEGACY
+    /// Parses the parameters of `initialize`. An unknown version is answered with the latest legacy
+    /// version.
+    pub fn parse(params: Option<&RawValue>) -> Result<Self, RpcError> {
+        let params = params.ok_or_else(|| rpc_error(INVALID_PARAMS, "`params` is missing"))?;
+        let params: InitializeParams<'_> = serde_json::from_str(params.get())
+            .map_err(|error| rpc_error(INVALID_PARAMS, error.to_string()))?;
+        let known = LEGACY_VERSIONS
             .into_iter()
-            .find(|known| *known == said.protocol_version);
+            .find(|known| *known == params.protocol_version);
         Ok(Self {
-            version: known.unwrap_or(NEWEST_LEGACY),
-            capabilities: said
+            version: known.unwrap_or(LATEST_LEGACY_VERSION),
+            capabilities: params
                 .capabilities
                 .map_or_else(empty_object, ToOwned::to_owned),
         })
     }
 }
 
-pub fn rpc(code: i64, message: impl Into<String>) -> RpcError {
+/// Builds an error without data.
+pub fn rpc_error(code: i64, message: impl Into<String>) -> RpcError {
     RpcError {
         code,
         message: message.into(),
@@ -169,15 +189,16 @@ pub fn rpc(code: i64, message: impl Into<String>) -> RpcError {
     }
 }
 
-pub fn no_method(method: &str) -> RpcError {
-    rpc(METHOD_NOT_FOUND, format!("no method `{method}`"))
+pub fn method_not_found(method: &str) -> RpcError {
+    rpc_error(METHOD_NOT_FOUND, format!("unknown method `{method}`"))
 }
 
+/// Returns the raw JSON `{}`.
 pub fn empty_object() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// Ids are strings or integers; `null` is neither.
+/// Returns whether a value is a valid id: a string or an integer, not `null`.
 fn is_id(raw: &RawValue) -> bool {
     let text = raw.get();
     text.starts_with('"') || text.parse::<i64>().is_ok()
@@ -188,11 +209,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_of_messages() {
-        let kind = |text: &str| match Received::read(text) {
-            Ok(Received::Request { id, method, .. }) => format!("request {id} {method}"),
-            Ok(Received::Notification { method, .. }) => format!("notification {method}"),
-            Ok(Received::Response { id, answer }) => format!("response {id} {}", answer.is_ok()),
+    fn parses_requests_notifications_responses_and_rejects_others() {
+        let kind = |text: &str| match ClientMessage::parse(text) {
+            Ok(ClientMessage::Request { id, method, .. }) => format!("request {id} {method}"),
+            Ok(ClientMessage::Notification { method, .. }) => format!("notification {method}"),
+            Ok(ClientMessage::Response { id, result }) => {
+                format!("response {id} {}", result.is_ok())
+            }
             Err(error) => format!("error {}", error.code),
         };
         for (text, expected) in [
@@ -226,16 +249,19 @@ mod tests {
     }
 
     #[test]
-    fn the_revision_that_is_asked_for_is_spoken_if_it_is_known() {
-        for (asked, spoken) in [
+    fn initialize_negotiates_the_requested_or_latest_legacy_version() {
+        for (requested, negotiated) in [
             ("2024-11-05", "2024-11-05"),
             ("2025-11-25", "2025-11-25"),
             ("2026-07-28", "2025-11-25"),
             ("1999-01-01", "2025-11-25"),
         ] {
-            let params = format!(r#"{{"protocolVersion":"{asked}","capabilities":{{}}}}"#);
+            let params = format!(r#"{{"protocolVersion":"{requested}","capabilities":{{}}}}"#);
             let params = RawValue::from_string(params).unwrap();
-            assert_eq!(Hello::read(Some(&params)).unwrap().version, spoken);
+            assert_eq!(
+                InitializeRequest::parse(Some(&params)).unwrap().version,
+                negotiated
+            );
         }
     }
 }

@@ -1,45 +1,45 @@
-//! How a server is, and why.
+//! Connection state of a server, and the reason for it.
 
 use std::time::SystemTime;
 
 use serde::Serialize;
 
-use crate::handshake::Session;
+use crate::handshake::UpstreamSession;
 
-/// Where a server stands.
+/// Connection state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It is being started or reached.
+pub enum ServerState {
+    /// Being started or connected to.
     Connecting,
     Healthy,
-    /// It is connected, and one of its lists could not be had.
+    /// Connected, but it missed a ping or one of its lists could not be fetched.
     Degraded,
-    /// It is away, and will be tried again.
+    /// Not connected; will be retried.
     Unavailable,
-    /// It was stopped for want of use, and wakes at the next call.
+    /// Stopped because it was idle; the next call starts it.
     Asleep,
-    /// It wants credentials that it was not given.
+    /// Requires credentials that are not configured.
     NeedsAuth,
-    /// The configuration keeps it from being connected.
+    /// Excluded by the configuration.
     Disabled,
-    /// The configuration must change before it can be tried again.
+    /// Cannot be retried until the configuration changes.
     Error,
 }
 
-/// A server's state and what is known of it.
+/// A server's state with its reason and the last known session.
 #[derive(Clone, Debug)]
-pub struct Status {
-    pub state: State,
+pub struct ServerStatus {
+    pub state: ServerState,
     pub reason: Option<String>,
     pub since: SystemTime,
     pub next_try_at: Option<SystemTime>,
     pub last_error: Option<String>,
-    /// What the server said of itself when it was last connected.
-    pub session: Option<Session>,
+    /// The session of the last successful connection.
+    pub session: Option<UpstreamSession>,
 }
 
-impl State {
+impl ServerState {
     pub const ALL: [Self; 8] = [
         Self::Connecting,
         Self::Healthy,
@@ -64,14 +64,14 @@ impl State {
         }
     }
 
-    /// Whether this is more than a moment's state: something a caller may wait for.
+    /// Returns whether the first connection attempt has finished, so that callers can stop waiting.
     pub fn is_settled(self) -> bool {
         self != Self::Connecting
     }
 }
 
-impl Status {
-    pub(crate) fn new(state: State, reason: Option<String>) -> Self {
+impl ServerStatus {
+    pub(crate) fn new(state: ServerState, reason: Option<String>) -> Self {
         Self {
             state,
             reason,

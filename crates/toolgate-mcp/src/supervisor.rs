@@ -1,6 +1,6 @@
-//! Keeps one server connected: opens its shared lane, publishes what it offers, lists anew when
-//! the server says so, asks whether it is still there, puts it to sleep when nobody uses it, and
-//! tries again when the connection is lost.
+//! Keeps one server connected: opens its shared lane, publishes its listing, refreshes the listing
+//! when the server announces changes, checks its health, stops it when idle, and reconnects when
+//! the connection is lost. Session lanes are managed by the registry instead.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,86 +9,86 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolgate_core::catalog::Offer;
-use toolgate_core::config::{Link, Server};
+use toolgate_core::catalog::ServerListing;
+use toolgate_core::config::{ServerConfig, ServerConnection};
 use toolgate_core::secret::Masker;
 
 use crate::activity::Activity;
-use crate::agenda::{Agenda, Due};
 use crate::backoff::Backoff;
 use crate::handshake::{Era, HandshakeError};
-use crate::lane::{Lane, LaneId, LaneKey, OpenError, Surroundings};
+use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError};
+use crate::maintenance_schedule::{MaintenanceSchedule, MaintenanceTask};
 use crate::publisher::Publisher;
-use crate::status::{State, Status};
-use crate::transport::{Events, RequestError};
+use crate::status::{ServerState, ServerStatus};
+use crate::transport::{RequestError, TransportEvents};
 
-/// A cold `npx` or `uvx` downloads before it speaks.
-pub(crate) const START_STDIO: Duration = Duration::from_secs(120);
-const START_HTTP: Duration = Duration::from_secs(30);
-const LIST: Duration = Duration::from_secs(30);
-const PING: Duration = Duration::from_secs(5);
-const PING_SHORTEST: Duration = Duration::from_millis(200);
-/// Pings that may go unanswered before a server counts as gone.
-const MISSES: u32 = 2;
-/// How long calls under way may take to end when a new connection is asked for.
-const RECONNECT: Duration = Duration::from_secs(2);
-/// A connection that held this long was a good one.
-const LASTING: Duration = Duration::from_secs(10);
+/// Long, because a cold `npx` or `uvx` downloads packages before it responds.
+pub(crate) const STDIO_START_TIMEOUT: Duration = Duration::from_secs(120);
+const HTTP_START_TIMEOUT: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+const MAX_PING_TIMEOUT: Duration = Duration::from_secs(5);
+const MIN_PING_TIMEOUT: Duration = Duration::from_millis(200);
+/// Consecutive unanswered pings after which the connection counts as lost.
+const MAX_MISSED_PINGS: u32 = 2;
+/// Maximum wait for calls in flight when a reconnect is requested.
+const RECONNECT_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// A connection that lasted this long resets the backoff.
+const STABLE_CONNECTION_AGE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(crate) server: Arc<Server>,
-    pub(crate) surroundings: Surroundings,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) dependencies: Dependencies,
     pub(crate) masker: Masker,
     pub(crate) publisher: Publisher,
     pub(crate) generation: u64,
-    pub(crate) rhythm: Rhythm,
+    pub(crate) intervals: Intervals,
     pub(crate) activity: Arc<Activity>,
-    pub(crate) signals: Signals,
-    pub(crate) report: Report,
+    pub(crate) signals: SupervisorSignals,
+    pub(crate) outputs: SupervisorOutputs,
 }
 
-/// How often to look after a server, and how long to wait for its calls.
+/// Maintenance intervals of a server, and how long to wait for its calls when closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rhythm {
+pub(crate) struct Intervals {
     pub(crate) sync: Option<Duration>,
     pub(crate) health: Duration,
-    /// The longest that a call may still take when its connection is to be closed.
+    /// Maximum time calls in flight may take to finish before their connection is closed.
     pub(crate) drain: Duration,
 }
 
-/// What a supervisor is told from outside.
+/// Signals from the registry to a supervisor.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Signals {
+pub(crate) struct SupervisorSignals {
     pub(crate) stop: CancellationToken,
     pub(crate) reconnect: Arc<Notify>,
 }
 
-/// What a supervisor tells.
+/// Channels on which a supervisor publishes its state.
 #[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) status: watch::Sender<Arc<Status>>,
+pub(crate) struct SupervisorOutputs {
+    pub(crate) status: watch::Sender<Arc<ServerStatus>>,
     pub(crate) lane: watch::Sender<Option<Lane>>,
-    /// Says that some server is in a new state.
+    /// Notified when any server changes state.
     pub(crate) changes: watch::Sender<()>,
 }
 
-/// Why a connection is no longer served.
+/// Reason why serving a connection ended.
 #[derive(Debug)]
-enum End {
+enum EndReason {
     Stopped,
     Idle,
-    /// Somebody asked for a new one.
+    /// A new connection was requested.
     Reconnect,
     Lost(String),
 }
 
-/// Why there is no connection.
+/// Reason why there is no connection.
 #[derive(Debug)]
-struct Failure {
-    state: State,
+struct ConnectFailure {
+    state: ServerState,
     reason: String,
-    /// The server fell silent or went away while the era was still open.
+    /// The server stopped responding or exited before the era was negotiated.
     inconclusive: bool,
 }
 
@@ -97,29 +97,30 @@ impl Supervisor {
         let mut backoff = Backoff::default();
         let mut era: Option<Era> = None;
         loop {
-            let opened = tokio::select! {
+            let connection = tokio::select! {
                 biased;
                 () = self.signals.stop.cancelled() => return,
-                opened = self.open(era) => opened,
+                connection = self.open(era) => connection,
             };
-            let failure = match opened {
-                Ok((lane, events, offer)) => {
+            let failure = match connection {
+                Ok((lane, events, listing)) => {
                     era = Some(lane.session().era);
-                    let began = Instant::now();
-                    match self.hold(&lane, events, offer).await {
-                        End::Stopped => return,
-                        End::Idle => {
-                            self.sleep().await;
+                    let connected_at = Instant::now();
+                    match self.serve_and_close(&lane, events, listing).await {
+                        EndReason::Stopped => return,
+                        EndReason::Idle => {
+                            self.wait_for_wake().await;
                             continue;
                         }
-                        End::Reconnect => continue,
-                        End::Lost(reason) => {
-                            match began.elapsed() > LASTING {
-                                true => backoff.reset(),
-                                false => backoff.fail(),
+                        EndReason::Reconnect => continue,
+                        EndReason::Lost(reason) => {
+                            if connected_at.elapsed() > STABLE_CONNECTION_AGE {
+                                backoff.reset();
+                            } else {
+                                backoff.record_failure();
                             }
-                            Failure {
-                                state: State::Unavailable,
+                            ConnectFailure {
+                                state: ServerState::Unavailable,
                                 reason,
                                 inconclusive: false,
                             }
@@ -127,67 +128,72 @@ impl Supervisor {
                     }
                 }
                 Err(failure) => {
-                    era = self.other_era(era, &failure);
-                    backoff.fail();
+                    era = self.next_era(era, &failure);
+                    backoff.record_failure();
                     failure
                 }
             };
             let delay = backoff.delay();
-            self.fail(&failure, delay);
-            if self.pause(&failure, delay).await {
+            self.report_failure(&failure, delay);
+            if self.wait_before_retry(&failure, delay).await {
                 return;
             }
         }
     }
 
-    /// Serves a lane to its end, and closes it when the calls on it are done.
-    async fn hold(&self, lane: &Lane, events: Events, offer: Offer) -> End {
-        let end = self.serve(lane, events, offer).await;
-        // Who wanted it before it sleeps has had it.
+    /// Serves a lane until it ends, then closes it once its calls have finished.
+    async fn serve_and_close(
+        &self,
+        lane: &Lane,
+        events: TransportEvents,
+        listing: ServerListing,
+    ) -> EndReason {
+        let end = self.serve(lane, events, listing).await;
+        // Discard a stale wake-up, which would restart the server right after an idle stop.
         let _ = self.activity.wake.notified().now_or_never();
-        // Whoever finds no lane must find the reason for it.
-        self.change(|status| match &end {
-            End::Lost(reason) => {
-                status.state = State::Unavailable;
+        // Update the status before removing the lane, so that callers finding no lane see why.
+        self.update_status(|status| match &end {
+            EndReason::Lost(reason) => {
+                status.state = ServerState::Unavailable;
                 status.reason = Some(self.masker.mask(reason));
             }
-            End::Idle => status.state = State::Asleep,
-            End::Reconnect => status.state = State::Connecting,
-            End::Stopped => {}
+            EndReason::Idle => status.state = ServerState::Asleep,
+            EndReason::Reconnect => status.state = ServerState::Connecting,
+            EndReason::Stopped => {}
         });
-        self.report.lane.send_replace(None);
+        self.outputs.lane.send_replace(None);
         match end {
-            End::Lost(_) => lane.abandon().await,
-            // Whoever asks for a new connection may do so because calls hang on this one.
-            End::Reconnect => {
-                self.activity.quiet(RECONNECT).await;
+            EndReason::Lost(_) => lane.abandon().await,
+            // A reconnect may have been requested because calls hang, so wait only briefly.
+            EndReason::Reconnect => {
+                self.activity.wait_idle(RECONNECT_DRAIN_TIMEOUT).await;
                 lane.close().await;
             }
-            End::Stopped | End::Idle => {
-                self.activity.quiet(self.rhythm.drain).await;
+            EndReason::Stopped | EndReason::Idle => {
+                self.activity.wait_idle(self.intervals.drain).await;
                 lane.close().await;
             }
         }
         end
     }
 
-    /// Waits until a call wants the server, or somebody else does.
-    async fn sleep(&self) {
-        tracing::info!(server = %self.server.name, "put to sleep: nobody uses it");
+    /// Waits until a call or a reconnect request needs the server.
+    async fn wait_for_wake(&self) {
+        tracing::info!(server = %self.server.name, "stopped idle server");
         tokio::select! {
             () = self.activity.wake.notified() => {}
             () = self.signals.reconnect.notified() => {}
             () = self.signals.stop.cancelled() => {}
         }
         self.activity.touch();
-        self.change(|status| status.state = State::Connecting);
+        self.update_status(|status| status.state = ServerState::Connecting);
     }
 
-    /// Waits for the next try; true if there is to be none.
-    async fn pause(&self, failure: &Failure, delay: Duration) -> bool {
+    /// Waits for the next attempt; returns true if the supervisor must stop instead.
+    async fn wait_before_retry(&self, failure: &ConnectFailure, delay: Duration) -> bool {
         let retry = async {
             match failure.state {
-                State::Error => std::future::pending().await,
+                ServerState::Error => std::future::pending().await,
                 _ => tokio::time::sleep(delay).await,
             }
         };
@@ -198,212 +204,240 @@ impl Supervisor {
         }
     }
 
-    async fn open(&self, era: Option<Era>) -> Result<(Lane, Events, Offer), Failure> {
-        let bound = match self.server.link {
-            Link::Stdio(_) => START_STDIO,
-            Link::Http(_) | Link::InProcess => START_HTTP,
+    async fn open(
+        &self,
+        era: Option<Era>,
+    ) -> Result<(Lane, TransportEvents, ServerListing), ConnectFailure> {
+        let start_timeout = match self.server.connection {
+            ServerConnection::Stdio(_) => STDIO_START_TIMEOUT,
+            ServerConnection::Http(_) | ServerConnection::InProcess => HTTP_START_TIMEOUT,
         };
         let key = LaneKey {
             server: self.server.name.clone(),
             lane: LaneId::Shared,
         };
         let open = async {
-            let (lane, events) = Lane::open(key, &self.server, &self.surroundings, era).await?;
-            match lane.offer(None).await {
-                Ok(offer) => Ok((lane, events, offer)),
+            let (lane, events) = Lane::open(key, &self.server, &self.dependencies, era).await?;
+            match lane.fetch_listing(None).await {
+                Ok(listing) => Ok((lane, events, listing)),
                 Err(error) => {
                     lane.close().await;
-                    Err(Failure::from(OpenError::Handshake(error.into())))
+                    Err(ConnectFailure::from(OpenError::Handshake(error.into())))
                 }
             }
         };
-        timeout(bound, open).await.unwrap_or_else(|_| {
-            Err(Failure {
-                state: State::Unavailable,
+        timeout(start_timeout, open).await.unwrap_or_else(|_| {
+            Err(ConnectFailure {
+                state: ServerState::Unavailable,
                 reason: format!(
-                    "the server did not answer within {} s of its start",
-                    bound.as_secs()
+                    "server did not respond within {} s of starting",
+                    start_timeout.as_secs()
                 ),
                 inconclusive: true,
             })
         })
     }
 
-    /// Serves until the connection is lost, or not wanted any more.
-    async fn serve(&self, lane: &Lane, mut events: Events, offer: Offer) -> End {
-        let mut offer = Arc::new(offer);
+    /// Serves until the connection is lost or no longer needed.
+    async fn serve(
+        &self,
+        lane: &Lane,
+        mut events: TransportEvents,
+        listing: ServerListing,
+    ) -> EndReason {
+        let mut listing = Arc::new(listing);
         self.publisher
-            .offer(
+            .publish_listing(
                 self.server.name.clone(),
                 self.generation,
-                Arc::clone(&offer),
+                Arc::clone(&listing),
             )
             .await;
-        self.report.lane.send_replace(Some(lane.clone()));
-        self.connected(lane, &offer);
-        let mut agenda = Agenda::new(&self.rhythm, self.server.care.idle_stop);
-        let mut misses = 0;
+        self.outputs.lane.send_replace(Some(lane.clone()));
+        self.report_connected(lane, &listing);
+        let mut schedule = MaintenanceSchedule::new(&self.intervals, self.server.tuning.idle_stop);
+        let mut missed_pings = 0;
         let listening = async {
             lane.listen().await;
             std::future::pending::<()>().await;
         };
         tokio::pin!(listening);
         loop {
-            let due = tokio::select! {
-                reason = lane.closed() => return End::Lost(reason),
-                () = self.signals.stop.cancelled() => return End::Stopped,
-                () = self.signals.reconnect.notified() => return End::Reconnect,
+            let task = tokio::select! {
+                reason = lane.wait_closed() => return EndReason::Lost(reason),
+                () = self.signals.stop.cancelled() => return EndReason::Stopped,
+                () = self.signals.reconnect.notified() => return EndReason::Reconnect,
                 () = &mut listening => continue,
                 Some(_) = events.recv() => {
-                    agenda.hear();
+                    schedule.note_change();
                     continue;
                 }
-                due = agenda.next() => due,
+                task = schedule.next() => task,
             };
-            let ended = tokio::select! {
-                ended = self.attend(due, lane, &mut offer, &mut misses, &mut agenda) => ended,
-                reason = lane.closed() => Some(End::Lost(reason)),
-                () = self.signals.stop.cancelled() => Some(End::Stopped),
+            let end = tokio::select! {
+                end = self.perform(task, lane, &mut listing, &mut missed_pings, &mut schedule) => end,
+                reason = lane.wait_closed() => Some(EndReason::Lost(reason)),
+                () = self.signals.stop.cancelled() => Some(EndReason::Stopped),
             };
-            if let Some(end) = ended {
+            if let Some(end) = end {
                 return end;
             }
         }
     }
 
-    /// Does what is due; an end if the connection is not to be kept.
-    async fn attend(
+    /// Performs a due task; returns the reason if the connection must end.
+    async fn perform(
         &self,
-        due: Due,
+        task: MaintenanceTask,
         lane: &Lane,
-        offer: &mut Arc<Offer>,
-        misses: &mut u32,
-        agenda: &mut Agenda,
-    ) -> Option<End> {
-        match due {
-            Due::Idle => {
-                let after = self.server.care.idle_stop?;
-                (self.activity.idle_for() >= after).then_some(End::Idle)
+        listing: &mut Arc<ServerListing>,
+        missed_pings: &mut u32,
+        schedule: &mut MaintenanceSchedule,
+    ) -> Option<EndReason> {
+        match task {
+            MaintenanceTask::CheckIdle => {
+                let after = self.server.tuning.idle_stop?;
+                (self.activity.idle_for() >= after).then_some(EndReason::Idle)
             }
-            Due::Health => match self.check(lane, misses).await {
-                Some(reason) => Some(End::Lost(reason)),
-                None if *misses == 0 => {
-                    self.well(offer);
+            MaintenanceTask::CheckHealth => match self.check_health(lane, missed_pings).await {
+                Some(reason) => Some(EndReason::Lost(reason)),
+                None if *missed_pings == 0 => {
+                    self.report_responding(listing);
                     None
                 }
                 None => None,
             },
-            Due::Lists => match timeout(LIST, lane.offer(Some(offer))).await {
-                Ok(Ok(new)) => {
-                    if new != **offer {
-                        *offer = Arc::new(new);
-                        self.publisher
-                            .offer(self.server.name.clone(), self.generation, Arc::clone(offer))
-                            .await;
-                        self.tell_problems(offer);
+            MaintenanceTask::RefreshLists => {
+                match timeout(LIST_TIMEOUT, lane.fetch_listing(Some(listing))).await {
+                    Ok(Ok(new)) => {
+                        if new != **listing {
+                            *listing = Arc::new(new);
+                            self.publisher
+                                .publish_listing(
+                                    self.server.name.clone(),
+                                    self.generation,
+                                    Arc::clone(listing),
+                                )
+                                .await;
+                            self.log_problems(listing);
+                        }
+                        self.report_responding(listing);
+                        schedule.note_listing(listing);
+                        None
                     }
-                    self.well(offer);
-                    agenda.listed(offer);
-                    None
+                    Ok(Err(error)) if is_transient(&error) => {
+                        self.report_degraded(&format!("refreshing its lists failed: {error}"));
+                        None
+                    }
+                    Ok(Err(error)) => Some(EndReason::Lost(format!(
+                        "refreshing its lists failed: {error}"
+                    ))),
+                    Err(_) if self.is_busy() => {
+                        self.report_degraded("server does not respond while calls are in flight");
+                        None
+                    }
+                    Err(_) => Some(EndReason::Lost("server does not respond".to_owned())),
                 }
-                Ok(Err(error)) if is_passing(&error) => {
-                    self.unwell(&format!("its lists could not be had again: {error}"));
-                    None
-                }
-                Ok(Err(error)) => Some(End::Lost(format!(
-                    "its lists could not be had again: {error}"
-                ))),
-                Err(_) if self.is_busy() => {
-                    self.unwell("it does not answer while it works on calls");
-                    None
-                }
-                Err(_) => Some(End::Lost("it does not answer".to_owned())),
-            },
+            }
         }
     }
 
-    /// Asks for a sign of life; the reason if there is none and the connection must go.
-    async fn check(&self, lane: &Lane, misses: &mut u32) -> Option<String> {
-        let missed = match timeout(self.rhythm.health.clamp(PING_SHORTEST, PING), lane.ping()).await
-        {
+    /// Pings the server; returns the reason if the connection must be dropped.
+    async fn check_health(&self, lane: &Lane, missed_pings: &mut u32) -> Option<String> {
+        let ping_timeout = self
+            .intervals
+            .health
+            .clamp(MIN_PING_TIMEOUT, MAX_PING_TIMEOUT);
+        let reason = match timeout(ping_timeout, lane.ping()).await {
             Ok(Ok(())) => {
-                *misses = 0;
+                *missed_pings = 0;
                 return None;
             }
-            Ok(Err(error)) if is_passing(&error) => error.to_string(),
+            Ok(Err(error)) if is_transient(&error) => error.to_string(),
             Ok(Err(error)) => return Some(error.to_string()),
-            Err(_) => "it does not answer pings".to_owned(),
+            Err(_) => "server does not answer pings".to_owned(),
         };
-        *misses += 1;
-        if *misses >= MISSES && !self.is_busy() {
-            return Some(missed);
+        *missed_pings += 1;
+        if *missed_pings >= MAX_MISSED_PINGS && !self.is_busy() {
+            return Some(reason);
         }
-        self.unwell(&missed);
+        self.report_degraded(&reason);
         None
     }
 
-    /// A child that works on a call may answer nothing else meanwhile.
+    /// Returns whether missing responses are excusable: a child process may be single-threaded and
+    /// answer nothing else while it handles a call.
     fn is_busy(&self) -> bool {
-        matches!(self.server.link, Link::Stdio(_)) && self.activity.in_flight() > 0
+        matches!(self.server.connection, ServerConnection::Stdio(_))
+            && self.activity.in_flight() > 0
     }
 
-    fn connected(&self, lane: &Lane, offer: &Offer) {
+    fn report_connected(&self, lane: &Lane, listing: &ServerListing) {
         let session = lane.session();
         tracing::info!(
-            server = %self.server.name, version = session.version, tools = offer.tools.len(),
-            resources = offer.resources.len(), prompts = offer.prompts.len(), "connected"
+            server = %self.server.name, version = session.version, tools = listing.tools.len(),
+            resources = listing.resources.len(), prompts = listing.prompts.len(), "server connected"
         );
-        self.tell_problems(offer);
-        self.change(|status| status.session = Some(session.clone()));
-        self.well(offer);
+        self.log_problems(listing);
+        self.update_status(|status| status.session = Some(session.clone()));
+        self.report_responding(listing);
     }
 
-    fn tell_problems(&self, offer: &Offer) {
-        for problem in &offer.problems {
-            tracing::warn!(server = %self.server.name, item = problem.item, "left out: {}", problem.reason);
+    fn log_problems(&self, listing: &ServerListing) {
+        for problem in &listing.problems {
+            tracing::warn!(
+                server = %self.server.name, item = problem.item, reason = %problem.reason,
+                "skipping invalid item in listing"
+            );
         }
     }
 
-    /// The server answers; it is healthy if all its lists could be had.
-    fn well(&self, offer: &Offer) {
-        let reason = (!offer.failed.is_empty()).then(|| self.masker.mask(&offer.failed.join("; ")));
-        self.change(|status| {
+    /// Marks a responding server as healthy, or as degraded if one of its lists failed.
+    fn report_responding(&self, listing: &ServerListing) {
+        let reason =
+            (!listing.failures.is_empty()).then(|| self.masker.mask(&listing.failures.join("; ")));
+        self.update_status(|status| {
             status.state = match reason {
-                Some(_) => State::Degraded,
-                None => State::Healthy,
+                Some(_) => ServerState::Degraded,
+                None => ServerState::Healthy,
             };
             status.reason = reason.clone();
             status.next_try_at = None;
         });
     }
 
-    /// The server is there, and something is wrong with it.
-    fn unwell(&self, reason: &str) {
-        self.change(|status| {
-            status.state = State::Degraded;
+    /// Marks the server as connected but impaired.
+    fn report_degraded(&self, reason: &str) {
+        self.update_status(|status| {
+            status.state = ServerState::Degraded;
             status.reason = Some(reason.to_owned());
         });
     }
 
-    fn fail(&self, failure: &Failure, delay: Duration) {
+    fn report_failure(&self, failure: &ConnectFailure, delay: Duration) {
         let reason = self.masker.mask(&failure.reason);
         let server = &self.server.name;
-        let news = self.report.status.borrow().reason.as_deref() != Some(&reason);
-        match news {
-            true => tracing::warn!(%server, state = failure.state.as_str(), "{reason}"),
-            false => tracing::debug!(%server, state = failure.state.as_str(), "still: {reason}"),
+        let is_new = self.outputs.status.borrow().reason.as_deref() != Some(&reason);
+        let state = failure.state.as_str();
+        // Repeated failures with the same reason would flood the log.
+        if is_new {
+            tracing::warn!(%server, state, %reason, "server is not available");
+        } else {
+            tracing::debug!(%server, state, %reason, "server is still not available");
         }
-        self.change(|status| {
+        self.update_status(|status| {
             status.state = failure.state;
             status.reason = Some(reason.clone());
             status.last_error = Some(reason.clone());
-            status.next_try_at = (failure.state != State::Error).then(|| SystemTime::now() + delay);
+            status.next_try_at =
+                (failure.state != ServerState::Error).then(|| SystemTime::now() + delay);
         });
     }
 
-    fn change(&self, change: impl Fn(&mut Status)) {
-        self.report.status.send_modify(|status| {
-            let mut next = Status::clone(status);
+    /// Publishes a changed status and notifies subscribers.
+    fn update_status(&self, change: impl Fn(&mut ServerStatus)) {
+        self.outputs.status.send_modify(|status| {
+            let mut next = ServerStatus::clone(status);
             let before = next.state;
             change(&mut next);
             if next.state != before {
@@ -411,30 +445,31 @@ impl Supervisor {
             }
             *status = Arc::new(next);
         });
-        self.report.changes.send_replace(());
+        self.outputs.changes.send_replace(());
     }
 
-    /// The era to try next: what was known did not work, or the other one has not been tried.
-    fn other_era(&self, tried: Option<Era>, failure: &Failure) -> Option<Era> {
-        match (&self.server.link, tried) {
-            (Link::Stdio(_), None) if failure.inconclusive => Some(Era::Modern),
+    /// Returns the era to try next. A child that did not respond to `initialize` may be a modern
+    /// server; in all other cases negotiation starts over.
+    fn next_era(&self, tried: Option<Era>, failure: &ConnectFailure) -> Option<Era> {
+        match (&self.server.connection, tried) {
+            (ServerConnection::Stdio(_), None) if failure.inconclusive => Some(Era::Modern),
             _ => None,
         }
     }
 }
 
-impl From<OpenError> for Failure {
+impl From<OpenError> for ConnectFailure {
     fn from(error: OpenError) -> Self {
         let state = match &error {
-            OpenError::Config(_) => State::Error,
+            OpenError::Config(_) => ServerState::Error,
             OpenError::Handshake(HandshakeError::Request(RequestError::Status {
                 status: 401 | 403,
                 ..
-            })) => State::NeedsAuth,
-            OpenError::Handshake(_) | OpenError::Spawn(_) => State::Unavailable,
+            })) => ServerState::NeedsAuth,
+            OpenError::Handshake(_) | OpenError::Spawn(_) => ServerState::Unavailable,
         };
         let advice = match state {
-            State::NeedsAuth => "; give the server credentials in `headers`",
+            ServerState::NeedsAuth => "; add credentials to the server's `headers`",
             _ => "",
         };
         Self {
@@ -448,8 +483,8 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// An answer that says "not now" rather than "not any more".
-fn is_passing(error: &RequestError) -> bool {
+/// Returns whether a later request may succeed on the same connection.
+fn is_transient(error: &RequestError) -> bool {
     matches!(
         error,
         RequestError::Status {

@@ -1,6 +1,6 @@
-//! To which trace a request belongs, as the W3C writes it: in headers, and in `_meta`.
+//! W3C trace context of a request, carried in headers and in `_meta`.
 //!
-//! It is passed on, never understood here.
+//! It is only forwarded; nothing here interprets it.
 
 use std::borrow::Cow;
 
@@ -9,17 +9,17 @@ use toolgate_core::json::Members;
 
 use crate::jsonrpc::Object;
 
-/// What a header may carry; more is nobody's trace.
-const LONGEST: usize = 8192;
+/// Maximum length of each part; longer values are dropped.
+const MAX_PART_BYTES: usize = 8192;
 
-/// Its parts as headers, whose names need not be read again for every request.
+/// Header names of the parts, parsed at compile time.
 const HEADERS: [HeaderName; 3] = [
     HeaderName::from_static(TraceContext::NAMES[0]),
     HeaderName::from_static(TraceContext::NAMES[1]),
     HeaderName::from_static(TraceContext::NAMES[2]),
 ];
 
-/// The trace that a request belongs to, with what else is said along with it.
+/// The trace that a request belongs to, with its vendor state and baggage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext {
     pub traceparent: Option<String>,
@@ -28,10 +28,11 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The names of its parts, in headers as in `_meta`.
+    /// Names of the parts, both in headers and in `_meta`.
     pub const NAMES: [&'static str; 3] = ["traceparent", "tracestate", "baggage"];
 
-    pub fn of_headers(headers: &HeaderMap) -> Self {
+    /// Reads the trace context from headers; repeated headers are joined.
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         Self::new(HEADERS.map(|name| {
             let mut values = headers.get_all(name).iter();
             let mut joined = Cow::Borrowed(values.next()?.to_str().ok()?);
@@ -43,8 +44,8 @@ impl TraceContext {
         }))
     }
 
-    /// What a request's `_meta` says.
-    pub(crate) fn of_meta(meta: &Members<'_>) -> Self {
+    /// Reads the trace context from a request's `_meta`.
+    pub(crate) fn from_meta(meta: &Members<'_>) -> Self {
         Self::new(Self::NAMES.map(|name| serde_json::from_str(meta.get(name)?.get()).ok()))
     }
 
@@ -52,8 +53,8 @@ impl TraceContext {
         self.parts().next().is_none()
     }
 
-    /// Puts it into the headers of a request, in the place of what stood there.
-    pub fn onto_headers(&self, headers: &mut HeaderMap) {
+    /// Inserts the parts into headers, replacing existing values.
+    pub fn insert_into_headers(&self, headers: &mut HeaderMap) {
         for (name, text) in self.parts() {
             if let Ok(value) = HeaderValue::from_str(text) {
                 headers.insert(HeaderName::from_static(name), value);
@@ -61,15 +62,15 @@ impl TraceContext {
         }
     }
 
-    /// The same `_meta`, with it.
+    /// Appends the parts to a `_meta` object.
     #[must_use]
-    pub fn onto_meta(&self, meta: Object) -> Object {
+    pub fn append_to_meta(&self, meta: Object) -> Object {
         self.parts()
             .fold(meta, |meta, (name, text)| meta.text(name, text))
     }
 
     fn new(parts: [Option<String>; 3]) -> Self {
-        let fits = |part: Option<String>| part.filter(|text| text.len() <= LONGEST);
+        let fits = |part: Option<String>| part.filter(|text| text.len() <= MAX_PART_BYTES);
         let [traceparent, tracestate, baggage] = parts.map(fits);
         Self {
             traceparent,
@@ -80,8 +81,8 @@ impl TraceContext {
 
     fn parts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let parts = [&self.traceparent, &self.tracestate, &self.baggage];
-        let named = Self::NAMES.into_iter().zip(parts);
-        named.filter_map(|(name, part)| Some((name, part.as_deref()?)))
+        let pairs = Self::NAMES.into_iter().zip(parts);
+        pairs.filter_map(|(name, part)| Some((name, part.as_deref()?)))
     }
 }
 
@@ -90,16 +91,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_survives_the_way_through_meta_and_headers() {
+    fn context_round_trips_through_meta_and_headers() {
         let meta = r#"{"traceparent":"00-1","baggage":"a=1","tracestate":7}"#;
-        let context = TraceContext::of_meta(&Members::of(meta).unwrap());
+        let context = TraceContext::from_meta(&Members::parse(meta).unwrap());
         assert_eq!(context.traceparent.as_deref(), Some("00-1"));
         assert_eq!((&context.tracestate, context.is_empty()), (&None, false));
         let mut headers = HeaderMap::new();
         headers.append("baggage", HeaderValue::from_static("other"));
-        context.onto_headers(&mut headers);
-        assert_eq!(TraceContext::of_headers(&headers), context);
-        let meta = context.onto_meta(Object::new().raw("x", "1"));
+        context.insert_into_headers(&mut headers);
+        assert_eq!(TraceContext::from_headers(&headers), context);
+        let meta = context.append_to_meta(Object::new().raw("x", "1"));
         assert_eq!(
             meta.to_string(),
             r#"{"x":1,"traceparent":"00-1","baggage":"a=1"}"#
@@ -107,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_or_too_long_is_left_out() {
+    fn invalid_and_oversized_parts_are_dropped() {
         let mut headers = HeaderMap::new();
-        assert!(TraceContext::of_headers(&headers).is_empty());
+        assert!(TraceContext::from_headers(&headers).is_empty());
         headers.append("tracestate", HeaderValue::from_static("a=1"));
         headers.append("tracestate", HeaderValue::from_static("b=2"));
         headers.insert("baggage", HeaderValue::from_str(&"x".repeat(9000)).unwrap());
-        let context = TraceContext::of_headers(&headers);
+        let context = TraceContext::from_headers(&headers);
         assert_eq!(context.tracestate.as_deref(), Some("a=1,b=2"));
         assert_eq!(context.baggage, None);
         let mut out = HeaderMap::new();
@@ -121,7 +122,7 @@ mod tests {
             traceparent: Some("a\nb".to_owned()),
             ..context
         };
-        broken.onto_headers(&mut out);
+        broken.insert_into_headers(&mut out);
         assert_eq!(out.len(), 1);
     }
 }

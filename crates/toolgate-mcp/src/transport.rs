@@ -1,60 +1,59 @@
-//! How messages reach a server and answers come back: a child's pipes, HTTP in its two flavours, or
-//! a function call.
+//! Transports to a server: stdio of a child process, streamable HTTP, SSE, or in-process calls.
 //!
-//! A transport matches answers to requests and nothing more; what the messages mean is the
-//! business of [`crate::handshake`] and [`crate::lane`]. Dropping a request's future cancels it.
+//! A transport only matches responses to requests; [`crate::handshake`] and [`crate::lane`]
+//! interpret the messages. Dropping a request's future cancels the request.
 
 pub mod http;
 pub mod sse;
 pub mod stdio;
 
-mod asking;
-mod closing;
-mod inbox;
+mod close_signal;
+mod message_router;
 mod pending;
-mod tail;
+mod server_requests;
+mod stderr_tail;
 
 use std::sync::Arc;
 
-use http::Http;
+use http::StreamableHttp;
 use serde_json::value::RawValue;
-use sse::Sse;
-use stdio::Stdio;
+use sse::SseTransport;
+use stdio::StdioTransport;
 use tokio::sync::mpsc;
 use toolgate_core::secret::Masker;
 
-use crate::ear::Ear;
-use crate::jsonrpc::{self, Answer, Object, RpcError};
+use crate::client_handler::ClientHandler;
+use crate::jsonrpc::{self, Object, RpcError, RpcResult};
 use crate::local::LocalServer;
 
-pub use tail::Tail;
+pub use stderr_tail::StderrTail;
 
 /// A connection to a server.
 #[derive(Debug)]
 pub enum Transport {
-    Stdio(Stdio),
-    Http(Box<Http>),
-    Sse(Box<Sse>),
+    Stdio(StdioTransport),
+    Http(Box<StreamableHttp>),
+    Sse(Box<SseTransport>),
     Local(Arc<LocalServer>),
 }
 
-/// A request to be sent.
+/// A request to be sent on a transport.
 #[derive(Clone, Debug, Default)]
-pub struct Outgoing {
+pub struct OutgoingRequest {
     pub method: &'static str,
     pub params: Object,
     /// The request's `_meta`.
     pub meta: Object,
-    /// Headers for this request alone; only HTTP has them.
+    /// Headers of this request; ignored by transports other than HTTP.
     pub headers: ::http::HeaderMap,
-    /// Who hears of its progress, and may be asked while it is under way.
-    pub ear: Option<Arc<dyn Ear>>,
+    /// Receives progress and answers server requests while the request is in flight.
+    pub handler: Option<Arc<dyn ClientHandler>>,
 }
 
-impl Outgoing {
-    /// The message, under the id by which progress is told too.
+impl OutgoingRequest {
+    /// Encodes the message; the id doubles as the progress token.
     fn message(&self, id: u64) -> String {
-        match self.ear {
+        match self.handler {
             None => jsonrpc::request(id, self.method, &self.params, &self.meta),
             Some(_) => {
                 let meta = self.meta.clone().raw("progressToken", &id.to_string());
@@ -64,48 +63,48 @@ impl Outgoing {
     }
 }
 
-/// What makes another look at a server worth while.
+/// An event that makes the supervisor check the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The server says that a list of its has changed.
+pub enum TransportEvent {
+    /// The server announced that one of its lists changed.
     ListChanged,
-    /// A request got no answer; the server may be gone.
-    Doubt,
+    /// A request got no response; the server may be gone.
+    ConnectionSuspect,
 }
 
-pub type Events = mpsc::Receiver<Event>;
+pub type TransportEvents = mpsc::Receiver<TransportEvent>;
 
-/// Why a request has no result.
+/// Reasons why a request has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The server answered with an error.
+    /// The server responded with an error.
     #[error(transparent)]
     Rpc(#[from] RpcError),
-    /// The server could not be reached, so the request did not run.
+    /// The server could not be reached, so the request was not executed.
     #[error("{0}")]
     NotSent(String),
-    /// The connection ended before the answer; the request may have run.
+    /// The connection ended before the response; the request may have been executed.
     #[error("{0}")]
     Lost(String),
-    #[error("HTTP status {status}{}", explain(.text))]
+    #[error("HTTP status {status}{}", status_detail(.text))]
     Status {
         status: u16,
         text: String,
         /// The JSON-RPC error in the body, if there is one.
         rpc: Option<RpcError>,
     },
-    /// The server forgot our session.
-    #[error("the server has forgotten the session")]
+    /// The server no longer knows our session.
+    #[error("the session has expired on the server")]
     SessionGone,
-    #[error("the server's answer is larger than {0} bytes")]
+    #[error("response is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the server's answer is not understood: {0}")]
+    #[error("invalid response from server: {0}")]
     Malformed(String),
 }
 
 impl RequestError {
-    /// The same error without the secrets that the server was given.
-    pub(crate) fn masked(self, masker: &Masker) -> Self {
+    /// Masks the server's configured secrets in the error text.
+    pub(crate) fn mask_secrets(self, masker: &Masker) -> Self {
         let mask = |text: String| masker.mask(&text);
         match self {
             Self::Rpc(error) => Self::Rpc(RpcError {
@@ -126,7 +125,7 @@ impl RequestError {
 }
 
 impl Transport {
-    pub async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
+    pub async fn request(&self, outgoing: OutgoingRequest) -> Result<RpcResult, RequestError> {
         match self {
             Self::Stdio(stdio) => stdio.request(outgoing).await,
             Self::Http(http) => http.request(outgoing).await,
@@ -144,17 +143,17 @@ impl Transport {
         }
     }
 
-    /// Waits until the connection is of no more use, and says why.
-    pub async fn closed(&self) -> String {
+    /// Waits until the connection has closed and returns the reason.
+    pub async fn wait_closed(&self) -> String {
         match self {
-            Self::Stdio(stdio) => stdio.closed().await,
-            Self::Http(http) => http.closed().await,
-            Self::Sse(sse) => sse.closed().await,
+            Self::Stdio(stdio) => stdio.wait_closed().await,
+            Self::Http(http) => http.wait_closed().await,
+            Self::Sse(sse) => sse.wait_closed().await,
             Self::Local(_) => std::future::pending().await,
         }
     }
 
-    /// Ends the connection and everything that belongs to it.
+    /// Closes the connection and everything that belongs to it.
     pub async fn close(&self) {
         match self {
             Self::Stdio(stdio) => stdio.close().await,
@@ -165,25 +164,26 @@ impl Transport {
     }
 }
 
-fn explain(text: &str) -> String {
-    match text.is_empty() {
-        true => String::new(),
-        false => format!(": {text}"),
+fn status_detail(text: &str) -> String {
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!(": {text}")
     }
 }
 
-/// Passes on what a notification means for us; true if that was all.
-fn announce(method: &str, events: &mpsc::Sender<Event>) -> bool {
-    let changed = method.starts_with("notifications/") && method.ends_with("/list_changed");
-    if changed {
-        // A full queue holds the same news already.
-        let _ = events.try_send(Event::ListChanged);
+/// Forwards a `list_changed` notification to the supervisor; returns whether it was one.
+fn forward_list_changed(method: &str, events: &mpsc::Sender<TransportEvent>) -> bool {
+    let is_list_changed = method.starts_with("notifications/") && method.ends_with("/list_changed");
+    if is_list_changed {
+        // A full queue already contains an event that triggers the same refresh.
+        let _ = events.try_send(TransportEvent::ListChanged);
     }
-    changed
+    is_list_changed
 }
 
-/// The request whose progress a notification tells of, by its id.
-fn progress_of(params: Option<&RawValue>) -> Option<u64> {
+/// Returns the id of the request that a progress notification belongs to.
+fn progress_request_id(params: Option<&RawValue>) -> Option<u64> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Progress {

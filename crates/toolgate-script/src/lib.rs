@@ -1,10 +1,13 @@
-//! Code mode's engine: scripts that orchestrate tools, in processes that can do nothing else.
+//! Code mode engine: runs scripts that orchestrate tools in sandboxed worker processes.
 //!
-//! A [`worker`] is a process that runs one script after another and reaches nothing but the pipes to
-//! its host. It asks the host for every tool call by the messages of [`protocol`], which know nothing
-//! of the language; the host decides. [`stubs`] say in Python what a script can call, and [`preview`]
-//! which tools a script names, without running it.
+//! A [`worker`] is a process that runs one script after another and has access to nothing but the
+//! pipes to its host. It requests every tool call from the host through the language-independent
+//! messages of [`protocol`]; the host decides whether to make the call. [`stubs`] describes the callable
+//! tools as Python signatures, and [`preview`] finds the tools a script mentions without running it.
 
+mod lexer;
+#[cfg(test)]
+mod olddiff;
 pub mod preview;
 pub mod protocol;
 mod starlark;

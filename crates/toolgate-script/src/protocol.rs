@@ -1,7 +1,7 @@
-//! What a host and its worker say to each other: JSON messages, each behind its length.
+//! Wire protocol between a host and its worker: JSON messages, each prefixed with its length.
 //!
-//! The host sends a script and then answers the calls that the worker asks for, until the worker says
-//! how the script ended. Nothing here knows what language the script is written in.
+//! The host sends a script, then answers the worker's call requests until the worker reports how the
+//! script ended. The protocol is independent of the script's language.
 
 use std::io::{self, Read, Write};
 
@@ -9,47 +9,47 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The longest message; a longer one ends the worker.
-pub const LONGEST_MESSAGE: usize = 64 * 1024 * 1024;
+/// Maximum length of a message body. A longer message terminates the worker.
+pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// What the host says.
+/// Message from the host to the worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToWorker {
-    Run(Script),
-    /// To the calls that were asked for, in their order.
-    Answers(Vec<Answer>),
-    /// How many tokens these texts are.
+    Run(ScriptRequest),
+    /// Results of the requested calls, in request order.
+    Answers(Vec<ScriptCallResult>),
+    /// Requests the token count of each text.
     Count(Vec<String>),
 }
 
-/// What the worker says.
+/// Message from the worker to the host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToHost {
-    /// It is locked in and waits for a script.
+    /// The worker has sandboxed itself and is waiting for a script.
     Ready,
-    /// The script waits for these calls, which may run side by side.
+    /// The script is blocked on these calls, which may run concurrently.
     Calls {
-        calls: Vec<Call>,
-        /// What was printed since the last message.
+        calls: Vec<ScriptCall>,
+        /// Output printed since the last message.
         printed: String,
     },
     Ended {
-        ended: Result<Value, Failure>,
+        ended: Result<ScriptResult, ScriptFailure>,
         printed: String,
     },
     Counts(Vec<usize>),
 }
 
-/// A script and what it can reach.
+/// A script and the servers it can reach.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Script {
+pub struct ScriptRequest {
     pub language: Language,
     pub code: String,
-    /// What the script sees by name. Servers that it does not mention may be left out.
-    pub servers: Vec<Server>,
-    pub bounds: Bounds,
+    /// Servers visible to the script. Servers that it does not mention may be omitted.
+    pub servers: Vec<ScriptServer>,
+    pub bounds: WorkerLimits,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,103 +59,110 @@ pub enum Language {
     Starlark,
 }
 
-/// A server as scripts know it; all names in it are identifiers.
+/// A server as a script sees it. All names are valid identifiers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Server {
+pub struct ScriptServer {
     pub name: String,
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ScriptTool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tool {
+pub struct ScriptTool {
     pub name: String,
-    /// In the order in which the stub shows them.
-    pub parameters: Vec<Parameter>,
+    /// Parameters in the order of the stub's signature.
+    pub parameters: Vec<ScriptParameter>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parameter {
+pub struct ScriptParameter {
     pub name: String,
-    /// The name in the tool's schema, where it is no usable identifier.
+    /// Name in the tool's schema, if it differs from `name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
-    /// Whether it may not be left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
 }
 
-/// Bounds that a worker keeps by itself, out of courtesy: the host and the system keep them too.
+/// Limits that the worker enforces on a script.
+///
+/// The worker's checks only exist for better error messages: the host and the operating system enforce
+/// the same limits and do not trust the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bounds {
+pub struct WorkerLimits {
+    /// Run time in milliseconds, excluding time spent waiting for tool calls.
     pub own_ms: u64,
+    /// Heap size in bytes.
     pub memory: u64,
     pub calls: u32,
+    /// Size of the result in bytes.
     pub result: usize,
+    /// Total size of the printed output in bytes.
     pub printed: usize,
 }
 
-/// A tool call that a script makes.
+/// A tool call made by a script.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Call {
+pub struct ScriptCall {
     pub server: String,
     pub tool: String,
-    /// A JSON object, by the names of the tool's schema.
+    /// JSON object keyed by the parameter names of the tool's schema.
     pub arguments: Box<RawValue>,
-    /// Where it stands in the script, counted from one.
+    /// Line of the call in the script, counted from one.
     pub line: u32,
 }
 
-/// What a tool call came to.
+/// Result of a tool call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum ScriptCallResult {
     Value(Box<RawValue>),
-    /// The call failed, which the script may catch.
+    /// The call failed; the script may catch the error.
     Error(String),
 }
 
-/// What a script made.
+/// Result of a script that ran to completion.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Value {
-    /// JSON; none if the script only printed.
+pub struct ScriptResult {
+    /// JSON value, or `None` if the script only printed.
     pub value: Option<Box<RawValue>>,
 }
 
-/// Why a script ended without a result.
+/// Reason why a script ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct ScriptFailure {
     pub kind: FailureKind,
-    /// What happened, without the place.
+    /// Description of the failure, without its location.
     pub message: String,
-    /// Counted from one.
+    /// Line, counted from one.
     pub line: Option<u32>,
+    /// Column, counted from one.
     pub column: Option<u32>,
-    /// What to write instead, as far as the worker knows.
+    /// Suggested fixes.
     pub hints: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// It is not a script.
+    /// The code does not parse.
     Syntax,
-    /// A name that nothing has.
+    /// A name is not defined.
     UndefinedName(String),
-    /// A server that has no such tool.
+    /// The server has no such tool.
     UnknownTool { server: String, tool: String },
-    /// A call that does not fit the tool's signature.
+    /// A call does not match the tool's signature.
     BadCall { server: String, tool: String },
-    /// A tool failed, and the script did not catch it.
+    /// A tool call failed and the script did not catch the error.
     Tool { server: String, tool: String },
-    /// Anything else that went wrong while it ran.
+    /// Any other error at run time.
     Runtime,
-    /// The interpreter failed, not the script.
+    /// The interpreter itself crashed.
     Broken,
-    /// A bound was reached: `time`, `memory`, `calls`, `result`, `printed` or `depth`.
+    /// A limit was exceeded: `time`, `memory`, `calls`, `result`, `printed` or `depth`.
     Limit(String),
 }
 
-impl Failure {
+impl ScriptFailure {
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -167,15 +174,15 @@ impl Failure {
     }
 }
 
-impl Parameter {
-    /// The name in the tool's schema.
+impl ScriptParameter {
+    /// Returns the parameter's name in the tool's schema.
     pub fn wire(&self) -> &str {
         self.wire.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// A message as it goes over a pipe.
-pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+/// Encodes a message with its length prefix.
+pub fn encode_message(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)?;
     let length = u32::try_from(bytes.len() - 4).map_err(io::Error::other)?;
@@ -183,8 +190,8 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a message; none if the other side is gone.
-pub(crate) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+/// Reads a message. Returns `None` if the peer closed the pipe.
+pub(crate) fn read_message<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut head = [0; 4];
     if let Err(error) = from.read_exact(&mut head) {
         return match error.kind() {
@@ -193,15 +200,15 @@ pub(crate) fn read<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Opti
         };
     }
     let length = u32::from_le_bytes(head) as usize;
-    if length > LONGEST_MESSAGE {
-        return Err(io::Error::other("message too long"));
+    if length > MAX_MESSAGE_BYTES {
+        return Err(io::Error::other("message exceeds the maximum length"));
     }
     let mut body = vec![0; length];
     from.read_exact(&mut body)?;
     Ok(Some(serde_json::from_slice(&body)?))
 }
 
-pub(crate) fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    to.write_all(&encode(message)?)?;
+pub(crate) fn write_message(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    to.write_all(&encode_message(message)?)?;
     to.flush()
 }

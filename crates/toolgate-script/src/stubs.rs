@@ -1,13 +1,13 @@
-//! What scripts can call, said in Python: names, signatures, files and documentation.
+//! Python stubs of the tools that scripts can call: identifiers, signatures, files and documentation.
 //!
-//! [`Bindings`] give every server and tool of a catalog an identifier. They are made once for a
-//! catalog and narrowed to what a caller may see, and named by that alone.
-//! All texts are bounded and the same bytes each time, whatever a server says of its tools.
+//! [`Bindings`] assigns an identifier to every server and tool of a catalog. Bindings are created once per
+//! catalog and filtered by what a caller may see; identifiers depend only on visible tools. All output
+//! is deterministic and bounded in size, whatever a server says about its tools.
 
 mod docs;
 mod files;
 mod identifier;
-mod shape;
+mod schema_types;
 mod signature;
 mod text;
 mod unknown;
@@ -18,84 +18,86 @@ use std::sync::{Arc, OnceLock};
 use toolgate_core::catalog;
 use toolgate_core::name::{ServerName, ToolId};
 
-pub use files::Level;
-pub use unknown::Unknown;
+pub use files::FileLevel;
+pub use unknown::UnknownName;
 
 use crate::preview::Mentions;
 use crate::protocol;
-use identifier::{Use, assign};
+use identifier::{IdentifierUse, assign_identifiers};
 use signature::Schemas;
 
-/// Servers and their tools by the names that scripts call them.
+/// Servers and tools by the identifiers that scripts use.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
-    /// Ordered by identifier.
-    servers: Vec<Server>,
+    /// Sorted by identifier.
+    servers: Vec<ServerBinding>,
 }
 
-/// A server as scripts know it.
+/// A server and its identifier in scripts.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct ServerBinding {
     pub identifier: Arc<str>,
     pub name: ServerName,
-    /// Ordered by identifier.
-    tools: Vec<Arc<Tool>>,
+    /// Sorted by identifier.
+    tools: Vec<Arc<ToolBinding>>,
 }
 
-/// A tool as scripts know it.
+/// A tool and its identifier in scripts.
 #[derive(Debug)]
-pub struct Tool {
+pub struct ToolBinding {
     pub identifier: String,
     pub source: Arc<catalog::Tool>,
-    /// Made when it is first asked for.
+    /// Created on first use.
     signature: OnceLock<String>,
-    parameters: OnceLock<Vec<protocol::Parameter>>,
+    parameters: OnceLock<Vec<protocol::ScriptParameter>>,
 }
 
 impl Bindings {
-    /// Binds tools of any servers, in any order.
+    /// Creates bindings for tools of any servers, in any order.
     pub fn new<'a>(tools: impl IntoIterator<Item = &'a Arc<catalog::Tool>>) -> Self {
-        let mut by_server: BTreeMap<&ServerName, Vec<Arc<Tool>>> = BTreeMap::new();
+        let mut by_server: BTreeMap<&ServerName, Vec<Arc<ToolBinding>>> = BTreeMap::new();
         for tool in tools {
             let tools = by_server.entry(&tool.id.server).or_default();
-            tools.push(Arc::new(Tool::new(
+            tools.push(Arc::new(ToolBinding::new(
                 tool.id.tool.to_string(),
                 Arc::clone(tool),
             )));
         }
-        let servers = by_server.into_iter().map(|(name, tools)| Server {
+        let servers = by_server.into_iter().map(|(name, tools)| ServerBinding {
             identifier: name.as_str().into(),
             name: name.clone(),
-            tools: identified(tools),
+            tools: assign_tool_identifiers(tools),
         });
-        Self::of(servers.collect())
+        Self::from_servers(servers.collect())
     }
 
-    /// What would be bound if only the `visible` tools existed: of what a caller does not see,
-    /// identifiers tell nothing either.
+    /// Returns the bindings as if only the `visible` tools existed.
+    ///
+    /// Identifiers are reassigned so that they reveal nothing about hidden tools.
     #[must_use]
-    pub fn only(&self, visible: impl Fn(&ToolId) -> bool) -> Self {
+    pub fn filter_tools(&self, visible: impl Fn(&ToolId) -> bool) -> Self {
         let servers = self.servers.iter().filter_map(|server| {
             let tools = server.tools.iter();
-            let left: Vec<_> = tools
+            let visible_tools: Vec<_> = tools
                 .filter(|tool| visible(&tool.source.id))
                 .cloned()
                 .collect();
-            (!left.is_empty()).then(|| Server {
-                tools: match left.len() == server.tools.len() {
-                    true => left,
-                    false => identified(left),
+            (!visible_tools.is_empty()).then(|| ServerBinding {
+                tools: if visible_tools.len() == server.tools.len() {
+                    visible_tools
+                } else {
+                    assign_tool_identifiers(visible_tools)
                 },
                 ..server.clone()
             })
         });
-        Self::of(servers.collect())
+        Self::from_servers(servers.collect())
     }
 
-    fn of(mut servers: Vec<Server>) -> Self {
+    fn from_servers(mut servers: Vec<ServerBinding>) -> Self {
         servers.sort_by(|a, b| a.name.cmp(&b.name));
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-        let identifiers = assign(&names, Use::Server);
+        let identifiers = assign_identifiers(&names, IdentifierUse::Server);
         for (server, identifier) in servers.iter_mut().zip(identifiers) {
             server.identifier = identifier.into();
         }
@@ -103,8 +105,8 @@ impl Bindings {
         Self { servers }
     }
 
-    /// Ordered by identifier.
-    pub fn servers(&self) -> &[Server] {
+    /// Returns the servers, sorted by identifier.
+    pub fn servers(&self) -> &[ServerBinding] {
         &self.servers
     }
 
@@ -112,53 +114,57 @@ impl Bindings {
         self.servers.is_empty()
     }
 
-    /// The tool that a script calls by these identifiers.
-    pub fn called(&self, server: &str, tool: &str) -> Option<&Arc<Tool>> {
+    /// Returns the tool with these identifiers.
+    pub fn tool(&self, server: &str, tool: &str) -> Option<&Arc<ToolBinding>> {
         self.server(server)?.tool(tool)
     }
 
-    /// The server that scripts know by this identifier.
-    pub fn server(&self, identifier: &str) -> Option<&Server> {
-        let place = self
+    /// Returns the server with this identifier.
+    pub fn server(&self, identifier: &str) -> Option<&ServerBinding> {
+        let index = self
             .servers
             .binary_search_by(|server| (*server.identifier).cmp(identifier));
-        place.ok().map(|at| &self.servers[at])
+        index.ok().map(|at| &self.servers[at])
     }
 
-    /// The server that somebody means: by identifier or name, in any case, as a file or not.
-    pub fn find_server(&self, spelling: &str) -> Result<&Server, Unknown> {
-        self.meant(spelling)
+    /// Finds a server by identifier, name or file name, ignoring case.
+    pub fn find_server(&self, spelling: &str) -> Result<&ServerBinding, UnknownName> {
+        self.resolve_server(spelling)
             .ok_or_else(|| self.unknown_server(spelling))
     }
 
-    /// The tool that somebody means, spelled like a server.
-    pub fn find_tool(&self, server: &str, tool: &str) -> Result<(&Server, &Arc<Tool>), Unknown> {
+    /// Finds a tool by any spelling accepted for its server and itself.
+    pub fn find_tool(
+        &self,
+        server: &str,
+        tool: &str,
+    ) -> Result<(&ServerBinding, &Arc<ToolBinding>), UnknownName> {
         let server = self.find_server(server)?;
-        match server.meant(tool) {
+        match server.resolve_tool(tool) {
             Some(tool) => Ok((server, tool)),
             None => Err(self.unknown_tool(server, tool)),
         }
     }
 
-    fn meant(&self, spelling: &str) -> Option<&Server> {
-        let wanted = bare(spelling);
-        let is_name = |server: &&Server| server.name.as_str() == wanted;
-        self.server(wanted)
+    fn resolve_server(&self, spelling: &str) -> Option<&ServerBinding> {
+        let name = strip_file_parts(spelling);
+        let is_name = |server: &&ServerBinding| server.name.as_str() == name;
+        self.server(name)
             .or_else(|| self.servers.iter().find(is_name))
             .or_else(|| {
-                let wanted = folded(wanted);
-                let is_meant = |server: &&Server| {
-                    folded(&server.identifier) == wanted || server.name.folded() == wanted
+                let name = fold_name(name);
+                let is_match = |server: &&ServerBinding| {
+                    fold_name(&server.identifier) == name || server.name.to_folded() == name
                 };
-                self.servers.iter().find(is_meant)
+                self.servers.iter().find(is_match)
             })
     }
 
-    /// What `getToolDocs` says.
-    pub fn docs(&self, server: &str, tool: &str) -> Result<String, Unknown> {
+    /// Returns the output of `getToolDocs`.
+    pub fn docs(&self, server: &str, tool: &str) -> Result<String, UnknownName> {
         let (server, tool) = self.find_tool(server, tool)?;
         let view = tool.source.view();
-        Ok(docs::docs(
+        Ok(docs::format_docs(
             &server.identifier,
             &tool.identifier,
             &tool.schemas(),
@@ -167,68 +173,68 @@ impl Bindings {
     }
 }
 
-impl Server {
-    /// Ordered by identifier.
-    pub fn tools(&self) -> &[Arc<Tool>] {
+impl ServerBinding {
+    /// Returns the tools, sorted by identifier.
+    pub fn tools(&self) -> &[Arc<ToolBinding>] {
         &self.tools
     }
 
-    /// The tool that scripts know by this identifier.
-    pub fn tool(&self, identifier: &str) -> Option<&Arc<Tool>> {
-        let place = self
+    /// Returns the tool with this identifier.
+    pub fn tool(&self, identifier: &str) -> Option<&Arc<ToolBinding>> {
+        let index = self
             .tools
             .binary_search_by(|tool| tool.identifier.as_str().cmp(identifier));
-        place.ok().map(|at| &self.tools[at])
+        index.ok().map(|at| &self.tools[at])
     }
 
-    /// The server as the worker of a script knows it: with the tools that the script may call, so
-    /// that others cost nothing.
-    pub fn for_script(&self, mentions: &Mentions) -> protocol::Server {
+    /// Returns the server as sent to the worker, with only the tools that the script may call.
+    pub fn to_script_server(&self, mentions: &Mentions) -> protocol::ScriptServer {
         let named = mentions.tools.get(&*self.identifier);
         let named = named
             .into_iter()
             .flatten()
             .filter_map(|name| self.tool(name));
-        let tools: Vec<&Arc<Tool>> = match mentions.servers.contains(&*self.identifier) {
-            true => self.tools.iter().collect(),
-            false => named.collect(),
+        let tools: Vec<&Arc<ToolBinding>> = if mentions.servers.contains(&*self.identifier) {
+            self.tools.iter().collect()
+        } else {
+            named.collect()
         };
-        let tools = tools.into_iter().map(|tool| protocol::Tool {
+        let tools = tools.into_iter().map(|tool| protocol::ScriptTool {
             name: tool.identifier.clone(),
             parameters: tool.parameters().to_vec(),
         });
-        protocol::Server {
+        protocol::ScriptServer {
             name: self.identifier.to_string(),
             tools: tools.collect(),
         }
     }
 
-    fn meant(&self, spelling: &str) -> Option<&Arc<Tool>> {
-        let wanted = bare(spelling);
-        let wanted = wanted
+    fn resolve_tool(&self, spelling: &str) -> Option<&Arc<ToolBinding>> {
+        let name = strip_file_parts(spelling);
+        let name = name
             .rsplit_once(['.', '/'])
             .filter(|(server, _)| {
-                folded(server) == folded(&self.identifier) || *server == self.name.as_str()
+                fold_name(server) == fold_name(&self.identifier) || *server == self.name.as_str()
             })
-            .map_or(wanted, |(_, tool)| tool);
-        self.tool(wanted)
+            .map_or(name, |(_, tool)| tool);
+        self.tool(name)
             .or_else(|| {
                 self.tools
                     .iter()
-                    .find(|tool| tool.source.id.tool.as_str() == wanted)
+                    .find(|tool| tool.source.id.tool.as_str() == name)
             })
             .or_else(|| {
-                let wanted = folded(wanted);
-                let is_meant = |tool: &&Arc<Tool>| {
-                    folded(&tool.identifier) == wanted
-                        || folded(tool.source.id.tool.as_str()) == wanted
+                let name = fold_name(name);
+                let is_match = |tool: &&Arc<ToolBinding>| {
+                    fold_name(&tool.identifier) == name
+                        || fold_name(tool.source.id.tool.as_str()) == name
                 };
-                self.tools.iter().find(is_meant)
+                self.tools.iter().find(is_match)
             })
     }
 }
 
-impl Tool {
+impl ToolBinding {
     fn new(identifier: String, source: Arc<catalog::Tool>) -> Self {
         Self {
             identifier,
@@ -238,17 +244,18 @@ impl Tool {
         }
     }
 
-    /// One line that says how to call it, without a line break at its end.
+    /// Returns the signature on one line, without a trailing line break.
     pub fn signature(&self) -> &str {
         self.signature.get_or_init(|| {
             let description = self.source.view().description.unwrap_or_default();
-            signature::line(&self.identifier, &self.schemas(), &description)
+            signature::signature_line(&self.identifier, &self.schemas(), &description)
         })
     }
 
-    /// The arguments that it takes, in the order of its signature.
-    pub fn parameters(&self) -> &[protocol::Parameter] {
-        self.parameters.get_or_init(|| self.schemas().for_worker())
+    /// Returns the parameters, in the order of the signature.
+    pub fn parameters(&self) -> &[protocol::ScriptParameter] {
+        self.parameters
+            .get_or_init(|| self.schemas().to_script_parameters())
     }
 
     fn schemas(&self) -> Schemas {
@@ -257,26 +264,26 @@ impl Tool {
     }
 }
 
-/// Tools of one server with the identifiers that they have beside one another, ordered by these.
-fn identified(mut tools: Vec<Arc<Tool>>) -> Vec<Arc<Tool>> {
+/// Assigns identifiers to the tools of one server and sorts by them.
+fn assign_tool_identifiers(mut tools: Vec<Arc<ToolBinding>>) -> Vec<Arc<ToolBinding>> {
     tools.sort_by(|a, b| a.source.id.tool.cmp(&b.source.id.tool));
     tools.dedup_by(|a, b| a.source.id.tool == b.source.id.tool);
     let names: Vec<&str> = tools
         .iter()
         .map(|tool| tool.source.id.tool.as_str())
         .collect();
-    let identifiers = assign(&names, Use::Tool);
+    let identifiers = assign_identifiers(&names, IdentifierUse::Tool);
     for (tool, identifier) in tools.iter_mut().zip(identifiers) {
         if tool.identifier != identifier {
-            *tool = Arc::new(Tool::new(identifier, Arc::clone(&tool.source)));
+            *tool = Arc::new(ToolBinding::new(identifier, Arc::clone(&tool.source)));
         }
     }
     tools.sort_by(|a, b| a.identifier.cmp(&b.identifier));
     tools
 }
 
-/// A name without what makes it the name of a file.
-fn bare(spelling: &str) -> &str {
+/// Strips the directory and the extension of a stub file from a name.
+fn strip_file_parts(spelling: &str) -> &str {
     let name = spelling.trim().trim_start_matches("./").trim_matches('/');
     let name = match name.get(..8) {
         Some(folder) if folder.eq_ignore_ascii_case("servers/") => &name[8..],
@@ -289,8 +296,8 @@ fn bare(spelling: &str) -> &str {
     }
 }
 
-/// The form under which two spellings count as the same.
-fn folded(name: &str) -> String {
+/// Normalizes a name so that equivalent spellings become equal.
+fn fold_name(name: &str) -> String {
     name.to_lowercase().replace(['-', '.', ' '], "_")
 }
 

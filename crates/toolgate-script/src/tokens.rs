@@ -1,10 +1,10 @@
-//! How many tokens a text is to a model.
+//! Token counting.
 //!
-//! The encoding's tables take tens of megabytes when they are first used, so this is for workers,
-//! which are ended and replaced, and for benchmarks; a gateway asks a worker.
+//! The encoding tables occupy tens of megabytes once loaded. Only workers, which are short-lived, and
+//! benchmarks load them; the gateway asks a worker instead.
 
-/// Counts by o200k, the encoding of OpenAI's models since GPT-4o.
-pub fn count(text: &str) -> usize {
+/// Counts tokens with o200k, the encoding of OpenAI's models since GPT-4o.
+pub fn count_tokens(text: &str) -> usize {
     tiktoken_rs::o200k_base_singleton()
         .encode_ordinary(text)
         .len()

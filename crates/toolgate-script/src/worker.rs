@@ -1,46 +1,49 @@
-//! The worker: a process that runs scripts and can do nothing else.
+//! Worker process: runs scripts and can do nothing else.
 //!
-//! It is started with [`FLAG`] as its first argument, locks itself in, and then talks to its host
-//! over its standard input and output until they close. A program that embeds the gateway calls
-//! [`main`] first thing in its own `main` when [`is_asked_for`] says so.
+//! A worker is started with [`WORKER_FLAG`] as its first argument, sandboxes itself, and then serves its
+//! host over standard input and output until they close. A program that embeds the gateway calls [`main`]
+//! at the start of its own `main` if [`is_worker_process`] returns true.
 
-mod lock;
+mod sandbox;
 
 use std::io::{self, BufReader, Stdin, Stdout};
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::thread;
 
-use crate::protocol::{self, Answer, Bounds, Call, Failure, FailureKind, Script, ToHost, ToWorker};
-use crate::starlark::{self, Gone, Host};
+use crate::protocol::{
+    self, FailureKind, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest, ToHost,
+    ToWorker, WorkerLimits,
+};
+use crate::starlark::{self, Host, HostGone};
 use crate::tokens;
 
-/// The first argument of a program that is to be a worker; the second is the bytes of memory that a
-/// script may use.
-pub const FLAG: &str = "__script-worker";
+/// First argument of a worker process. The second is the memory limit of a script in bytes.
+pub const WORKER_FLAG: &str = "__script-worker";
 
-/// Whether this process was started as a worker.
-pub fn is_asked_for() -> bool {
+/// Returns whether this process was started as a worker.
+pub fn is_worker_process() -> bool {
     std::env::args_os()
         .nth(1)
-        .is_some_and(|first| first == FLAG)
+        .is_some_and(|first| first == WORKER_FLAG)
 }
 
-/// The whole of a worker, until its host leaves.
+/// Runs a worker until its host disconnects.
 pub fn main() -> ExitCode {
     let memory = std::env::args().nth(2).and_then(|text| text.parse().ok());
     let Some(memory) = memory else {
         return ExitCode::from(2);
     };
-    // What broke is said over the pipe.
+    // Failures are reported over the pipe, not on standard error.
     std::panic::set_hook(Box::new(|_| {}));
-    let locked = lock::files();
+    // Landlock applies to the calling thread and its children, so restrict before spawning.
+    let sandbox = sandbox::restrict_files();
     let work = thread::Builder::new()
-        .stack_size(starlark::STACK)
+        .stack_size(starlark::STACK_BYTES)
         .spawn(move || {
-            let locked = locked?;
+            let sandbox = sandbox?;
             warm_up();
-            locked.wholly(memory)?;
+            sandbox.restrict_fully(memory)?;
             serve()
         });
     let ended = work.map(thread::JoinHandle::join);
@@ -50,13 +53,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Has everything made that is made once, so that it does not count as a script's.
+/// Initializes lazily created state so that it does not count towards a script's limits.
 fn warm_up() {
-    let script = Script {
+    let script = ScriptRequest {
         language: protocol::Language::Starlark,
         code: "result = [str(x) for x in range(3)]".to_owned(),
         servers: Vec::new(),
-        bounds: Bounds {
+        bounds: WorkerLimits {
             own_ms: 1000,
             memory: u64::MAX,
             calls: 0,
@@ -64,78 +67,89 @@ fn warm_up() {
             printed: 0,
         },
     };
-    let _ready = starlark::run(&script, &mut Nobody);
+    let _result = starlark::run(&script, &mut NoHost);
 }
 
 fn serve() -> io::Result<()> {
-    let mut pipe = Pipe {
+    let mut pipe = HostPipe {
         from: BufReader::new(io::stdin()),
         to: io::stdout(),
         printed: String::new(),
-        broken: false,
+        disconnected: false,
     };
-    pipe.say(&ToHost::Ready)?;
-    while let Some(message) = protocol::read(&mut pipe.from)? {
-        let answer = match message {
+    pipe.send(&ToHost::Ready)?;
+    while let Some(message) = protocol::read_message(&mut pipe.from)? {
+        let reply = match message {
             ToWorker::Run(script) => {
-                lock::time(script.bounds.own_ms)?;
+                sandbox::limit_cpu_time(script.bounds.own_ms)?;
                 let ended = run(&script, &mut pipe);
                 let printed = std::mem::take(&mut pipe.printed);
                 ToHost::Ended { ended, printed }
             }
-            ToWorker::Count(texts) => {
-                ToHost::Counts(texts.iter().map(|text| tokens::count(text)).collect())
+            ToWorker::Count(texts) => ToHost::Counts(
+                texts
+                    .iter()
+                    .map(|text| tokens::count_tokens(text))
+                    .collect(),
+            ),
+            ToWorker::Answers(_) => {
+                return Err(io::Error::other("received call results without a request"));
             }
-            ToWorker::Answers(_) => return Err(io::Error::other("nothing was asked")),
         };
-        if pipe.broken {
+        if pipe.disconnected {
             return Ok(());
         }
-        pipe.say(&answer)?;
+        pipe.send(&reply)?;
     }
     Ok(())
 }
 
-fn run(script: &Script, pipe: &mut Pipe) -> Result<protocol::Value, Failure> {
+fn run(
+    script: &ScriptRequest,
+    pipe: &mut HostPipe,
+) -> Result<protocol::ScriptResult, ScriptFailure> {
     let run = || match script.language {
         protocol::Language::Starlark => starlark::run(script, pipe),
     };
     std::panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        let message = "the script broke the interpreter";
-        Err(Failure::new(FailureKind::Broken, message))
+        let message = "the script crashed the interpreter";
+        Err(ScriptFailure::new(FailureKind::Broken, message))
     })
 }
 
-/// The host at the other end of the pipes.
-struct Pipe {
+/// Host connected through standard input and output.
+struct HostPipe {
     from: BufReader<Stdin>,
     to: Stdout,
-    /// What is not said yet.
+    /// Printed output that has not been sent yet.
     printed: String,
-    broken: bool,
+    disconnected: bool,
 }
 
-impl Pipe {
-    fn say(&mut self, message: &ToHost) -> io::Result<()> {
-        protocol::write(&mut self.to, message)
+impl HostPipe {
+    fn send(&mut self, message: &ToHost) -> io::Result<()> {
+        protocol::write_message(&mut self.to, message)
     }
 
-    fn ask(&mut self, calls: Vec<Call>) -> io::Result<Option<Vec<Answer>>> {
-        let wanted = calls.len();
+    fn request_calls(
+        &mut self,
+        calls: Vec<ScriptCall>,
+    ) -> io::Result<Option<Vec<ScriptCallResult>>> {
+        let count = calls.len();
         let printed = std::mem::take(&mut self.printed);
-        self.say(&ToHost::Calls { calls, printed })?;
-        match protocol::read(&mut self.from)? {
-            Some(ToWorker::Answers(answers)) if answers.len() == wanted => Ok(Some(answers)),
+        self.send(&ToHost::Calls { calls, printed })?;
+        match protocol::read_message(&mut self.from)? {
+            Some(ToWorker::Answers(answers)) if answers.len() == count => Ok(Some(answers)),
             _ => Ok(None),
         }
     }
 }
 
-impl Host for Pipe {
-    fn call(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Gone> {
-        let answers = self.ask(calls).ok().flatten();
-        self.broken = answers.is_none();
-        answers.ok_or(Gone)
+impl Host for HostPipe {
+    fn call(&mut self, calls: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
+        let answers = self.request_calls(calls).ok().flatten();
+        self.disconnected = answers.is_none();
+        answers.ok_or(HostGone)
     }
 
     fn print(&mut self, text: &str) {
@@ -143,12 +157,12 @@ impl Host for Pipe {
     }
 }
 
-/// No host at all.
-struct Nobody;
+/// Host for scripts that make no calls.
+struct NoHost;
 
-impl Host for Nobody {
-    fn call(&mut self, _: Vec<Call>) -> Result<Vec<Answer>, Gone> {
-        Err(Gone)
+impl Host for NoHost {
+    fn call(&mut self, _: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
+        Err(HostGone)
     }
 
     fn print(&mut self, _: &str) {}

@@ -1,4 +1,4 @@
-//! The command line. Every flag of a running gateway has a `TOOLGATE_*` variable.
+//! The command line. Every flag of `toolgate serve` has a `TOOLGATE_*` environment variable.
 
 mod approvals;
 mod audit;
@@ -25,18 +25,18 @@ use toolgate::Environment;
 use toolgate_core::config::Document;
 
 use crate::files;
-use crate::telemetry::{LogFormat, Logs};
+use crate::telemetry::{LogFormat, LogSettings};
 
-/// MCP gateway: many servers, one door.
+/// MCP gateway: many servers behind a single endpoint
 #[derive(Debug, Parser)]
 #[command(name = "toolgate", version, about, propagate_version = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// What to log: `error`, `warn`, `info`, `debug`, or a filter such as `toolgate_mcp=debug,info`
+    /// Log level (`error`, `warn`, `info`, `debug`) or filter, such as `toolgate_mcp=debug,info`
     #[arg(long, global = true, env = "TOOLGATE_LOG", value_name = "FILTER")]
     log: Option<String>,
-    /// How to log
+    /// Log format
     #[arg(
         long,
         global = true,
@@ -50,57 +50,59 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway
-    Serve(serve::Serve),
-    /// Check the configuration and print every mistake with its place
-    Check(check::Check),
-    /// List, describe, explain and call tools, of a running gateway or straight from a configuration
-    Tools(tools::Tools),
-    Mcp(mcp::Mcp),
-    Connect(connect::Connect),
-    Chat(chat::Chat),
-    Code(code::Code),
-    /// Make and manage callers' keys of a running gateway
-    Keys(keys::Keys),
-    /// List and decide what waits for an approval in a running gateway
-    Approvals(approvals::Approvals),
-    /// Show what was called, by whom, and what came of it
-    Audit(audit::Audit),
-    Import(import::Import),
+    Serve(serve::ServeCommand),
+    /// Check the configuration and print every error with its location
+    Check(check::CheckCommand),
+    /// List, describe, explain and call tools, through a running gateway or directly from a configuration
+    Tools(tools::ToolsCommand),
+    Mcp(mcp::McpCommand),
+    Connect(connect::ConnectCommand),
+    Chat(chat::ChatCommand),
+    Code(code::CodeCommand),
+    /// Create and manage the caller keys of a running gateway
+    Keys(keys::KeysCommand),
+    /// List and decide pending approvals of a running gateway
+    Approvals(approvals::ApprovalsCommand),
+    /// Show the audit trail: which tools were called, by whom, and with what outcome
+    Audit(audit::AuditCommand),
+    Import(import::ImportCommand),
     /// Print the JSON Schema of the configuration, or the OpenAPI document of the API
     Schema {
+        /// Document to print
         #[arg(value_enum)]
-        of: Schema,
+        of: SchemaKind,
     },
-    /// Print a completion script for a shell
+    /// Print a shell completion script
     Completions {
+        /// Shell to generate the script for
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Schema {
+enum SchemaKind {
     Config,
     Openapi,
 }
 
-/// Where a gateway listens unless told otherwise.
+/// URL of a gateway with default listen settings.
 const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 
-/// The file to read instead of the user's and the project's.
+/// Flags that select the configuration.
 #[derive(Debug, clap::Args)]
-struct ConfigFlag {
-    /// Configuration file, the only one read [default: ~/.config/toolgate/toolgate.toml, then ./toolgate.toml or ./config.json]
+struct ConfigFlags {
+    /// Configuration file to read instead of the default ones [default: ~/.config/toolgate/toolgate.toml, then ./toolgate.toml or ./config.json]
     #[arg(long, env = "TOOLGATE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Which of the configuration's `environments` is in force, such as `production`
+    /// Name of the configuration's `environments` entry to use, such as `production`
     #[arg(long, env = "TOOLGATE_ENVIRONMENT", value_name = "NAME")]
     environment: Option<String>,
 }
 
-impl ConfigFlag {
-    fn documents(&self, environment: &Environment) -> anyhow::Result<Vec<Document>> {
-        files::documents(
+impl ConfigFlags {
+    fn load_documents(&self, environment: &Environment) -> anyhow::Result<Vec<Document>> {
+        files::load_documents(
             self.config.as_deref(),
             self.environment.as_deref(),
             environment,
@@ -115,11 +117,11 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         .log
         .as_deref()
         .unwrap_or(if quiet { "error" } else { "info" });
-    let logs = Logs {
+    let logs = LogSettings {
         filter,
         format: cli.log_format,
     };
-    // It traces too, for which it needs its runtime.
+    // `serve` sets up logging itself, because exporting traces needs the runtime.
     if !matches!(cli.command, Command::Serve(_)) {
         logs.start()?;
     }
@@ -137,47 +139,49 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Import(import) => block_on(import.run()),
         Command::Schema { of } => {
             let schema = match of {
-                Schema::Config => toolgate_core::config::schema(),
-                Schema::Openapi => serde_json::to_value(crate::http::router::openapi())?,
+                SchemaKind::Config => toolgate_core::config::schema(),
+                SchemaKind::Openapi => serde_json::to_value(crate::http::router::openapi())?,
             };
-            say(&format!("{schema:#}"))?;
+            print_line(&format!("{schema:#}"))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "toolgate", &mut script);
-            say(&String::from_utf8_lossy(&script))?;
+            print_line(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// Writes a line to standard output.
-fn say(text: &str) -> anyhow::Result<()> {
-    let text = printable(text, std::io::stdout().is_terminal());
+/// Prints a line to standard output.
+fn print_line(text: &str) -> anyhow::Result<()> {
+    let text = sanitize_for_terminal(text, std::io::stdout().is_terminal());
     match writeln!(std::io::stdout(), "{text}") {
-        // Whoever read us has had enough, as `head` does.
+        // The reader closed the pipe, as `head` does.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
+        result => Ok(result?),
     }
 }
 
-/// Writes an error and its causes to standard error.
-pub(crate) fn complain(error: &anyhow::Error) {
+/// Prints an error and its causes to standard error.
+pub(crate) fn print_error(error: &anyhow::Error) {
     let text = format!("error: {error:#}");
     let _ = writeln!(
         std::io::stderr(),
         "{}",
-        printable(&text, std::io::stderr().is_terminal())
+        sanitize_for_terminal(&text, std::io::stderr().is_terminal())
     );
 }
 
-/// What servers and tools say must not steer the terminal; a pipe gets it as it is.
-fn printable(text: &str, terminal: bool) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
-    match terminal && text.contains(steers) {
-        true => Cow::Owned(text.replace(steers, "\u{fffd}")),
-        false => Cow::Borrowed(text),
+/// Replaces control characters if the output is a terminal, so that text from servers and tools cannot
+/// send escape sequences to it.
+fn sanitize_for_terminal(text: &str, terminal: bool) -> Cow<'_, str> {
+    let is_unsafe = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if terminal && text.contains(is_unsafe) {
+        Cow::Owned(text.replace(is_unsafe, "\u{fffd}"))
+    } else {
+        Cow::Borrowed(text)
     }
 }
 
@@ -185,10 +189,10 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Res
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let ended = runtime.block_on(work);
-    // Whatever else runs has been waited for; a read of standard input may never return.
+    let result = runtime.block_on(work);
+    // Do not wait for blocking tasks: a pending read of standard input may never return.
     runtime.shutdown_background();
-    ended
+    result
 }
 
 #[cfg(test)]
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 }

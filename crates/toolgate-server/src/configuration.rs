@@ -1,12 +1,12 @@
-//! The configuration of a running gateway: the files, and what the API changed over them.
+//! The configuration of a running gateway: the files, and changes made through the API.
 //!
-//! One task, the [`keeper`], owns it all, so that a change of a file and one through the API never
-//! meet halfway. What the API changes is kept in the store and wins while the file's own entry
-//! stays what it was; once the file's entry changes, the file wins.
+//! One task, the [`manager`], owns the configuration, so that file changes and API changes are applied
+//! one at a time. API changes are persisted in the store. They override an entry of a file until that
+//! entry changes; then the file wins.
 
-mod keeper;
+mod file_watcher;
 mod layers;
-mod watch;
+mod manager;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,42 +16,44 @@ use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 use toolgate::Gateway;
-use toolgate::registry::TriedOut;
+use toolgate::registry::ProbeResult;
 use toolgate::store::StoreError;
 use toolgate_core::Config;
-use toolgate_core::config::{Finding, Server};
+use toolgate_core::config::{ConfigFinding, ServerConfig};
 
-pub(crate) use keeper::{Files, Keeper};
-pub(crate) use layers::{Named, Source};
+pub(crate) use layers::{ConfigSource, ConfigTable};
+pub(crate) use manager::{ConfigFiles, ConfigManager};
 
-/// How long a server may take to be tried out.
-const VERIFY: Duration = Duration::from_secs(60);
+/// Maximum time for a test connection to a server.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A handle on the configuration; clones share it.
+/// Handle to the configuration manager; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
     gateway: Gateway,
-    requests: mpsc::Sender<Request>,
-    published: Arc<ArcSwap<Published>>,
+    requests: mpsc::Sender<PendingRequest>,
+    snapshot: Arc<ArcSwap<ConfigSnapshot>>,
 }
 
-/// What anyone may read of the configuration in force.
+/// The configuration in force, and where its parts come from.
 #[derive(Debug, Default)]
-pub(crate) struct Published {
-    pub(crate) sources: HashMap<String, Source>,
+pub(crate) struct ConfigSnapshot {
+    /// Sources of the servers, by name.
+    pub(crate) sources: HashMap<String, ConfigSource>,
     pub(crate) config: Config,
-    /// Keys and roles that the files have; the API made the others.
-    pub(crate) in_files: HashMap<Named, BTreeSet<String>>,
-    pub(crate) permissions_by: Option<Source>,
+    /// Names in each table that the files define; all others were created through the API.
+    pub(crate) names_in_files: HashMap<ConfigTable, BTreeSet<String>>,
+    /// `None` if the permissions come from the files.
+    pub(crate) permissions_source: Option<ConfigSource>,
 }
 
-/// What is asked of the keeper.
+/// A request to the configuration manager.
 #[derive(Debug)]
-enum Ask {
+enum ConfigRequest {
     Add {
         entry: Value,
     },
-    /// Only says what server the entry would make.
+    /// Validates a server entry without adding it.
     Check {
         entry: Value,
     },
@@ -65,68 +67,71 @@ enum Ask {
     ToolManager {
         patch: Map<String, Value>,
     },
-    /// None goes back to what the files say.
+    /// `None` restores the permissions of the files.
     Permissions {
         section: Option<Value>,
     },
-    /// Sets an entry of a table.
-    Put {
-        table: Named,
+    /// Changes an entry of a table.
+    Entry {
+        table: ConfigTable,
         name: String,
-        put: Put,
+        change: EntryChange,
     },
 }
 
-/// How an entry is set.
+/// A change to an entry of a table.
 #[derive(Debug)]
-pub(crate) enum Put {
-    /// Only if there is none.
-    New(Value),
+pub(crate) enum EntryChange {
+    /// Creates the entry; fails if it exists.
+    Create(Value),
     Patch(Map<String, Value>),
-    /// Whether there is one or not.
-    Whole(Value),
+    /// Creates or replaces the entry.
+    Replace(Value),
     Remove,
 }
 
-impl Put {
-    /// What it does, for the log.
-    fn verb(&self) -> &'static str {
+impl EntryChange {
+    /// Past participle of the change, for the log.
+    fn past_participle(&self) -> &'static str {
         match self {
-            Self::New(_) => "made",
-            Self::Patch(_) | Self::Whole(_) => "changed",
+            Self::Create(_) => "created",
+            Self::Patch(_) | Self::Replace(_) => "changed",
             Self::Remove => "removed",
         }
     }
 }
 
-/// Whether to connect to a server before it is taken.
+/// Whether to test the connection to a server before adding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verify {
     Yes,
     No,
 }
 
-/// What came of it.
+/// The result of a [`ConfigRequest`].
 #[derive(Debug)]
-enum Done {
-    /// The name of the server that was changed.
+enum ConfigResponse {
+    /// Name of the changed server.
     Server(String),
-    Checked(Box<Server>),
+    Checked(Box<ServerConfig>),
     Settings,
 }
 
-type Request = (Ask, oneshot::Sender<Result<Done, ChangeError>>);
+type PendingRequest = (
+    ConfigRequest,
+    oneshot::Sender<Result<ConfigResponse, ChangeError>>,
+);
 
-/// Why a change was not made.
+/// The reason why a configuration change failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    #[error("no server has the id or name `{0}`; see /api/mcp/clients")]
+    #[error("no server with id or name `{0}`; see /api/mcp/clients")]
     NotFound(String),
-    #[error("a server called `{0}` exists already; change it with PUT /api/mcp/client/{0}")]
+    #[error("server `{0}` already exists; change it with PUT /api/mcp/client/{0}")]
     Exists(String),
     #[error("{}", .0.join("; "))]
     Invalid(Vec<String>),
-    #[error("the server cannot be used: {0}")]
+    #[error("could not connect to the server: {0}")]
     Unverified(String),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -139,94 +144,121 @@ pub(crate) enum ChangeError {
 }
 
 impl Configuration {
-    pub(crate) fn published(&self) -> Arc<Published> {
-        self.published.load_full()
+    /// Returns the configuration in force.
+    pub(crate) fn snapshot(&self) -> Arc<ConfigSnapshot> {
+        self.snapshot.load_full()
     }
 
-    /// Adds a server and gives its name.
-    pub(crate) async fn add(&self, entry: Value, verify: Verify) -> Result<String, ChangeError> {
+    /// Adds a server and returns its name.
+    pub(crate) async fn add_server(
+        &self,
+        entry: Value,
+        verify: Verify,
+    ) -> Result<String, ChangeError> {
         if verify == Verify::Yes {
-            let tried = self.test(entry.clone()).await?;
-            tried.map_err(ChangeError::Unverified)?;
+            let probed = self.probe_server(entry.clone()).await?;
+            probed.map_err(ChangeError::Unverified)?;
         }
-        self.server(Ask::Add { entry }).await
+        self.request_server_change(ConfigRequest::Add { entry })
+            .await
     }
 
-    pub(crate) async fn patch(
+    pub(crate) async fn patch_server(
         &self,
         id: String,
         patch: Map<String, Value>,
     ) -> Result<String, ChangeError> {
-        self.server(Ask::Patch { id, patch }).await
+        self.request_server_change(ConfigRequest::Patch { id, patch })
+            .await
     }
 
-    pub(crate) async fn remove(&self, id: String) -> Result<String, ChangeError> {
-        self.server(Ask::Remove { id }).await
+    pub(crate) async fn remove_server(&self, id: String) -> Result<String, ChangeError> {
+        self.request_server_change(ConfigRequest::Remove { id })
+            .await
     }
 
     pub(crate) async fn set_tool_manager(
         &self,
         patch: Map<String, Value>,
     ) -> Result<(), ChangeError> {
-        self.ask(Ask::ToolManager { patch }).await.map(drop)
+        self.request(ConfigRequest::ToolManager { patch })
+            .await
+            .map(drop)
     }
 
-    /// Sets the permissions as a whole, or goes back to those of the files.
+    /// Replaces all permissions; `None` restores those of the files.
     pub(crate) async fn set_permissions(&self, section: Option<Value>) -> Result<(), ChangeError> {
-        self.ask(Ask::Permissions { section }).await.map(drop)
+        self.request(ConfigRequest::Permissions { section })
+            .await
+            .map(drop)
     }
 
-    /// Sets an entry of a table.
-    pub(crate) async fn put(&self, table: Named, name: &str, put: Put) -> Result<(), ChangeError> {
+    /// Changes an entry of a table.
+    pub(crate) async fn change_entry(
+        &self,
+        table: ConfigTable,
+        name: &str,
+        change: EntryChange,
+    ) -> Result<(), ChangeError> {
         let name = name.to_owned();
-        self.ask(Ask::Put { table, name, put }).await.map(drop)
+        self.request(ConfigRequest::Entry {
+            table,
+            name,
+            change,
+        })
+        .await
+        .map(drop)
     }
 
-    /// Connects to a server that is not configured, to see what it would offer. Only the check of
-    /// the entry waits for other changes.
-    pub(crate) async fn test(&self, entry: Value) -> Result<Result<TriedOut, String>, ChangeError> {
-        match self.ask(Ask::Check { entry }).await? {
-            Done::Checked(server) => Ok(self.gateway.try_out(&server, VERIFY).await),
-            Done::Server(_) | Done::Settings => Err(ChangeError::Stopping),
+    /// Connects to a server that is not configured, to find out what it offers.
+    ///
+    /// Only the validation runs in the manager's task: a slow connection does not block other changes.
+    pub(crate) async fn probe_server(
+        &self,
+        entry: Value,
+    ) -> Result<Result<ProbeResult, String>, ChangeError> {
+        match self.request(ConfigRequest::Check { entry }).await? {
+            ConfigResponse::Checked(server) => Ok(self.gateway.probe(&server, PROBE_TIMEOUT).await),
+            ConfigResponse::Server(_) | ConfigResponse::Settings => Err(ChangeError::Stopping),
         }
     }
 
-    async fn server(&self, ask: Ask) -> Result<String, ChangeError> {
-        match self.ask(ask).await? {
-            Done::Server(name) => Ok(name),
-            Done::Checked(_) | Done::Settings => Err(ChangeError::Stopping),
+    async fn request_server_change(&self, request: ConfigRequest) -> Result<String, ChangeError> {
+        match self.request(request).await? {
+            ConfigResponse::Server(name) => Ok(name),
+            ConfigResponse::Checked(_) | ConfigResponse::Settings => Err(ChangeError::Stopping),
         }
     }
 
-    async fn ask(&self, ask: Ask) -> Result<Done, ChangeError> {
-        let (answer, answered) = oneshot::channel();
-        let sent = self.requests.send((ask, answer)).await;
+    async fn request(&self, request: ConfigRequest) -> Result<ConfigResponse, ChangeError> {
+        let (reply, response) = oneshot::channel();
+        let sent = self.requests.send((request, reply)).await;
         sent.map_err(|_| ChangeError::Stopping)?;
-        answered.await.unwrap_or(Err(ChangeError::Stopping))
+        response.await.unwrap_or(Err(ChangeError::Stopping))
     }
 }
 
 impl ChangeError {
-    fn invalid(findings: &[Finding]) -> Self {
+    fn from_findings(findings: &[ConfigFinding]) -> Self {
         let errors = findings
             .iter()
             .filter(|finding| finding.severity == toolgate_core::config::Severity::Error);
         Self::Invalid(
             errors
-                .map(|finding| match finding.place.key.is_empty() {
-                    true => finding.message.clone(),
-                    false => format!(
-                        "{}: {}",
-                        layers::own_key(&finding.place.key),
-                        finding.message
-                    ),
+                .map(|finding| {
+                    let key = &finding.location.key;
+                    if key.is_empty() {
+                        finding.message.clone()
+                    } else {
+                        format!("{}: {}", layers::key_within_entry(key), finding.message)
+                    }
                 })
                 .collect(),
         )
     }
 }
 
-/// Applies a configuration that was checked; what clashes with servers of the program is refused.
+/// Applies a validated configuration. Fails if it clashes with a server of the embedding program.
 fn apply(gateway: &Gateway, config: toolgate::Config) -> Result<(), ChangeError> {
     gateway
         .apply(config)

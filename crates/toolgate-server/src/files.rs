@@ -1,4 +1,4 @@
-//! Which configuration files there are, and where data is kept.
+//! Locates and reads the configuration files, and locates the data directory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,17 +8,17 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, bail};
 use toolgate::Environment;
-use toolgate_core::config::{Document, Format};
+use toolgate_core::config::{ConfigFormat, Document};
 
-/// Keys of which one makes a `config.json` ours.
-const OUR_KEYS: [&str; 3] = ["mcp", "mcp_servers", "providers"];
-const PROJECT: &str = "toolgate.toml";
+/// Top-level keys that identify a `config.json` as Toolgate's; the name alone is too common.
+const TOOLGATE_KEYS: [&str; 3] = ["mcp", "mcp_servers", "providers"];
+const PROJECT_TOML: &str = "toolgate.toml";
 const PROJECT_JSON: &str = "config.json";
 
-/// When a file was written, its size, and which file it is.
-pub(crate) type Stamp = (SystemTime, u64, u64);
+/// Modification time, size and inode of a file.
+pub(crate) type FileStamp = (SystemTime, u64, u64);
 
-/// The environment of this process; the only place that reads it besides the flags.
+/// Returns the environment of this process. Apart from flags, nothing else reads it.
 #[allow(
     clippy::disallowed_methods,
     reason = "the CLI reads the environment and passes it on"
@@ -27,86 +27,94 @@ pub(crate) fn environment() -> Environment {
     Environment::new(|name| std::env::var(name).ok())
 }
 
-/// The named file, or the user's and the project's, in the order in which they are merged.
+/// Loads the file at `path`, or else the user's and the project's files, in merge order.
 ///
-/// `chosen` is the configuration's environment that a flag or variable chose.
-pub(crate) fn documents(
-    named: Option<&Path>,
-    chosen: Option<&str>,
+/// `environment_name` selects one of the configuration's `environments`.
+pub(crate) fn load_documents(
+    path: Option<&Path>,
+    environment_name: Option<&str>,
     environment: &Environment,
 ) -> anyhow::Result<Vec<Document>> {
-    let mut documents = in_files(named, environment)?;
-    documents.extend(chosen.map(|chosen| {
-        let value = serde_json::json!({"environment": chosen});
+    let mut documents = read_documents(path, environment)?;
+    documents.extend(environment_name.map(|name| {
+        let value = serde_json::json!({"environment": name});
         Document::from_value("--environment", value)
     }));
     Ok(documents)
 }
 
-/// When the files that [`documents`] reads were written, and their sizes.
-pub(crate) fn stamps(named: Option<&Path>, environment: &Environment) -> Vec<Option<Stamp>> {
+/// Returns the stamps of the files that [`load_documents`] reads.
+pub(crate) fn file_stamps(
+    path: Option<&Path>,
+    environment: &Environment,
+) -> Vec<Option<FileStamp>> {
     let stamp = |path: &Path| {
         let metadata = fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
     };
-    match named {
+    match path {
         Some(path) => vec![stamp(path)],
         None => vec![
-            user_file(environment).and_then(|path| stamp(&path)),
-            stamp(Path::new(PROJECT)),
+            user_config_path(environment).and_then(|path| stamp(&path)),
+            stamp(Path::new(PROJECT_TOML)),
             stamp(Path::new(PROJECT_JSON)),
         ],
     }
 }
 
-fn in_files(named: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Document>> {
-    if let Some(path) = named {
+fn read_documents(path: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Document>> {
+    if let Some(path) = path {
         let text = fs::read_to_string(path)
             .with_context(|| format!("cannot read `{}`", path.display()))?;
         return Ok(vec![parse(path, &text)]);
     }
-    let user = user_file(environment);
+    let user = user_config_path(environment);
     let mut documents = Vec::new();
-    documents.extend(user.map(|path| optional(&path)).transpose()?.flatten());
-    match optional(Path::new(PROJECT))? {
+    documents.extend(user.map(|path| read_optional(&path)).transpose()?.flatten());
+    match read_optional(Path::new(PROJECT_TOML))? {
         Some(project) => documents.push(project),
         None => {
-            let json = optional(Path::new(PROJECT_JSON))?;
-            documents.extend(json.filter(is_ours));
+            let json = read_optional(Path::new(PROJECT_JSON))?;
+            documents.extend(json.filter(is_toolgate_config));
         }
     }
     Ok(documents)
 }
 
-fn user_file(environment: &Environment) -> Option<PathBuf> {
+fn user_config_path(environment: &Environment) -> Option<PathBuf> {
     config_home(environment).map(|home| home.join("toolgate/toolgate.toml"))
 }
 
-/// One that cannot be read may well be ours, and its mistake must be told.
-fn is_ours(document: &Document) -> bool {
-    document.is_broken() || OUR_KEYS.iter().any(|key| document.value.get(key).is_some())
+/// Returns whether a `config.json` belongs to Toolgate. One that cannot be parsed may, so its errors are
+/// reported.
+fn is_toolgate_config(document: &Document) -> bool {
+    document.has_syntax_error()
+        || TOOLGATE_KEYS
+            .iter()
+            .any(|key| document.value.get(key).is_some())
 }
 
-/// The data directory; one that is made is for its owner alone.
+/// Returns the data directory, creating it with access for its owner only.
 pub(crate) fn data_dir(
-    named: Option<PathBuf>,
+    path: Option<PathBuf>,
     environment: &Environment,
 ) -> anyhow::Result<PathBuf> {
-    let path = match named.or_else(|| data_home(environment).map(|home| home.join("toolgate"))) {
+    let path = match path.or_else(|| data_home(environment).map(|home| home.join("toolgate"))) {
         Some(path) => path,
-        None => bail!("there is no place for data: set --data-dir, or HOME"),
+        None => bail!("no data directory: set --data-dir or HOME"),
     };
     if !path.is_dir() {
-        let made = fs::DirBuilder::new()
+        let created = fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&path);
-        made.with_context(|| format!("cannot make the data directory `{}`", path.display()))?;
+        created
+            .with_context(|| format!("cannot create the data directory `{}`", path.display()))?;
     }
     Ok(path)
 }
 
-fn optional(path: &Path) -> anyhow::Result<Option<Document>> {
+fn read_optional(path: &Path) -> anyhow::Result<Option<Document>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(parse(path, &text))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -118,24 +126,29 @@ fn parse(path: &Path, text: &str) -> Document {
     let json = path
         .extension()
         .is_some_and(|extension| extension == "json" || extension == "jsonc");
-    let format = if json { Format::Json } else { Format::Toml };
+    let format = if json {
+        ConfigFormat::Json
+    } else {
+        ConfigFormat::Toml
+    };
     Document::parse(&path.display().to_string(), format, text)
 }
 
 fn config_home(environment: &Environment) -> Option<PathBuf> {
-    base(environment, "XDG_CONFIG_HOME", ".config")
+    xdg_dir(environment, "XDG_CONFIG_HOME", ".config")
 }
 
 fn data_home(environment: &Environment) -> Option<PathBuf> {
-    base(environment, "XDG_DATA_HOME", ".local/share")
+    xdg_dir(environment, "XDG_DATA_HOME", ".local/share")
 }
 
-fn base(environment: &Environment, variable: &str, below_home: &str) -> Option<PathBuf> {
-    let set = environment
+/// Returns an XDG base directory: the variable's value, or the default below HOME.
+fn xdg_dir(environment: &Environment, variable: &str, below_home: &str) -> Option<PathBuf> {
+    let configured = environment
         .get(variable)
         .filter(|path| !path.is_empty())
         .map(PathBuf::from);
-    set.or_else(|| {
+    configured.or_else(|| {
         environment
             .get("HOME")
             .map(|home| Path::new(&home).join(below_home))

@@ -1,4 +1,6 @@
-//! The HTTP surface. Every route stands in [`router`]; this module runs it.
+//! The HTTP server: accepts connections, serves the routes of [`router`] and drains on shutdown.
+//!
+//! Handlers translate between HTTP and the gateway; permission and limits are decided in the library.
 
 pub(crate) mod admin;
 pub(crate) mod auth;
@@ -8,19 +10,19 @@ pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod mcp;
 pub(crate) mod models;
-mod parts;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;
+mod spliced_body;
 mod ui;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::AdminKey;
+use auth::AdminKeyDigest;
 use axum::extract::{ConnectInfo, Request};
-use guard::Guard;
+use guard::HostGuard;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -35,12 +37,12 @@ use tower::ServiceExt as _;
 
 use crate::configuration::Configuration;
 
-/// Connections that may be open at once.
+/// Maximum number of open connections.
 const MAX_CONNECTIONS: usize = 8192;
-/// How long a client may take to send a request's headers, and a connection may be idle.
-const HEADERS: Duration = Duration::from_secs(30);
+/// Maximum time to receive a request's headers; also closes idle keep-alive connections.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What every handler can reach; clones share it.
+/// State shared by all handlers; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct App(Arc<Inner>);
 
@@ -48,9 +50,9 @@ pub(crate) struct App(Arc<Inner>);
 struct Inner {
     gateway: Gateway,
     configuration: Configuration,
-    guard: Guard,
-    admin_key: Option<AdminKey>,
-    sessions: mcp::Sessions,
+    guard: HostGuard,
+    admin_key: Option<AdminKeyDigest>,
+    sessions: mcp::McpSessions,
     stopping: CancellationToken,
 }
 
@@ -58,11 +60,11 @@ impl App {
     pub(crate) fn new(
         gateway: Gateway,
         configuration: Configuration,
-        guard: Guard,
-        admin_key: Option<AdminKey>,
+        guard: HostGuard,
+        admin_key: Option<AdminKeyDigest>,
     ) -> Self {
         Self(Arc::new(Inner {
-            sessions: mcp::Sessions::new(gateway.clone()),
+            sessions: mcp::McpSessions::new(gateway.clone()),
             gateway,
             configuration,
             guard,
@@ -79,38 +81,38 @@ impl App {
         &self.0.configuration
     }
 
-    /// Sessions of MCP clients.
-    pub(crate) fn sessions(&self) -> &mcp::Sessions {
+    /// Returns the sessions of legacy MCP clients.
+    pub(crate) fn sessions(&self) -> &mcp::McpSessions {
         &self.0.sessions
     }
 
-    /// Is cancelled when the gateway is about to end.
+    /// Returns a token that is cancelled when the gateway starts to shut down.
     pub(crate) fn stopping(&self) -> CancellationToken {
         self.0.stopping.clone()
     }
 
-    /// Whether the gateway is about to end.
+    /// Returns whether the gateway is shutting down.
     pub(crate) fn is_stopping(&self) -> bool {
         self.0.stopping.is_cancelled()
     }
 }
 
-/// Serves until `stop`, then lets requests under way end.
+/// Serves until `stop` is cancelled, then waits for in-flight requests to finish.
 pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
     let stopping = app.0.stopping.clone();
     let sessions = app.sessions().clone();
     let gateway = app.gateway().clone();
     let router = router::router(app);
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
-    tasks.spawn(sessions.clone().tend(gateway, stop.clone()));
+    tasks.spawn(sessions.clone().sweep(gateway, stop.clone()));
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &slots) => accepted,
             () = stop.cancelled() => break,
         };
-        let Some((stream, peer, place)) = accepted else {
+        let Some((stream, peer, slot)) = accepted else {
             continue;
         };
         let router = router.clone();
@@ -121,39 +123,40 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
         let mut builder = http1::Builder::new();
         builder
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS);
+            .header_read_timeout(HEADER_READ_TIMEOUT);
         let connection = builder.serve_connection(TokioIo::new(stream), service);
         let connection = graceful.watch(connection);
         tasks.spawn(async move {
-            let _place = place;
+            let _slot = slot;
             if let Err(error) = connection.await {
-                tracing::debug!(%peer, %error, "a connection broke");
+                tracing::debug!(%peer, %error, "connection failed");
             }
         });
     }
+    // Event streams and questions to clients would otherwise keep their connections open forever.
     stopping.cancel();
-    sessions.close_questions();
+    sessions.cancel_client_requests();
     drop(listener);
     tasks.close();
     graceful.shutdown().await;
     tasks.wait().await;
 }
 
-/// The next connection, once there is a place for it; none if it failed.
+/// Accepts the next connection once a slot is free; returns `None` if accepting failed.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    slots: &Arc<Semaphore>,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, peer)) => {
-            // Without it a small answer may wait for the other side's acknowledgement.
+            // Otherwise Nagle's algorithm may hold back a small response until the peer's ACK arrives.
             let _ = stream.set_nodelay(true);
-            Some((stream, peer, place))
+            Some((stream, peer, slot))
         }
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            // Too many open files, perhaps: others end meanwhile.
+            tracing::warn!(%error, "could not accept connection");
+            // Probably out of file descriptors: back off until other connections close.
             tokio::time::sleep(Duration::from_millis(100)).await;
             None
         }

@@ -1,4 +1,4 @@
-//! The binary `toolgate`.
+//! The `toolgate` binary: command line, HTTP server, configuration management and telemetry.
 
 mod cli;
 mod configuration;
@@ -9,20 +9,20 @@ mod telemetry;
 
 use std::process::ExitCode;
 
-/// Chosen by measurement: a request allocates some blocks of more than a kilobyte, which glibc's takes
-/// from shared bins each time.
+/// jemalloc, chosen by measurement: requests allocate blocks over 1 KiB, which glibc's allocator always
+/// takes from shared bins.
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    if toolgate::script_worker::is_asked_for() {
+    if toolgate::script_worker::is_worker_process() {
         return toolgate::script_worker::main();
     }
     match cli::run() {
         Ok(code) => code,
         Err(error) => {
-            cli::complain(&error);
+            cli::print_error(&error);
             ExitCode::FAILURE
         }
     }

@@ -1,4 +1,4 @@
-//! A running gateway, as the command line sees it.
+//! HTTP client for a running gateway, used by the command line.
 
 use anyhow::{Context as _, anyhow};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
@@ -9,30 +9,42 @@ use url::Url;
 
 use crate::http::admin::changes::ImportResult;
 use crate::http::admin::tools::{ToolEntry, ToolPage};
-use crate::http::execute::{Content, ToolMessage};
+use crate::http::execute::{MessageContent, ToolMessage};
 use crate::http::results::ResultPart;
 
+/// A running gateway.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteGateway {
     client: Client,
-    base: Url,
+    base_url: Url,
     key: Option<String>,
 }
 
-impl Remote {
-    pub(crate) fn new(base: Url, key: Option<String>) -> anyhow::Result<Self> {
-        // Fails only if one is installed already, which is as good.
+impl RemoteGateway {
+    pub(crate) fn new(base_url: Url, key: Option<String>) -> anyhow::Result<Self> {
+        // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // The key is for the gateway alone.
-        let local = matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+        // A proxy from the environment must not see the key of a local gateway.
+        let is_local = matches!(
+            base_url.host_str(),
+            Some("localhost" | "127.0.0.1" | "[::1]")
+        );
         let builder = Client::builder();
-        let builder = if local { builder.no_proxy() } else { builder };
-        let client = builder.build().context("cannot set up the HTTP client")?;
-        Ok(Self { client, base, key })
+        let builder = if is_local {
+            builder.no_proxy()
+        } else {
+            builder
+        };
+        let client = builder.build().context("cannot create the HTTP client")?;
+        Ok(Self {
+            client,
+            base_url,
+            key,
+        })
     }
 
-    /// All tools, all pages.
-    pub(crate) async fn tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
+    /// Lists all tools, over all pages.
+    pub(crate) async fn list_tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
         let mut tools = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
@@ -41,7 +53,7 @@ impl Remote {
             if let Some(cursor) = &cursor {
                 url.query_pairs_mut().append_pair("cursor", cursor);
             }
-            let page: ToolPage = understood(&self.send(self.client.get(url)).await?)?;
+            let page: ToolPage = parse_response(&self.send_for_text(self.client.get(url)).await?)?;
             tools.extend(page.tools);
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -50,27 +62,30 @@ impl Remote {
         }
     }
 
-    /// Servers that cannot be used, and why.
-    pub(crate) async fn away(&self) -> anyhow::Result<Vec<(String, String)>> {
+    /// Returns the names of unavailable servers with their states.
+    pub(crate) async fn unavailable_servers(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut url = self.url("api/mcp/clients")?;
         url.query_pairs_mut().append_pair("limit", "1000");
-        let page: Value = serde_json::from_str(&self.send(self.client.get(url)).await?)?;
+        let page: Value = serde_json::from_str(&self.send_for_text(self.client.get(url)).await?)?;
         let clients = page["clients"]
             .as_array()
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let mut away = Vec::new();
+        let mut unavailable = Vec::new();
         for client in clients {
             let state = client["state"].as_str().unwrap_or_default();
             if !matches!(state, "healthy" | "disabled" | "asleep") {
                 let name = client["config"]["name"].as_str().unwrap_or_default();
-                away.push((name.to_owned(), describe(state, client["reason"].as_str())));
+                unavailable.push((
+                    name.to_owned(),
+                    format_state(state, client["reason"].as_str()),
+                ));
             }
         }
-        Ok(away)
+        Ok(unavailable)
     }
 
-    /// What a path of the API answers with.
+    /// Sends a GET request and parses the JSON response.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -80,11 +95,11 @@ impl Remote {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        understood(&self.send(self.client.get(url)).await?)
+        parse_response(&self.send_for_text(self.client.get(url)).await?)
     }
 
-    /// Sends a body to a path of the API.
-    pub(crate) async fn write<T: DeserializeOwned>(
+    /// Sends a JSON body and parses the JSON response.
+    pub(crate) async fn send_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -94,10 +109,11 @@ impl Remote {
         let request = request
             .header("content-type", "application/json")
             .body(body.to_string());
-        understood(&self.send(request).await?)
+        parse_response(&self.send_for_text(request).await?)
     }
 
-    pub(crate) async fn call(
+    /// Calls a tool; fetches the full result if it was truncated.
+    pub(crate) async fn call_tool(
         &self,
         name: &str,
         arguments: &RawValue,
@@ -111,71 +127,71 @@ impl Remote {
         let request = request
             .header("content-type", "application/json")
             .body(call.to_string());
-        let mut message: ToolMessage = understood(&self.send(request).await?)?;
+        let mut message: ToolMessage = parse_response(&self.send_for_text(request).await?)?;
         if let Some(handle) = message.result_handle.take() {
-            message.content = Content::Text(self.whole(&handle).await?);
+            message.content = MessageContent::Text(self.read_full_result(&handle).await?);
         }
         Ok(message)
     }
 
-    /// All of a result that was too large for one answer.
-    async fn whole(&self, handle: &str) -> anyhow::Result<String> {
+    /// Reads the full text of a truncated result.
+    async fn read_full_result(&self, handle: &str) -> anyhow::Result<String> {
         let path = format!("v1/mcp/results/{handle}");
-        let mut whole = String::new();
+        let mut text = String::new();
         let mut offset = Some(0);
         while let Some(at) = offset {
             let part: ResultPart = self.get(&path, &[("offset", &at.to_string())]).await?;
-            whole.push_str(&part.text);
+            text.push_str(&part.text);
             offset = part.next_offset;
         }
-        Ok(whole)
+        Ok(text)
     }
 
-    /// Adds the servers of a settings file.
+    /// Imports the servers of a settings file.
     pub(crate) async fn import(&self, text: &str) -> anyhow::Result<ImportResult> {
         let request = self
             .client
             .post(self.url("api/mcp/import")?)
             .body(text.to_owned());
-        understood(&self.send(request).await?)
+        parse_response(&self.send_for_text(request).await?)
     }
 
-    /// An answer that comes in pieces, with events that tell of tool calls.
-    pub(crate) async fn stream(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
+    /// Opens an event stream that includes events about tool calls.
+    pub(crate) async fn open_stream(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
         let request = self.client.post(self.url(path)?).body(body.to_string());
-        let response = self
-            .reach(request.header("x-toolgate-events", "on"))
-            .await?;
-        match response.status().is_success() {
-            true => Ok(response),
-            false => Err(refusal(response.status(), &response.text().await?)),
+        let response = self.send(request.header("x-toolgate-events", "on")).await?;
+        if response.status().is_success() {
+            Ok(response)
+        } else {
+            Err(response_error(response.status(), &response.text().await?))
         }
     }
 
-    async fn reach(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
+    async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
         request.send().await.with_context(|| {
             format!(
-                "no gateway answers at {}; start one with `toolgate serve`, name another with --url, or use --config to work without one",
-                self.base
+                "no gateway is running at {}; start one with `toolgate serve`, set another URL with --url, or use --config to run without one",
+                self.base_url
             )
         })
     }
 
-    async fn send(&self, request: RequestBuilder) -> anyhow::Result<String> {
-        let response = self.reach(request).await?;
+    async fn send_for_text(&self, request: RequestBuilder) -> anyhow::Result<String> {
+        let response = self.send(request).await?;
         let status = response.status();
         let text = response.text().await?;
-        match status.is_success() {
-            true => Ok(text),
-            false => Err(refusal(status, &text)),
+        if status.is_success() {
+            Ok(text)
+        } else {
+            Err(response_error(status, &text))
         }
     }
 
     fn url(&self, path: &str) -> anyhow::Result<Url> {
-        let mut base = self.base.clone();
+        let mut base = self.base_url.clone();
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
@@ -183,22 +199,24 @@ impl Remote {
     }
 }
 
-/// What a gateway said instead of an answer.
-fn refusal(status: StatusCode, text: &str) -> anyhow::Error {
+/// Converts an error response of the gateway.
+fn response_error(status: StatusCode, text: &str) -> anyhow::Error {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let message = body["error"]["message"].as_str().unwrap_or(text);
-    match status == StatusCode::UNAUTHORIZED {
-        true => anyhow!("{message}; give it with --key or TOOLGATE_KEY"),
-        false => anyhow!("the gateway answered {status}: {message}"),
+    if status == StatusCode::UNAUTHORIZED {
+        anyhow!("{message}; pass the key with --key or TOOLGATE_KEY")
+    } else {
+        anyhow!("the gateway responded with {status}: {message}")
     }
 }
 
-fn understood<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
-    serde_json::from_str(text).context("the gateway's answer is not understood")
+fn parse_response<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text)
+        .context("cannot parse the gateway's response; its version may differ from this command's")
 }
 
-/// A state and the reason for it, in words.
-pub(crate) fn describe(state: &str, reason: Option<&str>) -> String {
+/// Formats a state and its reason.
+pub(crate) fn format_state(state: &str, reason: Option<&str>) -> String {
     match reason {
         Some(reason) => format!("{state}: {reason}"),
         None => state.to_owned(),

@@ -1,17 +1,17 @@
-//! Logs: for people on a terminal, as JSON otherwise; always on standard error. And traces, for
-//! those who set the variables of OpenTelemetry.
+//! Logging and tracing. Logs go to standard error, human-readable on a terminal and as JSON otherwise.
+//! Traces are exported if the OpenTelemetry environment variables configure an endpoint.
 
-mod bridge;
 mod export;
+mod otel_tracer;
 mod request;
 
 use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
-pub(crate) use bridge::Bridge;
 use clap::ValueEnum;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+pub(crate) use otel_tracer::OtelTracer;
 pub(crate) use request::RequestSpan;
 use toolgate::Environment;
 use toolgate::trace::TARGET;
@@ -26,61 +26,64 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// `human` on a terminal, else `json`.
+    /// `human` on a terminal, otherwise `json`
     #[default]
     Auto,
     Human,
     Json,
 }
 
-/// What is logged, and how.
+/// Log filter and format.
 #[derive(Debug)]
-pub(crate) struct Logs<'a> {
+pub(crate) struct LogSettings<'a> {
     pub(crate) filter: &'a str,
     pub(crate) format: LogFormat,
 }
 
-/// Traces on their way to where they are collected, if anywhere.
+/// The running trace export, if enabled.
 #[derive(Debug)]
-pub(crate) struct Traces(Option<SdkTracerProvider>);
+pub(crate) struct TraceExport(Option<SdkTracerProvider>);
 
-impl Logs<'_> {
-    /// Logs, and traces nothing.
+impl LogSettings<'_> {
+    /// Starts logging without tracing.
     pub(crate) fn start(&self) -> anyhow::Result<()> {
-        let filter = self.filter()?;
-        // The filter is for all, so that spans that nobody wants are not even made.
-        started(registry().with(self.lines()).with(filter).try_init())
+        let filter = self.env_filter()?;
+        // A global filter: disabled spans are not even created.
+        check_init(registry().with(self.log_layer()).with(filter).try_init())
     }
 
-    /// Logs, and traces if the environment says where to. Needs a runtime.
-    pub(crate) fn start_with_traces(&self, environment: &Environment) -> anyhow::Result<Traces> {
-        if !export::is_wanted(environment) {
+    /// Starts logging, and trace export if the environment configures it. Must run in a Tokio runtime.
+    pub(crate) fn start_with_traces(
+        &self,
+        environment: &Environment,
+    ) -> anyhow::Result<TraceExport> {
+        if !export::is_enabled(environment) {
             self.start()?;
-            return Ok(Traces(None));
+            return Ok(TraceExport(None));
         }
-        // What is wrong with the variables is logged before there is a log for all.
-        let early = registry().with(self.lines()).with(self.filter()?);
-        let provider = with_default(early, || export::provider(environment))?;
-        let traces = layer(provider.tracer("toolgate"));
+        // Log warnings about the variables before the global subscriber exists.
+        let early = registry().with(self.log_layer()).with(self.env_filter()?);
+        let provider = with_default(early, || export::build_provider(environment))?;
+        let traces = otel_layer(provider.tracer("toolgate"));
         let wanted = filter_fn(|metadata| metadata.target() == TARGET);
         let traces = traces.with_filter(wanted.with_max_level_hint(LevelFilter::INFO));
-        let lines = self.lines().with_filter(self.filter()?);
-        started(registry().with(lines).with(traces).try_init())?;
-        Ok(Traces(Some(provider)))
+        let lines = self.log_layer().with_filter(self.env_filter()?);
+        check_init(registry().with(lines).with(traces).try_init())?;
+        Ok(TraceExport(Some(provider)))
     }
 
-    /// Spans that are meant for traces are nothing for logs.
-    fn filter(&self) -> anyhow::Result<EnvFilter> {
+    /// Builds the log filter, which excludes the spans meant for traces.
+    fn env_filter(&self) -> anyhow::Result<EnvFilter> {
         let filter = EnvFilter::try_new(self.filter).with_context(|| {
             format!(
-                "`{}` is no log filter; try `info` or `toolgate_mcp=debug,info`",
+                "`{}` is not a valid log filter; try `info` or `toolgate_mcp=debug,info`",
                 self.filter
             )
         })?;
         Ok(filter.add_directive(format!("{TARGET}=off").parse()?))
     }
 
-    fn lines<S>(&self) -> Box<dyn Layer<S> + Send + Sync>
+    fn log_layer<S>(&self) -> Box<dyn Layer<S> + Send + Sync>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
@@ -96,13 +99,13 @@ impl Logs<'_> {
     }
 }
 
-impl Traces {
-    /// Tells the gateway the contexts of its spans; none if nothing is traced.
-    pub(crate) fn tracer(&self) -> Option<Bridge> {
-        self.0.as_ref().map(|_| Bridge)
+impl TraceExport {
+    /// Returns the tracer that links the gateway's spans to traces, or `None` if tracing is off.
+    pub(crate) fn tracer(&self) -> Option<OtelTracer> {
+        self.0.as_ref().map(|_| OtelTracer)
     }
 
-    /// Sends what has not been sent yet.
+    /// Exports the remaining spans.
     pub(crate) async fn stop(self) {
         if let Some(provider) = self.0 {
             export::flush(provider).await;
@@ -110,13 +113,14 @@ impl Traces {
     }
 }
 
-fn started(result: Result<(), TryInitError>) -> anyhow::Result<()> {
-    result.map_err(|error| anyhow::anyhow!("the log cannot be started: {error}"))
+fn check_init(result: Result<(), TryInitError>) -> anyhow::Result<()> {
+    result.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
 }
 
-/// Makes spans of OpenTelemetry from ours: their fields, and nothing about this program's inside.
-/// They are begun as late as possible, because only then can they still be named.
-fn layer<S>(tracer: SdkTracer) -> OpenTelemetryLayer<S, SdkTracer>
+/// Builds the layer that converts spans to OpenTelemetry spans with their fields only, without code
+/// locations and threads. Without context activation a span starts late, so that its parent and name
+/// can still be set.
+fn otel_layer<S>(tracer: SdkTracer) -> OpenTelemetryLayer<S, SdkTracer>
 where
     S: Subscriber + for<'span> LookupSpan<'span>,
 {

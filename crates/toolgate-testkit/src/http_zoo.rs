@@ -1,4 +1,4 @@
-//! One `toolgate-zoo http` process on its own port, for the length of a test.
+//! A `toolgate-zoo http` process on its own port, for the duration of a test.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -14,10 +14,10 @@ pub struct HttpZoo {
 }
 
 impl HttpZoo {
-    /// Starts the zoo on a free port with these flags, and returns once it listens.
+    /// Starts the zoo on a free port with these flags and returns once it listens.
     ///
     /// # Panics
-    /// If it does not start: the flags are wrong, or the binary was not built.
+    /// If it does not start because the flags are wrong or the binary was not built.
     #[must_use]
     pub fn start(flags: &[&str]) -> Self {
         let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
@@ -25,33 +25,33 @@ impl HttpZoo {
         Self { child, port, flags }
     }
 
-    /// The address of its MCP endpoint, the same after a restart.
+    /// Returns the URL of the MCP endpoint, which stays the same after a restart.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/mcp", self.port)
     }
 
-    /// Where the HTTP+SSE transport of 2024-11-05 begins, under `--sse-legacy`.
+    /// Returns the URL of the HTTP+SSE transport of 2024-11-05, for `--sse-legacy`.
     #[must_use]
     pub fn sse_url(&self) -> String {
         format!("http://127.0.0.1:{}/sse", self.port)
     }
 
-    /// The port it listens on, and after [`HttpZoo::kill`] the one it listened on.
+    /// Returns the port, even after [`HttpZoo::kill`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The id of the running process.
+    /// Returns the process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends the process at once; nothing listens on the port any more when this returns.
+    /// Kills the process; nothing listens on the port when this returns.
     pub fn kill(&mut self) {
-        // Either may fail only because the process has ended already.
+        // Either fails only if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -59,7 +59,7 @@ impl HttpZoo {
     /// Kills the process and starts a new one with the same flags on the same port.
     ///
     /// # Panics
-    /// If the new one does not start.
+    /// If the new process does not start.
     pub fn restart(&mut self) {
         self.kill();
         let (child, _) = spawn(self.port, &self.flags);
@@ -80,11 +80,11 @@ fn spawn(port: u16, flags: &[String]) -> (Child, u16) {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("`toolgate-zoo` starts");
+        .expect("failed to start `toolgate-zoo`");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("stdout is piped"))
+    BufReader::new(child.stdout.take().expect("stdout is not piped"))
         .read_line(&mut line)
-        .expect("stdout is readable");
+        .expect("failed to read stdout");
     let port = line
         .trim_end()
         .strip_prefix("listening on http://127.0.0.1:")
@@ -95,7 +95,9 @@ fn spawn(port: u16, flags: &[String]) -> (Child, u16) {
         None => {
             let _ = child.kill();
             let status = child.wait();
-            panic!("`toolgate-zoo http` with {flags:?} said {line:?} and ended with {status:?}");
+            panic!(
+                "`toolgate-zoo http` with {flags:?} printed {line:?} and exited with {status:?}"
+            );
         }
     }
 }

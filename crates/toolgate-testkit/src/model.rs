@@ -1,10 +1,10 @@
-//! A model that says what a script tells it to, in the wire forms of the real ones.
+//! A model server that replays a script in the wire formats of real providers.
 //!
-//! It serves `POST /v1/chat/completions` and `/v1/responses` as OpenAI does, `POST /v1/messages`
-//! as Anthropic does, each whole or streamed, and `GET /v1/models` as either. [`Script`] holds the
-//! replies, `turn` what a reply says; `chat`, `responses` and `messages` know one wire form each;
-//! `delivery` knows bytes and connections only. The same script tells the same story over every
-//! API, and nothing in an answer depends on the clock, so answers can be compared byte by byte.
+//! It serves `POST /v1/chat/completions` and `/v1/responses` like OpenAI, `POST /v1/messages` like
+//! Anthropic, each streamed or not, and `GET /v1/models` like either. [`ModelScript`] holds the
+//! replies, `turn` their content; `chat`, `responses` and `messages` implement one wire format
+//! each; `delivery` deals with bytes and connections only. A script produces the same content over
+//! every API, and no response depends on the clock, so responses can be compared byte by byte.
 
 mod api;
 mod chat;
@@ -20,8 +20,8 @@ mod turn;
 pub use delivery::Chunking;
 pub use flags::main;
 pub use reply::Reply;
-pub use script::Script;
-pub use server::Recorded;
+pub use script::ModelScript;
+pub use server::RecordedRequest;
 pub use turn::has_tool_result;
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -30,113 +30,119 @@ use std::thread::JoinHandle;
 
 use tokio_util::sync::CancellationToken;
 
-use server::Stage;
+use server::ModelState;
 
-/// A running model, on a thread and a port of its own; dropping it cuts every connection.
+/// A running model with its own thread and port; dropping it closes every connection.
 #[derive(Debug)]
-pub struct Model {
+pub struct ScriptedModel {
     port: u16,
-    stage: Arc<Stage>,
+    state: Arc<ModelState>,
     stop: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Model {
-    /// Plays these replies, one a request, and the last one again and again.
+impl ScriptedModel {
+    /// Starts a model that gives one reply per request and then repeats the last one.
     ///
     /// # Panics
     /// If it cannot listen.
     #[must_use]
     pub fn start(replies: Vec<Reply>) -> Self {
-        Script::new(replies).start()
+        ModelScript::new(replies).start()
     }
 
-    /// Plays these replies, one a request, and answers 500 to every request after them.
+    /// Starts a model that gives one reply per request and answers 500 to every later request.
     ///
     /// # Panics
     /// If it cannot listen.
     #[must_use]
-    pub fn strict(replies: Vec<Reply>) -> Self {
-        Script::new(replies).strict().start()
+    pub fn start_strict(replies: Vec<Reply>) -> Self {
+        ModelScript::new(replies).strict().start()
     }
 
-    fn perform(script: Script) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        listener.set_nonblocking(true).expect("it can be polled");
-        let port = listener.local_addr().expect("it is bound").port();
-        let stage = Arc::new(Stage::new(script));
+    fn start_script(script: ModelScript) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("failed to bind a port");
+        listener
+            .set_nonblocking(true)
+            .expect("failed to make the listener non-blocking");
+        let port = listener
+            .local_addr()
+            .expect("the listener has no address")
+            .port();
+        let state = Arc::new(ModelState::new(script));
         let stop = CancellationToken::new();
-        let (playing, stopped) = (Arc::clone(&stage), stop.clone());
+        let (server_state, stopped) = (Arc::clone(&state), stop.clone());
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
-                .expect("a runtime starts");
+                .expect("failed to start the runtime");
             runtime.block_on(async {
-                let listener = tokio::net::TcpListener::from_std(listener).expect("it listens");
+                let listener = tokio::net::TcpListener::from_std(listener)
+                    .expect("failed to register the listener");
                 stopped
-                    .run_until_cancelled(server::serve(listener, playing))
+                    .run_until_cancelled(server::serve(listener, server_state))
                     .await;
             });
         });
         Self {
             port,
-            stage,
+            state,
             stop,
             thread: Some(thread),
         }
     }
 
-    /// Its address, without `/v1`.
+    /// Returns the base URL, without `/v1`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// The port it listens on, and after [`Model::stop`] the one it listened on.
+    /// Returns the port, even after [`ScriptedModel::stop`].
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Every request so far, in the order in which they arrived.
+    /// Returns every request so far, in order of arrival.
     #[must_use]
-    pub fn requests(&self) -> Vec<Recorded> {
-        self.stage.recorded()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.state.recorded_requests()
     }
 
-    /// The requests that asked the model to speak: all but those for lists and unknown paths.
+    /// Returns the completion requests: all except model lists and unknown paths.
     #[must_use]
-    pub fn turns(&self) -> Vec<Recorded> {
+    pub fn turns(&self) -> Vec<RecordedRequest> {
         let mut turns = self.requests();
-        turns.retain(Recorded::is_turn);
+        turns.retain(RecordedRequest::is_turn);
         turns
     }
 
-    /// How many clients went away before they had their whole answer.
+    /// Returns the number of clients that disconnected before the end of their response.
     #[must_use]
     pub fn disconnects(&self) -> usize {
-        self.stage.disconnects()
+        self.state.disconnects()
     }
 
-    /// Cuts every connection; nothing listens on the port any more when this returns.
+    /// Closes every connection; nothing listens on the port when this returns.
     ///
     /// # Panics
-    /// If the server had panicked.
+    /// If the server thread panicked.
     pub fn stop(&mut self) {
         self.stop.cancel();
         if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            // A second panic while a test already fails would hide the first.
+            let joined = thread.join();
+            // A second panic while the test already fails would abort and hide the first.
             assert!(
-                ended.is_ok() || std::thread::panicking(),
+                joined.is_ok() || std::thread::panicking(),
                 "the scripted model panicked"
             );
         }
     }
 }
 
-impl Drop for Model {
+impl Drop for ScriptedModel {
     fn drop(&mut self) {
         self.stop();
     }

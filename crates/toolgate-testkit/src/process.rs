@@ -1,42 +1,42 @@
-//! The built binaries, and whether a process still lives.
+//! Paths of the built binaries, and a check for running processes.
 
 use std::path::{Path, PathBuf};
 
-/// Where `toolgate-zoo` was built, beside the test that asks.
+/// Returns the path of `toolgate-zoo`, next to the running test binary.
 ///
 /// # Panics
-/// If it was not built: cargo builds the binaries of a dependency only when told to.
+/// If it was not built: cargo does not build the binaries of a dependency by default.
 #[must_use]
 pub fn zoo_path() -> PathBuf {
-    built("toolgate-zoo")
+    binary_path("toolgate-zoo")
 }
 
-/// Where `toolgate-model` was built, beside the test that asks.
+/// Returns the path of `toolgate-model`, next to the running test binary.
 ///
 /// # Panics
-/// If it was not built, as with [`zoo_path`].
+/// If it was not built, see [`zoo_path`].
 #[must_use]
 pub fn model_path() -> PathBuf {
-    built("toolgate-model")
+    binary_path("toolgate-model")
 }
 
-/// Whether a process of this id runs; one that ended and waits to be reaped does not.
+/// Returns whether a process with this id runs. A zombie does not count as running.
 #[must_use]
-pub fn alive(pid: u32) -> bool {
+pub fn is_alive(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))
     else {
         return false;
     };
-    // The command may hold anything, a `)` too, so the state is read behind the last one.
+    // The command name may contain `)`, so the state is read after the last one.
     let state = stat
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.chars().next());
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-fn built(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a running test has a path");
-    let mut folder = test.parent().expect("a file has a folder");
+fn binary_path(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("failed to locate the test binary");
+    let mut folder = test.parent().expect("the test binary has no parent folder");
     if folder.ends_with("deps") || folder.ends_with("examples") {
         folder = folder.parent().unwrap_or(folder);
     }
@@ -51,16 +51,16 @@ fn built(name: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use super::alive;
+    use super::is_alive;
     use std::process::Command;
 
     #[test]
-    fn a_process_lives_until_it_ends_even_unreaped() {
-        assert!(alive(std::process::id()));
+    fn is_alive_tracks_process_exit() {
+        assert!(is_alive(std::process::id()));
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        assert!(alive(child.id()));
+        assert!(is_alive(child.id()));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!alive(child.id()));
+        assert!(!is_alive(child.id()));
     }
 }

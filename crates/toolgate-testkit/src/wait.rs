@@ -1,13 +1,13 @@
-//! Waiting for a condition, instead of for an amount of time.
+//! Waiting for a condition instead of a fixed amount of time.
 
 use std::time::{Duration, Instant};
 
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Asks `probe` again and again until it gives something, and gives that.
+/// Polls `probe` until it returns a value, and returns that value.
 ///
 /// # Panics
-/// If `timeout` passed first; the message names `what` was waited for.
+/// If `timeout` passes first; the message names `what` was awaited.
 pub async fn eventually<T>(
     what: &str,
     timeout: Duration,
@@ -17,14 +17,14 @@ pub async fn eventually<T>(
     let mut polls = 0_u32;
     loop {
         polls += 1;
-        if let Some(found) = probe().await {
-            return found;
+        if let Some(value) = probe().await {
+            return value;
         }
         assert!(
             start.elapsed() < timeout,
-            "waited {:.1?} in vain ({polls} polls) for: {what}",
+            "timed out after {:.1?} ({polls} polls) waiting for: {what}",
             start.elapsed()
         );
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

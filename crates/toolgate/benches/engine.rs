@@ -1,12 +1,11 @@
-//! What the engine itself costs a call: an in-process tool that answers at once, so that there is
-//! no transport. Processor time of the whole process, record keeping included.
+//! Measures the engine's overhead per call with an in-process tool that answers immediately, so that no
+//! transport is involved. Reports the CPU time of the whole process, including record keeping.
 //!
-//! `make bench-engine` runs it. The figures of one run are comparable with one another, not with those of
-//! another machine.
+//! Run with `make bench-engine`. Figures of one run are comparable with each other, not across machines.
 
 #![allow(
     clippy::expect_used,
-    reason = "a bench that cannot start has nothing to say"
+    reason = "a benchmark cannot continue without its setup"
 )]
 
 use std::fs;
@@ -14,19 +13,19 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolgate::local::{LocalServer, Output};
+use toolgate::local::{LocalServer, LocalToolOutput};
 use toolgate::{Caller, Config, Gateway, ServerName, Store, ToolCall, ToolId, ToolName};
-use toolgate_core::config::{Document, Format};
+use toolgate_core::config::{ConfigFormat, Document};
 
 const CALLS: u32 = 20_000;
 
-/// One way to set the gateway up.
+/// A gateway setup to measure.
 struct Case {
     name: &'static str,
     tools: usize,
     config: &'static str,
     caller: fn() -> Caller,
-    /// What every call must come to.
+    /// Expected outcome of every call.
     outcome: &'static str,
 }
 
@@ -79,7 +78,7 @@ max_in_flight = 1000
 budget = { calls = 100000000, per = "day" }
 "#;
 
-/// Repeated to a hundred.
+/// Repeated a hundred times.
 const RULES: &str = "[[permissions.rules]]\ntool = \"bench.tool_9*\"\naction = \"ask\"\n";
 
 const SCRIPT: &str = "\
@@ -89,7 +88,7 @@ for i in range(3):
 const SCRIPTS: u32 = 2_000;
 
 fn main() {
-    if toolgate::script_worker::is_asked_for() {
+    if toolgate::script_worker::is_worker_process() {
         let _ended = toolgate::script_worker::main();
         return;
     }
@@ -98,21 +97,21 @@ fn main() {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        say(&format!(
+        print_line(&format!(
             "{:40} {:>10} {:>12} {:>10}   µs a call",
             "case", "cpu", "cpu with db", "wall"
         ));
         for case in CASES {
-            let [cpu, all, wall] = measure(&case).await;
-            say(&format!(
-                "{:40} {cpu:>10.1} {all:>12.1} {wall:>10.1}",
+            let [cpu, cpu_with_db, wall] = measure(&case).await;
+            print_line(&format!(
+                "{:40} {cpu:>10.1} {cpu_with_db:>12.1} {wall:>10.1}",
                 case.name
             ));
         }
         for tools in [10, 10_000] {
-            let wall = scripts(tools).await;
-            say(&format!(
-                "script with 3 calls, {tools} tools: {wall:.0} µs (p50)"
+            let micros = script_median_micros(tools).await;
+            print_line(&format!(
+                "script with 3 calls, {tools} tools: {micros:.0} µs (p50)"
             ));
         }
     });
@@ -131,33 +130,34 @@ async fn measure(case: &Case) -> [f64; 3] {
         .start()
         .await
         .expect("a gateway");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let caller = (case.caller)();
     run(&gateway, &caller, case.outcome, CALLS / 10).await;
-    noted(&gateway, case.tools).await;
-    let ((all, own), began) = (processor_time(), Instant::now());
+    wait_for_definitions(&gateway, case.tools).await;
+    let ((all, engine), started_at) = (cpu_time(), Instant::now());
     run(&gateway, &caller, case.outcome, CALLS).await;
-    let ((all_after, own_after), wall) = (processor_time(), began.elapsed());
+    let ((all_after, engine_after), wall) = (cpu_time(), started_at.elapsed());
     gateway.stop(Duration::from_secs(5)).await;
-    [own_after - own, all_after - all, wall].map(|time| time.as_secs_f64() * 1e6 / f64::from(CALLS))
+    [engine_after - engine, all_after - all, wall]
+        .map(|time| time.as_secs_f64() * 1e6 / f64::from(CALLS))
 }
 
-/// The median time of a script with a warm worker, in µs.
-async fn scripts(tools: usize) -> f64 {
+/// Returns the median time of a script with a warm worker in microseconds.
+async fn script_median_micros(tools: usize) -> f64 {
     let gateway = Gateway::builder(load(""))
-        .is_script_worker()
-        .scripted(server(tools))
+        .script_worker()
+        .local_code_mode(server(tools))
         .start()
         .await
         .expect("a gateway");
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let arguments = json!({"code": SCRIPT}).to_string();
     let mut times = Vec::new();
     for _ in 0..SCRIPTS {
-        let began = Instant::now();
+        let started_at = Instant::now();
         let call = ToolCall::parse("executeToolCode", &arguments);
         let outcome = gateway.call(&Caller::library(), call).await;
-        times.push(began.elapsed());
+        times.push(started_at.elapsed());
         let outcome = outcome.expect("an outcome");
         assert!(!outcome.result.is_error(), "{}", outcome.result.text());
     }
@@ -166,13 +166,18 @@ async fn scripts(tools: usize) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e6
 }
 
-/// Waits until the definitions of all tools are in the store.
-async fn noted(gateway: &Gateway, tools: usize) {
+/// Waits until the definitions of all tools are stored.
+async fn wait_for_definitions(gateway: &Gateway, tools: usize) {
     let last = ToolId {
         server: ServerName::parse("bench").expect("a name"),
         tool: ToolName::new(&format!("tool_{tools:05}")),
     };
-    while gateway.versions(&last).await.expect("a store").is_empty() {
+    while gateway
+        .tool_versions(&last)
+        .await
+        .expect("a store")
+        .is_empty()
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -180,9 +185,9 @@ async fn noted(gateway: &Gateway, tools: usize) {
 async fn run(gateway: &Gateway, caller: &Caller, outcome: &str, calls: u32) {
     for _ in 0..calls {
         let call = ToolCall::parse("bench_tool_00001", r#"{"path":"/tmp/x","lines":10}"#);
-        let answer = gateway.call(caller, call).await;
-        let word = answer.as_ref().map_or_else(|error| error.code(), |_| "ok");
-        assert_eq!(word, outcome);
+        let result = gateway.call(caller, call).await;
+        let code = result.as_ref().map_or_else(|error| error.code(), |_| "ok");
+        assert_eq!(code, outcome);
     }
 }
 
@@ -195,31 +200,33 @@ fn server(tools: usize) -> LocalServer {
     let name = ServerName::parse("bench").expect("a name");
     (1..=tools).fold(LocalServer::new(name), |server, number| {
         let tool = format!("tool_{number:05}");
-        server.tool(&tool, "Answers at once", &schema, |_| async {
-            Ok(Output::Text("done".to_owned()))
+        server.tool(&tool, "Answers immediately", &schema, |_| async {
+            Ok(LocalToolOutput::Text("done".to_owned()))
         })
     })
 }
 
 fn load(toml: &str) -> Config {
-    let document = Document::parse("bench.toml", Format::Toml, toml);
+    let document = Document::parse("bench.toml", ConfigFormat::Toml, toml);
     Config::load(&[document]).expect("a valid configuration").0
 }
 
-/// Processor time of all threads, and of this one, which runs everything but the database.
-fn processor_time() -> (Duration, Duration) {
+/// Returns the CPU time of all threads, and of this one, which runs everything but the database.
+fn cpu_time() -> (Duration, Duration) {
     let threads = fs::read_dir("/proc/self/task").expect("Linux");
-    let all = threads.flatten().map(|thread| time_of(&thread.path()));
-    (all.sum(), time_of("/proc/thread-self".as_ref()))
+    let all = threads
+        .flatten()
+        .map(|thread| thread_cpu_time(&thread.path()));
+    (all.sum(), thread_cpu_time("/proc/thread-self".as_ref()))
 }
 
-fn time_of(thread: &Path) -> Duration {
+fn thread_cpu_time(thread: &Path) -> Duration {
     let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-#[allow(clippy::print_stdout, reason = "the table is what it is for")]
-fn say(line: &str) {
+#[allow(clippy::print_stdout, reason = "the benchmark prints a table")]
+fn print_line(line: &str) {
     println!("{line}");
 }

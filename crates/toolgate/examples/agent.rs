@@ -1,10 +1,10 @@
-//! An agent inside a program: tools of its own, its own approval logic, and a word about everything
-//! that happens.
+//! An agent embedded in a program: in-process tools, custom approval logic, and a hook that prints every
+//! run event.
 //!
-//! `cargo run -p toolgate --example agent` plays with a model that follows a script;
-//! `cargo run -p toolgate --example agent -- http://localhost:11434/v1 qwen3` with a real one.
+//! `cargo run -p toolgate --example agent` uses a scripted model;
+//! `cargo run -p toolgate --example agent -- http://localhost:11434/v1 qwen3` uses a real one.
 
-#![allow(clippy::print_stdout, reason = "it is there to be looked at")]
+#![allow(clippy::print_stdout, reason = "the example prints its progress")]
 
 use std::error::Error;
 use std::io::Write as _;
@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use toolgate::agent::{Happening, RunEvent};
-use toolgate::config::{Document, Format};
-use toolgate::local::{LocalServer, Output};
+use toolgate::agent::{RunEvent, RunEventKind};
+use toolgate::config::{ConfigFormat, Document};
+use toolgate::local::{LocalServer, LocalToolOutput};
 use toolgate::{
-    Caller, Config, Dialect, Gateway, Hook, ModelRequest, Proposal, Request, Review, ServerName,
+    Caller, Config, Dialect, Gateway, Hook, ModelRequest, Proposal, RequestContext, Review,
+    ServerName,
 };
-use toolgate_testkit::model::{Model, Reply};
+use toolgate_testkit::model::{Reply, ScriptedModel};
 
-/// Approves small orders, and tells what happens.
+/// Approves small orders and prints run events.
 #[derive(Debug)]
 struct Clerk;
 
@@ -42,44 +43,44 @@ impl Hook for Clerk {
         format!("{request}/{turn}")
     }
 
-    fn hear(&self, event: RunEvent<'_>) {
-        match event.happening {
-            Happening::TurnStarted { turn, request_id } => {
+    fn on_run_event(&self, event: RunEvent<'_>) {
+        match event.kind {
+            RunEventKind::TurnStarted { turn, request_id } => {
                 println!("-- turn {turn} ({request_id})");
             }
-            Happening::Text(text) => {
+            RunEventKind::Text(text) => {
                 print!("{text}");
                 let _ = std::io::stdout().flush();
             }
-            Happening::CallStarted {
+            RunEventKind::CallStarted {
                 name, arguments, ..
             } => println!("   {name} {arguments}"),
-            Happening::CallEnded { name, outcome, .. } => println!("   {name}: {outcome}"),
-            Happening::TurnEnded { usage, .. } => println!("\n   {} tokens", usage.output),
-            Happening::Ended { stop_reason } => println!("-- {stop_reason}"),
+            RunEventKind::CallEnded { name, outcome, .. } => println!("   {name}: {outcome}"),
+            RunEventKind::TurnEnded { usage, .. } => println!("\n   {} tokens", usage.output),
+            RunEventKind::Ended { stop_reason } => println!("-- {stop_reason}"),
             _ => {}
         }
     }
 }
 
-/// Tools of this very program.
+/// Tools provided by this program.
 fn shop() -> Result<LocalServer, Box<dyn Error>> {
     let fruit = json!({"type": "object", "properties": {"fruit": {"type": "string"}}});
     let order = json!({"type": "object", "properties": {
         "fruit": {"type": "string"}, "amount": {"type": "integer"}}, "required": ["fruit", "amount"]});
     Ok(LocalServer::new(ServerName::parse("shop")?)
-        .tool("price", "What a fruit costs", &fruit, |_| async {
-            Ok(Output::Text("2 coins".to_owned()))
+        .tool("price", "Returns the price of a fruit", &fruit, |_| async {
+            Ok(LocalToolOutput::Text("2 coins".to_owned()))
         })
         .tool("order", "Orders fruit", &order, |arguments| async move {
-            Ok(Output::Text(format!("ordered {arguments}")))
+            Ok(LocalToolOutput::Text(format!("ordered {arguments}")))
         }))
 }
 
-/// A model that asks for the price, orders too much, thinks better of it, and is done.
-fn scripted() -> Model {
+/// Starts a model that asks for the price, orders too much, retries with less, and finishes.
+fn start_scripted_model() -> ScriptedModel {
     let order = |id, amount| (id, "shop_order", json!({"fruit": "pear", "amount": amount}));
-    Model::start(vec![
+    ScriptedModel::start(vec![
         Reply::calls([("c1", "shop_price", json!({"fruit": "pear"}))])
             .with_text("What do they cost?"),
         Reply::calls([order("c2", 100)]),
@@ -96,17 +97,17 @@ fn config(base_url: &str) -> Result<Config, Box<dyn Error>> {
 
         [[permissions.rules]]
         tool = "shop.price"
-        action = "allow"        # runs by itself
+        action = "allow"        # runs without approval
 
         [[permissions.rules]]
         tool = "shop.order"
-        action = "ask"          # the clerk decides
+        action = "ask"          # reviewed by the clerk
 
         [agent]
         max_tool_calls = 20
         "#
     );
-    let document = Document::parse("agent.toml", Format::Toml, &text);
+    let document = Document::parse("agent.toml", ConfigFormat::Toml, &text);
     Ok(Config::load(&[document])?.0)
 }
 
@@ -114,27 +115,28 @@ fn config(base_url: &str) -> Result<Config, Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let (base_url, name) = (arguments.next(), arguments.next());
-    let scripted = base_url.is_none().then(scripted);
+    let scripted = base_url.is_none().then(start_scripted_model);
     let base_url = match (&base_url, &scripted) {
         (None, Some(model)) => format!("{}/v1", model.url()),
-        (given, _) => given.clone().unwrap_or_default(),
+        (url, _) => url.clone().unwrap_or_default(),
     };
     let builder = Gateway::builder(config(&base_url)?);
     let gateway = builder.local(shop()?).hook(Clerk).start().await?;
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
 
     let body = json!({
         "model": format!("models/{}", name.as_deref().unwrap_or("scripted")),
         "messages": [{"role": "user", "content": "Order pears, please."}],
         "stream": true,
     });
-    let request = ModelRequest::new(Dialect::Chat, &body).of(&Request::with_id("pears"));
-    let answer = gateway
+    let request =
+        ModelRequest::new(Dialect::Chat, &body).with_request(&RequestContext::with_id("pears"));
+    let response = gateway
         .models()
         .complete(&Caller::library(), request)
         .await?;
-    // The answer is a stream, of which the clerk has told already; what ran is in its last chunk.
-    let text = String::from_utf8(answer.bytes().await.to_vec())?;
+    // The clerk has already printed the streamed text; the last chunk lists the executed calls.
+    let text = String::from_utf8(response.bytes().await.to_vec())?;
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
     let chunks = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
     let note = chunks

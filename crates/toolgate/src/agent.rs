@@ -1,42 +1,43 @@
-//! The agent: lets a model call tools that run unasked, until it has its answer.
+//! The agent loop: lets a model call tools that run without approval until it has an answer.
 //!
-//! A run is a task of its own. It ends with the model's answer, with calls that somebody else must
-//! decide about or run, or with a bound; nothing that ran is lost from what it answers. The
-//! conversation grows in the caller's dialect, by the provider's own words where it speaks that.
+//! Each run is a separate task. It ends with the model's answer, with calls that someone else must
+//! approve or execute, or when a limit is reached; the response always reports every call that was
+//! executed. The conversation grows in the caller's dialect, using the provider's own items where the
+//! provider speaks that dialect.
 //!
-//! A program that embeds it asks a model as a caller over HTTP would, and has its say by a
-//! [`crate::Hook`]:
+//! An embedding program calls a model the way an HTTP caller would, and observes or reviews what
+//! happens through a [`crate::Hook`]:
 //!
 //! ```
 //! use serde_json::{Value, json};
-//! use toolgate::agent::{Happening, RunEvent};
-//! use toolgate::config::{Document, Format};
-//! use toolgate::local::{LocalServer, Output};
+//! use toolgate::agent::{RunEvent, RunEventKind};
+//! use toolgate::config::{ConfigFormat, Document};
+//! use toolgate::local::{LocalServer, LocalToolOutput};
 //! use toolgate::{Caller, Config, Dialect, Gateway, Hook, ModelRequest, ServerName};
 //!
 //! #[derive(Debug)]
 //! struct Narrator;
 //!
 //! impl Hook for Narrator {
-//!     fn hear(&self, event: RunEvent<'_>) {
-//!         match event.happening {
-//!             Happening::Text(text) => print!("{text}"),
-//!             Happening::CallStarted { name, arguments, .. } => println!("[{name} {arguments}]"),
+//!     fn on_run_event(&self, event: RunEvent<'_>) {
+//!         match event.kind {
+//!             RunEventKind::Text(text) => print!("{text}"),
+//!             RunEventKind::CallStarted { name, arguments, .. } => println!("[{name} {arguments}]"),
 //!             _ => {}
 //!         }
 //!     }
 //! }
 //!
-//! # use toolgate_testkit::model::{Model, Reply};
+//! # use toolgate_testkit::model::{Reply, ScriptedModel};
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let call = ("c1", "clock_time", json!({}));
-//! # let model = Model::start(vec![Reply::calls([call]), Reply::text("It is noon.")]);
+//! # let model = ScriptedModel::start(vec![Reply::calls([call]), Reply::text("It is noon.")]);
 //! # let base_url = format!("{}/v1", model.url());
 //! let clock = LocalServer::new(ServerName::parse("clock")?).tool(
 //!     "time",
-//!     "What time it is",
+//!     "Returns the current time",
 //!     &json!({"type": "object"}),
-//!     |_| async { Ok(Output::Text("12:00".to_owned())) },
+//!     |_| async { Ok(LocalToolOutput::Text("12:00".to_owned())) },
 //! );
 //! let text = format!(
 //!     "[providers.models]
@@ -46,157 +47,157 @@
 //!      action = \"allow\"
 //!     "
 //! );
-//! let (config, _) = Config::load(&[Document::parse("agent.toml", Format::Toml, &text)])?;
+//! let (config, _) = Config::load(&[Document::parse("agent.toml", ConfigFormat::Toml, &text)])?;
 //! let gateway = Gateway::builder(config).local(clock).hook(Narrator).start().await?;
-//! gateway.settled().await;
+//! gateway.wait_until_settled().await;
 //!
-//! let asked = json!({"model": "models/any", "messages": [{"role": "user", "content": "What time is it?"}]});
-//! let request = ModelRequest::new(Dialect::Chat, &asked);
-//! let answer = gateway.models().complete(&Caller::library(), request).await?;
-//! let answer: Value = serde_json::from_slice(&answer.bytes().await)?;
+//! let body = json!({"model": "models/any", "messages": [{"role": "user", "content": "What time is it?"}]});
+//! let request = ModelRequest::new(Dialect::Chat, &body);
+//! let response = gateway.models().complete(&Caller::library(), request).await?;
+//! let answer: Value = serde_json::from_slice(&response.bytes().await)?;
 //! assert_eq!(answer["choices"][0]["message"]["content"], "It is noon.");
 //! assert_eq!(answer["toolgate"]["executed"][0]["result"], "12:00");
 //! # gateway.stop(std::time::Duration::ZERO).await;
 //! # Ok(()) }
 //! ```
 
-mod act;
 mod event;
-mod guard;
 mod journal;
+mod loop_guard;
 mod report;
 mod resume;
 mod sink;
 mod task;
+mod tool_calls;
 mod turn;
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use act::{Executed, Pending};
-pub use event::{Happening, RunEvent};
-use guard::Guard;
-use journal::Journal;
+pub use event::{RunEvent, RunEventKind};
+use journal::RunJournal;
 pub use journal::{RunRecord, RunState};
-use report::Stop;
+use loop_guard::LoopGuard;
+use report::RunStopReason;
 pub(crate) use resume::resume;
 pub use resume::{CallDecision, ResumeError};
 use serde_json::Value;
-use sink::Sink;
+use sink::RunSink;
+use tool_calls::{ExecutedCall, PendingToolCall};
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
-use toolgate_llm::prompt::Call;
-use toolgate_llm::tools::OwnTools;
-use toolgate_llm::turn::Turn;
-use toolgate_llm::{Body, Usage};
-use turn::{Made, Trouble};
+use toolgate_llm::prompt::RequestedToolCall;
+use toolgate_llm::tools::CallerTools;
+use toolgate_llm::turn::ModelTurn;
+use toolgate_llm::{RequestBody, TokenUsage};
+use turn::{TurnError, TurnOutput};
 use uuid::Uuid;
 
-use crate::models::{Asked, ModelAnswer, ModelError, Models};
-use crate::store::millis;
+use crate::models::{ModelCall, ModelError, ModelResponse, Models};
+use crate::store::unix_millis;
 
-/// A run under way.
-struct Run {
+/// State of a run in progress.
+struct AgentRun {
     id: String,
     models: Models,
-    /// The request as the caller sent it.
-    asked: Asked,
-    /// Tools that the caller brought, which only the caller can run.
-    own: OwnTools,
+    /// The original request from the caller.
+    model_call: ModelCall,
+    /// Tools defined in the caller's request, which only the caller can execute.
+    caller_tools: CallerTools,
     limits: RunLimits,
-    began: Instant,
-    /// What was said since, as items of the conversation.
+    started_at: Instant,
+    /// Conversation items added since the original request.
     history: Vec<Value>,
-    /// Model answers so far.
+    /// Number of model turns so far.
     iterations: u32,
     /// The text of each turn.
     turns: Vec<String>,
-    executed: Vec<Executed>,
-    guard: Guard,
-    usage: Usage,
+    executed: Vec<ExecutedCall>,
+    loop_guard: LoopGuard,
+    usage: TokenUsage,
     micro_usd: u64,
-    /// The model's last answer.
-    last: Option<Made>,
-    journal: Journal,
+    /// Output of the most recent turn.
+    last_output: Option<TurnOutput>,
+    journal: RunJournal,
     record: RunRecord,
 }
 
-/// How a run came to its end.
-struct End {
-    stop: Stop,
-    pending: Vec<Pending>,
-    /// What a failed model call was answered with.
-    trouble: Option<Trouble>,
+/// Result of a run: why it stopped and what is left to do.
+struct RunEnd {
+    stop: RunStopReason,
+    pending: Vec<PendingToolCall>,
+    /// The model failure that ended the run.
+    error: Option<TurnError>,
 }
 
-impl End {
-    /// Whether the model's last turn is the answer, rather than one whose calls were run.
-    fn is_of_last_turn(&self) -> bool {
-        let ended = matches!(self.stop, Stop::Done | Stop::OwnTool);
-        self.trouble.is_none() && (ended || !self.pending.is_empty())
+impl RunEnd {
+    /// Returns whether the last turn is part of the answer, rather than one whose calls were executed.
+    fn answers_with_last_turn(&self) -> bool {
+        let ended = matches!(self.stop, RunStopReason::Done | RunStopReason::CallerTool);
+        self.error.is_none() && (ended || !self.pending.is_empty())
     }
 }
 
-/// Runs a request as an agent.
+/// Executes a model request as an agent run.
 pub(crate) async fn run(
     models: &Models,
-    asked: Asked,
+    model_call: ModelCall,
     limits: RunLimits,
-) -> Result<ModelAnswer, ModelError> {
+) -> Result<ModelResponse, ModelError> {
     let id = format!("run_{}", Uuid::now_v7().simple());
     let record = RunRecord {
         id: id.clone(),
-        caller: asked.caller.key().map(ToString::to_string),
-        request_id: asked.context.id.clone().unwrap_or_default(),
-        dialect: asked.request.dialect.as_str().to_owned(),
-        model: asked.name().to_owned(),
-        stream: asked.stream,
+        caller: model_call.caller.key().map(ToString::to_string),
+        request_id: model_call.context.id.clone().unwrap_or_default(),
+        dialect: model_call.request.dialect.as_str().to_owned(),
+        model: model_call.name().to_owned(),
+        stream: model_call.stream,
         state: RunState::Running,
         stop_reason: None,
         iterations: 0,
         input_tokens: 0,
         output_tokens: 0,
         cost_micro_usd: 0,
-        started_at: millis(SystemTime::now()),
+        started_at: unix_millis(SystemTime::now()),
         ended_at: None,
     };
     let store = models.store();
     store
-        .put_run(&record, &resume::request_value(&asked))
+        .put_run(&record, &resume::request_value(&model_call))
         .await?;
-    let run = Run {
-        journal: Journal::new(store, &id, 0),
+    let run = AgentRun {
+        journal: RunJournal::new(store, &id, 0),
         id: id.clone(),
         models: models.clone(),
-        own: OwnTools::of(&asked.body),
+        caller_tools: CallerTools::from_body(&model_call.body),
         limits,
-        began: Instant::now(),
+        started_at: Instant::now(),
         history: Vec::new(),
         iterations: 0,
         turns: Vec::new(),
         executed: Vec::new(),
-        guard: Guard::default(),
-        usage: Usage::default(),
+        loop_guard: LoopGuard::default(),
+        usage: TokenUsage::default(),
         micro_usd: 0,
-        last: None,
+        last_output: None,
         record,
-        asked,
+        model_call,
     };
-    let (started, id) = (task::begin(run, None), id);
-    // Only one that is gone on with can be refused.
-    let answer = started.answer(&id).await;
-    answer.unwrap_or(Err(ModelError::Cancelled))
+    let started = task::start(run, None);
+    // The outer error is a refusal to resume, which cannot happen to a new run.
+    let response = started.response(&id).await;
+    response.unwrap_or(Err(ModelError::Cancelled))
 }
 
-impl Run {
-    /// Writes how the run ended.
-    async fn close(&mut self, end: &End) {
+impl AgentRun {
+    /// Persists the final state of the run.
+    async fn record_end(&mut self, end: &RunEnd) {
         let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let record = &mut self.record;
         record.state = match end.stop {
-            Stop::Done => RunState::Done,
-            Stop::Error => RunState::Failed,
-            Stop::CutOff(state) => state,
+            RunStopReason::Done => RunState::Done,
+            RunStopReason::Error => RunState::Failed,
+            RunStopReason::Interrupted(state) => state,
             _ => RunState::Waiting,
         };
         record.stop_reason = Some(end.stop.as_str().to_owned());
@@ -204,149 +205,160 @@ impl Run {
         record.input_tokens = count(self.usage.input);
         record.output_tokens = count(self.usage.output);
         record.cost_micro_usd = count(self.micro_usd);
-        record.ended_at = Some(millis(SystemTime::now()));
-        self.journal.ended(&self.record).await;
+        record.ended_at = Some(unix_millis(SystemTime::now()));
+        self.journal.record_ended(&self.record).await;
     }
 
-    /// Takes turns until there is an end.
-    async fn go(&mut self, sink: &mut Sink) -> End {
+    /// Alternates model turns and tool calls until the run ends.
+    async fn run_turns(&mut self, sink: &mut RunSink) -> RunEnd {
         loop {
-            match self.spent() {
+            match self.exhausted_limit() {
                 Some(what) if self.iterations == 0 => {
-                    return self.failed(Trouble::Error(ModelError::NothingLeft(what)));
+                    return self.end_with_error(TurnError::Error(ModelError::LimitExhausted(what)));
                 }
-                Some(what) => return self.stopped(Stop::Budget(what)),
+                Some(what) => return self.end_with(RunStopReason::Budget(what)),
                 None => {}
             }
             self.iterations += 1;
-            let asked = match self.next() {
-                Ok(asked) => asked,
-                Err(error) => return self.failed(Trouble::Error(error)),
+            let model_call = match self.next_model_call() {
+                Ok(model_call) => model_call,
+                Err(error) => return self.end_with_error(TurnError::Error(error)),
             };
-            let made = match in_time(self.deadline(), self.told_turn(&asked, sink)).await {
-                Some(Ok(made)) => made,
-                Some(Err(trouble)) => return self.failed(trouble),
-                None => return self.stopped(Stop::Budget("time")),
-            };
-            let calls: Vec<_> = made.turn.calls().cloned().collect();
-            let (waits, paused) = (made.turn.awaits_caller(), made.is_paused());
-            let (text, items) = (made.turn.text(), made.items.clone());
-            let used = (made.turn.usage.unwrap_or_default(), made.micro_usd);
-            if let Err(error) = self.journal.turn(&items, &calls, &text, used).await {
-                return self.failed(Trouble::Error(error.into()));
+            let output =
+                match before_deadline(self.deadline(), self.run_turn(&model_call, sink)).await {
+                    Some(Ok(output)) => output,
+                    Some(Err(error)) => return self.end_with_error(error),
+                    None => return self.end_with(RunStopReason::Budget("time")),
+                };
+            let calls: Vec<_> = output.turn.tool_calls().cloned().collect();
+            let (awaits_caller, paused) =
+                (output.turn.has_pending_caller_call(), output.is_paused());
+            let (text, items) = (output.turn.text(), output.items.clone());
+            let used = (output.turn.usage.unwrap_or_default(), output.micro_usd);
+            if let Err(error) = self.journal.record_turn(&items, &calls, &text, used).await {
+                return self.end_with_error(TurnError::Error(error.into()));
             }
             self.turns.push(text);
-            self.last = Some(made);
+            self.last_output = Some(output);
             if calls.is_empty() && !paused {
-                return self.stopped(match waits {
-                    true => Stop::OwnTool,
-                    false => Stop::Done,
+                return self.end_with(if awaits_caller {
+                    RunStopReason::CallerTool
+                } else {
+                    RunStopReason::Done
                 });
             }
-            if let Some(stop) = self.bound(&calls) {
-                return self.pending(stop, calls);
+            if let Some(stop) = self.limit_before_calls(&calls) {
+                return self.end_with_pending(stop, calls);
             }
             if calls.is_empty() {
-                if let Err(error) = self.journal.answered(&[]).await {
-                    return self.failed(Trouble::Error(error.into()));
+                if let Err(error) = self.journal.record_answers(&[]).await {
+                    return self.end_with_error(TurnError::Error(error.into()));
                 }
                 self.history.extend(items);
                 continue;
             }
-            // What is beyond the bound is left, as it came.
+            // Calls beyond the limit are returned to the caller unexecuted.
             let mut calls = calls;
-            let beyond = calls.split_off(self.calls_left().min(calls.len()));
-            let mut acted = match self.act(calls, &asked, sink).await {
-                Ok(acted) => acted,
-                Err(error) => return self.failed(Trouble::Error(error.into())),
+            let excess = calls.split_off(self.remaining_calls().min(calls.len()));
+            let mut results = match self.run_calls(calls, &model_call, sink).await {
+                Ok(results) => results,
+                Err(error) => return self.end_with_error(TurnError::Error(error.into())),
             };
-            if !beyond.is_empty() {
-                let mut end = self.pending(Stop::Budget("tool_calls"), beyond);
-                end.pending.splice(..0, acted.pending.drain(..));
+            if !excess.is_empty() {
+                let mut end = self.end_with_pending(RunStopReason::Budget("tool_calls"), excess);
+                end.pending.splice(..0, results.pending.drain(..));
                 return end;
             }
-            if !acted.pending.is_empty() || waits {
-                let own = waits || acted.pending.iter().any(|pending| pending.is_own);
-                let stop = match own {
-                    true => Stop::OwnTool,
-                    false => Stop::NeedsApproval,
+            if !results.pending.is_empty() || awaits_caller {
+                let needs_caller =
+                    awaits_caller || results.pending.iter().any(|pending| pending.is_caller_tool);
+                let stop = if needs_caller {
+                    RunStopReason::CallerTool
+                } else {
+                    RunStopReason::NeedsApproval
                 };
-                return End {
+                return RunEnd {
                     stop,
-                    pending: acted.pending,
-                    trouble: None,
+                    pending: results.pending,
+                    error: None,
                 };
             }
-            if let Err(error) = self.journal.answered(&acted.items).await {
-                return self.failed(Trouble::Error(error.into()));
+            if let Err(error) = self.journal.record_answers(&results.items).await {
+                return self.end_with_error(TurnError::Error(error.into()));
             }
             self.history.extend(items);
-            self.history.extend(acted.items);
+            self.history.extend(results.items);
         }
     }
 
-    /// How many calls may still be run.
-    fn calls_left(&self) -> usize {
-        let most = self.limits.tool_calls.unwrap_or(u64::MAX);
-        let left = most.saturating_sub(self.executed.len() as u64);
-        usize::try_from(left).unwrap_or(usize::MAX)
+    /// Number of tool calls the run may still execute.
+    fn remaining_calls(&self) -> usize {
+        let limit = self.limits.tool_calls.unwrap_or(u64::MAX);
+        let remaining = limit.saturating_sub(self.executed.len() as u64);
+        usize::try_from(remaining).unwrap_or(usize::MAX)
     }
 
-    /// What keeps the calls of a turn from being run, if anything does.
-    fn bound(&self, calls: &[Call]) -> Option<Stop> {
+    /// Returns the limit that prevents the calls of a turn from being executed, if any.
+    fn limit_before_calls(&self, calls: &[RequestedToolCall]) -> Option<RunStopReason> {
         if self.iterations > self.limits.depth.unwrap_or(u32::MAX) {
-            return Some(Stop::MaxDepth);
+            return Some(RunStopReason::MaxDepth);
         }
-        if let Some(what) = self.spent() {
-            return Some(Stop::Budget(what));
+        if let Some(what) = self.exhausted_limit() {
+            return Some(RunStopReason::Budget(what));
         }
-        let exhausted = !calls.is_empty() && self.guard.is_exhausted(calls);
-        exhausted.then_some(Stop::LoopGuard)
+        let exhausted = !calls.is_empty() && self.loop_guard.is_exhausted(calls);
+        exhausted.then_some(RunStopReason::LoopGuard)
     }
 
-    /// A turn of which whoever listens is told.
-    async fn told_turn(&mut self, asked: &Asked, sink: &mut Sink) -> Result<Made, Trouble> {
+    /// Runs one turn and reports its start and end to the hook.
+    async fn run_turn(
+        &mut self,
+        model_call: &ModelCall,
+        sink: &mut RunSink,
+    ) -> Result<TurnOutput, TurnError> {
         let turn = self.iterations;
-        let request_id = asked.context.id.as_deref().unwrap_or_default();
-        sink.tell(Happening::TurnStarted { turn, request_id });
-        let made = self.turn(asked, sink).await?;
-        let usage = made.turn.usage.unwrap_or_default();
-        sink.tell(Happening::TurnEnded { turn, usage });
-        Ok(made)
+        let request_id = model_call.context.id.as_deref().unwrap_or_default();
+        sink.send_event(RunEventKind::TurnStarted { turn, request_id });
+        let output = self.request_turn(model_call, sink).await?;
+        let usage = output.turn.usage.unwrap_or_default();
+        sink.send_event(RunEventKind::TurnEnded { turn, usage });
+        Ok(output)
     }
 
-    /// The request of the next turn.
-    fn next(&self) -> Result<Asked, ModelError> {
-        let id = self.asked.context.id.as_deref().unwrap_or(&self.id);
-        let mut asked = self.asked.clone();
-        let mut context = (*asked.context).clone();
+    /// Builds the model request for the next turn.
+    fn next_model_call(&self) -> Result<ModelCall, ModelError> {
+        let id = self.model_call.context.id.as_deref().unwrap_or(&self.id);
+        let mut model_call = self.model_call.clone();
+        let mut context = (*model_call.context).clone();
         context.id = Some(self.models.turn_id(id, self.iterations));
         context.parent = Some(id.to_owned());
         context.run = Some(self.id.clone());
-        asked.context = Arc::new(context);
-        asked.counts_usage = true;
-        asked.counts_money = self.limits.micro_usd.is_some();
+        model_call.context = Arc::new(context);
+        model_call.needs_usage = true;
+        model_call.has_cost_limit = self.limits.micro_usd.is_some();
         if self.history.is_empty() {
-            return Ok(asked);
+            return Ok(model_call);
         }
-        let (dialect, body) = (asked.request.dialect, &self.asked.body);
-        let conversation = history::extended(dialect, body, &self.history);
-        let mut edit = body.edit().set(history::member(dialect), &conversation);
-        if let Some(choice) = history::free_choice(dialect, body) {
+        let (dialect, body) = (model_call.request.dialect, &self.model_call.body);
+        let conversation = history::append_items(dialect, body, &self.history);
+        let mut edit = body
+            .edit()
+            .set(history::conversation_field(dialect), &conversation);
+        if let Some(choice) = history::relax_tool_choice(dialect, body) {
             edit = edit.set("tool_choice", &choice);
         }
-        asked.body = Body::read(edit.finish())?;
-        Ok(asked)
+        model_call.body = RequestBody::parse(edit.finish())?;
+        Ok(model_call)
     }
 
-    /// When the run must be over.
+    /// Time at which the run must end.
     fn deadline(&self) -> Option<Instant> {
         let time = self.limits.time?;
-        self.began.checked_add(time)
+        self.started_at.checked_add(time)
     }
 
-    /// The bound that is reached, if one is.
-    fn spent(&self) -> Option<&'static str> {
+    /// Returns the name of the first limit that is used up.
+    fn exhausted_limit(&self) -> Option<&'static str> {
         let RunLimits {
             depth: _,
             model_calls,
@@ -356,8 +368,8 @@ impl Run {
             time,
         } = self.limits;
         let used = self.usage.input + self.usage.output;
-        let reached = |most: Option<u64>, used: u64| most.is_some_and(|most| used >= most);
-        let bounds = [
+        let reached = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);
+        let limits = [
             (
                 "model_calls",
                 reached(model_calls, u64::from(self.iterations)),
@@ -370,50 +382,49 @@ impl Run {
             ("usd", reached(micro_usd, self.micro_usd)),
             (
                 "time",
-                time.is_some_and(|most| self.began.elapsed() >= most),
+                time.is_some_and(|limit| self.started_at.elapsed() >= limit),
             ),
         ];
-        let reached = bounds.into_iter().find(|(_, reached)| *reached);
+        let reached = limits.into_iter().find(|(_, reached)| *reached);
         reached.map(|(name, _)| name)
     }
 
-    fn stopped(&self, stop: Stop) -> End {
-        End {
+    fn end_with(&self, stop: RunStopReason) -> RunEnd {
+        RunEnd {
             stop,
             pending: Vec::new(),
-            trouble: None,
+            error: None,
         }
     }
 
-    fn pending(&self, stop: Stop, calls: Vec<Call>) -> End {
-        let is_own = |name: &str| self.own.contains(name);
+    fn end_with_pending(&self, stop: RunStopReason, calls: Vec<RequestedToolCall>) -> RunEnd {
         let pending = calls.into_iter().map(|call| {
-            let own = is_own(&call.name);
-            Pending::new(call, own)
+            let is_caller_tool = self.caller_tools.contains(&call.name);
+            PendingToolCall::new(call, is_caller_tool)
         });
-        End {
+        RunEnd {
             stop,
             pending: pending.collect(),
-            trouble: None,
+            error: None,
         }
     }
 
-    fn failed(&self, trouble: Trouble) -> End {
-        End {
-            stop: Stop::Error,
+    fn end_with_error(&self, error: TurnError) -> RunEnd {
+        RunEnd {
+            stop: RunStopReason::Error,
             pending: Vec::new(),
-            trouble: Some(trouble),
+            error: Some(error),
         }
     }
 
-    fn last_turn(&self) -> Turn {
-        let last = self.last.as_ref();
-        last.map(|made| made.turn.clone()).unwrap_or_default()
+    fn last_turn(&self) -> ModelTurn {
+        let last = self.last_output.as_ref();
+        last.map(|output| output.turn.clone()).unwrap_or_default()
     }
 }
 
-/// What comes of something in time; none if that is too late.
-async fn in_time<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+/// Awaits `work` and returns `None` if the deadline passes first.
+async fn before_deadline<T>(deadline: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match deadline {
         None => Some(work.await),
         Some(deadline) => tokio::time::timeout_at(deadline.into(), work).await.ok(),

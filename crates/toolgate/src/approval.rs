@@ -1,56 +1,56 @@
-//! Approvals: one record for each call that someone must decide about.
+//! Approvals: one record for each call that a person must decide about.
 //!
-//! States move by compare-and-set in the store, so that exactly one door wins. Approving a call
-//! is a ticket: whoever made the call repeats it, once, before the ticket expires. A grant answers
-//! later calls of the same tool too, for a session or for good, as long as the tool's server is
-//! the same program.
+//! State transitions are compare-and-set operations in the store, so exactly one of several
+//! concurrent deciders wins. An approved call is a ticket: the caller repeats the call, once, before
+//! the ticket expires. A grant also covers later calls of the same tool, for a session or
+//! permanently, as long as the server still runs the same program.
 
-mod desk;
+mod service;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 
-pub(crate) use desk::{Approvals, Clearance};
+pub(crate) use service::{ApprovalService, Clearance};
 
 use crate::call::Arguments;
 use crate::store::StoreError;
 
-/// A call that someone must decide about, or has.
+/// A call that needs, or has received, a decision.
 #[derive(Clone, Debug)]
 pub struct Approval {
     pub id: String,
     pub state: ApprovalState,
-    pub ask: Ask,
-    /// What is run instead of the call's own arguments.
+    pub request: ApprovalRequest,
+    /// Arguments set by the approver; they replace those of the call.
     pub edited: Option<Box<RawValue>>,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub created_at: i64,
     pub expires_at: i64,
-    pub decided: Option<Decided>,
+    pub decision: Option<ApprovalDecision>,
 }
 
-/// What is asked.
+/// The call to decide about.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct ApprovalRequest {
     pub tool: ToolId,
     pub alias: String,
     pub arguments: Box<RawValue>,
-    /// Of the arguments.
+    /// Digest of the arguments.
     pub digest: String,
-    /// Which program the server's name stood for.
+    /// Fingerprint of the program that the server's name referred to.
     pub binding: String,
-    /// The config key that wants it decided.
+    /// The config key that requires the approval.
     pub rule: String,
-    pub from: Asker,
-    /// Whether the person at the client can be asked.
-    pub by_client: bool,
+    pub from: ApprovalOrigin,
+    /// Whether the client can ask its user for the approval.
+    pub client_can_approve: bool,
     /// The conversation so far.
     pub conversation: Option<Box<RawValue>>,
 }
 
-/// Who asks.
+/// The caller and request that need an approval.
 #[derive(Clone, Debug, Default)]
-pub struct Asker {
+pub struct ApprovalOrigin {
     /// The name of the key.
     pub caller: Option<String>,
     pub session: Option<String>,
@@ -59,7 +59,7 @@ pub struct Asker {
     pub run_id: Option<String>,
 }
 
-/// Where an approval stands.
+/// The state of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalState {
     Pending,
@@ -68,20 +68,21 @@ pub enum ApprovalState {
     Expired,
     Executing,
     Done,
-    /// The call ran, and nobody knows how far: it timed out, or the server or the gateway ended.
+    /// The call started but its outcome is unknown: it timed out, or the server or the gateway
+    /// stopped.
     Unknown,
 }
 
-/// A decision that was made.
+/// A decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided {
+pub struct ApprovalDecision {
     pub by: String,
     pub at: i64,
     pub scope: ApprovalScope,
     pub reason: Option<String>,
 }
 
-/// How far an approval reaches.
+/// The calls that an approval covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalScope {
     #[default]
@@ -90,7 +91,7 @@ pub enum ApprovalScope {
     Always,
 }
 
-/// A decision to be made.
+/// A decision to apply to a pending approval.
 #[derive(Clone, Debug)]
 pub enum Ruling {
     Approve {
@@ -102,19 +103,19 @@ pub enum Ruling {
     },
 }
 
-/// Who decides.
+/// The person who decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decider {
     Admin,
     /// A key with the role `approver`, by name.
     Key(String),
-    /// The person at the client that made the call.
+    /// The user of the client that made the call.
     Client,
 }
 
-/// A standing answer to every `ask` about one tool by one caller.
+/// A permanent approval of one tool for one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct ApprovalGrant {
     pub id: String,
     pub caller: Option<String>,
     pub server: String,
@@ -125,36 +126,36 @@ pub struct Grant {
     pub created_at: i64,
 }
 
-/// Why a decision was not taken.
+/// The reason a decision was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
     #[error("no approval has the id `{0}`; see /api/approvals")]
     NotFound(String),
-    #[error("the approval is {0} already")]
-    Settled(&'static str),
-    #[error("who made the call cannot approve it; ask another approver")]
+    #[error("the approval is already {0}")]
+    AlreadyDecided(&'static str),
+    #[error("the caller cannot approve its own call; ask another approver")]
     OwnCall,
     #[error("this call belongs to no session; approve it `once` or `always`")]
     NoSession,
-    #[error("the scanner asks about these very arguments, so this can be approved only `once`")]
+    #[error("the scanner flagged these arguments, so the call can only be approved `once`")]
     OnlyOnce,
-    #[error("`permissions.approval_by` does not let administrators and approvers decide")]
-    NotAsked,
+    #[error("`permissions.approval_by` does not allow this approver to decide")]
+    DeciderNotAllowed,
     #[error("the gateway is stopping")]
     Stopping,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl Ask {
-    /// Whether it is about these very arguments.
-    fn is_by_scanner(&self) -> bool {
+impl ApprovalRequest {
+    /// Returns whether the scanner requires the approval, because of these specific arguments.
+    fn is_from_scanner(&self) -> bool {
         self.rule.contains("scanner.")
     }
 
-    /// Whom a grant for the session is for: the same caller in the same session or run.
-    fn session(&self) -> Option<String> {
-        let Asker {
+    /// Returns the key of session grants: the caller and its session or run.
+    fn session_key(&self) -> Option<String> {
+        let ApprovalOrigin {
             caller,
             session,
             run_id,

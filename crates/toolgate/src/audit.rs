@@ -1,8 +1,8 @@
 //! The audit trail: every attempt to call a tool leaves exactly one record.
 //!
-//! An `Attempt` is begun before anything is decided and closed with what came of it; dropping it
-//! unclosed closes it as cancelled. A call that is dispatched is recorded as open before it is
-//! sent. Records are written by one task in batches, so that no call waits for the disk.
+//! An `Attempt` starts before anything is decided and is closed with the outcome; dropping it
+//! unclosed records it as cancelled. A dispatched call is recorded as open before it is sent. A
+//! single task writes records in batches, so that no call waits for the disk.
 
 mod attempt;
 mod record;
@@ -15,35 +15,35 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::Audit as Settings;
+use toolgate_core::config::AuditSettings as Settings;
 use toolgate_core::secret::Masker;
 use tracing::Span;
 
 pub(crate) use attempt::Attempt;
-pub use record::{Page, Query, Record};
+pub use record::{AuditPage, AuditQuery, AuditRecord};
 
 use crate::call::CallError;
-use crate::event::Events;
+use crate::event::EventBus;
 use crate::store::Store;
 
-/// Attempts whose records may be unwritten at once.
-const OUTSTANDING: usize = 10_000;
-/// How long a call waits for a place among them.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Attempts that may be in flight or waiting to be written at once.
+const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
+/// Maximum time a call waits for a slot among them.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Takes records and has them written; clones share it.
+/// Accepts records and passes them to the writer task. Clones share state.
 #[derive(Clone, Debug)]
-pub(crate) struct Audit {
-    queue: mpsc::UnboundedSender<writer::Note>,
-    places: Arc<Semaphore>,
+pub(crate) struct AuditLog {
+    queue: mpsc::UnboundedSender<writer::RecordUpdate>,
+    slots: Arc<Semaphore>,
     settings: Arc<ArcSwap<Settings>>,
-    events: Events,
+    events: EventBus,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Audit {
-    pub(crate) fn start(store: Store, settings: Settings, events: Events) -> Self {
+impl AuditLog {
+    pub(crate) fn start(store: Store, settings: Settings, events: EventBus) -> Self {
         let (queue, inbox) = mpsc::unbounded_channel();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -55,7 +55,7 @@ impl Audit {
         tasks.close();
         Self {
             queue,
-            places: Arc::new(Semaphore::new(OUTSTANDING)),
+            slots: Arc::new(Semaphore::new(MAX_UNWRITTEN_ATTEMPTS)),
             settings,
             events,
             tasks,
@@ -67,35 +67,35 @@ impl Audit {
         self.settings.store(Arc::new(settings));
     }
 
-    /// Begins an attempt, once its record is sure to find a place.
+    /// Starts an attempt once a slot for its record is available.
     pub(crate) async fn begin(
         &self,
-        record: Box<Record>,
+        record: Box<AuditRecord>,
         span: Span,
     ) -> Result<Attempt, CallError> {
-        let place = Arc::clone(&self.places);
-        let place = match place.try_acquire_owned() {
-            Ok(place) => place,
+        let slots = Arc::clone(&self.slots);
+        let slot = match slots.try_acquire_owned() {
+            Ok(slot) => slot,
             Err(_) => {
-                let place = Arc::clone(&self.places).acquire_owned();
-                match tokio::time::timeout(PATIENCE, place).await {
-                    Ok(Ok(place)) => place,
+                let slot = Arc::clone(&self.slots).acquire_owned();
+                match tokio::time::timeout(SLOT_TIMEOUT, slot).await {
+                    Ok(Ok(slot)) => slot,
                     _ => return Err(CallError::Unrecorded),
                 }
             }
         };
-        Ok(Attempt::new(record, span, self.clone(), place))
+        Ok(Attempt::new(record, span, self.clone(), slot))
     }
 
-    /// A record as those see it who watch.
-    fn shown(&self, record: &Record, masker: Option<&Masker>) -> Arc<Record> {
+    /// Returns the redacted copy of a record for event subscribers.
+    fn to_event_record(&self, record: &AuditRecord, masker: Option<&Masker>) -> Arc<AuditRecord> {
         let content = self.settings.load().content;
         let mut record = record.clone();
-        writer::fit(&mut record, masker, content);
+        writer::prepare_record(&mut record, masker, content);
         Arc::new(record)
     }
 
-    /// Writes what is outstanding.
+    /// Writes all remaining records and stops the writer.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         self.tasks.wait().await;

@@ -1,4 +1,4 @@
-//! A tool call: what was asked for, and what came of it.
+//! A tool call, the request it belongs to, and its outcome.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,99 +9,100 @@ use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::scope::Filters;
 use toolgate_mcp::TraceContext;
-use toolgate_mcp::ear::{Client, Ear, Guest, Level};
+use toolgate_mcp::client_handler::{ClientHandler, LogLevel, ModernClient, SessionClient};
 use toolgate_mcp::jsonrpc::Object;
 
-pub use toolgate_core::arguments::{Arguments, BadArguments};
+pub use toolgate_core::arguments::{Arguments, ArgumentsError};
 
 use crate::result::ToolResult;
 
 mod error;
 
-pub use error::{CallError, Limit, Needed, ScriptWaits, WaitingCall};
+pub use error::{CallError, LimitReached, PendingCall, RequiredApproval, SuspendedScript};
 
-/// A call as the caller wrote it.
+/// A call as made by the caller.
 #[derive(Clone, Debug)]
 pub struct ToolCall {
-    /// The tool's alias, or any other spelling of server and tool.
+    /// The tool's alias, or any other supported spelling of server and tool.
     pub name: String,
-    /// The server whose raw tool name it is, where a client talks to one server alone.
+    /// Set if `name` is the raw name of a tool of this server.
     pub server: Option<ServerName>,
-    /// The id that a model gave it.
+    /// The call id assigned by a model.
     pub id: Option<String>,
-    /// Arguments that cannot be read are an attempt too.
-    pub arguments: Result<Arguments, BadArguments>,
-    pub request: Arc<Request>,
+    /// Invalid arguments are kept, because such a call is recorded as an attempt too.
+    pub arguments: Result<Arguments, ArgumentsError>,
+    pub request: Arc<RequestContext>,
 }
 
-/// The request that calls belong to.
+/// The request that one or more calls belong to.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// By which logs and the audit trail know it; made up where absent.
+pub struct RequestContext {
+    /// Id in logs and the audit trail; generated if absent.
     pub id: Option<String>,
-    /// The request that led to this one.
+    /// Id of the request that caused this one.
     pub parent: Option<String>,
-    /// The run of an agent that it belongs to.
+    /// Id of the agent run that the request belongs to.
     pub run: Option<String>,
     pub filters: Filters,
-    /// Headers of the caller's request, of which a server gets those that its config names.
+    /// Headers of the caller's request. A server gets those that its configuration allows.
     pub headers: HeaderMap,
-    /// The conversation so far, for whoever is asked to approve.
+    /// The conversation so far, shown to approvers.
     pub conversation: Option<Arc<RawValue>>,
-    /// Members of `_meta` that the server gets too.
+    /// Members of `_meta` that are forwarded to the server.
     pub meta: Object,
-    /// The trace to which the client says that its message belongs; else the headers may tell.
+    /// Trace context from the client's message; if empty, the one in the headers applies.
     pub trace: TraceContext,
-    /// Who hears of the progress of its calls.
-    pub ear: Option<Arc<dyn Ear>>,
-    /// The client, if a modern server may ask it.
-    pub guest: Option<Arc<Guest>>,
-    /// The client's session, if servers may ask it there.
+    /// Receives notifications and requests that servers send during the calls.
+    pub client_handler: Option<Arc<dyn ClientHandler>>,
+    /// The client's declaration, if modern servers may request input from it.
+    pub modern_client: Option<Arc<ModernClient>>,
+    /// The client's session, if servers may send requests to the client.
     pub session: Option<ClientSession>,
-    /// From which level on the client wants to hear log messages.
-    pub log_level: Option<Level>,
+    /// Minimum level of log messages that the client has requested.
+    pub log_level: Option<LogLevel>,
 }
 
-/// A session of a client that can be asked, with connections of its own.
+/// A client session with its own lanes, through which servers can reach the client.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     pub id: String,
-    pub client: Client,
+    pub client: SessionClient,
 }
 
-/// A call that ran; whether the tool failed is in the result.
+/// The outcome of a call that ran. The result tells whether the tool itself failed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The tool that ran.
     pub tool: ToolId,
-    /// The tool that was asked for, where a fallback ran.
-    pub instead_of: Option<ToolId>,
+    /// The requested tool, if a fallback ran instead.
+    pub fallback_for: Option<ToolId>,
     pub result: ToolResult,
-    /// The approval that let it run, and whether its arguments were edited.
-    pub approval: Option<Approved>,
-    /// Under which the whole of a result can be read that was too large.
+    /// The approval used by the call.
+    pub approval: Option<UsedApproval>,
+    /// Handle of the full result, if the result was truncated.
     pub handle: Option<String>,
     pub cached: bool,
     pub elapsed: Duration,
 }
 
-/// An approval that was used for a call.
+/// An approval used by a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Approved {
+pub struct UsedApproval {
     pub id: String,
+    /// Whether the approver edited the arguments.
     pub edited: bool,
 }
 
 impl Outcome {
-    pub(crate) fn new(tool: ToolId, result: ToolResult, began: Instant) -> Self {
+    pub(crate) fn new(tool: ToolId, result: ToolResult, started: Instant) -> Self {
         Self {
             tool,
-            instead_of: None,
+            fallback_for: None,
             result,
             approval: None,
             handle: None,
             cached: false,
-            elapsed: began.elapsed(),
+            elapsed: started.elapsed(),
         }
     }
 }
@@ -117,7 +118,7 @@ impl ToolCall {
         }
     }
 
-    /// A call with arguments as text; what is wrong with them is said when it is made.
+    /// Creates a call with arguments as text. Invalid arguments are reported when the call is made.
     pub fn parse(name: &str, arguments: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -128,9 +129,9 @@ impl ToolCall {
         }
     }
 
-    /// The same call by the id that a model gave it.
+    /// Sets the call id assigned by a model.
     #[must_use]
-    pub fn known_as(self, id: &str) -> Self {
+    pub fn with_id(self, id: &str) -> Self {
         Self {
             id: Some(id.to_owned()),
             ..self
@@ -138,7 +139,7 @@ impl ToolCall {
     }
 
     #[must_use]
-    pub fn of(self, request: &Arc<Request>) -> Self {
+    pub fn with_request(self, request: &Arc<RequestContext>) -> Self {
         Self {
             request: Arc::clone(request),
             ..self
@@ -146,17 +147,17 @@ impl ToolCall {
     }
 }
 
-impl Request {
-    /// Whether the person at the client can be asked for an approval.
+impl RequestContext {
+    /// Returns whether the client can ask its user for an approval.
     pub(crate) fn can_approve(&self) -> bool {
-        let guest = self.guest.as_ref();
+        let client = self.modern_client.as_ref();
         self.declares("elicitation")
-            || guest.is_some_and(|guest| declares(&guest.capabilities, "elicitation"))
+            || client.is_some_and(|client| declares(&client.capabilities, "elicitation"))
     }
 
-    /// Whether a server may ask a person at the client while a call is under way. A modern client
-    /// is asked by the result, for which no call waits.
-    pub(crate) fn may_wait_for_a_person(&self) -> bool {
+    /// Returns whether a server may prompt the client's user during a call. Modern clients are
+    /// prompted through results instead, so their calls do not wait.
+    pub(crate) fn may_prompt_user(&self) -> bool {
         self.declares("elicitation") || self.declares("sampling")
     }
 

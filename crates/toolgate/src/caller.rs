@@ -1,29 +1,29 @@
-//! Who asks.
+//! The identity on whose behalf tools are listed and called.
 
 use std::sync::Arc;
 
-/// The one on whose behalf something is listed or called.
+/// A caller of the gateway.
 ///
-/// A caller with a key has the roles, grants and limits that the configuration gives to that key;
-/// one without has none, and is not restricted by any.
+/// A caller with a key has the roles, grants and limits configured for that key. A caller without a
+/// key has no roles and no restrictions.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    pub origin: Origin,
+    pub origin: CallOrigin,
     key: Option<Arc<str>>,
     session: Option<Arc<str>>,
 }
 
-/// The door through which a caller came.
+/// The interface through which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum CallOrigin {
     Http,
-    /// A client of the gateway's own MCP server.
+    /// A client of the gateway's MCP endpoint.
     Mcp,
     Cli,
     Library,
-    /// A model whose tools run unasked, on behalf of the caller.
+    /// The agent loop, which runs a model's tool calls automatically.
     Agent,
-    /// A script, which somebody has started or, if it is unattended, a model whose tools run unasked.
+    /// A script. It is unattended if the agent loop started it, rather than the caller.
     Script {
         unattended: bool,
     },
@@ -31,39 +31,39 @@ pub enum Origin {
 
 impl Caller {
     pub fn http() -> Self {
-        Self::from(Origin::Http)
+        Self::from(CallOrigin::Http)
     }
 
     pub fn cli() -> Self {
-        Self::from(Origin::Cli)
+        Self::from(CallOrigin::Cli)
     }
 
     pub fn library() -> Self {
-        Self::from(Origin::Library)
+        Self::from(CallOrigin::Library)
     }
 
-    /// The same caller with a key, by the key's name.
+    /// Sets the caller's key, by name.
     #[must_use]
     pub fn with_key(mut self, name: &str) -> Self {
         self.key = Some(name.into());
         self
     }
 
-    /// The same caller in a session, within which approvals may hold.
+    /// Sets the caller's session, to which approvals can be scoped.
     #[must_use]
-    pub fn in_session(mut self, id: &str) -> Self {
+    pub fn with_session(mut self, id: &str) -> Self {
         self.session = Some(id.into());
         self
     }
 
-    /// The same caller at another door.
+    /// Replaces the caller's origin.
     #[must_use]
-    pub fn through(mut self, origin: Origin) -> Self {
+    pub fn with_origin(mut self, origin: CallOrigin) -> Self {
         self.origin = origin;
         self
     }
 
-    /// The name of the caller's key.
+    /// Returns the name of the caller's key.
     pub fn key(&self) -> Option<&Arc<str>> {
         self.key.as_ref()
     }
@@ -73,8 +73,8 @@ impl Caller {
     }
 }
 
-impl From<Origin> for Caller {
-    fn from(origin: Origin) -> Self {
+impl From<CallOrigin> for Caller {
+    fn from(origin: CallOrigin) -> Self {
         Self {
             origin,
             key: None,
@@ -83,7 +83,7 @@ impl From<Origin> for Caller {
     }
 }
 
-impl Origin {
+impl CallOrigin {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -95,7 +95,7 @@ impl Origin {
         }
     }
 
-    /// Whether nobody has asked for the very call.
+    /// Returns whether calls are made automatically, without the caller requesting each one.
     pub(crate) fn is_unattended(self) -> bool {
         matches!(self, Self::Agent | Self::Script { unattended: true })
     }

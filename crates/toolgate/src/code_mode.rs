@@ -1,15 +1,15 @@
-//! Code mode: models reach the tools of some servers by scripts, which they write after reading what
-//! there is.
+//! Code mode: models use the tools of some servers through scripts, which they write after reading
+//! generated documentation.
 //!
-//! Scripts run in processes of their own ([`pool`]); every call that one makes goes through the
-//! engine as its caller's. A call that somebody must decide about stops the script before it runs,
-//! and the script is gone on with by its [`journal`].
+//! Scripts run in separate worker processes ([`pool`]). Every call goes through the engine on behalf of
+//! the script's caller. A call that needs a decision suspends the script before the call is made; the
+//! script is resumed by replaying its [`journal`].
 
-pub(crate) mod answer;
 mod journal;
 mod pool;
+pub(crate) mod results;
 mod run;
-mod saving;
+mod token_savings;
 mod value;
 
 use std::sync::{Arc, LazyLock, OnceLock};
@@ -17,344 +17,384 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
-pub(crate) use journal::{KeptScript, ScriptKey, ScriptState, Step, steps_of, steps_value};
+pub(crate) use journal::{
+    ScriptKey, ScriptState, ScriptStep, StoredScript, steps_from_value, steps_to_value,
+};
 use moka::sync::Cache;
-use pool::Pool;
-pub(crate) use pool::Program;
-pub(crate) use run::Door;
-use run::{End, Run};
-use saving::Saving;
+use pool::WorkerPool;
+pub(crate) use pool::WorkerProgram;
+pub(crate) use run::ToolCaller;
+use run::{ScriptEnd, ScriptRun};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use token_savings::TokenSavings;
 use toolgate_core::Config;
 use toolgate_core::config::{self, BindingLevel};
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::Verdict;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_script::preview;
-use toolgate_script::protocol::Call;
-use toolgate_script::stubs::{Bindings, Level};
+use toolgate_script::protocol::ScriptCall;
+use toolgate_script::stubs::{Bindings, FileLevel};
 use toolgate_script::surface;
 
-use crate::call::{CallError, ScriptWaits, WaitingCall};
+use crate::call::{CallError, PendingCall, SuspendedScript};
 use crate::caller::Caller;
 use crate::result::ToolResult;
-use crate::store::{Store, millis};
+use crate::store::{Store, unix_millis};
 
-/// How long what scripts can call in a scope is kept, unused.
-const IDLE: Duration = Duration::from_secs(300);
-const MOST_CATALOGS: u64 = 4;
-/// Tools in all scopes together that are kept.
-const MOST_TOOLS: u64 = 400_000;
+/// Time after which unused bindings are evicted.
+const BINDINGS_IDLE_TTL: Duration = Duration::from_secs(300);
+const MAX_CACHED_CATALOGS: u64 = 4;
+/// Tools held in the bindings of all cached scopes together.
+const MAX_CACHED_TOOLS: u64 = 400_000;
 
-const NO_PROGRAM: &str = "the program that embeds the gateway must call `toolgate_script::worker::main` when it is started as a worker and say so to the builder, or set `code_mode.worker_command`";
+const NO_WORKER_PROGRAM: &str = "the embedding program must call `toolgate_script::worker::main` when started as a worker and declare that to the builder, or set `code_mode.worker_command`";
 
-/// What scripts are run with.
+/// Runtime of code mode: settings, worker pool and cached bindings.
 #[derive(Debug)]
 pub(crate) struct CodeMode {
-    /// The program itself, if it becomes a worker when asked to.
-    own: Option<Program>,
-    now: ArcSwap<Now>,
-    /// What scripts could call if they saw everything, by the catalog and which servers are scripted.
-    named: Cache<(u64, Vec<ServerName>), Arc<Bindings>>,
-    /// By the address of a scope, which is its own as long as the scope is held here.
-    bound: Cache<usize, Bound>,
-    saving: Saving,
+    /// The current program, if it can act as a worker.
+    own_program: Option<WorkerProgram>,
+    active: ArcSwap<ActiveSettings>,
+    /// Unfiltered bindings by catalog generation and code-mode servers.
+    catalog_bindings: Cache<(u64, Vec<ServerName>), Arc<Bindings>>,
+    /// Bindings by scope address, which is unique because the value keeps the scope alive.
+    scope_bindings: Cache<usize, ScopeBindings>,
+    token_savings: TokenSavings,
     store: Store,
 }
 
+/// Settings in effect and the pool that belongs to them.
 #[derive(Debug)]
-struct Now {
-    settings: config::CodeMode,
-    level: Level,
-    /// None while no server is scripted.
-    pool: Option<Pool>,
+struct ActiveSettings {
+    settings: config::CodeModeSettings,
+    level: FileLevel,
+    /// `None` while no server uses code mode.
+    pool: Option<WorkerPool>,
 }
 
-/// What scripts can call in a scope.
+/// Tools that scripts can call in a scope.
 #[derive(Clone, Debug)]
-struct Bound {
+struct ScopeBindings {
     bindings: Arc<Bindings>,
-    /// Tokens that a request with the scope needs less, once they are counted.
-    saved: Arc<OnceLock<u64>>,
+    /// Prompt tokens saved by code mode per request, once counted.
+    saved_tokens: Arc<OnceLock<u64>>,
     _scope: Arc<Scope>,
 }
 
-/// A script that somebody wants to run.
-pub(crate) struct Job<'a> {
+/// Request to execute a script.
+pub(crate) struct ExecuteRequest<'a> {
     pub(crate) scope: &'a Arc<Scope>,
     pub(crate) caller: &'a Caller,
-    /// The id that the model gave its call.
+    /// Id the model gave the call.
     pub(crate) call: Option<&'a str>,
-    /// The agent's run that it belongs to.
+    /// Agent run the call belongs to.
     pub(crate) run: Option<&'a str>,
     pub(crate) filters: &'a Filters,
-    /// What servers are told of the request.
-    pub(crate) told: Vec<HeaderMap>,
+    /// Headers that servers receive with this request.
+    pub(crate) forwarded_headers: Vec<HeaderMap>,
     pub(crate) code: &'a str,
-    pub(crate) door: &'a dyn Door,
+    pub(crate) tool_caller: &'a dyn ToolCaller,
 }
 
 impl CodeMode {
-    pub(crate) fn new(config: &Config, own: Option<Program>, store: Store) -> Self {
+    pub(crate) fn new(config: &Config, own_program: Option<WorkerProgram>, store: Store) -> Self {
         let code_mode = Self {
-            own,
-            now: ArcSwap::from_pointee(Now {
-                settings: config::CodeMode::default(),
-                level: Level::Server,
+            own_program,
+            active: ArcSwap::from_pointee(ActiveSettings {
+                settings: config::CodeModeSettings::default(),
+                level: FileLevel::Server,
                 pool: None,
             }),
-            named: Cache::builder()
-                .max_capacity(MOST_CATALOGS)
-                .time_to_idle(IDLE)
+            catalog_bindings: Cache::builder()
+                .max_capacity(MAX_CACHED_CATALOGS)
+                .time_to_idle(BINDINGS_IDLE_TTL)
                 .build(),
-            bound: Cache::builder()
-                .max_capacity(MOST_TOOLS)
-                .weigher(|_, bound: &Bound| bound.weight())
-                .time_to_idle(IDLE)
+            scope_bindings: Cache::builder()
+                .max_capacity(MAX_CACHED_TOOLS)
+                .weigher(|_, scope_bindings: &ScopeBindings| scope_bindings.weight())
+                .time_to_idle(BINDINGS_IDLE_TTL)
                 .build(),
-            saving: Saving::new(),
+            token_savings: TokenSavings::new(),
             store,
         };
         code_mode.apply(config);
         code_mode
     }
 
-    /// Takes up a new configuration; scripts under way are not touched.
+    /// Applies a new configuration; running scripts are not affected.
     pub(crate) fn apply(&self, config: &Config) {
-        let before = self.now.load();
+        let previous = self.active.load();
         let settings = config.code_mode.clone();
         let is_used = config.servers.iter().any(|server| server.code_mode);
-        let pool = match &before.pool {
+        let pool = match &previous.pool {
             _ if !is_used => None,
-            Some(pool) if before.settings == settings => Some(pool.clone()),
-            _ => self.pool(&settings),
+            Some(pool) if previous.settings == settings => Some(pool.clone()),
+            _ => self.new_pool(&settings),
         };
         if let Some(pool) = &pool {
             pool.warm();
         }
-        self.now.store(Arc::new(Now {
+        self.active.store(Arc::new(ActiveSettings {
             settings,
             level: match config.tool_manager.binding_level {
-                BindingLevel::Server => Level::Server,
-                BindingLevel::Tool => Level::Tool,
+                BindingLevel::Server => FileLevel::Server,
+                BindingLevel::Tool => FileLevel::Tool,
             },
             pool,
         }));
     }
 
-    fn pool(&self, settings: &config::CodeMode) -> Option<Pool> {
-        let configured = settings.worker_command.as_deref().and_then(Program::new);
-        let program = configured.or_else(|| self.own.clone());
+    fn new_pool(&self, settings: &config::CodeModeSettings) -> Option<WorkerPool> {
+        let configured = settings
+            .worker_command
+            .as_deref()
+            .and_then(WorkerProgram::new);
+        let program = configured.or_else(|| self.own_program.clone());
         if program.is_none() {
-            tracing::error!("code mode is off: {NO_PROGRAM}");
+            tracing::error!(reason = NO_WORKER_PROGRAM, "code mode is disabled");
         }
         let program = program?;
-        Some(Pool::new(program, settings.limits.memory, settings.workers))
+        Some(WorkerPool::new(
+            program,
+            settings.limits.max_memory_bytes,
+            settings.workers,
+        ))
     }
 
-    /// Ends all workers.
+    /// Stops all workers.
     pub(crate) async fn close(&self) {
-        if let Some(pool) = &self.now.load_full().pool {
+        if let Some(pool) = &self.active.load_full().pool {
             pool.close().await;
         }
     }
 
-    /// What scripts can call in a scope.
+    /// Returns the tools that scripts can call in a scope.
     fn bindings(&self, scope: &Arc<Scope>) -> Arc<Bindings> {
-        self.bound(scope).bindings
+        self.scope_bindings(scope).bindings
     }
 
-    /// Tokens that a request with a scope needs less, as far as they are counted.
+    /// Returns the prompt tokens that code mode saves per request in a scope; 0 until counted.
     pub(crate) fn saved_tokens(&self, scope: &Arc<Scope>) -> u64 {
-        let bound = self.bound(scope);
-        if let Some(saved) = bound.saved.get() {
-            return *saved;
+        let scope_bindings = self.scope_bindings(scope);
+        if let Some(saved_tokens) = scope_bindings.saved_tokens.get() {
+            return *saved_tokens;
         }
-        let now = self.now.load();
-        let counted = now
+        let active = self.active.load();
+        let counted = active
             .pool
             .as_ref()
-            .and_then(|pool| self.saving.of(scope, pool));
-        counted.map_or(0, |saved| *bound.saved.get_or_init(|| saved))
+            .and_then(|pool| self.token_savings.saved_tokens(scope, pool));
+        counted.map_or(0, |saved_tokens| {
+            *scope_bindings.saved_tokens.get_or_init(|| saved_tokens)
+        })
     }
 
-    fn bound(&self, scope: &Arc<Scope>) -> Bound {
+    fn scope_bindings(&self, scope: &Arc<Scope>) -> ScopeBindings {
         let key = Arc::as_ptr(scope).addr();
-        if let Some(bound) = self.bound.get(&key) {
-            return bound;
+        if let Some(scope_bindings) = self.scope_bindings.get(&key) {
+            return scope_bindings;
         }
         let visible = |id: &ToolId| {
             let entry = scope.catalog().tool(id);
             entry.is_some_and(|entry| scope.judgement(entry).is_some())
         };
-        let bound = Bound {
-            bindings: Arc::new(self.named(scope).only(visible)),
-            saved: Arc::default(),
+        let scope_bindings = ScopeBindings {
+            bindings: Arc::new(self.catalog_bindings(scope).filter_tools(visible)),
+            saved_tokens: Arc::default(),
             _scope: Arc::clone(scope),
         };
-        self.bound.insert(key, bound.clone());
-        bound
+        self.scope_bindings.insert(key, scope_bindings.clone());
+        scope_bindings
     }
 
-    /// All scripted tools of a catalog, as whoever sees all of them knows them.
-    fn named(&self, scope: &Scope) -> Arc<Bindings> {
-        let servers: Vec<ServerName> = scope.scripted_servers().cloned().collect();
+    /// Returns the bindings for all code-mode tools of a catalog. Identifiers are assigned here, so
+    /// that they do not depend on what a caller may see.
+    fn catalog_bindings(&self, scope: &Scope) -> Arc<Bindings> {
+        let servers: Vec<ServerName> = scope.code_mode_servers().cloned().collect();
         let key = (scope.catalog().generation(), servers);
-        self.named.get_with(key, || {
+        self.catalog_bindings.get_with(key, || {
             let entries = scope.catalog().tools().iter();
-            let scripted = entries.filter(|entry| scope.is_in_code(entry));
-            Arc::new(Bindings::new(scripted.map(|entry| &entry.tool)))
+            let code_mode_tools = entries.filter(|entry| scope.is_code_mode_tool(entry));
+            Arc::new(Bindings::new(code_mode_tools.map(|entry| &entry.tool)))
         })
     }
 
-    /// `listToolFiles`.
-    pub(crate) fn list(&self, scope: &Arc<Scope>) -> ToolResult {
-        answer::text(&self.bindings(scope).list(self.now.load().level))
+    /// Implements `listToolFiles`.
+    pub(crate) fn list_tool_files(&self, scope: &Arc<Scope>) -> ToolResult {
+        results::text_result(&self.bindings(scope).list(self.active.load().level))
     }
 
-    /// `readToolFile`.
-    pub(crate) fn read(&self, scope: &Arc<Scope>, arguments: &Value) -> ToolResult {
-        let level = self.now.load().level;
+    /// Implements `readToolFile`.
+    pub(crate) fn read_tool_file(&self, scope: &Arc<Scope>, arguments: &Value) -> ToolResult {
+        let level = self.active.load().level;
         let line = |name: &str| {
             let number = arguments[name].as_i64().map(|line| line.max(1));
             number.and_then(|line| usize::try_from(line).ok())
         };
         let Some(file) = arguments["fileName"].as_str() else {
-            return answer::advice("`fileName` is missing; listToolFiles lists the files");
+            return results::error_result("`fileName` is missing; listToolFiles lists the files");
         };
         let bindings = self.bindings(scope);
         match bindings.read(level, file, line("startLine"), line("endLine")) {
-            Ok(text) => answer::text(&text),
-            Err(unknown) => answer::advice(&unknown.to_string()),
+            Ok(text) => results::text_result(&text),
+            Err(unknown) => results::error_result(&unknown.to_string()),
         }
     }
 
-    /// `getToolDocs`.
-    pub(crate) fn docs(&self, scope: &Arc<Scope>, arguments: &Value) -> ToolResult {
+    /// Implements `getToolDocs`.
+    pub(crate) fn tool_docs(&self, scope: &Arc<Scope>, arguments: &Value) -> ToolResult {
         let text = |name: &str| arguments[name].as_str();
         let (Some(server), Some(tool)) = (text("server"), text("tool")) else {
-            return answer::advice(
-                "`server` and `tool` are needed; listToolFiles lists the servers",
+            return results::error_result(
+                "`server` and `tool` are required; listToolFiles lists the servers",
             );
         };
         match self.bindings(scope).docs(server, tool) {
-            Ok(text) => answer::text(&text),
-            Err(unknown) => answer::advice(&unknown.to_string()),
+            Ok(text) => results::text_result(&text),
+            Err(unknown) => results::error_result(&unknown.to_string()),
         }
     }
 
-    /// What would become of a script, as far as its text tells: whether it names a tool that does
-    /// not run unasked, or uses a server in a way that cannot be seen through.
+    /// Predicts the verdict on a script from its text: `manual` if it mentions a tool that does not run
+    /// without approval, or uses a server in a way that cannot be analyzed.
     pub(crate) fn preview(&self, scope: &Arc<Scope>, code: &str) -> Verdict {
-        if code.len() > self.now.load().settings.limits.source {
-            return Verdict::Allow; // it is refused, which is for the model to hear
+        if code.len() > self.active.load().settings.limits.max_source_bytes {
+            // Execution rejects it, which the model should see as an error.
+            return Verdict::Allow;
         }
         let bindings = self.bindings(scope);
         let servers = bindings.servers();
         let names: Vec<&str> = servers.iter().map(|server| &*server.identifier).collect();
-        let mentions = preview::mentions(code, &names);
-        let is_unasked = |id: &ToolId| {
+        let mentions = preview::find_mentions(code, &names);
+        let runs_unasked = |id: &ToolId| {
             let entry = scope.catalog().tool(id);
             let judgement = entry.and_then(|entry| scope.judgement(entry));
             judgement.is_some_and(|judgement| {
-                // What depends on arguments is decided when it is called.
+                // Rules that depend on arguments are evaluated when the call is made.
                 judgement.decision().verdict == Verdict::Allow || judgement.depends_on_arguments()
             })
         };
-        let named = servers.iter().flat_map(|server| {
+        let mut mentioned = servers.iter().flat_map(|server| {
             let tools = server.tools().iter();
             tools.filter(|tool| mentions.may_call(&server.identifier, &tool.identifier))
         });
-        match named.into_iter().all(|tool| is_unasked(&tool.source.id)) {
-            true => Verdict::Allow,
-            false => Verdict::Manual,
+        if mentioned.all(|tool| runs_unasked(&tool.source.id)) {
+            Verdict::Allow
+        } else {
+            Verdict::Manual
         }
     }
 
-    /// `executeToolCode`: runs a script, or goes on with it if it waited. What is recorded of it is
-    /// told however it ends.
+    /// Implements `executeToolCode`: runs a script, or resumes it if it was suspended. `record` receives
+    /// its audit details however it ends.
     pub(crate) async fn execute(
         &self,
-        job: Job<'_>,
+        request: ExecuteRequest<'_>,
         record: &mut Option<Value>,
     ) -> Result<ToolResult, CallError> {
-        let now = self.now.load_full();
-        let pool = now.pool.as_ref().ok_or(CallError::NoWorker(NO_PROGRAM))?;
-        let bindings = self.bindings(job.scope);
-        let mut run = Run::new(job.code, &bindings, now.settings.limits, job.door);
-        let worker = match run.worker(pool).await? {
+        let active = self.active.load_full();
+        let pool = active
+            .pool
+            .as_ref()
+            .ok_or(CallError::NoWorker(NO_WORKER_PROGRAM))?;
+        let bindings = self.bindings(request.scope);
+        let mut run = ScriptRun::new(
+            request.code,
+            &bindings,
+            active.settings.limits,
+            request.tool_caller,
+        );
+        let worker = match run.acquire_worker(pool).await? {
             Ok(worker) => worker,
-            Err(end) => return Ok(answer::of(&run, &end)),
+            Err(end) => return Ok(results::script_result(&run, &end)),
         };
-        let about = (job.filters, job.told.as_slice());
-        let key = ScriptKey::new(job.caller, (job.call, job.run), job.code, about);
-        let kept = self.store.script(&key, millis(SystemTime::now())).await?;
-        if let Some(kept) = &kept {
-            let is_taken =
-                kept.state == ScriptState::Waiting && self.store.take_script(&kept.id).await?;
-            if !is_taken {
-                worker.give_back();
-                return Ok(answer::begun(kept));
+        let context = (request.filters, request.forwarded_headers.as_slice());
+        let key = ScriptKey::new(
+            request.caller,
+            (request.call, request.run),
+            request.code,
+            context,
+        );
+        let stored = self
+            .store
+            .find_script(&key, unix_millis(SystemTime::now()))
+            .await?;
+        if let Some(stored) = &stored {
+            let is_claimed =
+                stored.state == ScriptState::Waiting && self.store.claim_script(&stored.id).await?;
+            if !is_claimed {
+                worker.release();
+                return Ok(results::already_started(stored));
             }
-            run.steps.clone_from(&kept.steps);
+            run.steps.clone_from(&stored.steps);
         }
-        let end = run.go(worker).await;
-        *record = Some(answer::record(&run, &end, self.saved_tokens(job.scope)));
-        if let End::Waits(waiting) = end {
-            let waits = waits(&bindings, waiting, answer::made(&run));
-            return Err(self.wait(&key, kept, run.steps, waits).await);
+        let end = run.execute(worker).await;
+        *record = Some(results::audit_details(
+            &run,
+            &end,
+            self.saved_tokens(request.scope),
+        ));
+        if let ScriptEnd::Waiting(waiting) = end {
+            let suspended = describe_waiting(&bindings, waiting, results::calls_made_text(&run));
+            return Err(self.suspend(&key, stored, run.steps, suspended).await);
         }
-        if let Some(kept) = kept {
-            self.ended(&key, kept).await;
+        if let Some(stored) = stored {
+            self.close_suspended(&key, stored).await;
         }
-        Ok(answer::of(&run, &end))
+        Ok(results::script_result(&run, &end))
     }
 
-    /// Keeps a script that waits, and says why.
-    async fn wait(
+    /// Stores a suspended script and returns the error that reports what it is waiting for.
+    async fn suspend(
         &self,
         key: &ScriptKey,
-        kept: Option<KeptScript>,
-        steps: Vec<Option<Step>>,
-        waits: ScriptWaits,
+        stored: Option<StoredScript>,
+        steps: Vec<Option<ScriptStep>>,
+        suspended: SuspendedScript,
     ) -> CallError {
-        // A run can be gone on with as long as it is kept; else the approval says how long.
-        let until = (!key.is_unique()).then(|| waits.until()).flatten();
-        let mut script = KeptScript::new(steps, until);
-        if let Some(kept) = kept {
-            script.id = kept.id;
+        // A run's script stays resumable as long as the run; others expire with their approval.
+        let until = (!key.belongs_to_run())
+            .then(|| suspended.decide_by())
+            .flatten();
+        let mut script = StoredScript::new(steps, until);
+        if let Some(stored) = stored {
+            script.id = stored.id;
         }
-        let now = millis(SystemTime::now());
-        match self.store.keep_script(key, &script, now).await {
-            Ok(()) => CallError::ScriptWaits(Box::new(waits)),
+        let now = unix_millis(SystemTime::now());
+        match self.store.put_script(key, &script, now).await {
+            Ok(()) => CallError::ScriptSuspended(Box::new(suspended)),
             Err(error) => {
-                tracing::error!(%error, "a script that waits could not be kept");
-                CallError::ScriptLost { made: waits.made }
+                tracing::error!(%error, "failed to store suspended script");
+                CallError::ScriptNotSaved {
+                    made: suspended.made,
+                }
             }
         }
     }
 
-    /// A script that waited has ended. That of a run is not begun again by the same call; any other
-    /// may be another wish.
-    async fn ended(&self, key: &ScriptKey, kept: KeptScript) {
-        let script = KeptScript {
+    /// Closes a suspended script that has ended. A run's script must not start again with the same
+    /// call, so it is marked as done; any other is deleted, since the same code may be sent again.
+    async fn close_suspended(&self, key: &ScriptKey, stored: StoredScript) {
+        let script = StoredScript {
             state: ScriptState::Done,
             steps: Vec::new(),
-            ..kept
+            ..stored
         };
-        let now = millis(SystemTime::now());
-        let written = match key.is_unique() || script.expires_at == i64::MAX {
-            true => self.store.keep_script(key, &script, now).await,
-            false => self.store.forget_script(&script.id).await,
+        let now = unix_millis(SystemTime::now());
+        let written = if key.belongs_to_run() || script.expires_at == i64::MAX {
+            self.store.put_script(key, &script, now).await
+        } else {
+            self.store.delete_script(&script.id).await
         };
         if let Err(error) = written {
-            tracing::error!(%error, "the end of a script could not be written");
+            tracing::error!(%error, "failed to record the end of a script");
         }
     }
 }
 
-impl Bound {
+impl ScopeBindings {
     fn weight(&self) -> u32 {
         let tools = self.bindings.servers().iter();
         let tools: usize = tools.map(|server| server.tools().len()).sum();
@@ -362,51 +402,60 @@ impl Bound {
     }
 }
 
-fn waits(bindings: &Bindings, waiting: Vec<(Call, CallError)>, made: String) -> ScriptWaits {
+/// Describes the calls a script is waiting for. The cause is the first error, or one with an approval.
+fn describe_waiting(
+    bindings: &Bindings,
+    waiting: Vec<(ScriptCall, CallError)>,
+    made: String,
+) -> SuspendedScript {
     let mut calls = Vec::new();
     let mut cause = None;
     for (call, error) in waiting {
-        let Some(tool) = bindings.called(&call.server, &call.tool) else {
+        let Some(tool) = bindings.tool(&call.server, &call.tool) else {
             continue;
         };
-        calls.push(WaitingCall {
+        calls.push(PendingCall {
             tool: tool.source.id.clone(),
             arguments: call.arguments,
             line: call.line,
-            approval: error.needed().map(|needed| needed.id.to_owned()),
+            approval: error
+                .required_approval()
+                .map(|required| required.id.to_owned()),
         });
-        let better = |known: &CallError| known.needed().is_none() && error.needed().is_some();
-        if cause.as_ref().is_none_or(better) {
+        let lacks_approval = |cause: &CallError| {
+            cause.required_approval().is_none() && error.required_approval().is_some()
+        };
+        if cause.as_ref().is_none_or(lacks_approval) {
             cause = Some(error);
         }
     }
-    ScriptWaits {
+    SuspendedScript {
         cause: cause.unwrap_or(CallError::Cancelled),
         calls,
         made,
     }
 }
 
-/// Reads the code of an `executeToolCode` call.
-pub(crate) fn code(arguments: &Value) -> Option<&str> {
+/// Returns the code of an `executeToolCode` call.
+pub(crate) fn code_argument(arguments: &Value) -> Option<&str> {
     arguments["code"].as_str()
 }
 
-/// The four tools as MCP clients are told of them, by name.
+/// MCP definitions of the four code-mode tools, by name.
 pub(crate) fn definitions() -> &'static [(String, Box<RawValue>)] {
     static DEFINITIONS: LazyLock<Vec<(String, Box<RawValue>)>> =
         LazyLock::new(|| surface::TOOLS.iter().map(definition).collect());
     &DEFINITIONS
 }
 
-fn definition(tool: &surface::Definition) -> (String, Box<RawValue>) {
-    let reads_only = tool.name != surface::EXECUTE;
+fn definition(tool: &surface::ToolDefinition) -> (String, Box<RawValue>) {
+    let is_read_only = tool.name != surface::EXECUTE_TOOL_CODE;
     let schema: Value = serde_json::from_str(tool.parameters).unwrap_or_default();
     let definition = json!({
         "name": tool.name,
         "description": tool.description,
         "inputSchema": schema,
-        "annotations": {"readOnlyHint": reads_only, "openWorldHint": !reads_only},
+        "annotations": {"readOnlyHint": is_read_only, "openWorldHint": !is_read_only},
     });
     let raw = serde_json::value::to_raw_value(&definition);
     (

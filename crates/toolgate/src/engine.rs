@@ -1,22 +1,22 @@
-//! The one door: every tool call, whoever makes it, goes through [`Engine::call`].
+//! The single path for tool calls: every call, from any caller, goes through [`Engine::call`].
 //!
-//! What is not in the caller's scope does not exist: it is answered like a name that nobody has.
-//! An attempt is recorded before anything is decided about it, and closes its own record, also when
-//! nobody waits for it any more.
+//! A tool outside the caller's scope does not exist for that caller; calling it returns the same
+//! error as calling an unknown name. Every attempt is recorded before anything is decided about it
+//! and closes its own record, even if the caller has gone away.
 
-mod carried;
-mod clear;
+mod authorize;
+mod builtin;
+mod cancel_on_drop;
 mod dispatch;
+mod execute;
 mod explain;
 mod find;
-mod journey;
-mod kept;
 mod limits;
-mod own;
 mod preview;
-mod reuse;
+mod result_cache;
+mod result_store;
 mod rules;
-mod scopes;
+mod scope_cache;
 mod script;
 mod send;
 
@@ -25,18 +25,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use carried::Carried;
+pub(crate) use builtin::BuiltinTool;
+use cancel_on_drop::CancelOnDrop;
+use execute::{CallContext, CallProgress, Ticket};
 pub use explain::Explanation;
 use futures_util::FutureExt as _;
-use journey::{Journey, Progress, Ticket};
-use kept::Kept;
-pub use kept::Part;
-use limits::{Budgets, Limited};
-pub(crate) use own::OwnTool;
-use reuse::Reuse;
+use limits::{Budgets, LimitTarget};
+use result_cache::ResultCache;
+pub use result_store::ResultChunk;
+use result_store::ResultStore;
 pub use rules::KeyError;
 use rules::Rules;
-use scopes::Scopes;
+use scope_cache::ScopeCache;
 pub(crate) use script::CodeTool;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
@@ -47,99 +47,99 @@ use toolgate_core::name::ServerName;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
-use toolgate_mcp::ear::Ear;
-use toolgate_mcp::lane::Ask;
-use toolgate_mcp::registry::{Registry, Watching};
+use toolgate_mcp::client_handler::ClientHandler;
+use toolgate_mcp::lane::UpstreamRequest;
+use toolgate_mcp::registry::{Registry, ResourceSubscription};
 use tracing::{Instrument as _, Span};
 
-use crate::approval::Approvals;
-use crate::audit::{Audit, Record};
-use crate::call::{CallError, Outcome, Request, ToolCall};
-use crate::caller::{Caller, Origin};
-use crate::code_mode::{CodeMode, Program};
+use crate::approval::ApprovalService;
+use crate::audit::{AuditLog, AuditRecord};
+use crate::call::{CallError, Outcome, RequestContext, ToolCall};
+use crate::caller::{CallOrigin, Caller};
+use crate::code_mode::{CodeMode, WorkerProgram};
 use crate::hook::Hook;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::trace::{self, TraceContext, Tracer};
 
-/// How long a model request waits for a place among those with its key.
-const MODEL_WAIT: Duration = Duration::from_secs(60);
+/// Maximum time a model request waits for a concurrency slot of its key.
+const MODEL_SLOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Decides about calls and dispatches them; clones share it.
+/// Authorizes and dispatches tool calls. Clones share state.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Inner>);
 
-/// What an engine works with.
+/// Components the engine depends on.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct EngineDependencies {
     pub(crate) registry: Arc<Registry>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) audit: Audit,
-    pub(crate) approvals: Approvals,
+    pub(crate) audit: AuditLog,
+    pub(crate) approvals: ApprovalService,
     pub(crate) store: Store,
     pub(crate) hook: Arc<dyn Hook>,
     pub(crate) tracer: Arc<dyn Tracer>,
     pub(crate) environment: Environment,
-    /// This program, if it becomes a worker for scripts when it is asked to.
-    pub(crate) worker: Option<Program>,
+    /// The current executable, if it can run as a script worker.
+    pub(crate) worker: Option<WorkerProgram>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    parts: Parts,
+    deps: EngineDependencies,
     rules: ArcSwap<Rules>,
-    /// One new configuration at a time.
+    /// Serializes configuration changes.
     applying: Mutex<()>,
-    scopes: Scopes,
+    scope_cache: ScopeCache,
     budgets: Budgets,
-    kept: Kept,
-    reuse: Reuse,
-    code: CodeMode,
+    result_store: ResultStore,
+    result_cache: ResultCache,
+    code_mode: CodeMode,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-/// A model request's place among those with its caller's key.
+/// Concurrency slot of a model request, counted against its caller's key.
 #[derive(Debug)]
-pub(crate) struct Place(
-    #[expect(dead_code, reason = "it is held, not looked at")] Option<OwnedSemaphorePermit>,
+pub(crate) struct ModelSlot(
+    #[expect(dead_code, reason = "held for its Drop")] Option<OwnedSemaphorePermit>,
 );
 
 impl Engine {
-    pub(crate) fn new(config: &Config, parts: Parts) -> Self {
+    pub(crate) fn new(config: &Config, parts: EngineDependencies) -> Self {
         let rules = Rules::new(config, &parts.environment, None);
         let code = CodeMode::new(config, parts.worker.clone(), parts.store.clone());
         Self(Arc::new(Inner {
-            parts,
+            deps: parts,
             rules: ArcSwap::from_pointee(rules),
             applying: Mutex::new(()),
-            scopes: Scopes::new(),
+            scope_cache: ScopeCache::new(),
             budgets: Budgets::default(),
-            kept: Kept::new(),
-            reuse: Reuse::new(),
-            code,
+            result_store: ResultStore::new(),
+            result_cache: ResultCache::new(),
+            code_mode: code,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
     }
 
-    /// Takes up a new configuration; calls under way are not touched.
+    /// Applies a new configuration. Calls in flight are not affected.
     pub(crate) fn apply(&self, config: &Config) {
         let applying = &self.0.applying;
-        let _one = applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = applying.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.0.rules.load();
-        let rules = Rules::new(config, &self.0.parts.environment, Some(&before));
+        let rules = Rules::new(config, &self.0.deps.environment, Some(&before));
         self.0.rules.store(Arc::new(rules));
-        self.0.parts.audit.apply(config.audit);
-        self.0.code.apply(config);
+        self.0.deps.audit.apply(config.audit);
+        self.0.code_mode.apply(config);
     }
 
-    /// The name of the key that was presented.
+    /// Returns the name of the presented key.
     pub(crate) fn authenticate(&self, presented: &str) -> Result<Arc<str>, KeyError> {
         self.0.rules.load().authenticate(presented)
     }
 
-    /// Whether callers have keys at all.
+    /// Returns whether any keys are configured.
     pub(crate) fn has_keys(&self) -> bool {
         self.0.rules.load().has_keys()
     }
@@ -148,25 +148,25 @@ impl Engine {
         self.0.rules.load().has_role(key, role)
     }
 
-    /// How approvals are had.
-    pub(crate) fn approval_settings(&self) -> config::Approvals {
+    /// Returns the approval settings in force.
+    pub(crate) fn approval_settings(&self) -> config::ApprovalSettings {
         self.0.rules.load().approvals.clone()
     }
 
-    /// Forgets what a key has spent.
-    pub(crate) fn forget(&self, key: &str) {
-        self.0.budgets.forget(key);
+    /// Resets the spending counted against a key's budget.
+    pub(crate) fn reset_budget(&self, key: &str) {
+        self.0.budgets.reset(key);
     }
 
-    /// The tools that exist for a request.
+    /// Returns the tools visible to a request.
     pub(crate) fn scope(
         &self,
         caller: &Caller,
         filters: &Filters,
     ) -> Result<Arc<Scope>, CallError> {
-        let catalog = self.0.parts.registry.catalog();
+        let catalog = self.0.deps.registry.catalog();
         let rules = self.0.rules.load();
-        self.0.scopes.get(&rules, &catalog, caller, filters)
+        self.0.scope_cache.get(&rules, &catalog, caller, filters)
     }
 
     pub(crate) fn virtual_server(&self, name: &str) -> Option<config::VirtualServer> {
@@ -178,132 +178,144 @@ impl Engine {
         found.cloned()
     }
 
-    /// The servers whose resources and prompts exist for a request.
+    /// Returns the servers whose resources and prompts are visible to a request.
     pub(crate) fn servers_with_resources(
         &self,
         caller: &Caller,
         filters: &Filters,
     ) -> Result<Vec<ServerName>, CallError> {
-        self.0.rules.load().with_resources(caller, filters)
+        self.0.rules.load().servers_with_resources(caller, filters)
     }
 
-    /// Whether any part of any server exists for a request, be it up or not.
-    pub(crate) fn sees_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
+    /// Returns whether a request can see any part of any server, whether or not that server is up.
+    pub(crate) fn can_see_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
         let rules = self.0.rules.load();
         rules.principal(caller).is_ok_and(|principal| {
-            let lens = rules.access.lens(principal, filters);
+            let view = rules.access.view(principal, filters);
             match &filters.server {
-                Some(only) => lens.sees(only),
-                None => rules.servers.keys().any(|name| lens.sees(name)),
+                Some(only) => view.can_see_server(only),
+                None => rules.servers.keys().any(|name| view.can_see_server(name)),
             }
         })
     }
 
-    /// Whether the key of a caller, if it has one, is still valid.
-    pub(crate) fn knows(&self, caller: &Caller) -> bool {
-        self.0.rules.load().holder(caller).is_ok()
+    /// Returns whether the caller's key, if it has one, is still valid.
+    pub(crate) fn has_valid_key(&self, caller: &Caller) -> bool {
+        self.0.rules.load().key_entry(caller).is_ok()
     }
 
-    /// Asks a server for something that is no tool call. Dropping the future cancels it.
-    pub(crate) async fn ask(
+    /// Sends a request other than a tool call to a server. Dropping the future cancels it.
+    pub(crate) async fn send_request(
         &self,
         caller: &Caller,
-        request: &Request,
+        request: &RequestContext,
         server: &ServerName,
-        ask: Ask,
+        upstream: UpstreamRequest,
     ) -> Result<Box<RawValue>, CallError> {
         let rules = self.0.rules.load_full();
         if let Some(key) = caller.key() {
-            rules.limits.count(&Limited::Key(Arc::clone(key)))?;
+            rules
+                .limits
+                .check_rate(&LimitTarget::Key(Arc::clone(key)))?;
         }
-        self.0.ask(&rules, caller, request, server, ask).await
+        self.0
+            .send_request(&rules, caller, request, server, upstream)
+            .await
     }
 
-    /// Lets a model request in: the rate, the places and the budget of the caller's key.
-    pub(crate) async fn enter_model(&self, caller: &Caller) -> Result<Place, CallError> {
+    /// Admits a model request under the rate, concurrency and budget limits of the caller's key.
+    pub(crate) async fn admit_model_request(
+        &self,
+        caller: &Caller,
+    ) -> Result<ModelSlot, CallError> {
         let rules = self.0.rules.load_full();
-        let holder = rules.holder(caller)?;
-        let (Some(key), Some(holder)) = (caller.key(), holder) else {
-            return Ok(Place(None));
+        let key_entry = rules.key_entry(caller)?;
+        let (Some(key), Some(key_entry)) = (caller.key(), key_entry) else {
+            return Ok(ModelSlot(None));
         };
-        let limited = Limited::Key(Arc::clone(key));
-        rules.limits.count(&limited)?;
-        if let Some(budget) = &holder.limits.budget {
-            let store = &self.0.parts.store;
-            Box::pin(self.0.budgets.check(store, key, budget)).await?;
+        let target = LimitTarget::Key(Arc::clone(key));
+        rules.limits.check_rate(&target)?;
+        if let Some(budget) = &key_entry.limits.budget {
+            let store = &self.0.deps.store;
+            Box::pin(self.0.budgets.check_remaining(store, key, budget)).await?;
         }
-        let place = rules.limits.enter(&limited, MODEL_WAIT).await?;
-        Ok(Place(place))
+        let slot = rules
+            .limits
+            .acquire_slot(&target, MODEL_SLOT_TIMEOUT)
+            .await?;
+        Ok(ModelSlot(slot))
     }
 
-    /// Whether what a caller uses must be counted.
+    /// Returns whether the caller's token or dollar usage counts against a budget.
     pub(crate) fn has_budget(&self, caller: &Caller) -> bool {
         let rules = self.0.rules.load();
-        let holder = rules.holder(caller).ok().flatten();
-        let budget = holder.and_then(|holder| holder.limits.budget);
+        let key_entry = rules.key_entry(caller).ok().flatten();
+        let budget = key_entry.and_then(|key_entry| key_entry.limits.budget);
         budget.is_some_and(|budget| budget.tokens.is_some() || budget.micro_usd.is_some())
     }
 
-    /// Whether a caller's key is bounded in dollars.
+    /// Returns whether the caller's key has a budget in dollars.
     pub(crate) fn has_money_budget(&self, caller: &Caller) -> bool {
         let rules = self.0.rules.load();
-        let holder = rules.holder(caller).ok().flatten();
-        let budget = holder.and_then(|holder| holder.limits.budget);
+        let key_entry = rules.key_entry(caller).ok().flatten();
+        let budget = key_entry.and_then(|key_entry| key_entry.limits.budget);
         budget.is_some_and(|budget| budget.micro_usd.is_some())
     }
 
-    /// Takes what a model request used from the budget of the caller's key.
-    pub(crate) fn spend(&self, caller: &Caller, tokens: u64, micro_usd: u64) {
+    /// Deducts the usage of a model request from the budget of the caller's key.
+    pub(crate) fn record_spending(&self, caller: &Caller, tokens: u64, micro_usd: u64) {
         if let Some(key) = caller.key() {
-            self.0.budgets.spend(key, tokens, micro_usd);
+            self.0.budgets.record_spending(key, tokens, micro_usd);
         }
     }
 
-    /// What bounds a run of this caller.
+    /// Returns the limits on an agent run of this caller.
     pub(crate) fn run_limits(&self, caller: &Caller) -> RunLimits {
         let rules = self.0.rules.load();
-        let holder = rules.holder(caller).ok().flatten();
-        let own = holder.map(|holder| holder.limits.run).unwrap_or_default();
+        let key_entry = rules.key_entry(caller).ok().flatten();
+        let key_limits = key_entry.map(|entry| entry.limits.run).unwrap_or_default();
         let depth = RunLimits {
             depth: Some(rules.manager.max_agent_depth),
             ..RunLimits::default()
         };
-        rules.agent.and(own).and(depth)
+        rules.agent.combine(key_limits).combine(depth)
     }
 
     pub(crate) fn hook(&self) -> &Arc<dyn Hook> {
-        &self.0.parts.hook
+        &self.0.deps.hook
     }
 
-    /// The context of a span, if it is traced.
+    /// Returns the trace context of a span, if it is traced.
     pub(crate) fn trace_context(&self, span: &Span) -> Option<TraceContext> {
-        self.0.parts.tracer.context(span)
+        self.0.deps.tracer.context(span)
     }
 
-    /// Whether model requests get tools without asking for them by a filter.
+    /// Returns whether tools are injected into model requests that have no tool filter.
     pub(crate) fn injects_tools(&self) -> bool {
         self.0.rules.load().manager.inject_tools
     }
 
-    /// Has `ear` told whenever a resource changes, for as long as the answer lives.
-    pub(crate) async fn watch(
+    /// Subscribes `handler` to changes of a resource until the returned subscription is dropped.
+    pub(crate) async fn subscribe_resource(
         &self,
         caller: &Caller,
         filters: &Filters,
         (server, uri): (&ServerName, &str),
-        ear: Arc<dyn Ear>,
-    ) -> Result<Watching, CallError> {
+        handler: Arc<dyn ClientHandler>,
+    ) -> Result<ResourceSubscription, CallError> {
         let rules = self.0.rules.load_full();
         if let Some(key) = caller.key() {
-            rules.limits.count(&Limited::Key(Arc::clone(key)))?;
+            rules
+                .limits
+                .check_rate(&LimitTarget::Key(Arc::clone(key)))?;
         }
-        rules.sees_resources(caller, filters, server)?;
-        let within = rules.server_timeout(server);
-        let registry = &self.0.parts.registry;
-        dispatch::watch(registry, server, uri, ear, within).await
+        rules.check_resource_access(caller, filters, server)?;
+        let timeout = rules.server_timeout(server);
+        let registry = &self.0.deps.registry;
+        dispatch::subscribe_resource(registry, server, uri, handler, timeout).await
     }
 
-    /// Why a tool exists for a request, or does not.
+    /// Explains why a tool is or is not visible to a request.
     pub(crate) fn explain(
         &self,
         caller: &Caller,
@@ -311,49 +323,52 @@ impl Engine {
         name: &str,
     ) -> Result<Explanation, CallError> {
         let rules = self.0.rules.load();
-        explain::explain(&rules, &self.0.parts.registry, caller, filters, name)
+        explain::explain(&rules, &self.0.deps.registry, caller, filters, name)
     }
 
-    /// A part of a large result that was kept for this caller.
-    pub(crate) fn read_result(&self, caller: &Caller, handle: &str, offset: u64) -> Option<Part> {
-        let most = self.0.rules.load().results.max_bytes;
-        self.0.kept.read(caller, handle, offset, most)
+    /// Returns a chunk of a large result stored for this caller.
+    pub(crate) fn read_result(
+        &self,
+        caller: &Caller,
+        handle: &str,
+        offset: u64,
+    ) -> Option<ResultChunk> {
+        let max_bytes = self.0.rules.load().results.max_bytes;
+        self.0.result_store.read(caller, handle, offset, max_bytes)
     }
 
-    /// Runs a call. Dropping the future cancels it.
+    /// Runs a tool call. Dropping the future cancels it.
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         let inner = &self.0;
-        let is_of_script = matches!(caller.origin, Origin::Script { .. });
-        if inner.tasks.is_closed() && !is_of_script {
+        // Calls of running scripts belong to a call that is already being drained.
+        let is_from_script = matches!(caller.origin, CallOrigin::Script { .. });
+        if inner.tasks.is_closed() && !is_from_script {
             return Err(CallError::Stopping);
         }
         let id = call.request.id.clone();
-        let request_id = id.unwrap_or_else(|| inner.parts.hook.request_id());
-        let record = Box::new(Record::new(caller, &call, &request_id));
-        let span = trace::call::begin(&*inner.parts.tracer, &call.request);
-        let attempt = inner.parts.audit.begin(record, span.clone()).await?;
+        let request_id = id.unwrap_or_else(|| inner.deps.hook.request_id());
+        let record = Box::new(AuditRecord::new(caller, &call, &request_id));
+        let span = trace::call::start_span(&*inner.deps.tracer, &call.request);
+        let attempt = inner.deps.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
-        let attempted = (attempt, cancel.clone());
-        let work = Arc::clone(inner).carry(caller.clone(), call, request_id, attempted);
-        let carried = Carried::new(Box::pin(work.instrument(span)), cancel, &inner.tasks);
-        let answer = AssertUnwindSafe(carried).catch_unwind().await;
+        let attempt = (attempt, cancel.clone());
+        let work = Arc::clone(inner).run_to_completion(caller.clone(), call, request_id, attempt);
+        let call = CancelOnDrop::new(Box::pin(work.instrument(span)), cancel, &inner.tasks);
+        let answer = AssertUnwindSafe(call).catch_unwind().await;
         answer.unwrap_or(Err(CallError::Cancelled))
     }
 
-    /// Waits for the calls under way; those that last longer are cancelled.
+    /// Waits for calls in flight and cancels those that exceed the timeout.
     pub(crate) async fn drain(&self, within: Duration) {
         let Inner { tasks, stop, .. } = &*self.0;
         tasks.close();
         if tokio::time::timeout(within, tasks.wait()).await.is_err() {
-            tracing::warn!(
-                calls = tasks.len(),
-                "cancelling calls that are still under way"
-            );
+            tracing::warn!(calls = tasks.len(), "cancelling calls still in flight");
             stop.cancel();
             tasks.wait().await;
         }
-        // Whoever was about to begin finds the door closed.
+        // Calls that passed the `is_closed` check before `close` are cancelled as well.
         stop.cancel();
-        self.0.code.close().await;
+        self.0.code_mode.close().await;
     }
 }

@@ -1,4 +1,4 @@
-//! What happens in a gateway, for those who watch.
+//! Events of a gateway, broadcast to subscribers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,46 +6,46 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_mcp::State;
+use toolgate_mcp::ServerState;
 use toolgate_mcp::registry::Registry;
 
 use crate::approval::Approval;
-use crate::audit::Record;
+use crate::audit::AuditRecord;
 
-/// Events that a slow watcher may be behind before it misses some.
-const BEHIND: usize = 1024;
+/// Events buffered for a slow subscriber before it loses the oldest.
+const MAX_BUFFERED_EVENTS: usize = 1024;
 
-/// Something that happened.
+/// An event of the gateway.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub enum GatewayEvent {
     Server(ServerEvent),
-    /// A new approval, or a new state of one.
+    /// An approval was created or changed its state.
     Approval(Arc<Approval>),
-    /// A call that was opened or closed.
-    Call(Arc<Record>),
+    /// A call was opened or closed.
+    Call(Arc<AuditRecord>),
 }
 
-/// A server in a new state.
+/// A server entered a new state.
 #[derive(Clone, Debug)]
 pub struct ServerEvent {
     pub server: String,
-    pub state: State,
+    pub state: ServerState,
     pub reason: Option<String>,
 }
 
-/// Tells everyone who watches.
+/// Broadcasts events to all subscribers; clones share the channel.
 #[derive(Clone, Debug)]
-pub(crate) struct Events(broadcast::Sender<Event>);
+pub(crate) struct EventBus(broadcast::Sender<GatewayEvent>);
 
-/// The task that tells of servers.
+/// Task that publishes state changes of servers.
 #[derive(Debug)]
-pub(crate) struct ServerWatch {
+pub(crate) struct ServerWatcher {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Event {
-    /// What kind it is: `server`, `approval` or `call`.
+impl GatewayEvent {
+    /// Returns the kind of the event: `server`, `approval` or `call`.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Server(_) => "server",
@@ -55,28 +55,28 @@ impl Event {
     }
 }
 
-impl Events {
+impl EventBus {
     pub(crate) fn new() -> Self {
-        Self(broadcast::channel(BEHIND).0)
+        Self(broadcast::channel(MAX_BUFFERED_EVENTS).0)
     }
 
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Event> {
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<GatewayEvent> {
         self.0.subscribe()
     }
 
-    /// Tells it, if anyone watches.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+    /// Publishes an event, which is built only if there are subscribers.
+    pub(crate) fn publish(&self, event: impl FnOnce() -> GatewayEvent) {
         if self.0.receiver_count() > 0 {
-            // The last watcher may have left just now.
+            // Sending fails if the last subscriber has just left.
             let _ = self.0.send(event());
         }
     }
 }
 
-impl ServerWatch {
-    pub(crate) fn start(registry: Arc<Registry>, events: Events) -> Self {
+impl ServerWatcher {
+    pub(crate) fn start(registry: Arc<Registry>, events: EventBus) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(watch(registry, events, stop.clone()));
+        tasks.spawn(watch_servers(registry, events, stop.clone()));
         tasks.close();
         Self { tasks, stop }
     }
@@ -87,27 +87,27 @@ impl ServerWatch {
     }
 }
 
-async fn watch(registry: Arc<Registry>, events: Events, stop: CancellationToken) {
+async fn watch_servers(registry: Arc<Registry>, events: EventBus, stop: CancellationToken) {
     let mut changes = registry.changes();
-    let mut known: BTreeMap<String, State> = BTreeMap::new();
+    let mut previous: BTreeMap<String, ServerState> = BTreeMap::new();
     loop {
         changes.mark_unchanged();
-        let mut now = BTreeMap::new();
+        let mut current = BTreeMap::new();
         for entry in registry.entries() {
             let status = entry.status();
             let server = entry.server.name.to_string();
-            if known.get(&server) != Some(&status.state) {
-                events.tell(|| {
-                    Event::Server(ServerEvent {
+            if previous.get(&server) != Some(&status.state) {
+                events.publish(|| {
+                    GatewayEvent::Server(ServerEvent {
                         server: server.clone(),
                         state: status.state,
                         reason: status.reason.clone(),
                     })
                 });
             }
-            now.insert(server, status.state);
+            current.insert(server, status.state);
         }
-        known = now;
+        previous = current;
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             () = stop.cancelled() => return,

@@ -1,4 +1,4 @@
-//! The gateway: everything that runs, behind one handle.
+//! The gateway handle, which owns all components and their lifecycle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,33 +6,37 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 use toolgate_core::config::{
-    APPROVER, Approver, Care, Limits, Link, Protocol, Server, VirtualServer,
+    APPROVER_ROLE, Approver, Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning,
+    VirtualServer,
 };
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config, ToolId};
-use toolgate_mcp::ear::Ear;
-use toolgate_mcp::lane::Ask;
-use toolgate_mcp::registry::{Entry, Plan, Registry, Setup, TriedOut, Watching};
+use toolgate_mcp::client_handler::ClientHandler;
+use toolgate_mcp::lane::UpstreamRequest;
+use toolgate_mcp::registry::{
+    ProbeResult, Registry, RegistryConfig, RegistryDependencies, RegistryEntry,
+    ResourceSubscription,
+};
 use toolgate_mcp::{Environment, LocalServer};
 
-use crate::approval::{Approval, ApprovalState, Approvals, DecideError, Decider, Ruling};
-use crate::audit::{Audit, Page, Query};
-use crate::call::{CallError, Outcome, Request, ToolCall};
+use crate::approval::{Approval, ApprovalService, ApprovalState, DecideError, Decider, Ruling};
+use crate::audit::{AuditLog, AuditPage, AuditQuery};
+use crate::call::{CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::Caller;
-use crate::code_mode::Program;
-use crate::engine::{Engine, Explanation, KeyError, Part, Parts};
-use crate::event::{Event, Events, ServerWatch};
-use crate::history::History;
+use crate::code_mode::WorkerProgram;
+use crate::engine::{Engine, EngineDependencies, Explanation, KeyError, ResultChunk};
+use crate::event::{EventBus, GatewayEvent, ServerWatcher};
+use crate::history::DefinitionHistory;
 use crate::hook::{Hook, NoHook};
-use crate::mcp::Pages;
+use crate::mcp::ToolPageCache;
 use crate::metrics::{Metrics, Stats};
-use crate::models::{Ledger, Models};
-use crate::store::{Store, StoreError, Version};
+use crate::models::{Models, UsageRecorder};
+use crate::store::{Store, StoreError, ToolVersion};
 use crate::trace::{NoTracer, Tracer};
 
-/// A running gateway; clones share it.
+/// A running gateway. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Gateway(Arc<Inner>);
 
@@ -41,61 +45,61 @@ struct Inner {
     registry: Arc<Registry>,
     engine: Engine,
     metrics: Arc<Metrics>,
-    /// Servers of the embedding program, which no file knows of.
-    own_servers: Vec<Server>,
+    /// Servers of the embedding program, which appear in no configuration file.
+    in_process_servers: Vec<ServerConfig>,
     store: Store,
-    history: History,
-    audit: Audit,
-    approvals: Approvals,
-    events: Events,
+    history: DefinitionHistory,
+    audit: AuditLog,
+    approvals: ApprovalService,
+    events: EventBus,
     models: Models,
-    ledger: Ledger,
-    pages: Pages,
-    server_watch: ServerWatch,
+    ledger: UsageRecorder,
+    tool_pages: ToolPageCache,
+    server_watch: ServerWatcher,
 }
 
-/// A gateway to be started.
+/// Configures and starts a [`Gateway`].
 #[derive(Debug)]
-pub struct Builder {
+pub struct GatewayBuilder {
     config: Config,
     locals: Vec<Arc<LocalServer>>,
     environment: Environment,
     store: Option<Store>,
     hook: Arc<dyn Hook>,
     tracer: Arc<dyn Tracer>,
-    worker: Option<Program>,
+    worker: Option<WorkerProgram>,
 }
 
-/// Why a gateway does not start.
+/// An error while starting or reconfiguring a gateway.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(
-        "server `{0}` is defined twice; names count as the same whatever their case, `-` and `_`"
+        "server `{0}` is defined twice; names that differ only in case, `-` or `_` are the same"
     )]
     NameTaken(ServerName),
 }
 
-impl Builder {
-    /// Adds a server of the embedding program. All its tools may be called, none unasked.
+impl GatewayBuilder {
+    /// Adds an in-process server. All its tools may be called, but none run automatically.
     #[must_use]
     pub fn local(mut self, server: LocalServer) -> Self {
-        self.config.servers.push(Server {
+        self.config.servers.push(ServerConfig {
             name: server.name().clone(),
             id: server.name().to_string(),
             enabled: true,
-            link: Link::InProcess,
+            connection: ServerConnection::InProcess,
             protocol: Protocol::Legacy,
             lists: ToolLists {
                 execute: ToolList::All,
                 auto_execute: ToolList::none(),
             },
             timeout: None,
-            care: Care::default(),
+            tuning: ServerTuning::default(),
             fallback: None,
-            limits: Limits::default(),
-            on_all_keys: false,
+            limits: ServerLimits::default(),
+            allow_on_all_keys: false,
             resources: true,
             per_session: false,
             code_mode: false,
@@ -104,55 +108,56 @@ impl Builder {
         self
     }
 
-    /// Adds a server of the embedding program whose tools models reach by scripts.
+    /// Adds an in-process server whose tools models call from scripts (code mode).
     #[must_use]
-    pub fn scripted(self, server: LocalServer) -> Self {
-        let mut own = self.local(server);
-        if let Some(server) = own.config.servers.last_mut() {
+    pub fn local_code_mode(self, server: LocalServer) -> Self {
+        let mut builder = self.local(server);
+        if let Some(server) = builder.config.servers.last_mut() {
             server.code_mode = true;
         }
-        own
+        builder
     }
 
-    /// Where `env.NAME` and the children's minimal environment come from; empty unless set.
+    /// Sets the source of `env.NAME` references and of the minimal environment of child processes;
+    /// empty by default.
     #[must_use]
     pub fn environment(mut self, environment: Environment) -> Self {
         self.environment = environment;
         self
     }
 
-    /// Where to keep what must survive a restart; in memory unless set.
+    /// Sets the store for persistent state; in memory by default.
     #[must_use]
     pub fn store(mut self, store: Store) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Your own logic, which reviews every call before it runs.
+    /// Sets a hook that reviews every call before it runs.
     #[must_use]
     pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
         self.hook = Arc::new(hook);
         self
     }
 
-    /// Knows the traces that spans belong to, so that servers and providers are told; without it
-    /// they are told what came with the request.
+    /// Sets the tracer that provides the trace context sent to servers and model providers. Without
+    /// one, the context of the incoming request is forwarded.
     #[must_use]
     pub fn tracer(mut self, tracer: impl Tracer + 'static) -> Self {
         self.tracer = Arc::new(tracer);
         self
     }
 
-    /// Says that this program becomes a worker for scripts when it is asked to: that its `main` calls
-    /// `toolgate::script_worker::main` first thing if `toolgate::script_worker::is_asked_for`. Code
-    /// mode needs that, or a `worker_command` in its configuration.
+    /// Uses the current executable as the script worker. Its `main` must start by calling
+    /// `toolgate::script_worker::main` if `toolgate::script_worker::is_worker_process` returns true. Code
+    /// mode needs either this or a `worker_command` in the configuration.
     #[must_use]
-    pub fn is_script_worker(mut self) -> Self {
-        self.worker = Program::own().ok();
+    pub fn script_worker(mut self) -> Self {
+        self.worker = WorkerProgram::current_exe().ok();
         self
     }
 
-    /// Starts everything and returns at once; servers join as they come up.
+    /// Starts the gateway without waiting for its servers; they become available as they connect.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
             config,
@@ -168,18 +173,18 @@ impl Builder {
             None => Store::in_memory().await?,
         };
         check_names(&config)?;
-        let in_process = |server: &&Server| server.link == Link::InProcess;
-        let own_servers = config.servers.iter().filter(in_process).cloned().collect();
-        let setup = Setup {
+        let in_process = |server: &&ServerConfig| server.connection == ServerConnection::InProcess;
+        let in_process_servers = config.servers.iter().filter(in_process).cloned().collect();
+        let setup = RegistryDependencies {
             locals,
             environment: environment.clone(),
         };
         let registry = Arc::new(Registry::start(setup, plan(&config)));
         let metrics = Arc::new(Metrics::new());
-        let events = Events::new();
-        let audit = Audit::start(store.clone(), config.audit, events.clone());
-        let approvals = Approvals::new(store.clone(), events.clone());
-        let parts = Parts {
+        let events = EventBus::new();
+        let audit = AuditLog::start(store.clone(), config.audit, events.clone());
+        let approvals = ApprovalService::new(store.clone(), events.clone());
+        let parts = EngineDependencies {
             registry: Arc::clone(&registry),
             metrics: Arc::clone(&metrics),
             audit: audit.clone(),
@@ -191,7 +196,7 @@ impl Builder {
             worker,
         };
         let engine = Engine::new(&config, parts);
-        let ledger = Ledger::start(store.clone(), Arc::clone(&metrics));
+        let ledger = UsageRecorder::start(store.clone(), Arc::clone(&metrics));
         Ok(Gateway(Arc::new(Inner {
             models: Models::new(
                 &config,
@@ -201,12 +206,12 @@ impl Builder {
             ),
             engine,
             ledger,
-            pages: Pages::new(),
-            history: History::start(store.clone(), registry.subscribe()),
-            server_watch: ServerWatch::start(Arc::clone(&registry), events.clone()),
+            tool_pages: ToolPageCache::new(),
+            history: DefinitionHistory::start(store.clone(), registry.subscribe()),
+            server_watch: ServerWatcher::start(Arc::clone(&registry), events.clone()),
             registry,
             metrics,
-            own_servers,
+            in_process_servers,
             store,
             audit,
             approvals,
@@ -216,8 +221,8 @@ impl Builder {
 }
 
 impl Gateway {
-    pub fn builder(config: Config) -> Builder {
-        Builder {
+    pub fn builder(config: Config) -> GatewayBuilder {
+        GatewayBuilder {
             config,
             locals: Vec::new(),
             environment: Environment::new(|_| None),
@@ -228,61 +233,63 @@ impl Gateway {
         }
     }
 
+    /// Calls a tool. Dropping the future cancels the call.
     pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         self.0.engine.call(caller, call).await
     }
 
-    /// The way to models.
+    /// Returns the handle for model requests.
     pub fn models(&self) -> &Models {
         &self.0.models
     }
 
-    /// The current catalog, whoever asks; [`Self::scope`] says what a caller may see of it.
+    /// Returns the current catalog of all servers. [`Self::scope`] returns the part visible to a
+    /// caller.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.0.registry.catalog()
     }
 
-    /// The tools that exist for a request of a caller with these filters.
+    /// Returns the tools visible to a caller with these filters.
     pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
         self.0.engine.scope(caller, filters)
     }
 
-    /// Lists of tools that are encoded already.
-    pub(crate) fn pages(&self) -> &Pages {
-        &self.0.pages
+    /// Returns the cache of encoded tool lists.
+    pub(crate) fn tool_pages(&self) -> &ToolPageCache {
+        &self.0.tool_pages
     }
 
-    /// Ends the connections that a client's session has of its own.
+    /// Closes the lanes of a client session.
     pub(crate) fn end_session(&self, session: &str) {
         self.0.registry.end_session(session);
     }
 
-    /// Sends a request to every server with which a client's session has a connection of its own.
-    pub(crate) fn tell_own(&self, session: &str, ask: &Ask) {
-        self.0.registry.tell_own(session, ask);
+    /// Sends a request over all lanes of a client session.
+    pub(crate) fn request_on_session_lanes(&self, session: &str, request: &UpstreamRequest) {
+        self.0.registry.send_to_session_lanes(session, request);
     }
 
-    /// Sends a notification in the same way.
-    pub(crate) fn notify_own(&self, session: &str, method: &'static str) {
-        self.0.registry.notify_own(session, method);
+    /// Sends a notification over all lanes of a client session.
+    pub(crate) fn notify_session_lanes(&self, session: &str, method: &'static str) {
+        self.0.registry.notify_session_lanes(session, method);
     }
 
-    /// Whether the key of a caller, if it has one, is still valid.
-    pub fn knows(&self, caller: &Caller) -> bool {
-        self.0.engine.knows(caller)
+    /// Returns whether the caller's key, if it has one, is still valid.
+    pub fn has_valid_key(&self, caller: &Caller) -> bool {
+        self.0.engine.has_valid_key(caller)
     }
 
-    /// Whether any part of any server exists for a request, be it up or not.
-    pub(crate) fn sees_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
-        self.0.engine.sees_any_server(caller, filters)
+    /// Returns whether a request can see any part of any server, whether or not that server is up.
+    pub(crate) fn can_see_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
+        self.0.engine.can_see_any_server(caller, filters)
     }
 
-    /// A named subset of the tools.
+    /// Returns a virtual server, a named subset of the tools.
     pub fn virtual_server(&self, name: &str) -> Option<VirtualServer> {
         self.0.engine.virtual_server(name)
     }
 
-    /// The servers whose resources and prompts exist for a request.
+    /// Returns the servers whose resources and prompts are visible to a request.
     pub fn servers_with_resources(
         &self,
         caller: &Caller,
@@ -291,31 +298,37 @@ impl Gateway {
         self.0.engine.servers_with_resources(caller, filters)
     }
 
-    /// Asks a server for something that is no tool call, such as a resource.
-    pub async fn ask(
+    /// Sends a request other than a tool call to a server, for example to read a resource.
+    pub async fn send_request(
         &self,
         caller: &Caller,
-        request: &Request,
+        request: &RequestContext,
         server: &ServerName,
-        ask: Ask,
+        upstream: UpstreamRequest,
     ) -> Result<Box<RawValue>, CallError> {
-        self.0.engine.ask(caller, request, server, ask).await
+        self.0
+            .engine
+            .send_request(caller, request, server, upstream)
+            .await
     }
 
-    /// Has `ear` told whenever a resource of a server changes, for as long as the answer lives.
-    pub async fn watch(
+    /// Subscribes `handler` to changes of a resource until the returned subscription is dropped.
+    pub async fn subscribe_resource(
         &self,
         caller: &Caller,
         filters: &Filters,
         server: &ServerName,
         uri: &str,
-        ear: Arc<dyn Ear>,
-    ) -> Result<Watching, CallError> {
+        handler: Arc<dyn ClientHandler>,
+    ) -> Result<ResourceSubscription, CallError> {
         let resource = (server, uri);
-        self.0.engine.watch(caller, filters, resource, ear).await
+        self.0
+            .engine
+            .subscribe_resource(caller, filters, resource, handler)
+            .await
     }
 
-    /// Why a tool exists for a request, or does not.
+    /// Explains why a tool is or is not visible to a request.
     pub fn explain(
         &self,
         caller: &Caller,
@@ -325,27 +338,28 @@ impl Gateway {
         self.0.engine.explain(caller, filters, tool)
     }
 
-    /// The name of the key that was presented, if it opens.
+    /// Returns the name of the presented key if it is valid.
     pub fn authenticate(&self, key: &str) -> Result<Arc<str>, KeyError> {
         self.0.engine.authenticate(key)
     }
 
-    /// Whether any key is defined, so that callers need one.
+    /// Returns whether any keys are configured, so that callers need one.
     pub fn has_keys(&self) -> bool {
         self.0.engine.has_keys()
     }
 
-    /// Whether a key may decide about approvals.
+    /// Returns whether a key may decide on approvals.
     pub fn is_approver(&self, key: &str) -> bool {
-        self.0.engine.has_role(key, APPROVER)
+        self.0.engine.has_role(key, APPROVER_ROLE)
     }
 
-    /// A part of a large result, from an offset; none if it is not kept for this caller.
-    pub fn read_result(&self, caller: &Caller, handle: &str, offset: u64) -> Option<Part> {
+    /// Returns a chunk of a large result, starting at an offset; `None` if no such result is stored
+    /// for this caller.
+    pub fn read_result(&self, caller: &Caller, handle: &str, offset: u64) -> Option<ResultChunk> {
         self.0.engine.read_result(caller, handle, offset)
     }
 
-    /// Approvals, the oldest first.
+    /// Returns approvals, oldest first.
     pub async fn approvals(
         &self,
         state: Option<ApprovalState>,
@@ -355,12 +369,12 @@ impl Gateway {
         self.0.approvals.list(state, after, limit).await
     }
 
-    /// One approval.
+    /// Returns an approval by id.
     pub async fn approval(&self, id: &str) -> Result<Option<Approval>, StoreError> {
         self.0.store.approval(id).await
     }
 
-    /// Decides about a pending approval.
+    /// Decides on a pending approval.
     pub async fn decide(
         &self,
         id: &str,
@@ -371,55 +385,55 @@ impl Gateway {
         self.0.approvals.decide(id, ruling, by, &settings).await
     }
 
-    /// How long a call of an MCP client waits for its approval.
+    /// Returns the time that a call of an MCP client waits for its approval.
     pub(crate) fn approval_wait(&self) -> Duration {
         self.0.engine.approval_settings().wait
     }
 
-    /// Whether the person at a client may approve its calls.
-    pub(crate) fn asks_clients(&self) -> bool {
+    /// Returns whether the users of MCP clients may approve their own calls.
+    pub(crate) fn can_clients_approve(&self) -> bool {
         let settings = self.0.engine.approval_settings();
         settings.by.contains(&Approver::Client)
     }
 
-    /// Takes back all that was granted to a key, by name, and forgets what it has spent.
-    pub async fn forget_caller(&self, key: &str) -> Result<(), StoreError> {
-        self.0.approvals.forget(key).await?;
-        self.0.engine.forget(key);
+    /// Revokes everything granted to a key, by name, and resets its budget.
+    pub async fn reset_caller(&self, key: &str) -> Result<(), StoreError> {
+        self.0.approvals.revoke_caller(key).await?;
+        self.0.engine.reset_budget(key);
         Ok(())
     }
 
-    /// Records of calls, the newest first.
-    pub async fn audit(&self, query: &Query) -> Result<Page, StoreError> {
+    /// Returns audit records, newest first.
+    pub async fn audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
         self.0.store.records(query).await
     }
 
-    /// Hears of servers, approvals and calls.
-    pub fn events(&self) -> broadcast::Receiver<Event> {
+    /// Subscribes to events about servers, approvals and calls.
+    pub fn events(&self) -> broadcast::Receiver<GatewayEvent> {
         self.0.events.subscribe()
     }
 
-    /// Hears of every new catalog.
-    pub fn subscribe(&self) -> watch::Receiver<Arc<Catalog>> {
+    /// Subscribes to catalog updates.
+    pub fn subscribe_catalog(&self) -> watch::Receiver<Arc<Catalog>> {
         self.0.registry.subscribe()
     }
 
-    pub fn servers(&self) -> Vec<Arc<Entry>> {
+    /// Returns the registry entries of all servers.
+    pub fn servers(&self) -> Vec<Arc<RegistryEntry>> {
         self.0.registry.entries()
     }
 
-    /// Waits until every server is connected or has failed to.
-    pub async fn settled(&self) {
+    /// Waits until every server has either connected or failed to.
+    pub async fn wait_until_settled(&self) {
         for entry in self.servers() {
-            entry.settled().await;
+            entry.wait_settled().await;
         }
     }
 
-    /// Takes up a new configuration without touching calls under way. Servers of the embedding
-    /// program stay.
+    /// Applies a new configuration without affecting calls in flight. In-process servers are kept.
     pub fn apply(&self, mut config: Config) -> Result<(), StartError> {
-        let own = self.0.own_servers.iter().cloned();
-        config.servers.extend(own);
+        let in_process = self.0.in_process_servers.iter().cloned();
+        config.servers.extend(in_process);
         check_names(&config)?;
         self.0.engine.apply(&config);
         self.0.models.apply(&config);
@@ -431,27 +445,31 @@ impl Gateway {
         &self.0.store
     }
 
-    /// Every definition that a tool has had, the one seen last first.
-    pub async fn versions(&self, tool: &ToolId) -> Result<Vec<Version>, StoreError> {
-        self.0.store.versions(tool).await
+    /// Returns all definitions that a tool has had, most recently seen first.
+    pub async fn tool_versions(&self, tool: &ToolId) -> Result<Vec<ToolVersion>, StoreError> {
+        self.0.store.tool_versions(tool).await
     }
 
-    /// Connects to a server for a moment, to see what it would offer.
-    pub async fn try_out(&self, server: &Server, within: Duration) -> Result<TriedOut, String> {
-        self.0.registry.try_out(server, within).await
+    /// Connects to a server temporarily to find out what it offers.
+    pub async fn probe(
+        &self,
+        server: &ServerConfig,
+        within: Duration,
+    ) -> Result<ProbeResult, String> {
+        self.0.registry.probe(server, within).await
     }
 
-    /// Calls, errors, bytes and latency of servers and tools.
+    /// Returns calls, errors, bytes and latencies per server and tool.
     pub fn stats(&self) -> Stats {
         self.0.metrics.stats()
     }
 
-    /// Figures in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub fn metrics(&self) -> String {
-        self.0.metrics.text(&self.0.registry)
+        self.0.metrics.render(&self.0.registry)
     }
 
-    /// Lets calls under way end within a bound, then ends all servers.
+    /// Waits up to `within` for calls in flight, then stops all servers and closes the store.
     pub async fn stop(&self, within: Duration) {
         self.0.models.drain(within).await;
         self.0.engine.drain(within).await;
@@ -470,15 +488,15 @@ fn check_names(config: &Config) -> Result<(), StartError> {
     let taken = config
         .servers
         .iter()
-        .find(|server| !names.insert(server.name.folded()));
+        .find(|server| !names.insert(server.name.to_folded()));
     match taken {
         Some(server) => Err(StartError::NameTaken(server.name.clone())),
         None => Ok(()),
     }
 }
 
-fn plan(config: &Config) -> Plan {
-    Plan {
+fn plan(config: &Config) -> RegistryConfig {
+    RegistryConfig {
         servers: config.servers.clone(),
         lists: config.security.clone(),
         style: config.tool_name_style,

@@ -1,4 +1,4 @@
-//! Notes each definition that a tool has had, as catalogs come and go.
+//! History of tool definitions: stores each new definition as catalogs change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,23 +9,24 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::{Catalog, ToolId};
 
-use crate::store::{Seen, Store};
+use crate::store::{ObservedTool, Store};
 
-/// Before what could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(10);
-const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Delay before a failed write is retried.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Effectively never; the select below needs some duration.
+const NO_RETRY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The task that writes.
+/// Task that records definitions.
 #[derive(Debug)]
-pub(crate) struct History {
+pub(crate) struct DefinitionHistory {
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl History {
+impl DefinitionHistory {
     pub(crate) fn start(store: Store, catalogs: watch::Receiver<Arc<Catalog>>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(keep(store, catalogs, stop.clone()));
+        tasks.spawn(record_definitions(store, catalogs, stop.clone()));
         tasks.close();
         Self { tasks, stop }
     }
@@ -36,53 +37,58 @@ impl History {
     }
 }
 
-/// Writes down what is new in each catalog until it is told to stop.
-async fn keep(store: Store, mut catalogs: watch::Receiver<Arc<Catalog>>, stop: CancellationToken) {
+/// Stores the new and changed definitions of each catalog until stopped.
+async fn record_definitions(
+    store: Store,
+    mut catalogs: watch::Receiver<Arc<Catalog>>,
+    stop: CancellationToken,
+) {
     let mut known: HashMap<ToolId, String> = HashMap::new();
     loop {
         let catalog = Arc::clone(&catalogs.borrow_and_update());
-        let seen = news(&catalog, &known);
-        let noted = match seen.is_empty() {
-            true => Ok(()),
-            false => store.note(&seen).await,
+        let changed = changed_definitions(&catalog, &known);
+        let stored = if changed.is_empty() {
+            Ok(())
+        } else {
+            store.record_definitions(&changed).await
         };
-        let again = match noted {
+        let retry_after = match stored {
             Ok(()) => {
                 let tools = catalog.tools().iter();
                 known = tools
                     .map(|entry| (entry.tool.id.clone(), entry.tool.hash.clone()))
                     .collect();
-                NEVER
+                NO_RETRY
             }
             Err(error) => {
-                tracing::error!(%error, "definitions of tools could not be noted; trying again");
-                AGAIN
+                tracing::error!(%error, "failed to store tool definitions; retrying");
+                RETRY_DELAY
             }
         };
         tokio::select! {
             changed = catalogs.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(again) => {}
+            () = tokio::time::sleep(retry_after) => {}
             () = stop.cancelled() => return,
         }
     }
 }
 
-fn news(catalog: &Catalog, known: &HashMap<ToolId, String>) -> Vec<Seen> {
-    let mut seen = Vec::new();
+fn changed_definitions(catalog: &Catalog, known: &HashMap<ToolId, String>) -> Vec<ObservedTool> {
+    let mut changed = Vec::new();
     for entry in catalog.tools() {
         let tool = &entry.tool;
-        let before = known.get(&tool.id);
-        if before == Some(&tool.hash) {
+        let previous = known.get(&tool.id);
+        if previous == Some(&tool.hash) {
             continue;
         }
-        if before.is_some() {
-            tracing::warn!(tool = %tool.id, "the server changed the definition");
+        if previous.is_some() {
+            tracing::warn!(tool = %tool.id, "server changed the definition of a tool");
         }
-        seen.push(Seen {
+        changed.push(ObservedTool {
             tool: tool.id.clone(),
             hash: tool.hash.clone(),
             definition: tool.definition.get().to_owned(),
         });
     }
-    seen
+    changed
 }

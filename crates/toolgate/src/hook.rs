@@ -1,10 +1,10 @@
-//! Where an embedding program puts its own logic: it may review every call before it runs, make the ids
-//! of requests, and hear what happens in the runs of [`crate::agent`].
+//! Extension point for embedding programs: a [`Hook`] can review every call before it runs, generate
+//! request ids, and observe the runs of [`crate::agent`].
 //!
 //! ```
 //! use futures_util::future::BoxFuture;
 //! use serde_json::json;
-//! use toolgate::local::{LocalServer, Output};
+//! use toolgate::local::{LocalServer, LocalToolOutput};
 //! use toolgate::{Caller, Config, Gateway, Hook, Proposal, Review, ServerName, ToolCall};
 //!
 //! #[derive(Debug)]
@@ -15,7 +15,7 @@
 //!         Box::pin(async move {
 //!             match proposal.arguments.value()["path"].as_str() {
 //!                 Some(path) if path.ends_with(".env") => Review::Deny {
-//!                     reason: "secrets stay where they are".to_owned(),
+//!                     reason: "secrets must not be read".to_owned(),
 //!                 },
 //!                 _ => Review::Proceed,
 //!             }
@@ -28,11 +28,11 @@
 //!     "read",
 //!     "Reads a file",
 //!     &json!({"type": "object"}),
-//!     |_| async { Ok(Output::Text("text".to_owned())) },
+//!     |_| async { Ok(LocalToolOutput::Text("text".to_owned())) },
 //! );
 //! let builder = Gateway::builder(Config::default()).local(reader);
 //! let gateway = builder.hook(NoSecrets).start().await?;
-//! gateway.settled().await;
+//! gateway.wait_until_settled().await;
 //! let read = |path| ToolCall::parse("files_read", path);
 //! let caller = Caller::library();
 //! assert!(gateway.call(&caller, read(r#"{"path": "a.txt"}"#)).await.is_ok());
@@ -50,7 +50,7 @@ use crate::agent::RunEvent;
 use crate::call::Arguments;
 use crate::caller::Caller;
 
-/// A call that is about to run, or to be asked about.
+/// A call under review, before it runs or an approval is requested.
 #[derive(Debug)]
 pub struct Proposal<'a> {
     pub tool: &'a ToolId,
@@ -58,46 +58,46 @@ pub struct Proposal<'a> {
     pub arguments: &'a Arguments,
     pub caller: &'a Caller,
     pub request_id: &'a str,
-    /// What the configuration says.
+    /// Decision according to the configuration.
     pub decision: &'a Decision,
 }
 
-/// What came of a review.
+/// Result of a review.
 #[derive(Clone, Debug)]
 pub enum Review {
-    /// As the configuration says.
+    /// Follow the configuration.
     Proceed,
-    /// Answers an `ask`; what is denied stays denied.
+    /// Approve a call whose verdict is `ask`; denied calls stay denied.
     Approve,
-    /// The same, with other arguments.
+    /// Approve the call with other arguments.
     Edit(Arguments),
     Deny {
         reason: String,
     },
 }
 
-/// Your own logic: approvals, ids of requests, and what is to be done when something happens in a run.
+/// Custom logic of an embedding program. Every method has a default that leaves the behavior unchanged.
 pub trait Hook: std::fmt::Debug + Send + Sync {
-    /// Called for every call that no rule denies, once its arguments are valid.
+    /// Reviews a call that no rule denies, after its arguments were validated.
     fn review<'a>(&'a self, _proposal: Proposal<'a>) -> BoxFuture<'a, Review> {
         Box::pin(std::future::ready(Review::Proceed))
     }
 
-    /// An id for a request that came without one; a random one unless you have a better idea.
+    /// Generates the id of a request that has none; a random UUID by default.
     fn request_id(&self) -> String {
         uuid::Uuid::now_v7().to_string()
     }
 
-    /// The id of a model call of a run, which counts from one.
+    /// Generates the request id of a turn in a run. Turns count from one.
     fn turn_id(&self, request: &str, turn: u32) -> String {
         format!("{request}-iter-{turn}")
     }
 
-    /// Hears what happens in runs, as it happens. A run waits for this, so it must be quick.
-    fn hear(&self, _event: RunEvent<'_>) {}
+    /// Observes run events as they happen. The run waits for this method, so it must return quickly.
+    fn on_run_event(&self, _event: RunEvent<'_>) {}
 }
 
-/// Leaves everything as configured.
+/// Hook that leaves everything as configured.
 #[derive(Debug)]
 pub(crate) struct NoHook;
 

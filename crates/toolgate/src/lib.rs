@@ -1,25 +1,25 @@
 //! Toolgate as a library: a gateway to any number of MCP servers.
 //!
-//! Start a [`Gateway`] from a [`Config`], give it tools of your own, and call tools through it.
-//! Every call goes through the one [`engine`]: a tool that a caller may not use does not exist.
+//! Start a [`Gateway`] from a [`Config`], add your own tools, and call tools through it. Every call
+//! goes through the [`engine`]; a tool that a caller may not use does not exist for that caller.
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use serde_json::json;
-//! use toolgate::local::{LocalServer, Output};
+//! use toolgate::local::{LocalServer, LocalToolOutput};
 //! use toolgate::{Arguments, Caller, Config, Gateway, ServerName, ToolCall};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
 //! let greeter = LocalServer::new(ServerName::parse("greeter")?).tool(
 //!     "greet",
-//!     "Greets somebody",
+//!     "Greets a person",
 //!     &schema,
-//!     |arguments| async move { Ok(Output::Text(format!("hello {arguments}"))) },
+//!     |arguments| async move { Ok(LocalToolOutput::Text(format!("hello {arguments}"))) },
 //! );
 //! let gateway = Gateway::builder(Config::default()).local(greeter).start().await?;
-//! gateway.settled().await;
+//! gateway.wait_until_settled().await;
 //!
 //! let call = ToolCall::new("greeter_greet", Arguments::parse(r#"{"name":"world"}"#)?);
 //! let outcome = gateway.call(&Caller::library(), call).await?;
@@ -34,9 +34,11 @@ pub mod audit;
 pub mod call;
 pub mod caller;
 pub mod config {
-    //! What a gateway is configured with, as text becomes a [`crate::Config`].
+    //! Loading a [`crate::Config`] from text, with findings that point to its source.
 
-    pub use toolgate_core::config::{Document, Finding, Format, Invalid, Severity};
+    pub use toolgate_core::config::{
+        ConfigFinding, ConfigFormat, Document, InvalidConfig, Severity,
+    };
 }
 mod code_mode;
 pub mod engine;
@@ -44,24 +46,26 @@ pub mod event;
 pub mod gateway;
 mod history;
 pub mod hook;
-mod keep;
 pub mod mcp;
 pub mod metrics;
 pub mod models;
 pub mod result;
 pub mod store;
 pub mod trace;
+mod ttl_cache;
 
-pub use call::{Arguments, CallError, ClientSession, Outcome, Request, ToolCall};
-pub use caller::{Caller, Origin};
-pub use event::Event;
+pub use call::{Arguments, CallError, ClientSession, Outcome, RequestContext, ToolCall};
+pub use caller::{CallOrigin, Caller};
+pub use event::GatewayEvent;
 pub use gateway::Gateway;
 pub use hook::{Hook, Proposal, Review};
-pub use models::{AnswerBody, ModelAnswer, ModelError, ModelRequest, Models};
+pub use models::{ModelError, ModelRequest, ModelResponse, Models, ResponseBody};
 pub use result::ToolResult;
 pub use store::Store;
 pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
-pub use toolgate_mcp::{Environment, State, Status, ear, jsonrpc, line, local, registry, serve};
+pub use toolgate_mcp::{
+    Environment, ServerState, ServerStatus, client_handler, jsonrpc, line, local, registry, serve,
+};
 pub use toolgate_script::worker as script_worker;
 pub use trace::{TraceContext, Tracer};

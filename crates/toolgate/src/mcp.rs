@@ -1,67 +1,68 @@
-//! The gateway as an MCP server: what a client's requests are answered with.
+//! The gateway as an MCP server: answers the requests of MCP clients.
 //!
-//! A [`Door`] shows all servers as one, under names that never clash and can be traced to their
-//! server; or one server alone, with its raw names; or a virtual server. How messages come and go
-//! is not here. Nothing that a caller may not use exists here either: everything goes through the
-//! [`Gateway`].
+//! An [`McpServer`] presents all upstream servers as one, with unique names that can be mapped back
+//! to their server; or a single upstream server with its raw names; or a virtual server. Transports
+//! live elsewhere. Everything goes through the [`Gateway`], so clients only see what the caller may
+//! use.
 
 mod approval;
-mod asker;
 mod batch;
-mod client;
-mod hearer;
 mod items;
-mod news;
-mod pages;
+mod legacy_client;
+mod list_changes;
+mod names;
+mod request_context;
+mod request_notifier;
+mod resource_subscriptions;
+mod tool_pages;
 mod tools;
-mod uri;
-mod watcher;
 
 use std::borrow::Cow;
 
-pub use asker::Asker;
-pub use client::OldClient;
-pub use news::{Subscription, Watch};
-pub use pages::Page;
-pub(crate) use pages::Pages;
+pub use legacy_client::LegacyClient;
+pub use list_changes::{ListChanges, ListenStream};
+pub use request_context::McpRequestContext;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
+pub use tool_pages::EncodedToolPage;
+pub(crate) use tool_pages::ToolPageCache;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
 pub use toolgate_mcp::handshake::Era;
-use toolgate_mcp::jsonrpc::{Answer, INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError};
+use toolgate_mcp::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError, RpcResult};
 use toolgate_mcp::serve::{
-    Caching, RESOURCE_NOT_FOUND, VERSIONS, empty_object, for_legacy, for_modern, no_method, rpc,
+    Caching, RESOURCE_NOT_FOUND, SUPPORTED_VERSIONS, adapt_for_legacy, adapt_for_modern,
+    empty_object, method_not_found, rpc_error,
 };
 use toolgate_mcp::transport::RequestError;
 
 use crate::call::CallError;
 use crate::caller::Caller;
 use crate::gateway::Gateway;
-use crate::result::asks_for_input;
+use crate::result::is_input_required;
 
-/// What a client is told of all servers together.
-const INSTRUCTIONS: &str = "Tools of several servers behind one gateway; each tool's name begins with its server's. Prompts are named `SERVER.PROMPT`, resources `toolgate://SERVER/URI`.";
+/// Instructions for clients of [`McpEndpoint::All`].
+const INSTRUCTIONS: &str = "Tools of several servers behind one gateway; each tool name starts with the name of its server. Prompts are named `SERVER.PROMPT`, resources `toolgate://SERVER/URI`.";
 
-/// Items on one page of a list.
-const PAGE: usize = 1000;
+/// Maximum number of items on a page of a list.
+const PAGE_SIZE: usize = 1000;
 
-/// Which part of the gateway a client talks to.
+/// The part of the gateway that a client connects to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Face {
-    /// All servers as one.
+pub enum McpEndpoint {
+    /// All upstream servers, presented as one.
     All,
-    /// One server, with its raw names.
+    /// A single upstream server, with its raw names.
     Server(ServerName),
-    /// A named subset.
+    /// A virtual server: a named subset of the tools.
     Virtual(String),
 }
 
-/// Where clients come in.
+/// Answers the requests of MCP clients at one endpoint.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct McpServer {
     gateway: Gateway,
-    face: Face,
+    endpoint: McpEndpoint,
     instructions: Option<Cow<'static, str>>,
 }
 
@@ -71,61 +72,63 @@ struct ListParams {
     cursor: Option<String>,
 }
 
-impl Door {
-    /// A door to a part of the gateway; none if no such part exists for the caller.
-    pub fn open(gateway: &Gateway, face: Face, caller: &Caller) -> Option<Self> {
-        let instructions = match &face {
-            Face::All => Some(Cow::Borrowed(INSTRUCTIONS)),
-            Face::Server(name) => {
+impl McpServer {
+    /// Creates the server for an endpoint; `None` if the endpoint does not exist for the caller.
+    pub fn open(gateway: &Gateway, endpoint: McpEndpoint, caller: &Caller) -> Option<Self> {
+        let instructions = match &endpoint {
+            McpEndpoint::All => Some(Cow::Borrowed(INSTRUCTIONS)),
+            McpEndpoint::Server(name) => {
                 let entries = gateway.servers();
                 let entry = entries.iter().find(|entry| entry.server.name == *name)?;
                 let status = entry.status();
                 let session = status.session.as_ref();
                 session.and_then(|session| session.instructions.clone().map(Cow::Owned))
             }
-            Face::Virtual(name) => gateway.virtual_server(name)?.description.map(Cow::Owned),
+            McpEndpoint::Virtual(name) => gateway.virtual_server(name)?.description.map(Cow::Owned),
         };
-        let door = Self {
+        let server = Self {
             gateway: gateway.clone(),
-            face,
+            endpoint,
             instructions,
         };
-        let filters = door.filters(Filters::default());
-        let exists = door.face == Face::All || gateway.sees_any_server(caller, &filters);
-        exists.then_some(door)
+        let filters = server.filters(Filters::default());
+        let exists =
+            server.endpoint == McpEndpoint::All || gateway.can_see_any_server(caller, &filters);
+        exists.then_some(server)
     }
 
-    /// The request's own filters, and those of this door.
+    /// Adds the filters of this endpoint to those of a request.
     pub fn filters(&self, filters: Filters) -> Filters {
         Filters {
-            server: match &self.face {
-                Face::Server(name) => Some(name.clone()),
-                Face::All | Face::Virtual(_) => None,
+            server: match &self.endpoint {
+                McpEndpoint::Server(name) => Some(name.clone()),
+                McpEndpoint::All | McpEndpoint::Virtual(_) => None,
             },
-            virtual_server: match &self.face {
-                Face::Virtual(name) => Some(name.clone()),
-                Face::All | Face::Server(_) => None,
+            virtual_server: match &self.endpoint {
+                McpEndpoint::Virtual(name) => Some(name.clone()),
+                McpEndpoint::All | McpEndpoint::Server(_) => None,
             },
             ..filters
         }
     }
 
-    /// What `initialize` is answered with.
-    pub fn hello(&self, version: &str) -> Box<RawValue> {
-        let hello = Object::new()
+    /// Returns the result of `initialize`.
+    pub fn initialize_result(&self, version: &str) -> Box<RawValue> {
+        let result = Object::new()
             .text("protocolVersion", version)
             .raw("capabilities", CAPABILITIES)
             .raw("serverInfo", server_info());
-        raw(&self.with_instructions(hello))
+        to_raw(&self.with_instructions(result))
     }
 
-    /// What `server/discover` is answered with.
-    pub fn discovered(&self) -> Box<RawValue> {
-        let versions = to_raw_value(&VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
-        let discovered = Object::new()
+    /// Returns the result of `server/discover`.
+    pub fn discover_result(&self) -> Box<RawValue> {
+        let versions =
+            to_raw_value(&SUPPORTED_VERSIONS).map_or_else(|_| "[]".to_owned(), |v| v.to_string());
+        let result = Object::new()
             .raw("supportedVersions", &versions)
             .raw("capabilities", CAPABILITIES);
-        raw(&self.with_instructions(discovered))
+        to_raw(&self.with_instructions(result))
     }
 
     fn with_instructions(&self, object: Object) -> Object {
@@ -135,10 +138,15 @@ impl Door {
         }
     }
 
-    /// Answers a request of either era.
-    pub async fn answer(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
+    /// Handles a request of either era.
+    pub async fn handle_request(
+        &self,
+        context: &McpRequestContext,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
         if method == "tools/list" {
-            return self.tools(asker, params).map(|page| page.to_raw());
+            return self.list_tools(context, params).map(|page| page.to_raw());
         }
         let caching = match method {
             "server/discover"
@@ -148,9 +156,9 @@ impl Door {
             | "resources/read" => Caching::Private,
             _ => Caching::None,
         };
-        let answer = self.found(asker, method, params).await;
-        let answer = answer.map(|result| stamped(result, asker.era, caching));
-        match asker.era {
+        let answer = self.dispatch(context, method, params).await;
+        let answer = answer.map(|result| adapt_result(result, context.era, caching));
+        match context.era {
             Era::Legacy => answer,
             Era::Modern => answer.map_err(|error| match error.code {
                 RESOURCE_NOT_FOUND => RpcError {
@@ -162,45 +170,51 @@ impl Door {
         }
     }
 
-    /// All but tool calls are boxed, so that they do not make every call larger.
-    async fn found(&self, asker: &Asker, method: &str, params: Option<&RawValue>) -> Answer {
-        match (method, asker.era) {
+    /// Dispatches by method. Everything but tool calls is boxed, to keep their futures small.
+    async fn dispatch(
+        &self,
+        context: &McpRequestContext,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        match (method, context.era) {
             ("ping", Era::Legacy) => Ok(empty_object()),
-            ("logging/setLevel", Era::Legacy) => self.set_log_level(asker, params),
-            ("server/discover", Era::Modern) => Ok(self.discovered()),
-            ("tools/call", _) => self.call_tool(asker, params).await,
-            ("resources/list", _) => self.list_resources(asker, params),
-            ("resources/templates/list", _) => self.list_templates(asker, params),
-            ("resources/read", _) => Box::pin(self.read_resource(asker, params)).await,
-            ("prompts/list", _) => self.list_prompts(asker, params),
-            ("prompts/get", _) => Box::pin(self.get_prompt(asker, params)).await,
-            ("completion/complete", _) => Box::pin(self.complete(asker, params)).await,
-            ("resources/subscribe", Era::Legacy) => Box::pin(self.subscribe(asker, params)).await,
-            ("resources/unsubscribe", Era::Legacy) => Self::unsubscribe(asker, params),
-            _ => Err(no_method(method)),
+            ("logging/setLevel", Era::Legacy) => self.set_log_level(context, params),
+            ("server/discover", Era::Modern) => Ok(self.discover_result()),
+            ("tools/call", _) => self.call_tool(context, params).await,
+            ("resources/list", _) => self.list_resources(context, params),
+            ("resources/templates/list", _) => self.list_templates(context, params),
+            ("resources/read", _) => Box::pin(self.read_resource(context, params)).await,
+            ("prompts/list", _) => self.list_prompts(context, params),
+            ("prompts/get", _) => Box::pin(self.get_prompt(context, params)).await,
+            ("completion/complete", _) => Box::pin(self.complete(context, params)).await,
+            ("resources/subscribe", Era::Legacy) => Box::pin(self.subscribe(context, params)).await,
+            ("resources/unsubscribe", Era::Legacy) => Self::unsubscribe(context, params),
+            _ => Err(method_not_found(method)),
         }
     }
 
-    /// Whether names and URIs are those of one server, and stay as they are.
-    fn is_raw(&self) -> bool {
-        matches!(self.face, Face::Server(_))
+    /// Returns whether names and URIs are passed through unchanged, because they belong to a single
+    /// server.
+    fn uses_raw_names(&self) -> bool {
+        matches!(self.endpoint, McpEndpoint::Server(_))
     }
 }
 
 const CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},"prompts":{"listChanged":true},"completions":{},"logging":{}}"#;
 
-/// A page of a list: what comes after the cursor, up to a page.
-fn page<'a>(
+/// Encodes one page of a list, starting after the cursor. `items` must be sorted by key.
+fn encode_page<'a>(
     member: &str,
     items: impl Iterator<Item = (String, &'a RawValue)>,
     cursor: Option<&str>,
-) -> Answer {
-    let after = cursor.map(uri::decode).transpose();
-    let after = after.map_err(|()| rpc(INVALID_PARAMS, "unknown cursor"))?;
+) -> RpcResult {
+    let after = cursor.map(names::decode_cursor).transpose();
+    let after = after.map_err(|()| rpc_error(INVALID_PARAMS, "unknown cursor"))?;
     let mut items = items.skip_while(|(key, _)| after.as_ref().is_some_and(|after| key <= after));
     let mut list = String::from("[");
     let mut last = None;
-    for (key, definition) in items.by_ref().take(PAGE) {
+    for (key, definition) in items.by_ref().take(PAGE_SIZE) {
         if last.is_some() {
             list.push(',');
         }
@@ -209,28 +223,28 @@ fn page<'a>(
     }
     list.push(']');
     let page = Object::new().raw(member, &list);
-    Ok(raw(&match (items.next(), last) {
-        (Some(_), Some(last)) => page.text("nextCursor", &uri::encode(&last)),
+    Ok(to_raw(&match (items.next(), last) {
+        (Some(_), Some(last)) => page.text("nextCursor", &names::encode_cursor(&last)),
         _ => page,
     }))
 }
 
-/// The parameters of a request; absent ones are empty.
-fn read<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcError> {
+/// Parses the parameters of a request. Absent parameters count as empty.
+fn parse_params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>) -> Result<T, RpcError> {
     let text = params.map_or("{}", RawValue::get);
-    serde_json::from_str(text).map_err(|error| rpc(INVALID_PARAMS, error.to_string()))
+    serde_json::from_str(text).map_err(|error| rpc_error(INVALID_PARAMS, error.to_string()))
 }
 
-/// What went wrong with a request that is no tool call.
-fn failed(error: &CallError) -> RpcError {
-    match said_by_server(error) {
+/// Converts the error of a request other than a tool call.
+fn to_rpc_error(error: &CallError) -> RpcError {
+    match server_rpc_error(error) {
         Some(error) => error.clone(),
-        None => rpc(INTERNAL_ERROR, error.to_string()),
+        None => rpc_error(INTERNAL_ERROR, error.to_string()),
     }
 }
 
-/// The error that the server itself answered with.
-fn said_by_server(error: &CallError) -> Option<&RpcError> {
+/// Returns the JSON-RPC error sent by the upstream server, if that is the cause.
+fn server_rpc_error(error: &CallError) -> Option<&RpcError> {
     match error {
         CallError::Server {
             cause: RequestError::Rpc(error),
@@ -246,12 +260,12 @@ fn said_by_server(error: &CallError) -> Option<&RpcError> {
     }
 }
 
-/// A result as clients of an era want it.
-fn stamped(result: Box<RawValue>, era: Era, caching: Caching) -> Box<RawValue> {
+/// Adapts a result to the client's era.
+fn adapt_result(result: Box<RawValue>, era: Era, caching: Caching) -> Box<RawValue> {
     match era {
-        Era::Legacy => for_legacy(result),
-        Era::Modern if asks_for_input(&result) => result,
-        Era::Modern => for_modern(result, caching, server_info()),
+        Era::Legacy => adapt_for_legacy(result),
+        Era::Modern if is_input_required(&result) => result,
+        Era::Modern => adapt_for_modern(result, caching, server_info()),
     }
 }
 
@@ -263,6 +277,6 @@ const fn server_info() -> &'static str {
     )
 }
 
-fn raw(object: &Object) -> Box<RawValue> {
+fn to_raw(object: &Object) -> Box<RawValue> {
     RawValue::from_string(object.to_string()).unwrap_or_else(|_| empty_object())
 }

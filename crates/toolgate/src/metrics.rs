@@ -1,4 +1,4 @@
-//! Figures: for Prometheus, and percentiles for the API.
+//! Metrics: counters and histograms for Prometheus, and call statistics with percentiles for the API.
 
 mod models;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram as Percentiles;
 use models::ModelMetrics;
-pub use models::{ModelFigures, dollars};
+pub use models::{ModelStats, micro_usd_to_dollars};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -17,19 +17,19 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
 use toolgate_core::ToolId;
-use toolgate_mcp::State;
+use toolgate_mcp::ServerState;
 use toolgate_mcp::registry::Registry;
 
 use crate::models::ModelRecord;
 
-/// The figures of one gateway.
+/// Metrics of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
     prometheus: Prometheus,
     families: Families,
     models: ModelMetrics,
-    tools: Mutex<BTreeMap<ToolId, Tally>>,
-    /// One scrape at a time: states are set anew for each.
+    tools: Mutex<BTreeMap<ToolId, ToolTally>>,
+    /// Serializes scrapes, since each one rebuilds the server states.
     scrape: Mutex<()>,
 }
 
@@ -42,14 +42,14 @@ struct Families {
     in_flight: Family<ServerLabels, Gauge>,
     states: Family<StateLabels, Gauge>,
     tools: Gauge,
-    /// Tokens that requests needed less because of code mode.
+    /// Prompt tokens saved by code mode.
     saved_tokens: Counter,
     generation: Gauge,
 }
 
-/// What was counted of one tool, or of several together.
+/// Call statistics of one tool, or of several together.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct CallStats {
     pub calls: u64,
     pub errors: u64,
     pub bytes_sent: u64,
@@ -59,26 +59,26 @@ pub struct Figures {
     pub p99_ms: f64,
 }
 
-/// The figures of servers and of their tools.
+/// Statistics of all servers, tools, models and callers.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    pub servers: BTreeMap<String, Figures>,
-    pub tools: BTreeMap<ToolId, Figures>,
-    /// By provider and model.
-    pub models: BTreeMap<(String, String), ModelFigures>,
-    /// What callers used of models, by key.
-    pub callers: BTreeMap<String, ModelFigures>,
-    /// Tokens that requests needed less because of code mode.
+    pub servers: BTreeMap<String, CallStats>,
+    pub tools: BTreeMap<ToolId, CallStats>,
+    /// Statistics by provider and model.
+    pub models: BTreeMap<(String, String), ModelStats>,
+    /// Model usage by the caller's key.
+    pub callers: BTreeMap<String, ModelStats>,
+    /// Prompt tokens saved by code mode.
     pub saved_tokens: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Tally {
+struct ToolTally {
     calls: u64,
     errors: u64,
     bytes_sent: u64,
     bytes_received: u64,
-    /// None only if the bounds below were wrong.
+    /// Latency in microseconds; `None` only if the histogram bounds were invalid.
     micros: Option<Percentiles<u32>>,
 }
 
@@ -108,7 +108,7 @@ struct StateLabels {
 
 /// Counts a call in flight until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlight(Gauge);
+pub(crate) struct InFlightCall(Gauge);
 
 impl Metrics {
     pub(crate) fn new() -> Self {
@@ -128,30 +128,34 @@ impl Metrics {
         prometheus.register("tool_calls", "Tool calls by outcome", f.calls);
         prometheus.register(
             "tool_call_seconds",
-            "Time of dispatched tool calls",
+            "Duration of dispatched tool calls in seconds",
             f.seconds,
         );
         prometheus.register(
             "tool_call_bytes_sent",
-            "Arguments of dispatched tool calls",
+            "Bytes of arguments in dispatched tool calls",
             f.bytes_sent,
         );
         prometheus.register(
             "tool_call_bytes_received",
-            "Results of tool calls",
+            "Bytes of tool call results",
             f.bytes_received,
         );
-        prometheus.register("tool_calls_in_flight", "Tool calls under way", f.in_flight);
-        prometheus.register("server_state", "1 for the state a server is in", f.states);
+        prometheus.register("tool_calls_in_flight", "Tool calls in flight", f.in_flight);
+        prometheus.register(
+            "server_state",
+            "1 for the current state of a server",
+            f.states,
+        );
         prometheus.register("catalog_tools", "Tools in the catalog", f.tools);
         prometheus.register(
             "catalog_generation",
-            "Number of the current catalog",
+            "Generation of the current catalog",
             f.generation,
         );
         prometheus.register(
             "code_mode_saved_tokens",
-            "Tokens that model requests needed less because tools were shown to scripts",
+            "Prompt tokens saved by code mode",
             f.saved_tokens,
         );
         Self {
@@ -163,8 +167,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a call; there is no tool where none was found.
-    pub(crate) fn count(&self, tool: Option<&ToolId>, outcome: &'static str) {
+    /// Counts a call by outcome. `tool` is `None` for unknown tools.
+    pub(crate) fn count_call(&self, tool: Option<&ToolId>, outcome: &'static str) {
         let labels = ToolLabels::new(tool);
         let labels = CallLabels {
             server: labels.server,
@@ -173,15 +177,21 @@ impl Metrics {
         };
         self.families.calls.get_or_create(&labels).inc();
         if let Some(tool) = tool {
-            self.with(tool, |tally| {
+            self.update_tally(tool, |tally| {
                 tally.calls += 1;
                 tally.errors += u64::from(outcome != "ok");
             });
         }
     }
 
-    /// Notes a call that was dispatched.
-    pub(crate) fn took(&self, tool: &ToolId, elapsed: Duration, sent: usize, received: usize) {
+    /// Records duration and sizes of a dispatched call.
+    pub(crate) fn record_dispatch(
+        &self,
+        tool: &ToolId,
+        elapsed: Duration,
+        sent: usize,
+        received: usize,
+    ) {
         let labels = ToolLabels::new(Some(tool));
         let (sent, received) = (sent as u64, received as u64);
         self.families
@@ -193,7 +203,7 @@ impl Metrics {
             .bytes_received
             .get_or_create(&labels)
             .inc_by(received);
-        self.with(tool, |tally| {
+        self.update_tally(tool, |tally| {
             tally.bytes_sent += sent;
             tally.bytes_received += received;
             if let Some(micros) = &mut tally.micros {
@@ -202,62 +212,63 @@ impl Metrics {
         });
     }
 
-    pub(crate) fn enter(&self, server: &str) -> InFlight {
+    /// Counts a call as in flight until the returned guard is dropped.
+    pub(crate) fn start_call(&self, server: &str) -> InFlightCall {
         let labels = ServerLabels {
             server: server.to_owned(),
         };
         let gauge = self.families.in_flight.get_or_create(&labels).clone();
         gauge.inc();
-        InFlight(gauge)
+        InFlightCall(gauge)
     }
 
-    /// Counts what a model request needed less because of code mode.
-    pub(crate) fn saved_tokens(&self, tokens: u64) {
+    /// Adds prompt tokens saved by code mode.
+    pub(crate) fn add_saved_tokens(&self, tokens: u64) {
         self.families.saved_tokens.inc_by(tokens);
     }
 
     /// Counts a model request.
-    pub(crate) fn model(&self, record: &ModelRecord) {
-        self.models.count(record);
+    pub(crate) fn record_model_request(&self, record: &ModelRecord) {
+        self.models.record(record);
     }
 
-    /// Figures of every tool that was called, and of their servers.
+    /// Returns the statistics of all called tools, their servers, models and callers.
     pub(crate) fn stats(&self) -> Stats {
         let tallies = self
             .tools
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let mut servers: BTreeMap<String, Tally> = BTreeMap::new();
+        let mut servers: BTreeMap<String, ToolTally> = BTreeMap::new();
         for (tool, tally) in &tallies {
             servers
                 .entry(tool.server.to_string())
                 .or_default()
                 .add(tally);
         }
-        let of_models = self.models.tallies();
+        let model_tallies = self.models.tallies();
         Stats {
-            models: of_models.models,
-            callers: of_models.callers,
+            models: model_tallies.models,
+            callers: model_tallies.callers,
             saved_tokens: self.families.saved_tokens.get(),
             servers: servers
                 .into_iter()
-                .map(|(name, tally)| (name, tally.figures()))
+                .map(|(name, tally)| (name, tally.to_stats()))
                 .collect(),
             tools: tallies
                 .into_iter()
-                .map(|(tool, tally)| (tool, tally.figures()))
+                .map(|(tool, tally)| (tool, tally.to_stats()))
                 .collect(),
         }
     }
 
-    /// The figures in the OpenMetrics text format.
-    pub(crate) fn text(&self, registry: &Registry) -> String {
+    /// Renders the metrics in the OpenMetrics text format.
+    pub(crate) fn render(&self, registry: &Registry) -> String {
         let _scrape = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
         self.families.states.clear();
         for entry in registry.entries() {
             let now = entry.status().state;
-            for state in State::ALL {
+            for state in ServerState::ALL {
                 let labels = StateLabels {
                     server: entry.server.name.to_string(),
                     state: state.as_str(),
@@ -281,7 +292,7 @@ impl Metrics {
         text
     }
 
-    fn with(&self, tool: &ToolId, change: impl FnOnce(&mut Tally)) {
+    fn update_tally(&self, tool: &ToolId, change: impl FnOnce(&mut ToolTally)) {
         let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
         match tools.get_mut(tool) {
             Some(tally) => change(tally),
@@ -290,19 +301,19 @@ impl Metrics {
     }
 }
 
-impl Tally {
+impl ToolTally {
     fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.errors += other.errors;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         if let (Some(own), Some(other)) = (&mut self.micros, &other.micros) {
-            // Both have the same bounds, so it always fits.
+            // Both histograms have the same bounds, so this cannot fail.
             let _ = own.add(other);
         }
     }
 
-    fn figures(&self) -> Figures {
+    fn to_stats(&self) -> CallStats {
         let millis = |quantile| {
             let micros = self
                 .micros
@@ -310,7 +321,7 @@ impl Tally {
                 .map_or(0, |micros| micros.value_at_quantile(quantile));
             Duration::from_micros(micros).as_secs_f64() * 1e3
         };
-        Figures {
+        CallStats {
             calls: self.calls,
             errors: self.errors,
             bytes_sent: self.bytes_sent,
@@ -322,14 +333,14 @@ impl Tally {
     }
 }
 
-impl Default for Tally {
+impl Default for ToolTally {
     fn default() -> Self {
         Self {
             calls: 0,
             errors: 0,
             bytes_sent: 0,
             bytes_received: 0,
-            // Two digits up to ten minutes; slower calls count as that.
+            // Two significant digits up to ten minutes; slower calls are clamped.
             micros: Percentiles::new_with_bounds(1, 600_000_000, 2).ok(),
         }
     }
@@ -350,7 +361,7 @@ impl ToolLabels {
     }
 }
 
-impl Drop for InFlight {
+impl Drop for InFlightCall {
     fn drop(&mut self) {
         self.0.dec();
     }

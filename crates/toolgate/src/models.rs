@@ -1,60 +1,61 @@
-//! Models: where a request goes, which tools it is given, what comes back, and what it used.
+//! Model requests: routing to a provider, tool definitions, responses and usage.
 //!
-//! A request that goes out in its own dialect keeps its bytes but for the model's name and the
-//! tools that are spliced in; its answer passes through as it comes. Others are translated.
+//! A request sent in its own dialect keeps its bytes except for the model name and the spliced-in
+//! tools, and its response is passed through unchanged. All others are translated. Wire formats live in
+//! `toolgate_llm`; the agent loop lives in [`crate::agent`].
 
-mod answer;
-mod asked;
+mod active_runs;
+mod conversations;
 mod error;
 mod headers;
-mod ledger;
-mod memory;
-mod offer;
+mod model_call;
+mod response;
 mod table;
-mod under_way;
+mod tool_definitions;
+mod usage_recorder;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-pub(crate) use answer::{LONGEST_EVENT, failure as answer_failure, is_stream, whole};
+pub(crate) use active_runs::{ActiveRunGuard, ActiveRuns};
 use arc_swap::ArcSwap;
-pub(crate) use asked::Asked;
 use bytes::Bytes;
+use conversations::Conversations;
 pub use error::ModelError;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-pub(crate) use headers::returned;
+pub(crate) use headers::caller_headers;
 use http::{HeaderMap, StatusCode};
-pub use ledger::ModelRecord;
-pub(crate) use ledger::{Ledger, Recording};
-use memory::Memory;
-use offer::Offers;
+pub(crate) use model_call::ModelCall;
+pub(crate) use response::{MAX_EVENT_BYTES, is_stream, parse_provider_error, read_body};
 use serde_json::Value;
-use table::Table;
-pub(crate) use table::Target;
+use table::ModelTable;
+pub(crate) use table::ModelTarget;
 use tokio_util::task::TaskTracker;
+use tool_definitions::ToolDefinitionCache;
 use toolgate_core::Config;
 use toolgate_core::config::{Dialect, RunLimits};
-pub use toolgate_llm::event::{Failure, Usage};
-use toolgate_llm::prompt::Ignored;
-use toolgate_llm::tools::{Form, OwnTools};
-use toolgate_llm::upstream::{Clients, Outgoing};
-use toolgate_llm::{BadField, Body, Wire as _};
+pub use toolgate_llm::event::{ProviderError, TokenUsage};
+use toolgate_llm::prompt::IgnoredFields;
+use toolgate_llm::tools::{CallerTools, DefinitionFormat};
+use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
+use toolgate_llm::{FieldError, RequestBody, WireFormat as _};
 use toolgate_mcp::Environment;
-pub(crate) use under_way::{Place, UnderWay};
+pub use usage_recorder::ModelRecord;
+pub(crate) use usage_recorder::{UsageRecorder, UsageRecording};
 
 use crate::agent::{self, CallDecision, ResumeError, RunRecord};
-use crate::call::{CallError, Request};
+use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 use crate::engine::Engine;
-use crate::store::{Store, StoreError, millis};
+use crate::store::{Store, StoreError, unix_millis};
 
-const DEPTH: &str = "x-toolgate-max-depth";
-const BUDGET: &str = "x-toolgate-budget";
+const MAX_DEPTH_HEADER: &str = "x-toolgate-max-depth";
+const BUDGET_HEADER: &str = "x-toolgate-budget";
 
-/// The way to models; clones share it.
+/// Handle for model requests and agent runs; clones share its state.
 #[derive(Clone, Debug)]
 pub struct Models(Arc<Inner>);
 
@@ -62,30 +63,30 @@ pub struct Models(Arc<Inner>);
 struct Inner {
     engine: Engine,
     environment: Environment,
-    clients: Clients,
-    ledger: Ledger,
-    table: ArcSwap<Table>,
-    offers: Offers,
-    memory: Memory,
-    /// Runs of agents.
+    clients: ProviderClients,
+    usage_recorder: UsageRecorder,
+    table: ArcSwap<ModelTable>,
+    tool_definitions: ToolDefinitionCache,
+    conversations: Conversations,
+    /// Tasks of agent runs.
     tasks: TaskTracker,
-    runs: Arc<UnderWay>,
+    active_runs: Arc<ActiveRuns>,
     store: Store,
 }
 
-/// A request to a model, as a caller sent it.
+/// A model request as received from a caller.
 #[derive(Debug)]
 pub struct ModelRequest {
     pub dialect: Dialect,
     pub operation: Operation,
     pub body: Bytes,
-    /// The query of the caller's URL, which goes on to a provider of the same dialect.
+    /// Query string of the caller's URL, forwarded to a provider of the same dialect.
     pub query: Option<String>,
-    pub request: Arc<Request>,
+    pub request: Arc<RequestContext>,
 }
 
 impl ModelRequest {
-    /// A request in the words of a dialect.
+    /// Creates a completion request in the given dialect.
     pub fn new(dialect: Dialect, body: &Value) -> Self {
         Self {
             dialect,
@@ -96,9 +97,9 @@ impl ModelRequest {
         }
     }
 
-    /// One with an id, filters and headers.
+    /// Sets the request context: id, filters and headers.
     #[must_use]
-    pub fn of(self, request: &Arc<Request>) -> Self {
+    pub fn with_request(self, request: &Arc<RequestContext>) -> Self {
         Self {
             request: Arc::clone(request),
             ..self
@@ -106,81 +107,82 @@ impl ModelRequest {
     }
 }
 
-impl ModelAnswer {
-    /// All of it, once it is complete; of a stream, all its events.
+impl ModelResponse {
+    /// Collects the whole body; of a stream, all its events.
     pub async fn bytes(self) -> Bytes {
         match self.body {
-            AnswerBody::Whole(bytes) => bytes,
-            AnswerBody::Stream(mut pieces) => {
-                let mut all = Vec::new();
-                while let Some(piece) = pieces.next().await {
-                    all.extend_from_slice(&piece);
+            ResponseBody::Whole(bytes) => bytes,
+            ResponseBody::Stream(mut chunks) => {
+                let mut body = Vec::new();
+                while let Some(chunk) = chunks.next().await {
+                    body.extend_from_slice(&chunk);
                 }
-                all.into()
+                body.into()
             }
         }
     }
 }
 
-/// What is asked of a model.
+/// Operation requested from a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operation {
     #[default]
     Complete,
-    /// How many tokens a request has, which only Anthropic's dialect can ask.
+    /// Count the tokens of a request, which only Anthropic's dialect supports.
     CountTokens,
 }
 
-/// The answer to a request.
-pub struct ModelAnswer {
+/// Response to a model request.
+pub struct ModelResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    pub body: AnswerBody,
+    pub body: ResponseBody,
 }
 
-pub enum AnswerBody {
+/// Body of a [`ModelResponse`].
+pub enum ResponseBody {
     Whole(Bytes),
-    /// Ends early if the provider's does, with an error event.
+    /// Server-sent events; an interrupted provider stream ends with an error event.
     Stream(BoxStream<'static, Bytes>),
 }
 
-/// A model that can be asked for.
+/// Name of an available model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelName {
-    /// As it can be asked for: `provider/model`, or an alias.
+    /// Name to use in requests: `provider/model`, or an alias.
     pub name: String,
     pub provider: String,
 }
 
-/// A provider, as it may be shown.
+/// Public view of a provider, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderStatus {
     pub name: String,
     pub base_url: String,
     pub dialects: Vec<Dialect>,
     pub models: Vec<String>,
-    /// The names of its keys.
+    /// Names of its keys.
     pub keys: Vec<String>,
-    /// Whether it can be asked.
+    /// Whether it has a usable key.
     pub ready: bool,
 }
 
-/// Which runs to list.
+/// Filter and page for listing runs.
 #[derive(Clone, Debug, Default)]
 pub struct RunQuery {
-    /// The key of the caller.
+    /// Name of the caller's key.
     pub caller: Option<String>,
     pub state: Option<String>,
-    /// Only runs before this id: the last one of the page before.
+    /// Return only runs before this id, the last one of the previous page.
     pub before: Option<String>,
     pub limit: usize,
 }
 
-/// A request that was answered, if only with an error.
-pub(crate) struct Sent {
-    pub(crate) spoken: Dialect,
+/// Response of a provider, possibly an error status, with its usage recording.
+pub(crate) struct ProviderResponse {
+    pub(crate) dialect: Dialect,
     pub(crate) response: reqwest::Response,
-    pub(crate) recording: Recording,
+    pub(crate) recording: UsageRecording,
 }
 
 impl Models {
@@ -188,137 +190,161 @@ impl Models {
         config: &Config,
         engine: Engine,
         environment: Environment,
-        (ledger, store): (Ledger, Store),
+        (usage_recorder, store): (UsageRecorder, Store),
     ) -> Self {
-        let clients = Clients::default();
-        let table = Table::new(&config.models, &environment, &clients);
+        let clients = ProviderClients::default();
+        let table = ModelTable::new(&config.models, &environment, &clients);
         Self(Arc::new(Inner {
             engine,
             environment,
             clients,
-            ledger,
+            usage_recorder,
             table: ArcSwap::from_pointee(table),
-            offers: Offers::new(),
-            memory: Memory::new(),
+            tool_definitions: ToolDefinitionCache::new(),
+            conversations: Conversations::new(),
             tasks: TaskTracker::new(),
-            runs: Arc::default(),
+            active_runs: Arc::default(),
             store,
         }))
     }
 
-    /// Takes up a new configuration; requests under way are not touched.
+    /// Applies a new configuration; requests in progress are not affected.
     pub(crate) fn apply(&self, config: &Config) {
-        let table = Table::new(&config.models, &self.0.environment, &self.0.clients);
+        let table = ModelTable::new(&config.models, &self.0.environment, &self.0.clients);
         self.0.table.store(Arc::new(table));
     }
 
-    /// All providers, and whether they can be asked.
+    /// Lists all providers and whether they are ready.
     pub fn providers(&self) -> Vec<ProviderStatus> {
         self.0.table.load().providers()
     }
 
-    /// The models that are known by name.
+    /// Lists the available models by name.
     pub async fn list(&self) -> Vec<ModelName> {
         self.0.table.load_full().list().await
     }
 
-    /// Answers a request: as an agent if tools in its scope run unasked, else with what the model
-    /// says.
+    /// Handles a request: as an agent run if tools in its scope run without approval, otherwise by
+    /// relaying the model's response.
     pub async fn complete(
         &self,
         caller: &Caller,
         request: ModelRequest,
-    ) -> Result<ModelAnswer, ModelError> {
+    ) -> Result<ModelResponse, ModelError> {
         if self.0.tasks.is_closed() {
             return Err(ModelError::Refused(CallError::Stopping));
         }
-        let body = Body::read(request.body.clone())?;
-        let asked = Asked::new(request, body, caller.clone())?;
-        let limits = self.run_limits(&asked)?;
-        if self.is_for_agent(&asked) {
-            // Boxed, as all that is rare, so that it does not make every request larger.
-            return Box::pin(agent::run(self, asked, limits)).await;
+        let body = RequestBody::parse(request.body.clone())?;
+        let model_call = ModelCall::new(request, body, caller.clone())?;
+        let limits = self.run_limits(&model_call)?;
+        if self.needs_agent(&model_call) {
+            // Boxed to keep the future of ordinary requests small.
+            return Box::pin(agent::run(self, model_call, limits)).await;
         }
-        let Sent {
-            spoken,
+        let ProviderResponse {
+            dialect: provider_dialect,
             response,
             recording,
-        } = self.send(&asked).await?;
-        answer::answer(&asked, spoken, response, (recording, &self.0.memory)).await
+        } = self.send(&model_call).await?;
+        response::relay_response(
+            &model_call,
+            provider_dialect,
+            response,
+            (recording, &self.0.conversations),
+        )
+        .await
     }
 
-    /// Several answers at once are nobody's turn, and calls in another form that Chat has for them are
-    /// not known to the agent.
-    fn is_for_agent(&self, asked: &Asked) -> bool {
-        let filters = &asked.context.filters;
+    /// Returns whether a request needs an agent run. The agent does not handle multiple choices
+    /// (`n` > 1) or Chat's provider-specific tool types.
+    fn needs_agent(&self, model_call: &ModelCall) -> bool {
+        let filters = &model_call.context.filters;
         let engine = &self.0.engine;
-        let several = asked.body.get("n").is_some_and(|n| n != "1" && n != "null");
-        let offered = engine.injects_tools() || !filters.is_empty();
-        asked.request.operation == Operation::Complete
-            && !several
-            && offered
-            && engine.has_unasked_tools(&asked.caller, filters)
-            && (asked.request.dialect != Dialect::Chat || !OwnTools::of(&asked.body).has_foreign())
+        let multiple_choices = model_call
+            .body
+            .get("n")
+            .is_some_and(|n| n != "1" && n != "null");
+        let offers_tools = engine.injects_tools() || !filters.is_empty();
+        model_call.request.operation == Operation::Complete
+            && !multiple_choices
+            && offers_tools
+            && engine.has_auto_execute_tools(&model_call.caller, filters)
+            && (model_call.request.dialect != Dialect::Chat
+                || !CallerTools::from_body(&model_call.body).has_provider_tools())
     }
 
-    /// The bounds of a run, from the configuration, the key and the request.
-    pub(crate) fn run_limits(&self, asked: &Asked) -> Result<RunLimits, ModelError> {
-        let headers = &asked.context.headers;
+    /// Combines the limits of a run from the configuration, the key and the request headers.
+    pub(crate) fn run_limits(&self, model_call: &ModelCall) -> Result<RunLimits, ModelError> {
+        let headers = &model_call.context.headers;
         let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        let wrong = |header: &str, problem: String| {
-            ModelError::Field(BadField {
+        let invalid = |header: &str, problem: String| {
+            ModelError::Field(FieldError {
                 field: header.to_owned(),
                 problem,
             })
         };
-        let mut own = match text(BUDGET) {
-            Some(budget) => RunLimits::parse(budget).map_err(|problem| wrong(BUDGET, problem))?,
+        let mut request_limits = match text(BUDGET_HEADER) {
+            Some(budget) => {
+                RunLimits::parse(budget).map_err(|problem| invalid(BUDGET_HEADER, problem))?
+            }
             None => RunLimits::default(),
         };
-        if let Some(depth) = text(DEPTH) {
+        if let Some(depth) = text(MAX_DEPTH_HEADER) {
             let depth = depth.trim().parse::<u32>().ok();
-            let problem = || wrong(DEPTH, "must be a whole number".to_owned());
-            own.depth = Some(depth.ok_or_else(problem)?);
+            let problem = || invalid(MAX_DEPTH_HEADER, "must be a whole number".to_owned());
+            request_limits.depth = Some(depth.ok_or_else(problem)?);
         }
-        Ok(self.0.engine.run_limits(&asked.caller).and(own))
+        Ok(self
+            .0
+            .engine
+            .run_limits(&model_call.caller)
+            .combine(request_limits))
     }
 
-    /// Sends a request to its model, or to the next one that may answer instead.
-    pub(crate) async fn send(&self, asked: &Asked) -> Result<Sent, ModelError> {
+    /// Sends a request to its model, falling back to the next target if that one fails.
+    pub(crate) async fn send(
+        &self,
+        model_call: &ModelCall,
+    ) -> Result<ProviderResponse, ModelError> {
         let table = self.0.table.load_full();
-        let targets = table.resolve(&asked.name, asked.body.get("fallbacks"))?;
-        let place = self.0.engine.enter_model(&asked.caller).await?;
-        let mut place = Some(place);
+        let targets = table.resolve(&model_call.name, model_call.body.get("fallbacks"))?;
+        let slot = self
+            .0
+            .engine
+            .admit_model_request(&model_call.caller)
+            .await?;
+        let mut slot = Some(slot);
         let last = targets.len() - 1;
-        for (at, target) in targets.iter().enumerate() {
-            let parts = (&self.0.ledger, &self.0.engine);
-            let mut recording = Recording::new(parts, asked, target, &table);
-            let bounded = asked.counts_money || self.0.engine.has_money_budget(&asked.caller);
-            if bounded && !table.prices.knows(&target.upstream.name, &target.model) {
-                recording.failed(&Err(ModelError::NoPrice(target.shown())));
-                return Err(ModelError::NoPrice(target.shown()));
+        for (index, target) in targets.iter().enumerate() {
+            let parts = (&self.0.usage_recorder, &self.0.engine);
+            let mut recording = UsageRecording::new(parts, model_call, target, &table);
+            let has_cost_limit =
+                model_call.has_cost_limit || self.0.engine.has_money_budget(&model_call.caller);
+            if has_cost_limit && !table.prices.has_price(&target.upstream.name, &target.model) {
+                recording.record_failure(&Err(ModelError::NoPrice(target.qualified_name())));
+                return Err(ModelError::NoPrice(target.qualified_name()));
             }
-            let answer = self.ask(asked, target, &recording).await;
-            let fails = match &answer {
+            let result = self.send_to(model_call, target, &recording).await;
+            let can_fall_back = match &result {
                 Ok(response) => table::may_fall_back(response.status().as_u16()),
                 Err(ModelError::Send(_)) => true,
                 Err(_) => false,
             };
-            if fails && at < last {
-                recording.failed(&answer);
-                tracing::info!(model = %target.shown(), next = %targets[at + 1].shown(), "the next model is asked");
+            if can_fall_back && index < last {
+                recording.record_failure(&result);
+                tracing::info!(model = %target.qualified_name(), next = %targets[index + 1].qualified_name(), "falling back to next model");
                 continue;
             }
-            if answer.is_err() {
-                recording.failed(&answer);
+            if result.is_err() {
+                recording.record_failure(&result);
             }
-            return Ok(Sent {
-                spoken: target.spoken(asked.request.dialect),
-                recording: recording.holding(place.take()),
-                response: answer?,
+            return Ok(ProviderResponse {
+                dialect: target.provider_dialect(model_call.request.dialect),
+                recording: recording.with_slot(slot.take()),
+                response: result?,
             });
         }
-        Err(ModelError::NoModelNamed)
+        Err(ModelError::MissingModel)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -329,16 +355,16 @@ impl Models {
         &self.0.store
     }
 
-    pub(crate) fn runs(&self) -> &Arc<UnderWay> {
-        &self.0.runs
+    pub(crate) fn active_runs(&self) -> &Arc<ActiveRuns> {
+        &self.0.active_runs
     }
 
-    /// Cuts a run off; false if it is not under way here.
+    /// Cancels a run. Returns false if it is not active in this process.
     pub fn cancel_run(&self, id: &str) -> bool {
-        self.0.runs.cancel(id)
+        self.0.active_runs.cancel(id)
     }
 
-    /// Runs, the newest first: of one caller, or of all.
+    /// Lists runs of one caller or of all, newest first.
     pub async fn list_runs(&self, query: &RunQuery) -> Result<Vec<RunRecord>, StoreError> {
         let RunQuery {
             caller,
@@ -350,7 +376,7 @@ impl Models {
         self.0.store.runs(caller, state, before, *limit).await
     }
 
-    /// A run and its steps, with their times.
+    /// Returns a run with its steps and their timestamps.
     pub async fn run(
         &self,
         id: &str,
@@ -363,160 +389,201 @@ impl Models {
         Ok(Some((record, steps.collect())))
     }
 
-    /// Goes on with a run after its calls were decided about, or after a crash.
+    /// Resumes a run after its pending calls were decided, or after a crash.
     pub async fn resume(
         &self,
         id: &str,
         decisions: &HashMap<String, CallDecision>,
         by: &str,
         stream: Option<bool>,
-    ) -> Result<ModelAnswer, ResumeError> {
+    ) -> Result<ModelResponse, ResumeError> {
         agent::resume(self, id, decisions, (by, stream)).await
     }
 
-    /// Keeps an answer of a run that is known by an id of ours: as a conversation, or as another name
-    /// for what its provider keeps, over restarts too.
-    pub(crate) async fn remember(
+    /// Stores a response issued under a gateway id: as a conversation, or as an alias for the id under
+    /// which the provider stores it. Aliases survive restarts.
+    pub(crate) async fn store_response(
         &self,
-        asked: &Asked,
+        model_call: &ModelCall,
         (id, answer): (&str, &str),
-        (spoken, known): (Dialect, &str),
+        (provider_dialect, provider_id): (Dialect, &str),
     ) {
-        let (memory, caller) = (&self.0.memory, &asked.caller);
-        if spoken != Dialect::Responses {
-            memory.keep(caller, asked.body.text(), answer);
+        let (conversations, caller) = (&self.0.conversations, &model_call.caller);
+        if provider_dialect != Dialect::Responses {
+            conversations.store_response(caller, model_call.body.as_str(), answer);
             return;
         }
-        memory.rename(caller, id, known);
+        conversations.alias_response(caller, id, provider_id);
         let key = caller.key().map(|key| &**key);
-        let now = millis(SystemTime::now());
-        let put = self.0.store.put_response_id((id, known), key, now).await;
-        if let Err(error) = put {
-            tracing::warn!(%error, "an answer can be referred to until the gateway ends only");
+        let now = unix_millis(SystemTime::now());
+        let stored = self
+            .0
+            .store
+            .put_response_id((id, provider_id), key, now)
+            .await;
+        if let Err(error) = stored {
+            tracing::warn!(%error, "failed to persist response id; it is valid only until the gateway stops");
         }
     }
 
-    /// The provider's id, as JSON, for the answer that a request refers to by one of ours.
-    async fn known(&self, asked: &Asked, spoken: Dialect) -> Option<String> {
-        let id = memory::reference(asked, spoken)?;
-        let caller = &asked.caller;
-        if let Some(known) = self.0.memory.known(caller, &id) {
-            return Some(known);
+    /// Returns the provider's id, as JSON, for a response the request refers to by a gateway id.
+    async fn provider_response_id(
+        &self,
+        model_call: &ModelCall,
+        provider_dialect: Dialect,
+    ) -> Option<String> {
+        let id = conversations::referenced_response(model_call, provider_dialect)?;
+        let caller = &model_call.caller;
+        if let Some(provider_id) = self.0.conversations.provider_response_id(caller, &id) {
+            return Some(provider_id);
         }
         let key = caller.key().map(|key| &**key);
-        let known = Box::pin(self.0.store.response_id(&id, key)).await;
-        let known = known.ok().flatten()?;
-        Some(Value::from(known).to_string())
+        let provider_id = Box::pin(self.0.store.response_id(&id, key)).await;
+        let provider_id = provider_id.ok().flatten()?;
+        Some(Value::from(provider_id).to_string())
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
         &self.0.tasks
     }
 
-    /// The id of a model call of a run.
+    /// Request id for one turn of a run.
     pub(crate) fn turn_id(&self, request: &str, turn: u32) -> String {
         self.0.engine.hook().turn_id(request, turn)
     }
 
-    /// Lets runs end within a bound; those that last longer are cut off.
+    /// Waits for active runs to end and cancels those still running after the timeout.
     pub(crate) async fn drain(&self, within: Duration) {
         self.0.tasks.close();
         let ended = tokio::time::timeout(within, self.0.tasks.wait()).await;
         if ended.is_err() {
-            tracing::warn!(runs = self.0.tasks.len(), "runs are cut off");
-            self.0.runs.stop();
+            tracing::warn!(
+                runs = self.0.tasks.len(),
+                "cancelling runs that did not end in time"
+            );
+            self.0.active_runs.cancel_all();
             self.0.tasks.wait().await;
         }
     }
 
-    async fn ask(
+    async fn send_to(
         &self,
-        asked: &Asked,
-        target: &Target,
-        recording: &Recording,
+        model_call: &ModelCall,
+        target: &ModelTarget,
+        recording: &UsageRecording,
     ) -> Result<reqwest::Response, ModelError> {
-        let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
-        let known = self.known(asked, spoken).await;
-        let body = self.body(asked, target, known.as_deref())?;
-        let mut path = spoken.path().to_owned();
-        if asked.request.operation == Operation::CountTokens {
-            if spoken != Dialect::Messages {
-                return Err(ModelError::CannotCount(target.upstream.name.clone()));
+        let (caller_dialect, provider_dialect) = (
+            model_call.request.dialect,
+            target.provider_dialect(model_call.request.dialect),
+        );
+        let provider_id = self
+            .provider_response_id(model_call, provider_dialect)
+            .await;
+        let body = self.provider_body(model_call, target, provider_id.as_deref())?;
+        let mut path = provider_dialect.path().to_owned();
+        if model_call.request.operation == Operation::CountTokens {
+            if provider_dialect != Dialect::Messages {
+                return Err(ModelError::TokenCountUnsupported(
+                    target.upstream.name.clone(),
+                ));
             }
             path.push_str("/count_tokens");
         }
-        if let Some(query) = asked.request.query.as_deref().filter(|_| wanted == spoken) {
+        if let Some(query) = model_call
+            .request
+            .query
+            .as_deref()
+            .filter(|_| caller_dialect == provider_dialect)
+        {
             path.push('?');
             path.push_str(query);
         }
         let trace = self.0.engine.trace_context(recording.span());
-        let outgoing = Outgoing {
+        let outgoing = ProviderRequest {
             path: &path,
-            dialect: spoken,
+            dialect: provider_dialect,
             model: &target.model,
             body,
-            headers: headers::forwarded(&asked.context.headers, spoken, trace.as_ref()),
+            headers: headers::provider_headers(
+                &model_call.context.headers,
+                provider_dialect,
+                trace.as_ref(),
+            ),
         };
         Ok(target.upstream.send(&outgoing).await?)
     }
 
-    /// The request as its provider gets it.
-    fn body(
+    /// Builds the request body for the provider.
+    fn provider_body(
         &self,
-        asked: &Asked,
-        target: &Target,
-        known: Option<&str>,
+        model_call: &ModelCall,
+        target: &ModelTarget,
+        provider_id: Option<&str>,
     ) -> Result<Bytes, ModelError> {
-        let (wanted, spoken) = (asked.request.dialect, target.spoken(asked.request.dialect));
-        let form = Form {
-            dialect: wanted,
+        let (caller_dialect, provider_dialect) = (
+            model_call.request.dialect,
+            target.provider_dialect(model_call.request.dialect),
+        );
+        let form = DefinitionFormat {
+            dialect: caller_dialect,
             flat: target.upstream.flat_schemas,
         };
-        let tools = self.0.offers.tools(&self.0.engine, asked, form)?;
-        // There may be many of the caller's own, which matter only beside others.
-        let tools = match tools.is_empty() {
-            true => Cow::Borrowed(""),
-            false => tools.besides(&OwnTools::of(&asked.body)),
+        let tools = self
+            .0
+            .tool_definitions
+            .definitions(&self.0.engine, model_call, form)?;
+        // Parsing the caller's tools is expensive and only needed to avoid duplicates.
+        let tools = if tools.is_empty() {
+            Cow::Borrowed("")
+        } else {
+            tools.excluding(&CallerTools::from_body(&model_call.body))
         };
-        let mut edit = asked.body.edit().append("tools", &tools);
-        if target.model != asked.name {
+        let mut edit = model_call.body.edit().append("tools", &tools);
+        if target.model != model_call.name {
             edit = edit.set(
                 "model",
                 &serde_json::Value::from(target.model.as_str()).to_string(),
             );
         }
-        if asked.body.get("fallbacks").is_some_and(table::is_fallbacks) {
+        if model_call
+            .body
+            .get("fallbacks")
+            .is_some_and(table::is_fallbacks)
+        {
             edit = edit.remove("fallbacks");
         }
-        if asked.counts_stream(&self.0.engine) {
-            let mut options = asked.stream_options();
+        if model_call.must_request_stream_usage(&self.0.engine) {
+            let mut options = model_call.stream_options();
             options["include_usage"] = Value::Bool(true);
             edit = edit.set("stream_options", &options.to_string());
         }
-        if let Some(known) = known {
-            edit = edit.set("previous_response_id", known);
+        if let Some(provider_id) = provider_id {
+            edit = edit.set("previous_response_id", provider_id);
         }
         let body = edit.finish();
-        if wanted == spoken {
+        if caller_dialect == provider_dialect {
             return Ok(body);
         }
         let text = std::str::from_utf8(&body).unwrap_or_default();
-        let text = match wanted {
-            Dialect::Responses => self.0.memory.expanded(&asked.caller, text)?,
+        let text = match caller_dialect {
+            Dialect::Responses => self
+                .0
+                .conversations
+                .expand_references(&model_call.caller, text)?,
             Dialect::Chat | Dialect::Messages => text.into(),
         };
-        let ignored: &Ignored = &target.upstream.ignored;
-        let prompt = wanted.read(&text, ignored)?;
-        Ok(Bytes::from(spoken.write(&prompt)?))
+        let ignored: &IgnoredFields = &target.upstream.ignored;
+        let prompt = caller_dialect.decode_request(&text, ignored)?;
+        Ok(Bytes::from(provider_dialect.encode_request(&prompt)?))
     }
 }
 
-/// An error in the shape of a dialect.
-pub fn error_body(dialect: Dialect, failure: &Failure) -> String {
-    dialect.error(failure).to_string()
+/// Encodes an error in the format of a dialect.
+pub fn error_body(dialect: Dialect, failure: &ProviderError) -> String {
+    dialect.encode_error(failure).to_string()
 }
 
-impl std::fmt::Debug for AnswerBody {
+impl std::fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Whole(_) => "Whole",
@@ -525,9 +592,9 @@ impl std::fmt::Debug for AnswerBody {
     }
 }
 
-impl std::fmt::Debug for ModelAnswer {
+impl std::fmt::Debug for ModelResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelAnswer")
+        f.debug_struct("ModelResponse")
             .field("status", &self.status)
             .finish_non_exhaustive()
     }

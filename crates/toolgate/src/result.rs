@@ -1,19 +1,19 @@
-//! What a tool answered, kept whole.
+//! Results of tool calls, preserved byte for byte.
 
-pub(crate) mod bound;
-pub(crate) mod tidy;
+pub(crate) mod sanitize;
+pub(crate) mod truncate;
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use toolgate_core::json::{Members, may_say};
+use toolgate_core::json::{Members, may_contain};
 
 /// A `CallToolResult`, byte for byte as the server sent it.
 #[derive(Clone, Debug)]
 pub struct ToolResult {
     raw: Box<RawValue>,
-    /// Asked more than once of every result.
+    /// Parsed once, because it is needed several times per result.
     is_error: bool,
 }
 
@@ -26,11 +26,11 @@ pub enum Block<'a> {
         /// Base64.
         data: Cow<'a, str>,
     },
-    /// Anything else, as it came.
+    /// Any other block, unchanged.
     Other(&'a RawValue),
 }
 
-/// The parts of a result that we know of, each read by itself.
+/// The known members of a result, each parsed independently of the others.
 #[derive(Default)]
 struct View<'a> {
     content: Option<&'a RawValue>,
@@ -53,7 +53,7 @@ struct BlockView<'a> {
 
 impl ToolResult {
     pub fn new(raw: Box<RawValue>) -> Self {
-        let is_error = view(&raw).is_error;
+        let is_error = parse_view(&raw).is_error;
         Self { raw, is_error }
     }
 
@@ -74,16 +74,16 @@ impl ToolResult {
         self.is_error
     }
 
-    /// The content, block by block; the structured content where there is no other.
+    /// Returns the content blocks, or the structured content if there are none.
     pub fn blocks(&self) -> Vec<Block<'_>> {
         if !self.raw.get().starts_with('{') {
             return vec![Block::Other(&self.raw)];
         }
-        let view = view(&self.raw);
+        let view = parse_view(&self.raw);
         let content =
             view.content.map(
                 |raw| match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
-                    Ok(blocks) => blocks.into_iter().map(block).collect(),
+                    Ok(blocks) => blocks.into_iter().map(parse_block).collect(),
                     Err(_) => vec![Block::Other(raw)],
                 },
             );
@@ -94,7 +94,7 @@ impl ToolResult {
         }
     }
 
-    /// Everything as text, for those who read only text.
+    /// Returns all content as plain text.
     pub fn text(&self) -> String {
         let texts: Vec<String> = self
             .blocks()
@@ -111,9 +111,10 @@ impl ToolResult {
     }
 }
 
-/// A result that is no object is no result: it is shown, as an error.
-fn view(raw: &RawValue) -> View<'_> {
-    let Some(members) = Members::of(raw.get()) else {
+/// Parses the known members. A result that is not an object counts as an error, with its JSON as
+/// content.
+fn parse_view(raw: &RawValue) -> View<'_> {
+    let Some(members) = Members::parse(raw.get()) else {
         return View {
             is_error: true,
             ..View::default()
@@ -128,10 +129,10 @@ fn view(raw: &RawValue) -> View<'_> {
     }
 }
 
-/// Whether a modern server wants to know something first.
-pub(crate) fn asks_for_input(result: &RawValue) -> bool {
-    // Few do, and most need not be taken apart to know that.
-    if !may_say(result.get(), "input_required") {
+/// Returns whether a result is a modern server's request for input.
+pub(crate) fn is_input_required(result: &RawValue) -> bool {
+    // Cheap pre-check, since few results need to be parsed.
+    if !may_contain(result.get(), "input_required") {
         return false;
     }
     #[derive(Deserialize)]
@@ -144,7 +145,7 @@ pub(crate) fn asks_for_input(result: &RawValue) -> bool {
     head.is_ok_and(|head| head.result_type == "input_required")
 }
 
-fn block(raw: &RawValue) -> Block<'_> {
+fn parse_block(raw: &RawValue) -> Block<'_> {
     match serde_json::from_str::<BlockView<'_>>(raw.get()) {
         Ok(BlockView {
             kind,
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_kept() {
+    fn blocks_of_every_kind_are_preserved() {
         let result = result(
             r#"{"content":[{"type":"text","text":"a\nb"},{"type":"image","mimeType":"image/png","data":"AA=="},{"type":"x-new","n":-0.0}],"isError":true}"#,
         );
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn structured_content_stands_in_for_missing_text() {
+    fn structured_content_replaces_missing_text() {
         assert_eq!(
             result(r#"{"content":[],"structuredContent":{"n":1e400}}"#).text(),
             r#"{"n":1e400}"#

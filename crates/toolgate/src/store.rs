@@ -1,8 +1,8 @@
-//! What must survive a restart: servers and settings changed through the API, the history of tool
-//! definitions, approvals and the audit trail.
+//! Persistent state: servers and settings changed through the API, the history of tool definitions,
+//! approvals, agent runs and the audit trail.
 //!
-//! One SQLite file in the data directory. Entries may hold secrets, so they are sealed with a key
-//! that stands beside the file.
+//! Everything lives in one SQLite file in the data directory. Entries that may contain secrets are
+//! sealed (encrypted) with the key in `store.key` next to it.
 
 mod approvals;
 mod audit;
@@ -18,20 +18,20 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use audit::Spent;
-use bulk::Insert;
-use seal::Seal;
+pub(crate) use audit::Spending;
+use bulk::BulkInsert;
+use seal::StoreCipher;
 use serde_json::Value;
 use sqlx::any::{AnyPoolOptions, AnyRow};
 use sqlx::{AnyPool, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 use toolgate_core::ToolId;
 
-/// Definitions that are kept of one tool.
-const MAX_VERSIONS: i64 = 50;
-/// Definitions that are noted in one transaction.
-const NOTED_TOGETHER: usize = 256;
+/// Definitions stored per tool.
+const MAX_VERSIONS_PER_TOOL: i64 = 50;
+/// Definitions recorded per transaction.
+const DEFINITION_BATCH_SIZE: usize = 256;
 
-static NOTE: LazyLock<Insert> = LazyLock::new(|| {
+static INSERT_VERSIONS: LazyLock<BulkInsert> = LazyLock::new(|| {
     let columns = [
         "server",
         "tool",
@@ -40,62 +40,63 @@ static NOTE: LazyLock<Insert> = LazyLock::new(|| {
         "first_seen",
         "last_seen",
     ];
-    let again = "ON CONFLICT (server, tool, hash) DO UPDATE SET last_seen = excluded.last_seen";
-    Insert::new("tool_versions", &columns, again)
+    let on_conflict =
+        "ON CONFLICT (server, tool, hash) DO UPDATE SET last_seen = excluded.last_seen";
+    BulkInsert::new("tool_versions", &columns, on_conflict)
 });
 
-/// The database of a gateway; clones share it.
+/// The database of a gateway. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// One writer.
-    pool: AnyPool,
-    /// Readers beside it, so that a long look at the audit trail holds nobody up.
+    /// A single connection, since SQLite allows only one writer.
+    writer: AnyPool,
+    /// Separate connections, so that long audit queries do not block writes.
     readers: AnyPool,
-    seal: Seal,
-    /// Held as long as the store is used, so that no other gateway uses the same directory.
+    cipher: StoreCipher,
+    /// Keeps other gateways from using the same data directory.
     _lock: Option<Arc<File>>,
 }
 
-/// A server entry that was changed through the API.
+/// A server entry changed through the API.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Override {
+pub struct ServerOverride {
     pub server: String,
-    /// The entry; none if the server was removed.
+    /// The entry; `None` if the server was removed.
     pub entry: Option<Value>,
-    /// Hash of the file's entry that it replaced; none if the file had none.
+    /// Hash of the config file's entry that it replaces; `None` if the file had none.
     pub file_hash: Option<String>,
 }
 
-/// One definition that a tool has had.
+/// A current or former definition of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct ToolVersion {
     pub hash: String,
     pub definition: String,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub first_seen: i64,
     pub last_seen: i64,
 }
 
-/// A definition to be noted.
+/// A tool definition currently offered by a server.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub struct ObservedTool {
     pub tool: ToolId,
     pub hash: String,
     pub definition: String,
 }
 
-/// Why the store cannot be used.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("the database cannot be used: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("the database is of another version: {0}")]
+    #[error("the database was created by another version of Toolgate: {0}")]
     Migration(#[from] sqlx::migrate::MigrateError),
     #[error("the key file `{file}` cannot be used: {cause}")]
     Key { file: String, cause: std::io::Error },
-    #[error("the entry could not be encrypted, so it is not stored")]
-    NotSealed,
-    #[error("an entry cannot be read: it was sealed with another `store.key`, or is damaged")]
+    #[error("the entry could not be encrypted and was not stored")]
+    SealFailed,
+    #[error("an entry cannot be read: it was sealed with another `store.key` or is damaged")]
     Unreadable,
     #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
     InUse(String),
@@ -107,77 +108,80 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// Opens the database in a directory, making it if there is none.
+    /// Opens the database in a directory, creating it if necessary.
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        let lock = lock(data_dir)?;
-        let seal = Seal::kept_in(&data_dir.join("store.key"))?;
+        let lock = lock_data_dir(data_dir)?;
+        let cipher = StoreCipher::load_or_create(&data_dir.join("store.key"))?;
         let file = data_dir.join("toolgate.db").display().to_string();
-        // The path is part of a URL.
+        // The path becomes part of a URL.
         let file = file
             .replace('%', "%25")
             .replace('?', "%3f")
             .replace('#', "%23");
-        let store = Self::connect(&format!("sqlite://{file}?mode=rwc"), seal).await?;
+        let store = Self::connect(&format!("sqlite://{file}?mode=rwc"), cipher).await?;
         Ok(Self {
             _lock: Some(Arc::new(lock)),
             ..store
         })
     }
 
-    /// A database that ends with the process.
+    /// Opens a database that lives in memory.
     pub async fn in_memory() -> Result<Self, StoreError> {
-        Self::connect("sqlite::memory:", Seal::random()?).await
+        Self::connect("sqlite::memory:", StoreCipher::random()?).await
     }
 
-    async fn connect(url: &str, seal: Seal) -> Result<Self, StoreError> {
+    async fn connect(url: &str, cipher: StoreCipher) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
-        // A pool would try for half a minute before it says what is wrong.
+        // A pool would retry for 30 s before reporting an error.
         let mut probe = sqlx::AnyConnection::connect(url).await?;
         probe.execute("PRAGMA schema_version").await?;
         probe.close().await?;
-        let pool = pool(1).connect(url).await?;
-        schema::migrator().run(&pool).await?;
-        let readers = match url.contains(":memory:") {
-            true => pool.clone(), // such a database is its connection
-            false => self::pool(2).connect_lazy(url)?,
+        let writer = pool_options(1).connect(url).await?;
+        schema::migrator().run(&writer).await?;
+        let readers = if url.contains(":memory:") {
+            // Every connection to an in-memory database opens a separate one.
+            writer.clone()
+        } else {
+            pool_options(2).connect_lazy(url)?
         };
         let store = Self {
-            pool,
+            writer,
             readers,
-            seal,
+            cipher,
             _lock: None,
         };
         store.mark_interrupted().await?;
         Ok(store)
     }
 
-    /// What was under way when the last gateway ended without closing it.
+    /// Marks calls, approvals and runs that a previous gateway process left unfinished.
     async fn mark_interrupted(&self) -> Result<(), StoreError> {
         for sql in [
-            "UPDATE audit SET outcome = 'interrupted', error = 'the gateway ended while the call was under way; it may have run' WHERE outcome = 'open'",
+            "UPDATE audit SET outcome = 'interrupted', error = 'the gateway stopped while the call was in flight; it may have run' WHERE outcome = 'open'",
             "UPDATE approvals SET state = 'unknown' WHERE state = 'executing'",
             "UPDATE runs SET state = 'interrupted' WHERE state = 'running'",
         ] {
-            sqlx::query(sql).execute(&self.pool).await?;
+            sqlx::query(sql).execute(&self.writer).await?;
         }
         Ok(())
     }
 
-    /// A text that only this store can read again.
-    pub(crate) fn sealed(&self, text: &str) -> Result<String, StoreError> {
-        self.seal.close(text)
+    /// Encrypts a text so that only this store can read it.
+    pub(crate) fn seal(&self, text: &str) -> Result<String, StoreError> {
+        self.cipher.seal(text)
     }
 
-    /// A text that this store has sealed.
+    /// Decrypts a text sealed by this store.
     pub(crate) fn unseal(&self, sealed: &str) -> Option<String> {
-        self.seal.open(sealed)
+        self.cipher.unseal(sealed)
     }
 
-    /// What was changed through the API. An entry that cannot be unsealed is left out, and told.
-    pub async fn overrides(&self) -> Result<Vec<Override>, StoreError> {
+    /// Returns the servers changed through the API. Entries that cannot be unsealed are logged and
+    /// skipped.
+    pub async fn overrides(&self) -> Result<Vec<ServerOverride>, StoreError> {
         let rows =
             sqlx::query("SELECT server, entry, file_hash FROM server_overrides ORDER BY server")
-                .fetch_all(&self.pool)
+                .fetch_all(&self.writer)
                 .await?;
         let mut overrides = Vec::new();
         for row in &rows {
@@ -186,10 +190,10 @@ impl Store {
         Ok(overrides)
     }
 
-    pub async fn put_override(&self, change: &Override) -> Result<(), StoreError> {
+    pub async fn put_override(&self, change: &ServerOverride) -> Result<(), StoreError> {
         let entry = change.entry.as_ref();
         let entry = entry
-            .map(|entry| self.seal.close(&entry.to_string()))
+            .map(|entry| self.cipher.seal(&entry.to_string()))
             .transpose()?;
         sqlx::query(
             "INSERT INTO server_overrides (server, entry, file_hash, changed_at) VALUES ($1, $2, $3, $4)
@@ -199,29 +203,29 @@ impl Store {
         .bind(entry)
         .bind(&change.file_hash)
         .bind(now())
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(())
     }
 
-    pub async fn drop_override(&self, server: &str) -> Result<(), StoreError> {
+    pub async fn delete_override(&self, server: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM server_overrides WHERE server = $1")
             .bind(server)
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// A setting, and the hash of what the file said when it was set.
+    /// Returns a setting and the hash of the config file's value at the time it was set.
     pub async fn setting(&self, key: &str) -> Result<Option<(Value, String)>, StoreError> {
         let row = sqlx::query("SELECT value, file_hash FROM settings WHERE key = $1")
             .bind(key)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.writer)
             .await?;
         let Some(row) = row else { return Ok(None) };
         let text: String = row.try_get(0)?;
-        // Earlier versions kept settings in clear; they held no secrets.
-        let text = self.seal.open(&text).unwrap_or(text);
+        // Earlier versions stored settings, which held no secrets then, in plain text.
+        let text = self.cipher.unseal(&text).unwrap_or(text);
         Ok(Some((
             serde_json::from_str(&text).unwrap_or_default(),
             row.try_get(1)?,
@@ -239,36 +243,37 @@ impl Store {
              ON CONFLICT (key) DO UPDATE SET value = excluded.value, file_hash = excluded.file_hash",
         )
         .bind(key)
-        .bind(self.seal.close(&value.to_string())?)
+        .bind(self.cipher.seal(&value.to_string())?)
         .bind(file_hash)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(())
     }
 
-    pub async fn drop_setting(&self, key: &str) -> Result<(), StoreError> {
+    pub async fn delete_setting(&self, key: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM settings WHERE key = $1")
             .bind(key)
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// Notes definitions that are in force now; some at a time, so that others who write need not
-    /// wait for ten thousand.
-    pub async fn note(&self, seen: &[Seen]) -> Result<(), StoreError> {
+    /// Records the definitions currently in force. Writes in batches, so that other writes do not
+    /// wait for thousands of definitions.
+    pub async fn record_definitions(&self, seen: &[ObservedTool]) -> Result<(), StoreError> {
         let now = now();
-        for some in seen.chunks(NOTED_TOGETHER) {
-            NOTE.write(&self.pool, some, |query, seen| {
-                query
-                    .bind(seen.tool.server.as_str())
-                    .bind(seen.tool.tool.as_str())
-                    .bind(&seen.hash)
-                    .bind(&seen.definition)
-                    .bind(now)
-                    .bind(now)
-            })
-            .await?;
+        for batch in seen.chunks(DEFINITION_BATCH_SIZE) {
+            INSERT_VERSIONS
+                .write(&self.writer, batch, |query, seen| {
+                    query
+                        .bind(seen.tool.server.as_str())
+                        .bind(seen.tool.tool.as_str())
+                        .bind(&seen.hash)
+                        .bind(&seen.definition)
+                        .bind(now)
+                        .bind(now)
+                })
+                .await?;
         }
         let newest = "SELECT server, tool, hash, ROW_NUMBER() OVER
             (PARTITION BY server, tool ORDER BY last_seen DESC, first_seen DESC) AS place FROM tool_versions";
@@ -277,24 +282,24 @@ impl Store {
              (SELECT server, tool, hash FROM ({newest}) AS newest WHERE place > $1)"
         );
         sqlx::query(AssertSqlSafe(sql))
-            .bind(MAX_VERSIONS)
-            .execute(&self.pool)
+            .bind(MAX_VERSIONS_PER_TOOL)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// All definitions of a tool, the one seen last first.
-    pub async fn versions(&self, tool: &ToolId) -> Result<Vec<Version>, StoreError> {
+    /// Returns all definitions of a tool, most recently seen first.
+    pub async fn tool_versions(&self, tool: &ToolId) -> Result<Vec<ToolVersion>, StoreError> {
         let rows = sqlx::query(
             "SELECT hash, definition, first_seen, last_seen FROM tool_versions
              WHERE server = $1 AND tool = $2 ORDER BY last_seen DESC, first_seen DESC",
         )
         .bind(tool.server.as_str())
         .bind(tool.tool.as_str())
-        .fetch_all(&self.pool)
+        .fetch_all(&self.writer)
         .await?;
         let version = |row: &AnyRow| {
-            Ok(Version {
+            Ok(ToolVersion {
                 hash: row.try_get(0)?,
                 definition: row.try_get(1)?,
                 first_seen: row.try_get(2)?,
@@ -304,34 +309,34 @@ impl Store {
         rows.iter().map(version).collect()
     }
 
-    /// Writes what is outstanding and closes the database.
+    /// Finishes pending writes and closes the database.
     pub async fn close(&self) {
         self.readers.close().await;
-        self.pool.close().await;
+        self.writer.close().await;
     }
 
-    fn read_override(&self, row: &AnyRow) -> Result<Option<Override>, StoreError> {
+    fn read_override(&self, row: &AnyRow) -> Result<Option<ServerOverride>, StoreError> {
         let server: String = row.try_get(0)?;
         let sealed: Option<String> = row.try_get(1)?;
         let file_hash = row.try_get(2)?;
         let Some(sealed) = sealed else {
-            return Ok(Some(Override {
+            return Ok(Some(ServerOverride {
                 server,
                 entry: None,
                 file_hash,
             }));
         };
         let entry = self
-            .seal
-            .open(&sealed)
+            .cipher
+            .unseal(&sealed)
             .and_then(|text| serde_json::from_str(&text).ok());
         if entry.is_none() {
             tracing::error!(
                 server,
-                "what the API set was sealed with another key and is left out; restore `store.key`, or set it again"
+                "skipping server override sealed with another key; restore `store.key` or set the server again"
             );
         }
-        Ok(entry.map(|entry| Override {
+        Ok(entry.map(|entry| ServerOverride {
             server,
             entry: Some(entry),
             file_hash,
@@ -339,28 +344,28 @@ impl Store {
     }
 }
 
-fn pool(connections: u32) -> AnyPoolOptions {
+fn pool_options(connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .idle_timeout(None)
         .max_lifetime(None)
         .after_connect(|connection, _| {
             Box::pin(async move {
-                // First, since it makes a new database sooner.
+                // First, because it makes creating a new database faster.
                 connection.execute("PRAGMA synchronous = NORMAL").await?;
                 connection.execute("PRAGMA journal_mode = WAL").await?;
-                // A statement of many rows keeps what it would undo, which is no business of the disk.
+                // Keep the statement journals of bulk inserts off the disk.
                 connection.execute("PRAGMA temp_store = MEMORY").await?;
                 connection.execute("PRAGMA busy_timeout = 5000").await?;
-                // One MiB: what is not there comes from the system's own cache.
+                // 1 MiB per connection; the OS page cache covers the rest.
                 connection.execute("PRAGMA cache_size = -1024").await?;
                 Ok(())
             })
         })
 }
 
-/// Makes sure that nobody else uses the directory.
-fn lock(data_dir: &Path) -> Result<File, StoreError> {
+/// Locks the data directory against use by other gateways.
+fn lock_data_dir(data_dir: &Path) -> Result<File, StoreError> {
     let folder = data_dir.display().to_string();
     let opened = OpenOptions::new()
         .create(true)
@@ -379,17 +384,17 @@ fn lock(data_dir: &Path) -> Result<File, StoreError> {
 }
 
 fn now() -> i64 {
-    millis(SystemTime::now())
+    unix_millis(SystemTime::now())
 }
 
-/// Milliseconds since 1970.
-pub fn millis(time: SystemTime) -> i64 {
+/// Converts a time to milliseconds since the Unix epoch.
+pub fn unix_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The time that so many milliseconds since 1970 stand for.
-pub fn from_millis(millis: i64) -> SystemTime {
+/// Converts milliseconds since the Unix epoch to a time.
+pub fn from_unix_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + std::time::Duration::from_millis(millis.unsigned_abs())
 }
 
@@ -400,28 +405,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn overrides_survive_and_secrets_are_not_in_the_file() {
+    async fn overrides_persist_and_secrets_are_encrypted_on_disk() {
         let folder = tempfile::tempdir().unwrap();
-        let change = Override {
+        let changed = ServerOverride {
             server: "a".to_owned(),
             entry: Some(json!({"name": "a", "headers": {"Authorization": "Bearer hunter2"}})),
             file_hash: Some("h".to_owned()),
         };
-        let gone = Override {
+        let removed = ServerOverride {
             server: "b".to_owned(),
             entry: None,
             file_hash: None,
         };
         let store = Store::open(folder.path()).await.unwrap();
-        store.put_override(&gone).await.unwrap();
+        store.put_override(&removed).await.unwrap();
         store
-            .put_override(&Override {
+            .put_override(&ServerOverride {
                 entry: None,
-                ..change.clone()
+                ..changed.clone()
             })
             .await
             .unwrap();
-        store.put_override(&change).await.unwrap();
+        store.put_override(&changed).await.unwrap();
         store.put_setting("k", &json!({"n": 1}), "f").await.unwrap();
         let second = Store::open(folder.path()).await.unwrap_err();
         assert!(matches!(second, StoreError::InUse(_)), "{second}");
@@ -429,13 +434,13 @@ mod tests {
         drop(store);
 
         let store = Store::open(folder.path()).await.unwrap();
-        assert_eq!(store.overrides().await.unwrap(), [change, gone]);
+        assert_eq!(store.overrides().await.unwrap(), [changed, removed]);
         assert_eq!(
             store.setting("k").await.unwrap(),
             Some((json!({"n": 1}), "f".to_owned()))
         );
-        store.drop_override("a").await.unwrap();
-        store.drop_setting("k").await.unwrap();
+        store.delete_override("a").await.unwrap();
+        store.delete_setting("k").await.unwrap();
         assert_eq!(store.overrides().await.unwrap().len(), 1);
         assert_eq!(store.setting("k").await.unwrap(), None);
         store.close().await;
@@ -445,13 +450,13 @@ mod tests {
             assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
         }
 
-        store_again(folder.path()).await;
+        assert_lost_key_skips_sealed_overrides(folder.path()).await;
     }
 
-    /// With another key, what was sealed is left out and the rest can be read.
-    async fn store_again(folder: &Path) {
+    /// Checks that with a new key, sealed entries are skipped and the rest can be read.
+    async fn assert_lost_key_skips_sealed_overrides(folder: &Path) {
         let store = Store::open(folder).await.unwrap();
-        let sealed = Override {
+        let sealed = ServerOverride {
             server: "c".to_owned(),
             entry: Some(json!({})),
             file_hash: None,
@@ -472,7 +477,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn odd_folders_and_broken_databases() {
+    async fn opens_folders_with_url_characters_and_rejects_broken_databases() {
         let folder = tempfile::tempdir().unwrap();
         let odd = folder.path().join("a?b%20c#d");
         std::fs::create_dir(&odd).unwrap();
@@ -481,7 +486,7 @@ mod tests {
         std::fs::create_dir(&broken).unwrap();
         std::fs::write(
             broken.join("toolgate.db"),
-            "this is no database, but long enough to be looked at",
+            "not a database, but long enough to be read as one",
         )
         .unwrap();
         assert!(matches!(
@@ -491,29 +496,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn versions_in_the_order_in_which_they_were_seen_last() {
+    async fn tool_versions_are_ordered_by_last_seen() {
         let store = Store::in_memory().await.unwrap();
         let tool = ToolId {
             server: toolgate_core::ServerName::parse("s").unwrap(),
             tool: toolgate_core::ToolName::new("t"),
         };
-        let seen = |hash: &str| Seen {
+        let seen = |hash: &str| ObservedTool {
             tool: tool.clone(),
             hash: hash.to_owned(),
             definition: format!("{{\"v\":\"{hash}\"}}"),
         };
         for hash in ["one", "two", "one"] {
-            store.note(&[seen(hash)]).await.unwrap();
-            // Times are in milliseconds.
+            store.record_definitions(&[seen(hash)]).await.unwrap();
+            // Times have millisecond resolution.
             let before = now();
             toolgate_testkit::eventually(
-                "time passes",
+                "the clock advances",
                 std::time::Duration::from_secs(1),
                 async || (now() > before).then_some(()),
             )
             .await;
         }
-        let versions = store.versions(&tool).await.unwrap();
+        let versions = store.tool_versions(&tool).await.unwrap();
         let hashes: Vec<&str> = versions
             .iter()
             .map(|version| version.hash.as_str())

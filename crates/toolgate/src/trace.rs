@@ -1,8 +1,8 @@
-//! Traces: a span for every tool call and every model request, with the fields that OpenTelemetry's
-//! conventions give them, and the context that goes along with what is sent on.
+//! Tracing: a span for every tool call and model request, with fields from OpenTelemetry's semantic
+//! conventions, and the trace context sent along with outgoing requests.
 //!
-//! The spans have a [`TARGET`] of their own, so that logs can leave them out; where nobody listens
-//! to it they cost nothing. What callers, models and tools say to one another is never a field.
+//! The spans use a separate [`TARGET`], so that logs can exclude them; they cost nothing without a
+//! subscriber. Arguments, results and message contents are never recorded as fields.
 
 pub(crate) mod call;
 pub(crate) mod model;
@@ -10,21 +10,21 @@ pub(crate) mod model;
 pub use toolgate_mcp::TraceContext;
 use tracing::Span;
 
-use crate::call::Request;
+use crate::call::RequestContext;
 
-/// The target of all spans that are meant for traces.
+/// Target of all spans meant for traces.
 pub const TARGET: &str = "toolgate::trace";
 
-/// Knows the traces that spans belong to.
+/// Connects spans with distributed traces.
 pub trait Tracer: std::fmt::Debug + Send + Sync {
-    /// What to tell those who are asked on behalf of a span; none if it is not traced.
+    /// Returns the context to propagate for a span; `None` if it is not traced.
     fn context(&self, span: &Span) -> Option<TraceContext>;
 
-    /// Makes a span that has just begun part of a trace that began elsewhere.
+    /// Makes a new span part of a trace that started elsewhere.
     fn join(&self, span: &Span, trace: &TraceContext);
 }
 
-/// Traces nothing.
+/// Tracer that traces nothing.
 #[derive(Debug)]
 pub(crate) struct NoTracer;
 
@@ -36,24 +36,29 @@ impl Tracer for NoTracer {
     fn join(&self, _: &Span, _: &TraceContext) {}
 }
 
-/// What goes along with whatever is asked for a request on behalf of a span: the span's own
-/// context, else the one that came with the request.
-pub(crate) fn outgoing(tracer: &dyn Tracer, span: &Span, request: &Request) -> TraceContext {
-    let came = match request.trace.is_empty() {
-        true => TraceContext::of_headers(&request.headers),
-        false => request.trace.clone(),
+/// Returns the trace context for outgoing requests: the span's context if it is traced, otherwise the
+/// one received with the request. Baggage always comes from the request.
+pub(crate) fn outgoing_context(
+    tracer: &dyn Tracer,
+    span: &Span,
+    request: &RequestContext,
+) -> TraceContext {
+    let incoming = if request.trace.is_empty() {
+        TraceContext::from_headers(&request.headers)
+    } else {
+        request.trace.clone()
     };
     match tracer.context(span) {
-        Some(own) => TraceContext {
-            baggage: came.baggage,
-            ..own
+        Some(context) => TraceContext {
+            baggage: incoming.baggage,
+            ..context
         },
-        None => came,
+        None => incoming,
     }
 }
 
-/// Marks a span as failed, with a word for how.
-fn fail(span: &Span, kind: &str) {
+/// Marks a span as failed with an error type.
+fn mark_failed(span: &Span, kind: &str) {
     span.record("error.type", kind);
     span.record("otel.status_code", "error");
 }

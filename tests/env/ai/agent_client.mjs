@@ -1,5 +1,5 @@
-// The OpenAI SDK hears a run of the gateway's agent with its stream helpers: the same as
-// `../models/agent_client.py`, started as `agent_client.mjs GATEWAY_URL PROVIDER on|off`.
+// Reads an agent run with the stream helpers of the OpenAI SDK, like `../models/agent_client.py`.
+// Usage: `agent_client.mjs GATEWAY_URL PROVIDER on|off`.
 
 import OpenAI from "openai";
 
@@ -11,7 +11,7 @@ const client = new OpenAI({
   maxRetries: 0,
   defaultHeaders: { "x-toolgate-events": events },
 });
-const ask = { role: "user", content: "hello" };
+const userMessage = { role: "user", content: "hello" };
 const parameters = {
   type: "object",
   properties: { x: { type: "integer" } },
@@ -21,8 +21,8 @@ const parameters = {
 
 async function chat() {
   const tools = [{ type: "function", function: { name: "mine", parameters, strict: true } }];
-  const asked = { model, tools, stream_options: { include_usage: true } };
-  const stream = client.chat.completions.stream({ ...asked, messages: [ask] });
+  const request = { model, tools, stream_options: { include_usage: true } };
+  const stream = client.chat.completions.stream({ ...request, messages: [userMessage] });
   const [pieces, ids] = [[], new Set()];
   let note = null;
   stream.on("content", (piece) => pieces.push(piece));
@@ -34,7 +34,7 @@ async function chat() {
   const [{ message, finish_reason }] = answer.choices;
   const [call] = message.tool_calls;
   const result = { role: "tool", tool_call_id: call.id, content: "mine says 7" };
-  const again = client.chat.completions.stream({ ...asked, messages: [ask, message, result] });
+  const again = client.chat.completions.stream({ ...request, messages: [userMessage, message, result] });
   return {
     text: message.content,
     pieces: pieces.join(""),
@@ -49,7 +49,7 @@ async function chat() {
 
 async function responses() {
   const tools = [{ type: "function", name: "mine", parameters, strict: true }];
-  const stream = client.responses.stream({ model, input: [ask], tools });
+  const stream = client.responses.stream({ model, input: [userMessage], tools });
   const [pieces, numbers] = [[], []];
   stream.on("response.output_text.delta", (event) => pieces.push(event.delta));
   stream.on("event", (event) => {
@@ -60,7 +60,7 @@ async function responses() {
   const result = { type: "function_call_output", call_id: call.call_id, output: "mine says 7" };
   const history = answer.output.map(({ parsed_arguments, ...item }) => item);
   for (const item of history) for (const part of item.content ?? []) delete part.parsed;
-  const again = client.responses.stream({ model, input: [ask, ...history, result], tools });
+  const again = client.responses.stream({ model, input: [userMessage, ...history, result], tools });
   return {
     text: answer.output_text,
     pieces: pieces.join(""),
@@ -68,14 +68,14 @@ async function responses() {
     note: answer.toolgate,
     call: [call.call_id, call.name, JSON.parse(call.arguments)],
     finish: answer.status,
-    same_id: numbers.every((number, at) => number === at),
+    same_id: numbers.every((number, index) => number === index),
     tokens: answer.usage.input_tokens,
     kinds: answer.output.map((item) => item.type),
     ids: new Set(answer.output.map((item) => item.id)).size === answer.output.length,
   };
 }
 
-const seen = { chat: await chat() };
-// This helper refuses every event that it does not know.
-if (events !== "on") seen.responses = await responses();
-console.log(JSON.stringify(seen));
+const results = { chat: await chat() };
+// This helper rejects unknown events.
+if (events !== "on") results.responses = await responses();
+console.log(JSON.stringify(results));

@@ -1,4 +1,4 @@
-// The AI SDK of Vercel, with each provider that can be pointed at a gateway. See `scene.mjs`.
+// The Vercel AI SDK with each provider that supports a base URL. See `scene.mjs`.
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
@@ -20,7 +20,7 @@ async function scenes(model) {
   for await (const piece of stream.textStream) pieces.push(piece);
 
   const called = [];
-  const asked = {
+  const request = {
     model,
     prompt: question,
     maxRetries: 0,
@@ -29,20 +29,20 @@ async function scenes(model) {
       add: tool({
         description: "Adds.",
         inputSchema: jsonSchema(addSchema),
-        execute: (given) => {
-          called.push(["add", given]);
-          return add("add", given);
+        execute: (args) => {
+          called.push(["add", args]);
+          return add("add", args);
         },
       }),
     },
   };
-  const tools = await generateText(asked);
-  const once = called.splice(0);
-  const toolsStreamed = streamText(asked);
+  const tools = await generateText(request);
+  const calledOnce = called.splice(0);
+  const toolsStreamed = streamText(request);
   return {
     plain: { text: plain.text, finish: plain.finishReason, tokens: tokens(plain.usage) },
     streamed: { text: pieces.join(""), pieces: pieces.length, tokens: tokens(await stream.usage) },
-    tools: { called: once, text: tools.text },
+    tools: { called: calledOnce, text: tools.text },
     tools_streamed: { text: await toolsStreamed.text, called },
     refusals: await refusals((prompt) => generateText({ model, prompt, maxRetries: 0 })),
   };

@@ -49,8 +49,8 @@ const chat = {
     }
   },
 
-  whole: async (asked) => (await client.chat.completions.create(asked)).choices[0].message,
-  fromStream: (asked) => client.chat.completions.stream(asked).finalMessage(),
+  notStreamed: async (request) => (await client.chat.completions.create(request)).choices[0].message,
+  fromStream: (request) => client.chat.completions.stream(request).finalMessage(),
 };
 
 const responses = {
@@ -83,15 +83,15 @@ const responses = {
     }
   },
 
-  whole: (asked) => client.responses.create(asked),
-  fromStream: (asked) => client.responses.stream(asked).finalResponse(),
+  notStreamed: (request) => client.responses.create(request),
+  fromStream: (request) => client.responses.stream(request).finalResponse(),
 };
 
 async function scenes(api) {
   return {
     plain: await api.plain(),
     streamed: await api.streamed(),
-    tools: await api.tools(api.whole),
+    tools: await api.tools(api.notStreamed),
     tools_streamed: await api.tools(api.fromStream),
     refusals: await refusals(api.plain),
   };

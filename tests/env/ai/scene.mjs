@@ -1,7 +1,7 @@
-// What every client asks a model, and how it tells what came back; the same as `../models/scene.py`.
+// The scenes that every client runs, and how it reports the results; the same as `../models/scene.py`.
 //
 // Every client is started as `CLIENT.mjs BASE_URL API_KEY MODEL`, where the base URL has no `/v1`,
-// and prints one JSON object: for every API it speaks, what it saw in each of the scenes.
+// and prints one JSON object with the results of each scene for every supported API.
 
 export const [baseURL, apiKey, model] = process.argv.slice(2);
 
@@ -17,27 +17,27 @@ export const addSchema = {
 };
 
 export function add(name, { a, b }) {
-  if (name !== "add") throw new Error(`no tool ${name}`);
+  if (name !== "add") throw new Error(`unknown tool ${name}`);
   return String(a + b);
 }
 
-// What the client throws for each status that it gets.
-export async function refusals(ask) {
-  const seen = {};
+// Returns the error that the client throws for each status.
+export async function refusals(send) {
+  const results = {};
   for (const status of statuses) {
     try {
-      await ask(`fail ${status}`);
+      await send(`fail ${status}`);
     } catch (error) {
-      seen[status] = {
+      results[status] = {
         class: error.constructor.name,
         status: error.status ?? error.statusCode,
         message: error.message,
       };
     }
   }
-  return seen;
+  return results;
 }
 
-export function report(seen) {
-  console.log(JSON.stringify(seen));
+export function report(results) {
+  console.log(JSON.stringify(results));
 }

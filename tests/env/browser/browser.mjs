@@ -1,4 +1,4 @@
-// How tests start a browser: without a window, and without anything that it would do of its own accord.
+// Starts a browser for tests: headless and without background activity.
 
 import { chromium } from "playwright-core";
 
@@ -13,7 +13,7 @@ const FLAGS = [
   "--disable-dev-shm-usage",
 ];
 
-// Playwright gives every browser a fresh profile, and removes it.
+// Playwright creates a fresh profile for every browser and removes it.
 export function launch({ path, env = {} }) {
   return chromium.launch({
     executablePath: path,

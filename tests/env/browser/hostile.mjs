@@ -1,4 +1,4 @@
-// An MCP server whose every word is markup that would do harm on a page that took it for such.
+// An MCP server whose every text is markup that would do harm if a page rendered it as HTML.
 
 import { createInterface } from "node:readline";
 

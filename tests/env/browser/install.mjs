@@ -1,5 +1,5 @@
-// Finds a browser that runs here, and writes down how: one that is installed already, or Chromium as the npm
-// package `@sparticuz/chromium` carries it, if need be with the libraries that it carries too.
+// Finds a working browser and records how to start it: an installed one, or Chromium from the npm package
+// `@sparticuz/chromium`, if necessary with the libraries that the package bundles.
 
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
@@ -7,50 +7,50 @@ import { delimiter, join } from "node:path";
 import { launch } from "./browser.mjs";
 
 const here = import.meta.dirname ?? new URL(".", import.meta.url).pathname;
-const place = join(here, "node_modules", ".chromium");
+const chromiumFolder = join(here, "node_modules", ".chromium");
 
-function installed() {
+function findInstalled() {
   const names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"];
   const folders = (process.env.PATH ?? "").split(delimiter);
   const paths = names.flatMap((name) => folders.map((folder) => join(folder, name)));
   return paths.filter((path) => existsSync(path)).map((path) => ({ path }));
 }
 
-async function carried() {
-  // The package unpacks itself into the folder for temporary files.
-  mkdirSync(place, { recursive: true });
-  process.env.TMPDIR = place;
+async function unpackBundled() {
+  // The package unpacks itself into the temporary folder.
+  mkdirSync(chromiumFolder, { recursive: true });
+  process.env.TMPDIR = chromiumFolder;
   const { default: chromium } = await import("@sparticuz/chromium");
   const path = await chromium.executablePath();
-  const own = join(here, "node_modules", "@sparticuz", "chromium");
-  const { inflate } = await import(join(own, "build", "esm", "lambdafs.js"));
-  const libraries = await inflate(join(own, "bin", "al2023.tar.br"));
-  const env = { LD_LIBRARY_PATH: join(libraries, "lib"), FONTCONFIG_PATH: join(place, "fonts") };
+  const packageFolder = join(here, "node_modules", "@sparticuz", "chromium");
+  const { inflate } = await import(join(packageFolder, "build", "esm", "lambdafs.js"));
+  const libraries = await inflate(join(packageFolder, "bin", "al2023.tar.br"));
+  const env = { LD_LIBRARY_PATH: join(libraries, "lib"), FONTCONFIG_PATH: join(chromiumFolder, "fonts") };
   return [{ path }, { path, env }];
 }
 
-async function runs(found) {
+async function canRun(candidate) {
   try {
-    const browser = await launch(found);
+    const browser = await launch(candidate);
     const page = await browser.newPage();
     await page.setContent("<p>ready</p>");
     const text = await page.textContent("p");
     await browser.close();
     return text === "ready";
   } catch (error) {
-    console.log(`${found.path} does not run: ${String(error).split("\n")[0]}`);
+    console.log(`${candidate.path} does not run: ${String(error).split("\n")[0]}`);
     return false;
   }
 }
 
-for (const find of [installed, carried]) {
+for (const find of [findInstalled, unpackBundled]) {
   const candidates = await Promise.resolve()
     .then(find)
     .catch((error) => (console.log(String(error)), []));
-  for (const found of candidates) {
-    if (await runs(found)) {
-      writeFileSync(join(here, "node_modules", ".browser.json"), JSON.stringify(found));
-      console.log(`a browser for the tests of the page: ${found.path}`);
+  for (const candidate of candidates) {
+    if (await canRun(candidate)) {
+      writeFileSync(join(here, "node_modules", ".browser.json"), JSON.stringify(candidate));
+      console.log(`browser for the web page tests: ${candidate.path}`);
       process.exit(0);
     }
   }

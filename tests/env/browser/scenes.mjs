@@ -1,8 +1,8 @@
-// What people do on the page.
+// User interactions with the web page.
 
 import { strict as assert } from "node:assert";
 
-/** A key by form and by link, a wrong one, one that is remembered. */
+/** Signs in by form and by link, with a wrong key, and with a remembered key. */
 export async function signIn({ open, url, key }) {
   const page = await open();
   await page.goto(url);
@@ -22,7 +22,7 @@ export async function signIn({ open, url, key }) {
   await linked.getByText("No servers yet").waitFor();
   const address = linked.url();
   const kept = await linked.evaluate(() => [localStorage.length, sessionStorage.length]);
-  // The same in a tab that has the page already.
+  // The same in a tab that already shows the page.
   await linked.getByRole("button", { name: "Sign out" }).click();
   await linked.getByLabel("Admin key").waitFor();
   await linked.evaluate((key) => (location.hash = `key=${key}`), key);
@@ -34,13 +34,13 @@ export async function signIn({ open, url, key }) {
   await page.getByRole("button", { name: "Sign in" }).click();
   await page.getByText("No servers yet").waitFor();
   const again = await page.context().newPage();
-  // A wrong key in a link does not cost the one that is remembered.
+  // A wrong key in a link does not discard the remembered one.
   await again.goto(`${url}/#key=wrong`);
   await again.getByText("No servers yet").waitFor();
   return { refusal, address, kept };
 }
 
-/** A server is tried, added, becomes healthy, is scripted, and gets a tool that runs unasked; a script uses it. */
+/** Tests and adds a server, enables code mode and auto-execution, and runs a script with it. */
 export async function addServer({ open, url, command }) {
   const page = await open();
   await page.goto(url);
@@ -88,11 +88,11 @@ export async function addServer({ open, url, command }) {
   return { error, tried, states, result: JSON.parse(result), printed, failure, line };
 }
 
-/** A server that is away says why; it is changed, deleted, and the settings too. */
+/** Shows why a server is unavailable, changes and deletes servers, imports one, and changes settings. */
 export async function changeServer({ open, url }) {
   const page = await open({ viewport: { width: 390, height: 844 } });
   await page.goto(url);
-  await page.getByText("`no-such-program` was not found").waitFor();
+  await page.getByText("`no-such-program` not found").waitFor();
   await page.getByRole("button", { name: "broken" }).click();
   const sheet = page.getByRole("dialog", { name: "broken" });
   const secret = await sheet.getByLabel("Environment").inputValue();
@@ -116,7 +116,7 @@ export async function changeServer({ open, url }) {
   await page.getByRole("button", { name: "imported" }).click();
   const added = page.getByRole("dialog", { name: "imported" });
   await added.getByRole("button", { name: "Reconnect" }).click();
-  await added.getByText("was not found").waitFor();
+  await added.getByText("`no-such-import` not found").waitFor();
   await added.getByRole("button", { name: "Close" }).click();
 
   await page.getByRole("link", { name: "Settings" }).click();
@@ -131,13 +131,13 @@ export async function changeServer({ open, url }) {
   return { secret, imported, refusal, wide };
 }
 
-/** A key is made and shown once; a tool is explained for it; what it may not see is not in its files; it is deleted. */
+/** Creates a key, explains a tool for it, checks that hidden tools are not in its files, and deletes it. */
 export async function manageKeys({ open, url }) {
   const page = await open();
   await page.goto(`${url}/#/keys`);
   await page.getByRole("button", { name: "Add key" }).click();
   const form = page.getByRole("dialog", { name: "Add key" });
-  // The form is ready to be typed into.
+  // The form has the focus.
   await form.locator("input:focus").waitFor();
   await page.keyboard.type("ci");
   await form.getByLabel("Tools").fill("zoo.echo");
@@ -182,7 +182,7 @@ export async function manageKeys({ open, url }) {
   return { key, why, own, record: JSON.parse(record) };
 }
 
-/** A run is looked at, and one that takes too long is cut off. */
+/** Inspects a finished run and cancels a running one. */
 export async function watchRuns({ open, url, model }) {
   const page = await open();
   await page.goto(`${url}/#/runs`);
@@ -199,7 +199,7 @@ export async function watchRuns({ open, url, model }) {
   return { steps };
 }
 
-/** A script waits for an approval, which is given on the page, and goes on; another call is denied. */
+/** Approves a waiting script with edited arguments, which then continues, and denies another call. */
 export async function approve({ open, url }) {
   const page = await open();
   await page.goto(`${url}/#/code`);
@@ -218,7 +218,7 @@ export async function approve({ open, url }) {
 
   await page.getByRole("link", { name: "Approvals" }).click();
   await page.getByText("Nothing waits for a decision").waitFor();
-  // It shows up by itself.
+  // The approval appears without a reload.
   const call = { id: "c1", type: "function", function: { name: "zoo_echo", arguments: '{"text":"again"}' } };
   const answer = await fetch(`${url}/v1/mcp/tool/execute`, { method: "POST", body: JSON.stringify(call) });
   assert.equal(answer.status, 200);
@@ -228,12 +228,12 @@ export async function approve({ open, url }) {
   return { asked: JSON.parse(asked), result };
 }
 
-/** Whatever a server says is text. */
+/** Checks that text from a server is never rendered as HTML. */
 export async function readHostile({ open, url, markup }) {
   const page = await open();
   await page.goto(`${url}/#/servers/hostile`);
   const sheet = page.getByRole("dialog", { name: "hostile" });
-  // Its name, its instructions, the tool's description and its standard error.
+  // The server's name, its instructions, the tool's description and its standard error.
   await sheet.getByText(markup).nth(3).waitFor();
   await page.goto(`${url}/#/code`);
   await page.getByLabel("Script").fill("result = hostile.speak()");

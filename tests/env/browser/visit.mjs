@@ -1,34 +1,34 @@
-// Plays one scene on the page and prints what was seen as JSON:
+// Runs one scene on the page and prints its results as JSON:
 //
 //   node visit.mjs SCENE URL '{"…": …}'
 //
-// Steps wait for what they need to see, never for time. A scene fails too if the browser's console shows an
-// error, or something breaks the page's security policy.
+// Steps wait for conditions, never for a fixed time. A scene also fails if the browser console shows an
+// error or the page violates its content security policy.
 
 import { readFileSync } from "node:fs";
 
 import { launch } from "./browser.mjs";
 import * as scenes from "./scenes.mjs";
 
-const [name, url, given] = process.argv.slice(2);
-const found = JSON.parse(readFileSync(new URL("node_modules/.browser.json", import.meta.url), "utf8"));
-const wrong = [];
+const [name, url, input] = process.argv.slice(2);
+const browserConfig = JSON.parse(readFileSync(new URL("node_modules/.browser.json", import.meta.url), "utf8"));
+const errors = [];
 
 function watch(page) {
-  page.on("pageerror", (error) => wrong.push(`page error: ${error.message}`));
+  page.on("pageerror", (error) => errors.push(`page error: ${error.message}`));
   page.on("console", (message) => {
-    // The browser reports requests that are refused, which is what a wrong key or name is there for.
+    // Rejected requests are expected: scenes send wrong keys and names on purpose.
     const refused = /^Failed to load resource: .* status of 4\d\d /.test(message.text());
     if (["error", "warning"].includes(message.type()) && !refused) {
-      wrong.push(`console: ${message.text()}`);
+      errors.push(`console: ${message.text()}`);
     }
   });
 }
 
-const browser = await launch(found);
+const browser = await launch(browserConfig);
 const open = async (options = {}) => {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-  await context.exposeFunction("reportViolation", (text) => wrong.push(`policy: ${text}`));
+  await context.exposeFunction("reportViolation", (text) => errors.push(`policy: ${text}`));
   await context.addInitScript(() => {
     addEventListener("securitypolicyviolation", (event) =>
       window.reportViolation(`${event.violatedDirective} ${event.blockedURI}`),
@@ -39,12 +39,12 @@ const open = async (options = {}) => {
   return context.newPage();
 };
 
-let seen = {};
+let results = {};
 try {
-  seen = await scenes[name]({ open, url, ...JSON.parse(given ?? "{}") });
+  results = await scenes[name]({ open, url, ...JSON.parse(input ?? "{}") });
 } catch (error) {
-  wrong.push(`${error.stack ?? error}`);
+  errors.push(`${error.stack ?? error}`);
 } finally {
   await browser.close();
 }
-console.log(JSON.stringify({ seen: seen ?? {}, wrong }));
+console.log(JSON.stringify({ results: results ?? {}, errors }));

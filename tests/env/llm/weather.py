@@ -1,4 +1,4 @@
-"""A real MCP server over standard input and output, with the tool that the model knows how to use."""
+"""A real MCP server over stdio, with the tool that the model can use."""
 
 from mcp.server import MCPServer
 

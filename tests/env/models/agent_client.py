@@ -1,8 +1,8 @@
-"""The OpenAI and Anthropic SDKs hear a run of the gateway's agent with their stream helpers.
+"""The OpenAI and Anthropic SDKs read an agent run with their stream helpers.
 
-Started as `agent_client.py GATEWAY_URL PROVIDER on|off`; the last says whether the gateway is to tell
-of tool calls as well. The run ends with a call of a tool of ours, which we answer. Prints one JSON
-object: what each helper made of the stream, and what came of the answer.
+Usage: `agent_client.py GATEWAY_URL PROVIDER on|off`; the last argument enables the gateway's tool
+call events. The run ends with a call of a client tool, which this program answers. Prints one JSON
+object with the result of each helper, including the final answer.
 """
 
 import json
@@ -15,14 +15,14 @@ from pydantic import BaseModel
 GATEWAY, PROVIDER, EVENTS = sys.argv[1:]
 MODEL = f"{PROVIDER}/m"
 HEADERS = {"x-toolgate-events": EVENTS}
-ASK = {"role": "user", "content": "hello"}
+USER_MESSAGE = {"role": "user", "content": "hello"}
 
 openai = OpenAI(base_url=f"{GATEWAY}/v1", api_key="none", max_retries=0, default_headers=HEADERS)
 anthropic = Anthropic(base_url=GATEWAY, api_key="none", max_retries=0, default_headers=HEADERS)
 
 
 class Mine(BaseModel):
-    """A tool of ours."""
+    """A client tool."""
 
     x: int
 
@@ -33,8 +33,8 @@ SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required"
 
 def chat() -> dict:
     tool, pieces, ids, note = pydantic_function_tool(Mine, name="mine"), [], set(), None
-    asked = {"model": MODEL, "tools": [tool], "stream_options": {"include_usage": True}}
-    with openai.chat.completions.stream(messages=[ASK], **asked) as stream:
+    request = {"model": MODEL, "tools": [tool], "stream_options": {"include_usage": True}}
+    with openai.chat.completions.stream(messages=[USER_MESSAGE], **request) as stream:
         for event in stream:
             if event.type == "content.delta":
                 pieces.append(event.delta)
@@ -45,7 +45,7 @@ def chat() -> dict:
     message = answer.choices[0].message
     (call,) = message.tool_calls
     result = {"role": "tool", "tool_call_id": call.id, "content": "mine says 7"}
-    with openai.chat.completions.stream(messages=[ASK, message, result], **asked) as stream:
+    with openai.chat.completions.stream(messages=[USER_MESSAGE, message, result], **request) as stream:
         last = stream.get_final_completion().choices[0].message.content
     return {
         "text": message.content, "pieces": "".join(pieces), "last": last, "note": note,
@@ -57,7 +57,7 @@ def chat() -> dict:
 
 def responses() -> dict:
     tool, pieces, numbers = {"type": "function", "name": "mine", "parameters": SCHEMA, "strict": True}, [], []
-    with openai.responses.stream(model=MODEL, input=[ASK], tools=[tool]) as stream:
+    with openai.responses.stream(model=MODEL, input=[USER_MESSAGE], tools=[tool]) as stream:
         for event in stream:
             if event.type.startswith("response."):
                 numbers.append(event.sequence_number)
@@ -66,7 +66,7 @@ def responses() -> dict:
         answer = stream.get_final_response()
     (call,) = [item for item in answer.output if item.type == "function_call"]
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "mine says 7"}
-    history = [ASK, *(item.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for item in answer.output)]
+    history = [USER_MESSAGE, *(item.model_dump(exclude_none=True, exclude={"parsed_arguments"}) for item in answer.output)]
     for item in history:
         for part in item.get("content", []) if isinstance(item.get("content"), list) else []:
             part.pop("parsed", None)
@@ -83,8 +83,8 @@ def responses() -> dict:
 
 def messages() -> dict:
     tool, pieces, note = {"name": "mine", "input_schema": SCHEMA}, [], None
-    asked = {"model": MODEL, "max_tokens": 100, "tools": [tool]}
-    with anthropic.messages.stream(messages=[ASK], **asked) as stream:
+    request = {"model": MODEL, "max_tokens": 100, "tools": [tool]}
+    with anthropic.messages.stream(messages=[USER_MESSAGE], **request) as stream:
         for event in stream:
             if event.type == "text":
                 pieces.append(event.text)
@@ -93,8 +93,8 @@ def messages() -> dict:
         answer = stream.get_final_message()
     (call,) = [block for block in answer.content if block.type == "tool_use"]
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "mine says 7"}
-    said = [ASK, {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
-    with anthropic.messages.stream(messages=said, **asked) as stream:
+    conversation = [USER_MESSAGE, {"role": "assistant", "content": answer.content}, {"role": "user", "content": [result]}]
+    with anthropic.messages.stream(messages=conversation, **request) as stream:
         last = stream.get_final_text()
     return {
         "text": "".join(block.text for block in answer.content if block.type == "text"),

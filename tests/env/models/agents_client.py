@@ -32,8 +32,8 @@ def tokens(result) -> list[int]:
     return [usage.input_tokens, usage.output_tokens]
 
 
-async def read(result) -> list[str]:
-    """The pieces of text in a stream."""
+async def read_deltas(result) -> list[str]:
+    """Returns the text deltas of a stream."""
     return [
         event.data.delta
         async for event in result.stream_events()
@@ -48,19 +48,19 @@ async def scenes(model) -> dict:
     adder = Agent(name="adder", model=model, model_settings=settings, tools=[add])
     plain = await Runner.run(talker, GREET)
     streamed = Runner.run_streamed(talker, GREET)
-    pieces = await read(streamed)
+    pieces = await read_deltas(streamed)
     assert "".join(pieces) == streamed.final_output
     called.clear()
     tools = await Runner.run(adder, ADD)
-    once = called.copy()
+    called_once = called.copy()
     called.clear()
     tools_streamed = Runner.run_streamed(adder, ADD)
-    await read(tools_streamed)
+    await read_deltas(tools_streamed)
     return {
         "plain": {"text": plain.final_output, "tokens": tokens(plain)},
         "streamed": {"text": streamed.final_output, "pieces": len(pieces),
                      "tokens": tokens(streamed)},
-        "tools": {"called": once, "text": tools.final_output},
+        "tools": {"called": called_once, "text": tools.final_output},
         "tools_streamed": {"called": called.copy(), "text": tools_streamed.final_output},
         "refusals": await scene.async_refusals(lambda text: Runner.run(talker, text)),
     }

@@ -24,16 +24,16 @@ def plain(text: str = GREET) -> dict:
 
 
 def streamed() -> dict:
-    pieces, counted = [], [None, None]
+    pieces, usage_tokens = [], [None, None]
     for event in client.messages.create(**request(GREET), stream=True):
         if event.type == "message_start":
-            counted[0] = event.message.usage.input_tokens
+            usage_tokens[0] = event.message.usage.input_tokens
         elif event.type == "content_block_delta":
             pieces.append(event.delta.text)
         elif event.type == "message_delta":
-            # What only the end knows is told there.
-            counted = [event.usage.input_tokens or counted[0], event.usage.output_tokens]
-    return {"text": "".join(pieces), "pieces": len(pieces), "tokens": counted}
+            # The output tokens are known only at the end.
+            usage_tokens = [event.usage.input_tokens or usage_tokens[0], event.usage.output_tokens]
+    return {"text": "".join(pieces), "pieces": len(pieces), "tokens": usage_tokens}
 
 
 def helper() -> dict:
@@ -44,24 +44,24 @@ def helper() -> dict:
     return {"text": answer.content[0].text, "pieces": len(pieces), "tokens": tokens(answer.usage)}
 
 
-def loop(next_message) -> dict:
-    asked, called = request(ADD), []
-    while (answer := next_message(**asked, tools=[TOOL])).stop_reason == "tool_use":
+def run_tools(next_message) -> dict:
+    message_request, called = request(ADD), []
+    while (answer := next_message(**message_request, tools=[TOOL])).stop_reason == "tool_use":
         results = []
         for block in answer.content:
             if block.type == "tool_use":
                 called.append([block.name, block.input])
                 results.append({"type": "tool_result", "tool_use_id": block.id,
                                 "content": scene.add(block.name, block.input)})
-        asked["messages"] += [
+        message_request["messages"] += [
             {"role": "assistant", "content": answer.content},
             {"role": "user", "content": results},
         ]
     return {"called": called, "text": answer.content[0].text}
 
 
-def from_stream(**asked):
-    with client.messages.stream(**asked) as stream:
+def from_stream(**message_request):
+    with client.messages.stream(**message_request) as stream:
         return stream.get_final_message()
 
 
@@ -70,8 +70,8 @@ scene.report({
         "plain": plain(),
         "streamed": streamed(),
         "helper": helper(),
-        "tools": loop(client.messages.create),
-        "tools_streamed": loop(from_stream),
+        "tools": run_tools(client.messages.create),
+        "tools_streamed": run_tools(from_stream),
         "refusals": scene.refusals(plain),
     }
 })

@@ -1,7 +1,7 @@
-"""The OpenAI SDK talks to a model that writes scripts (code mode).
+"""The OpenAI SDK with a model that writes scripts (code mode).
 
-Started as `code_client.py GATEWAY_URL MODEL`. Prints one JSON object: the answer, and what the
-gateway says that it did on the way.
+Usage: `code_client.py GATEWAY_URL MODEL`. Prints one JSON object: the answer, and the gateway's
+report of the agent run.
 """
 
 import json

@@ -19,7 +19,7 @@ def tokens(message) -> list[int]:
     return [message.usage_metadata["input_tokens"], message.usage_metadata["output_tokens"]]
 
 
-def told(messages) -> dict:
+def tool_results(messages) -> dict:
     calls = [call for message in messages if isinstance(message, AIMessage)
              for call in message.tool_calls]
     return {"called": [[call["name"], call["args"]] for call in calls], "text": messages[-1].text}
@@ -30,18 +30,18 @@ def scenes(**settings) -> dict:
                        max_retries=0, stream_usage=True, **settings)
     plain = model.invoke(GREET)
     chunks = list(model.stream(GREET))
-    whole = chunks[0]
+    combined = chunks[0]
     for chunk in chunks[1:]:
-        whole += chunk
+        combined += chunk
     agent = create_agent(model, tools=[add])
-    asked = {"messages": [("user", ADD)]}
-    *_, last = agent.stream(asked, stream_mode=["messages", "values"])
+    request = {"messages": [("user", ADD)]}
+    *_, last = agent.stream(request, stream_mode=["messages", "values"])
     return {
         "plain": {"text": plain.text, "tokens": tokens(plain)},
-        "streamed": {"text": whole.text, "pieces": sum(1 for chunk in chunks if chunk.text),
-                     "tokens": tokens(whole)},
-        "tools": told(agent.invoke(asked)["messages"]),
-        "tools_streamed": told(last[1]["messages"]),
+        "streamed": {"text": combined.text, "pieces": sum(1 for chunk in chunks if chunk.text),
+                     "tokens": tokens(combined)},
+        "tools": tool_results(agent.invoke(request)["messages"]),
+        "tools_streamed": tool_results(last[1]["messages"]),
         "refusals": scene.refusals(model.invoke),
     }
 

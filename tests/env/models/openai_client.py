@@ -72,7 +72,7 @@ class Chat:
         )
         return answer.choices[0].message.parsed.model_dump()
 
-    def loop(self, next_message):
+    def run_tools(self, next_message):
         messages, called = [user(ADD)], []
         while (message := next_message(messages)).tool_calls:
             messages.append(message)
@@ -84,7 +84,7 @@ class Chat:
         return {"called": called, "text": message.content}
 
     def tools(self):
-        return self.loop(lambda messages: client.chat.completions.create(
+        return self.run_tools(lambda messages: client.chat.completions.create(
             model=MODEL, messages=messages, tools=[CHAT_TOOL]
         ).choices[0].message)
 
@@ -96,7 +96,7 @@ class Chat:
             ) as stream:
                 return stream.get_final_completion().choices[0].message
 
-        return self.loop(next_message)
+        return self.run_tools(next_message)
 
 
 class Responses:
@@ -131,7 +131,7 @@ class Responses:
         answer = client.responses.parse(model=MODEL, input=INTRODUCE, text_format=Person)
         return answer.output_parsed.model_dump()
 
-    def loop(self, next_response):
+    def run_tools(self, next_response):
         items, called = [user(ADD)], []
         while True:
             answer = next_response(items)
@@ -146,7 +146,7 @@ class Responses:
                               "output": scene.add(call.name, arguments)})
 
     def tools(self):
-        return self.loop(lambda items: client.responses.create(
+        return self.run_tools(lambda items: client.responses.create(
             model=MODEL, input=items, tools=[RESPONSES_TOOL]
         ))
 
@@ -157,7 +157,7 @@ class Responses:
             ) as stream:
                 return stream.get_final_response()
 
-        return self.loop(next_response)
+        return self.run_tools(next_response)
 
 
 def scenes(api) -> dict:

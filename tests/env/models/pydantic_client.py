@@ -31,22 +31,22 @@ async def scenes(model) -> dict:
     plain = await talker.run(GREET)
     async with talker.run_stream(GREET) as stream:
         pieces = [piece async for piece in stream.stream_text(delta=True, debounce_by=None)]
-        counted = tokens(stream.usage)
+        stream_tokens = tokens(stream.usage)
     called.clear()
     tools = await adder.run(ADD)
-    once = called.copy()
+    called_once = called.copy()
     called.clear()
 
     async def streamed(context, events):
         async for _ in events:
             pass
 
-    # With somebody who listens to events, every turn of the loop is streamed.
+    # With an event handler, every turn of the loop is streamed.
     tools_streamed = await adder.run(ADD, event_stream_handler=streamed)
     return {
         "plain": {"text": plain.output, "tokens": tokens(plain.usage)},
-        "streamed": {"text": "".join(pieces), "pieces": len(pieces), "tokens": counted},
-        "tools": {"called": once, "text": tools.output},
+        "streamed": {"text": "".join(pieces), "pieces": len(pieces), "tokens": stream_tokens},
+        "tools": {"called": called_once, "text": tools.output},
         "tools_streamed": {"called": called.copy(), "text": tools_streamed.output},
         "refusals": await scene.async_refusals(talker.run),
     }

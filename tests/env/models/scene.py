@@ -1,8 +1,8 @@
-"""What every client asks a model, and how it tells what came back.
+"""The scenes that every client runs, and how it reports the results.
 
 Every client is started as `CLIENT.py BASE_URL API_KEY MODEL`, where the base URL has no `/v1`, and
-prints one JSON object: for every API it speaks, what it saw in each of the scenes. Streamed scenes
-tell how many pieces the text came in; tokens are those that went in and those that came out.
+prints one JSON object with the results of each scene for every supported API. Streamed scenes
+report the number of text deltas as `pieces`; `tokens` are input and output tokens.
 """
 
 import json
@@ -23,19 +23,19 @@ ADD_SCHEMA = {
 }
 
 
-def failing(status: int) -> str:
-    """What to ask for, to be refused with this status."""
+def failing_prompt(status: int) -> str:
+    """Returns a prompt that the model refuses with this status."""
     return f"fail {status}"
 
 
 def add(name: str, arguments: dict) -> str:
-    """The one tool there is."""
+    """The only tool."""
     assert name == "add", name
     return str(arguments["a"] + arguments["b"])
 
 
-def told(error: Exception) -> dict:
-    """A refusal, as the client has it."""
+def describe_error(error: Exception) -> dict:
+    """Describes an error as the client reports it."""
     return {
         "class": type(error).__name__,
         "status": error.status_code,
@@ -43,26 +43,26 @@ def told(error: Exception) -> dict:
     }
 
 
-def refusals(ask) -> dict:
-    """What the client raises for each status that it gets."""
-    seen = {}
+def refusals(send) -> dict:
+    """Returns the error that the client raises for each status."""
+    results = {}
     for status in STATUSES:
         try:
-            ask(failing(status))
+            send(failing_prompt(status))
         except Exception as error:
-            seen[status] = told(error)
-    return seen
+            results[status] = describe_error(error)
+    return results
 
 
-async def async_refusals(ask) -> dict:
-    seen = {}
+async def async_refusals(send) -> dict:
+    results = {}
     for status in STATUSES:
         try:
-            await ask(failing(status))
+            await send(failing_prompt(status))
         except Exception as error:
-            seen[status] = told(error)
-    return seen
+            results[status] = describe_error(error)
+    return results
 
 
-def report(seen: dict) -> None:
-    print(json.dumps(seen))
+def report(results: dict) -> None:
+    print(json.dumps(results))

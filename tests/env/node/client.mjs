@@ -1,18 +1,18 @@
-// A real MCP client (the TypeScript SDK, version 1 or 2) that uses a gateway in every way it can, and
-// says what it saw.
+// A real MCP client (the TypeScript SDK, version 1 or 2) that exercises every feature through a gateway
+// and reports the results.
 //
 // Usage: client.mjs URL KIND, where KIND is `v1`, `v2-legacy`, `v2-auto` or `v2-2026-07-28`.
-// Prints one JSON object: what each step saw, or how it failed.
+// Prints one JSON object with the result or the error of each step.
 
-const PATIENCE = 30_000;
+const STEP_TIMEOUT_MS = 30_000;
 const USER = { username: "ada", email: "ada@example.com" };
 
 const [, , url, kind] = process.argv;
 const updates = [];
 
 function onElicit({ params }) {
-  const asked = params.requestedSchema.properties ?? {};
-  const content = Object.fromEntries(Object.entries(USER).filter(([name]) => name in asked));
+  const requested = params.requestedSchema.properties ?? {};
+  const content = Object.fromEntries(Object.entries(USER).filter(([name]) => name in requested));
   return { action: "accept", content };
 }
 
@@ -24,16 +24,16 @@ function onUpdate({ params }) {
   updates.push(params.uri);
 }
 
-async function connected() {
+async function connect() {
   const info = { name: "test", version: "1.0.0" };
   const capabilities = { elicitation: {}, sampling: {} };
   const version = kind === "v1" ? await version1() : await version2();
-  const made = new version.Client(info, { capabilities, ...version.options });
-  made.setRequestHandler(version.elicit, onElicit);
-  made.setRequestHandler(version.sample, onSample);
-  made.setNotificationHandler(version.updated, onUpdate);
-  await made.connect(new version.StreamableHTTPClientTransport(new URL(url)));
-  return made;
+  const client = new version.Client(info, { capabilities, ...version.options });
+  client.setRequestHandler(version.elicit, onElicit);
+  client.setRequestHandler(version.sample, onSample);
+  client.setNotificationHandler(version.updated, onUpdate);
+  await client.connect(new version.StreamableHTTPClientTransport(new URL(url)));
+  return client;
 }
 
 async function version1() {
@@ -64,11 +64,11 @@ async function version2() {
   };
 }
 
-const mcp = await connected();
+const mcp = await connect();
 let names = [];
 let uris = [];
 
-// What the gateway calls this tool of the server.
+// Returns the gateway's name for a tool of the server.
 const tool = (name) => names.find((each) => each.endsWith(name));
 
 function call(name, args = {}, options = {}) {
@@ -80,7 +80,7 @@ const text = (result) => result.content[0].text;
 const cancellations = async () => Number(text(await call("test_count_cancellations")));
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-async function watch(uri) {
+async function subscribe(uri) {
   if (kind !== "v1" && mcp.getProtocolEra() === "modern") {
     const subscription = await mcp.listen({ resourceSubscriptions: [uri] });
     return () => subscription.close();
@@ -125,11 +125,11 @@ const steps = {
     return { name, text: got.messages[0].content.text };
   },
   async progress() {
-    const told = [];
-    const onprogress = ({ progress }) => told.push(progress);
+    const reported = [];
+    const onprogress = ({ progress }) => reported.push(progress);
     await call("test_tool_with_progress", {}, { onprogress });
-    while (told.length < 3) await sleep(10);
-    return told;
+    while (reported.length < 3) await sleep(10);
+    return reported;
   },
   async elicited() {
     return text(await call("test_elicitation", { message: "Who are you?" }));
@@ -137,10 +137,10 @@ const steps = {
   async sampled() {
     return text(await call("test_sampling", { prompt: "The capital of France?" }));
   },
-  // The address in the news of a resource that is watched.
+  // Returns the URI in the update notification of a subscribed resource.
   async updated() {
-    const stop = await watch(uris.find((each) => each.endsWith("test://watched-resource")));
-    // Old clients open their stream for news when they like: there may be none yet.
+    const stop = await subscribe(uris.find((each) => each.endsWith("test://watched-resource")));
+    // Legacy clients open their notification stream at any time: it may not exist yet.
     while (updates.length === 0) {
       await call("test_trigger_resource_update");
       for (let polls = 0; polls < 100 && updates.length === 0; polls += 1) await sleep(10);
@@ -148,7 +148,7 @@ const steps = {
     await stop();
     return updates[0];
   },
-  // Whether the server heard that a call is not wanted any more.
+  // Returns whether the server received the cancellation of a call.
   async cancelled() {
     const before = await cancellations();
     const controller = new AbortController();
@@ -159,14 +159,14 @@ const steps = {
   },
 };
 
-const late = async () => {
-  await sleep(PATIENCE);
+const timeout = async () => {
+  await sleep(STEP_TIMEOUT_MS);
   throw new Error("timed out");
 };
-const seen = {};
+const results = {};
 for (const [name, step] of Object.entries(steps)) {
-  seen[name] = await Promise.race([step(), late()]).catch((error) => `failed: ${error}`);
+  results[name] = await Promise.race([step(), timeout()]).catch((error) => `failed: ${error}`);
 }
-console.log(JSON.stringify(seen));
+console.log(JSON.stringify(results));
 await mcp.close();
 process.exit();

@@ -1,7 +1,7 @@
-"""A real MCP client (the Python SDK) that uses a gateway in every way it can, and says what it saw.
+"""A real MCP client (the Python SDK) that exercises every feature through a gateway.
 
-Usage: client.py URL KIND, where KIND is `v1` with version 1 of the SDK, and with version 2 `legacy`,
-`auto` or a protocol version. Prints one JSON object: what each step saw, or how it failed.
+Usage: client.py URL KIND, where KIND is `v1` for version 1 of the SDK, and for version 2 `legacy`,
+`auto` or a protocol version. Prints one JSON object with the result or the error of each step.
 """
 
 import json
@@ -12,12 +12,12 @@ from contextlib import asynccontextmanager
 import anyio
 from mcp import types
 
-PATIENCE = 30
+STEP_TIMEOUT = 30
 USER = {"username": "ada", "email": "ada@example.com"}
 
 
 @asynccontextmanager
-async def connected(url, kind, **callbacks):
+async def connect(url, kind, **callbacks):
     if kind == "v1":
         from mcp import ClientSession
         from mcp.client.streamable_http import streamable_http_client
@@ -34,7 +34,7 @@ async def connected(url, kind, **callbacks):
 
 
 def wire(message):
-    """The message as it was sent: the versions of the SDK name its fields differently."""
+    """Converts a message to its wire format: the SDK versions name its fields differently."""
     return message.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
@@ -42,14 +42,14 @@ def text(result):
     return wire(result)["content"][0]["text"]
 
 
-class Visit:
-    """All that one client does, step by step."""
+class ClientRun:
+    """The steps of one client run."""
 
     def __init__(self, client, kind, updates):
         self.client, self.kind, self.updates = client, kind, updates
 
     def tool(self, name):
-        """What the gateway calls this tool of the server."""
+        """Returns the gateway's name for a tool of the server."""
         return next(each for each in self.names if each.endswith(name))
 
     async def call(self, name, arguments=None, **options):
@@ -64,8 +64,8 @@ class Visit:
         return text(await self.call("test_simple_text"))
 
     async def added(self):
-        adding = [name for name in self.names if name.endswith("_add")]
-        return {name: text(await self.call(name, {"a": 1, "b": 2})) for name in adding}
+        add_tools = [name for name in self.names if name.endswith("_add")]
+        return {name: text(await self.call(name, {"a": 1, "b": 2})) for name in add_tools}
 
     async def failed(self):
         return wire(await self.call("test_error_handling"))["isError"]
@@ -90,14 +90,14 @@ class Visit:
         return {"name": name, "text": wire(got)["messages"][0]["content"]["text"]}
 
     async def progress(self):
-        told = []
+        reported = []
 
         async def on_progress(done, total, message):
-            told.append(int(done))
+            reported.append(int(done))
 
         await self.call("test_tool_with_progress", progress_callback=on_progress)
-        await until(lambda: len(told) == 3)
-        return told
+        await wait_until(lambda: len(reported) == 3)
+        return reported
 
     async def elicited(self):
         return text(await self.call("test_elicitation", {"message": "Who are you?"}))
@@ -106,18 +106,18 @@ class Visit:
         return text(await self.call("test_sampling", {"prompt": "The capital of France?"}))
 
     async def updated(self):
-        """The address in the news of a resource that is watched."""
+        """Returns the URI in the update notification of a subscribed resource."""
         uri = next(uri for uri in self.uris if uri.endswith("test://watched-resource"))
-        async with self.watching(uri):
-            # Old clients open their stream for news when they like: there may be none yet.
+        async with self.subscribed(uri):
+            # Legacy clients open their notification stream at any time: it may not exist yet.
             while not self.updates:
                 await self.call("test_trigger_resource_update")
                 with anyio.move_on_after(1):
-                    await until(lambda: self.updates)
+                    await wait_until(lambda: self.updates)
         return self.updates[0]
 
     @asynccontextmanager
-    async def watching(self, uri):
+    async def subscribed(self, uri):
         if getattr(self.client, "protocol_version", "") >= "2026":
             async with self.client.listen(resource_subscriptions=[uri]):
                 yield
@@ -127,7 +127,7 @@ class Visit:
             await self.client.unsubscribe_resource(uri)
 
     async def cancelled(self):
-        """Whether the server heard that a call is not wanted any more."""
+        """Returns whether the server received the cancellation of a call."""
         before = await self.cancellations()
         running = anyio.Event()
 
@@ -142,10 +142,10 @@ class Visit:
             calls.start_soon(wait)
             await running.wait()
             if self.kind == "v1":
-                # Version 1 leaves it to its user to tell the server.
+                # Version 1 does not send the cancellation by itself.
                 params = types.CancelledNotificationParams(requestId=number)
-                told = types.CancelledNotification(method="notifications/cancelled", params=params)
-                await self.client.send_notification(types.ClientNotification(told))
+                notification = types.CancelledNotification(method="notifications/cancelled", params=params)
+                await self.client.send_notification(types.ClientNotification(notification))
             calls.cancel_scope.cancel()
         while await self.cancellations() == before:
             await anyio.sleep(0.05)
@@ -155,29 +155,29 @@ class Visit:
         return int(text(await self.call("test_count_cancellations")))
 
 
-async def until(condition):
+async def wait_until(condition):
     while not condition():
         await anyio.sleep(0.01)
 
 
 STEPS = [
-    Visit.tools,
-    Visit.called,
-    Visit.added,
-    Visit.failed,
-    Visit.read,
-    Visit.template,
-    Visit.prompt,
-    Visit.progress,
-    Visit.elicited,
-    Visit.sampled,
-    Visit.updated,
-    Visit.cancelled,
+    ClientRun.tools,
+    ClientRun.called,
+    ClientRun.added,
+    ClientRun.failed,
+    ClientRun.read,
+    ClientRun.template,
+    ClientRun.prompt,
+    ClientRun.progress,
+    ClientRun.elicited,
+    ClientRun.sampled,
+    ClientRun.updated,
+    ClientRun.cancelled,
 ]
 
 
 async def main(url, kind):
-    updates, seen = [], {}
+    updates, results = [], {}
 
     async def on_message(message):
         message = getattr(message, "root", message)
@@ -185,29 +185,29 @@ async def main(url, kind):
             updates.append(str(message.params.uri))
 
     async def on_elicit(context, params):
-        asked = wire(params)["requestedSchema"].get("properties", {})
-        content = {name: value for name, value in USER.items() if name in asked}
+        requested = wire(params)["requestedSchema"].get("properties", {})
+        content = {name: value for name, value in USER.items() if name in requested}
         return types.ElicitResult(action="accept", content=content)
 
     async def on_sample(context, params):
         content = types.TextContent(type="text", text="Paris")
         return types.CreateMessageResult(role="assistant", content=content, model="test")
 
-    async with connected(
+    async with connect(
         url,
         kind,
         message_handler=on_message,
         elicitation_callback=on_elicit,
         sampling_callback=on_sample,
     ) as client:
-        visit = Visit(client, kind, updates)
+        run = ClientRun(client, kind, updates)
         for step in STEPS:
             try:
-                with anyio.fail_after(PATIENCE):
-                    seen[step.__name__] = await step(visit)
+                with anyio.fail_after(STEP_TIMEOUT):
+                    results[step.__name__] = await step(run)
             except Exception as error:
-                seen[step.__name__] = f"failed: {error!r}"
-        print(json.dumps(seen), flush=True)
+                results[step.__name__] = f"failed: {error!r}"
+        print(json.dumps(results), flush=True)
 
 
 warnings.simplefilter("ignore")

@@ -1,6 +1,7 @@
 /** What views ask the gateway for, and when they ask again. */
 
-import { useCallback, useEffect, useRef, useState, useSyncExternalStore } from "react";
+import { useCallback, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
+import type { RefObject } from "react";
 
 import { words } from "./client.ts";
 import { feed, type Heard, type Kind } from "./feed.ts";
@@ -20,8 +21,7 @@ export function useResource<T>(name: string, read: (signal: AbortSignal) => Prom
   const [data, setData] = useState<T | null>(null);
   const [error, setError] = useState<string | null>(null);
   const [turn, setTurn] = useState(0);
-  const latest = useRef(read);
-  latest.current = read;
+  const latest = useLatest(read);
   const shown = useRef(name);
   const asking = useRef<AbortController | null>(null);
   useEffect(() => {
@@ -46,7 +46,7 @@ export function useResource<T>(name: string, read: (signal: AbortSignal) => Prom
       },
     );
     return () => abort.abort();
-  }, [name, turn]);
+  }, [name, turn, latest]);
   const reload = useCallback(() => setTurn((turn) => turn + 1), []);
   const set = useCallback((data: T) => {
     // An answer that is on its way is older than what was just set.
@@ -106,8 +106,7 @@ export function useReloadOn(kinds: readonly Kind[], reload: () => void): void {
 
 /** Hears of every event of a kind. */
 export function useHeard<K extends Kind>(kind: K, hear: (value: Heard[K]) => void): void {
-  const latest = useRef(hear);
-  latest.current = hear;
+  const latest = useLatest(hear);
   useEffect(
     () =>
       feed.listen((heard, value) => {
@@ -115,8 +114,18 @@ export function useHeard<K extends Kind>(kind: K, hear: (value: Heard[K]) => voi
           latest.current(value as Heard[K]);
         }
       }),
-    [kind],
+    [kind, latest],
   );
+}
+
+/** A ref to the value of the last render, for callbacks that outlive it. */
+function useLatest<T>(value: T): RefObject<T> {
+  const latest = useRef(value);
+  // A layout effect runs before any other effect can read the ref.
+  useLayoutEffect(() => {
+    latest.current = value;
+  });
+  return latest;
 }
 
 export function useLive(): boolean {

@@ -1,6 +1,6 @@
 /** The script in the editor: kept for the tab, and run. */
 
-import { useCallback, useRef, useState } from "react";
+import { useCallback, useState } from "react";
 
 import { ask } from "../api/client.ts";
 import { useAction, useHeard } from "../api/hooks.ts";
@@ -26,11 +26,11 @@ export function useScript(key: string): Script {
   const [code, setCode] = useState(() => sessionStorage.getItem(NAME) ?? "");
   const [answer, setAnswer] = useState<Answer | null>(null);
   const [records, setRecords] = useState<Map<string, CallRecord>>(new Map());
-  const request = useRef("");
+  const [request, setRequest] = useState("");
   const { run: act, busy, error } = useAction();
 
   useHeard("call", (record) => {
-    if (record.parent_id === request.current || record.request_id === request.current) {
+    if (record.parent_id === request || record.request_id === request) {
       setRecords((known) => new Map(known).set(record.id, record));
     }
   });
@@ -40,11 +40,12 @@ export function useScript(key: string): Script {
   }, []);
   const run = () =>
     void act(async () => {
-      request.current = newId();
+      const id = newId();
+      setRequest(id);
       setAnswer(null);
       setRecords(new Map());
       const body = key === "" ? { code } : { code, key };
-      const headers = { "x-request-id": request.current };
+      const headers = { "x-request-id": id };
       setAnswer(answerOf(await ask<ToolMessage>("/api/code/run", { method: "POST", body, headers })));
     });
   const heard = [...records.values()].sort((a, b) => a.id.localeCompare(b.id));
@@ -55,8 +56,8 @@ export function useScript(key: string): Script {
     busy,
     error,
     answer,
-    calls: heard.filter((record) => record.parent_id === request.current),
-    record: heard.find((record) => record.request_id === request.current) ?? null,
+    calls: heard.filter((record) => record.parent_id === request),
+    record: heard.find((record) => record.request_id === request) ?? null,
   };
 }
 

@@ -1,14 +1,14 @@
-//! The keys in a JSON text, found without reading the values.
+//! Finds the keys in a JSON text without parsing the values.
 //!
-//! The text has been read as JSON before, so nothing here checks its syntax.
+//! Callers have already parsed the text as JSON, so nothing here checks its syntax.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// Keys that `serde_json` takes for its own: an object that begins with one is read as a number
-/// or as the JSON in a string, so what we check would not be what a server gets.
-const RESERVED: [&str; 2] = [
+/// Keys that `serde_json` uses internally: it reads an object that begins with one as a number or
+/// as the JSON inside a string, so we would check something other than what the server receives.
+const RESERVED_KEYS: [&str; 2] = [
     "$serde_json::private::Number",
     "$serde_json::private::RawValue",
 ];
@@ -23,17 +23,17 @@ enum Token<'a> {
 struct Tokens<'a> {
     text: &'a str,
     position: usize,
-    /// The last string: a key, if a colon follows.
+    /// Most recent string; it is a key if a colon follows.
     string: &'a str,
 }
 
-/// How many keys stand in a text, at any depth; an error is a reserved key.
-pub(super) fn count(text: &str) -> Result<usize, &'static str> {
+/// Counts the keys in a JSON text at any depth. Fails with the first reserved key.
+pub(super) fn count_in_text(text: &str) -> Result<usize, &'static str> {
     let mut count = 0;
     for token in Tokens::new(text) {
         if let Token::Key(key) = token {
             count += 1;
-            if let Some(reserved) = reserved(key) {
+            if let Some(reserved) = find_reserved(key) {
                 return Err(reserved);
             }
         }
@@ -41,17 +41,17 @@ pub(super) fn count(text: &str) -> Result<usize, &'static str> {
     Ok(count)
 }
 
-/// How many keys a value holds, at any depth.
-pub(super) fn held(value: &Value) -> usize {
+/// Counts the keys in a parsed value at any depth.
+pub(super) fn count_in_value(value: &Value) -> usize {
     match value {
-        Value::Object(object) => object.len() + object.values().map(held).sum::<usize>(),
-        Value::Array(items) => items.iter().map(held).sum(),
+        Value::Object(object) => object.len() + object.values().map(count_in_value).sum::<usize>(),
+        Value::Array(items) => items.iter().map(count_in_value).sum(),
         _ => 0,
     }
 }
 
-/// The first key that stands twice in one object.
-pub(super) fn twice(text: &str) -> Option<String> {
+/// Returns the first key that occurs twice in the same object.
+pub(super) fn find_duplicate(text: &str) -> Option<String> {
     let mut objects: Vec<HashSet<String>> = Vec::new();
     for token in Tokens::new(text) {
         match token {
@@ -60,7 +60,7 @@ pub(super) fn twice(text: &str) -> Option<String> {
                 objects.pop();
             }
             Token::Key(key) => {
-                let key = unescaped(key);
+                let key = unescape(key);
                 let seen = objects.last_mut()?;
                 if seen.contains(&key) {
                     return Some(key);
@@ -72,16 +72,16 @@ pub(super) fn twice(text: &str) -> Option<String> {
     None
 }
 
-fn reserved(key: &str) -> Option<&'static str> {
+fn find_reserved(key: &str) -> Option<&'static str> {
     let first = key.as_bytes().get(1)?;
     if *first != b'$' && *first != b'\\' {
         return None;
     }
-    let key = unescaped(key);
-    RESERVED.into_iter().find(|reserved| *reserved == key)
+    let key = unescape(key);
+    RESERVED_KEYS.into_iter().find(|reserved| *reserved == key)
 }
 
-fn unescaped(key: &str) -> String {
+fn unescape(key: &str) -> String {
     serde_json::from_str(key).unwrap_or_default()
 }
 
@@ -94,8 +94,8 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Steps over the string whose opening quote stands at `start`.
-    fn step_over_string(&mut self, start: usize) {
+    /// Advances past the string whose opening quote is at `start`.
+    fn skip_string(&mut self, start: usize) {
         let bytes = self.text.as_bytes();
         let mut end = start + 1;
         while let Some(byte) = bytes.get(end) {
@@ -120,7 +120,7 @@ impl<'a> Iterator for Tokens<'a> {
             let byte = *self.text.as_bytes().get(position)?;
             self.position += 1;
             match byte {
-                b'"' => self.step_over_string(position),
+                b'"' => self.skip_string(position),
                 b'{' => return Some(Token::Open),
                 b'}' => return Some(Token::Close),
                 b':' => return Some(Token::Key(self.string)),

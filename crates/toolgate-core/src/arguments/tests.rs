@@ -1,3 +1,5 @@
+//! Parsing, duplicate detection and digests of arguments.
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -7,12 +9,12 @@ fn parse(text: &str) -> Arguments {
     Arguments::parse(text).unwrap()
 }
 
-fn refusal(text: &str) -> BadArguments {
+fn parse_error(text: &str) -> ArgumentsError {
     Arguments::parse(text).unwrap_err()
 }
 
 #[test]
-fn arguments_are_one_object_byte_for_byte() {
+fn arguments_must_be_one_object_and_keep_their_bytes() {
     let text = r#"{"b": 1e400, "a": -0.0, "n": 18446744073709551617, "x": 0.10}"#;
     assert_eq!(parse(text).raw().get(), text);
     assert_eq!(parse(" ").raw().get(), "{}");
@@ -23,13 +25,16 @@ fn arguments_are_one_object_byte_for_byte() {
         ("7", "a number"),
         ("true", "a boolean"),
     ] {
-        assert_eq!(refusal(text), BadArguments::NotObject(kind));
+        assert_eq!(parse_error(text), ArgumentsError::NotObject(kind));
     }
     for text in ["{\"a\":", "{} {}", "{\"a\":\"\\ud800\"}", "{'a':1}"] {
-        assert!(matches!(refusal(text), BadArguments::NotJson(_)), "{text}");
+        assert!(
+            matches!(parse_error(text), ArgumentsError::NotJson(_)),
+            "{text}"
+        );
     }
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
-    assert!(matches!(refusal(&deep), BadArguments::NotJson(_)));
+    assert!(matches!(parse_error(&deep), ArgumentsError::NotJson(_)));
 }
 
 #[test]
@@ -43,7 +48,7 @@ fn numbers_keep_their_digits() {
 }
 
 #[test]
-fn a_key_stands_once() {
+fn duplicate_keys_are_rejected_at_any_depth() {
     let table = [
         (r#"{"path":1,"path":2}"#, "path"),
         (r#"{"path":1,"p\u0061th":2}"#, "path"),
@@ -53,7 +58,11 @@ fn a_key_stands_once() {
         ("{\"a\\nb\":1,\"a\\u000ab\":2}", "a\\nb"),
     ];
     for (text, key) in table {
-        assert_eq!(refusal(text), BadArguments::Twice(key.to_owned()), "{text}");
+        assert_eq!(
+            parse_error(text),
+            ArgumentsError::DuplicateKey(key.to_owned()),
+            "{text}"
+        );
     }
     for text in [
         r#"{"a":{"a":{"a":1}},"b":["a","a"]}"#,
@@ -62,27 +71,30 @@ fn a_key_stands_once() {
         assert_eq!(parse(text).raw().get(), text);
     }
     assert_eq!(
-        refusal(r#"{"path":1,"path":2}"#).to_string(),
-        "the key `path` stands twice in one object of the arguments; send each key once"
+        parse_error(r#"{"path":1,"path":2}"#).to_string(),
+        "the key `path` appears twice in one object of the arguments; send each key once"
     );
 }
 
 #[test]
-fn what_serde_json_would_misread_is_refused() {
+fn keys_reserved_by_serde_json_are_rejected() {
     for text in [
         r#"{"a":{"$serde_json::private::Number":"1"}}"#,
         r#"{"$serde_json::private::RawValue":"{\"a\":1}"}"#,
         r#"{"a":{"\u0024serde_json::private::RawValue":"{\"a\":1}"}}"#,
         r#"{"a":{"x":1,"$serde_json::private::Number":"1"}}"#,
     ] {
-        assert!(matches!(refusal(text), BadArguments::Reserved(_)), "{text}");
+        assert!(
+            matches!(parse_error(text), ArgumentsError::ReservedKey(_)),
+            "{text}"
+        );
     }
     let text = r#"{"a":"$serde_json::private::Number","$serde":1}"#;
     assert_eq!(parse(text).raw().get(), text);
 }
 
 #[test]
-fn the_digest_is_of_what_is_said() {
+fn digest_depends_on_content_not_on_formatting() {
     let digest = |text: &str| parse(text).digest();
     let one = digest(r#"{"a":1,"b":{"c":[1,2],"d":"x"}}"#);
     assert_eq!(one.len(), 64);
@@ -101,14 +113,14 @@ fn the_digest_is_of_what_is_said() {
 }
 
 #[test]
-fn large_objects() {
+fn large_objects_are_checked_for_duplicates() {
     let entries = |keys: usize| (0..keys).map(|key| format!("\"k{key}\":{key}"));
     let mut entries: Vec<String> = entries(100_000).collect();
     parse(&format!("{{{}}}", entries.join(",")));
     entries.push("\"k50000\":1".to_owned());
     assert_eq!(
-        refusal(&format!("{{{}}}", entries.join(","))),
-        BadArguments::Twice("k50000".to_owned())
+        parse_error(&format!("{{{}}}", entries.join(","))),
+        ArgumentsError::DuplicateKey("k50000".to_owned())
     );
 }
 
@@ -127,7 +139,7 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-/// Distinct keys, every second one spelled with an escape.
+/// Builds an object with distinct keys, every second one written with an escape.
 fn object(items: &[String]) -> String {
     let entries: Vec<String> = items
         .iter()
@@ -142,7 +154,7 @@ fn object(items: &[String]) -> String {
 
 proptest! {
     #[test]
-    fn every_object_survives(items in vec(json(), 0..4)) {
+    fn every_object_round_trips(items in vec(json(), 0..4)) {
         let text = object(&items);
         let arguments = parse(&text);
         prop_assert_eq!(arguments.raw().get(), &text);
@@ -151,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn the_digest_ignores_order_and_whitespace(items in vec(json(), 2..5)) {
+    fn digest_ignores_order_and_whitespace(items in vec(json(), 2..5)) {
         let entry = |index: usize| format!("\"k{index}\":{}", items[index]);
         let forward: Vec<String> = (0..items.len()).map(entry).collect();
         let backward: Vec<String> = (0..items.len()).rev().map(entry).collect();
@@ -163,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn a_second_key_is_found_at_any_depth(value in json(), depth in 0..50_usize) {
+    fn duplicate_key_is_found_at_any_depth(value in json(), depth in 0..50_usize) {
         let mut text = format!("{{\"path\":{value},\"other\":1,\"p\\u0061th\":{value}}}");
         for level in 0..depth {
             text = match level % 2 {
@@ -171,6 +183,6 @@ proptest! {
                 _ => format!("{{\"in\":[1,{text}]}}"),
             };
         }
-        prop_assert_eq!(refusal(&text), BadArguments::Twice("path".to_owned()));
+        prop_assert_eq!(parse_error(&text), ArgumentsError::DuplicateKey("path".to_owned()));
     }
 }

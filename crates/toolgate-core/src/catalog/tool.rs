@@ -1,4 +1,4 @@
-//! One tool, as its server defined it.
+//! A single tool as its server defines it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,32 +7,32 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::hash::sha256;
+use crate::hash::sha256_hex;
 use crate::name::{ServerName, ToolId, ToolName};
-use crate::schema::{Schema, Unusable};
+use crate::schema::{Schema, UnusableSchema};
 
-/// A tool: its id, its definition byte for byte, and what was read from it.
+/// A tool: its id, its definition byte for byte, and the values parsed from it.
 #[derive(Debug)]
 pub struct Tool {
     pub id: ToolId,
     pub definition: Box<RawValue>,
-    /// SHA-256 of the definition's bytes, in hex.
+    /// SHA-256 of the definition, in hex.
     pub hash: String,
-    pub hints: Hints,
-    /// Compiled when the first call comes.
-    schema: OnceLock<Result<Schema, Unusable>>,
+    pub hints: ToolHints,
+    /// Compiled on the first call.
+    schema: OnceLock<Result<Schema, UnusableSchema>>,
 }
 
-/// What a server says of a tool's effects; nothing said means the worst.
+/// Annotations about a tool's effects. Treat an absent hint as the least safe value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hints {
+pub struct ToolHints {
     pub read_only: Option<bool>,
     pub destructive: Option<bool>,
     pub idempotent: Option<bool>,
     pub open_world: Option<bool>,
 }
 
-/// The parts of a definition, borrowed from it.
+/// Fields of a tool definition, borrowed from it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolView<'a> {
@@ -64,9 +64,9 @@ struct Annotations {
 }
 
 impl Tool {
-    /// Reads a definition; an error says what is wrong with it, in words for an administrator.
-    pub(super) fn read(server: &ServerName, definition: &RawValue) -> Result<Self, String> {
-        check(definition)?;
+    /// Parses a definition. The error describes the problem to an administrator.
+    pub(super) fn parse(server: &ServerName, definition: &RawValue) -> Result<Self, String> {
+        check_definition(definition)?;
         let view: ToolView<'_> =
             serde_json::from_str(definition.get()).map_err(|error| error.to_string())?;
         let hints = view
@@ -78,10 +78,10 @@ impl Tool {
                 server: server.clone(),
                 tool: ToolName::new(&view.name),
             },
-            hash: sha256(definition.get()),
+            hash: sha256_hex(definition.get()),
             definition: definition.to_owned(),
             schema: OnceLock::new(),
-            hints: Hints {
+            hints: ToolHints {
                 read_only: hints.read_only_hint,
                 destructive: hints.destructive_hint,
                 idempotent: hints.idempotent_hint,
@@ -90,11 +90,11 @@ impl Tool {
         })
     }
 
-    /// What the tool's arguments must be; a tool without a schema takes any.
-    pub fn schema(&self) -> Result<&Schema, &Unusable> {
+    /// Compiled input schema. A tool without a schema accepts any arguments.
+    pub fn schema(&self) -> Result<&Schema, &UnusableSchema> {
         let compiled = self.schema.get_or_init(|| match self.view().input_schema {
             Some(schema) => Schema::compile(schema),
-            None => Schema::compile(any()),
+            None => Schema::compile(RawValue::TRUE),
         });
         compiled.as_ref()
     }
@@ -104,14 +104,10 @@ impl Tool {
     }
 }
 
-fn any() -> &'static RawValue {
-    RawValue::TRUE
-}
-
-/// Says what is wrong with a definition, before it is read as one.
-fn check(definition: &RawValue) -> Result<(), String> {
+/// Checks a definition before parsing it, because serde's errors do not name the field.
+fn check_definition(definition: &RawValue) -> Result<(), String> {
     let fields: HashMap<String, &RawValue> =
-        serde_json::from_str(definition.get()).map_err(|_| "it is not an object".to_owned())?;
+        serde_json::from_str(definition.get()).map_err(|_| "not an object".to_owned())?;
     let starts_with = |field: &str, first: char| {
         fields
             .get(field)
@@ -119,14 +115,14 @@ fn check(definition: &RawValue) -> Result<(), String> {
     };
     for field in ["name", "title", "description"] {
         if !starts_with(field, '"') {
-            return Err(format!("its `{field}` is not a string"));
+            return Err(format!("`{field}` is not a string"));
         }
     }
     if !starts_with("inputSchema", '{') {
-        return Err("its `inputSchema` is not an object".to_owned());
+        return Err("`inputSchema` is not an object".to_owned());
     }
     match fields.get("name").map(|name| name.get()) {
-        None | Some("null" | r#""""#) => Err("it has no name".to_owned()),
+        None | Some("null" | r#""""#) => Err("`name` is missing or empty".to_owned()),
         Some(_) => Ok(()),
     }
 }

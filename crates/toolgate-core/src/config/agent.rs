@@ -1,12 +1,12 @@
-//! What bounds one run of an agent.
+//! Limits for a single agent run.
 
 use std::time::Duration;
 
-use super::duration::Span;
+use super::duration::ConfigDuration;
 use super::file::AgentTable;
 use super::micro_usd;
 
-/// Bounds on one run; none where nothing bounds it. Several together are each the lower one.
+/// Limits for a single agent run; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunLimits {
     pub depth: Option<u32>,
@@ -18,19 +18,20 @@ pub struct RunLimits {
 }
 
 impl RunLimits {
+    /// Combines two sets of limits; the lower value of each wins.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub fn combine(self, other: Self) -> Self {
         Self {
-            depth: lower(self.depth, other.depth),
-            model_calls: lower(self.model_calls, other.model_calls),
-            tool_calls: lower(self.tool_calls, other.tool_calls),
-            tokens: lower(self.tokens, other.tokens),
-            micro_usd: lower(self.micro_usd, other.micro_usd),
-            time: lower(self.time, other.time),
+            depth: min_option(self.depth, other.depth),
+            model_calls: min_option(self.model_calls, other.model_calls),
+            tool_calls: min_option(self.tool_calls, other.tool_calls),
+            tokens: min_option(self.tokens, other.tokens),
+            micro_usd: min_option(self.micro_usd, other.micro_usd),
+            time: min_option(self.time, other.time),
         }
     }
 
-    /// Reads a request's own bounds: `tool_calls=5, tokens=20000, usd=0.5, time=30s`.
+    /// Parses the limits of a request: `tool_calls=5, tokens=20000, usd=0.5, time=30s`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut limits = Self::default();
         for part in text
@@ -38,27 +39,27 @@ impl RunLimits {
             .map(str::trim)
             .filter(|part| !part.is_empty())
         {
-            let wrong = || {
+            let invalid = || {
                 format!(
-                    "`{part}` is no bound; write such as `tool_calls=5, tokens=20000, usd=0.5, time=30s`"
+                    "`{part}` is not a limit; use a form such as `tool_calls=5, tokens=20000, usd=0.5, time=30s`"
                 )
             };
-            let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+            let (name, value) = part.split_once('=').ok_or_else(invalid)?;
             let (name, value) = (name.trim(), value.trim());
-            let count = || value.parse::<u64>().map_err(|_| wrong());
+            let count = || value.parse::<u64>().map_err(|_| invalid());
             match name {
                 "model_calls" => limits.model_calls = Some(count()?),
                 "tool_calls" => limits.tool_calls = Some(count()?),
                 "tokens" => limits.tokens = Some(count()?),
                 "usd" => {
                     let usd = value.parse::<f64>().ok().filter(|usd| *usd >= 0.0);
-                    limits.micro_usd = Some(micro_usd(usd.ok_or_else(wrong)?));
+                    limits.micro_usd = Some(micro_usd(usd.ok_or_else(invalid)?));
                 }
                 "time" => {
-                    let span = Span::parse(value).map_err(|_| wrong())?;
+                    let span = ConfigDuration::parse(value).map_err(|_| invalid())?;
                     limits.time = Some(span.0);
                 }
-                _ => return Err(wrong()),
+                _ => return Err(invalid()),
             }
         }
         Ok(limits)
@@ -78,7 +79,7 @@ impl From<AgentTable> for RunLimits {
     }
 }
 
-fn lower<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+fn min_option<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
@@ -90,21 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_bring_their_own_bounds() {
+    fn request_limits_parse_and_combine() {
         let limits = RunLimits::parse("tool_calls=5, tokens = 20000,usd=0.5, time=30s").unwrap();
         assert_eq!(limits.tool_calls, Some(5));
         assert_eq!(limits.micro_usd, Some(500_000));
         assert_eq!(limits.time, Some(Duration::from_secs(30)));
         assert_eq!(RunLimits::parse(" , ").unwrap(), RunLimits::default());
-        for wrong in ["tokens", "tokens=x", "usd=-1", "speed=3", "time=soon"] {
-            assert!(RunLimits::parse(wrong).is_err(), "{wrong}");
+        for invalid in ["tokens", "tokens=x", "usd=-1", "speed=3", "time=soon"] {
+            assert!(RunLimits::parse(invalid).is_err(), "{invalid}");
         }
         let other = RunLimits {
             tool_calls: Some(9),
             depth: Some(2),
             ..RunLimits::default()
         };
-        let both = limits.and(other);
+        let both = limits.combine(other);
         assert_eq!(
             (both.tool_calls, both.depth, both.tokens),
             (Some(5), Some(2), Some(20000))

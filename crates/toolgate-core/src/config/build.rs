@@ -1,5 +1,7 @@
-//! From what users wrote to what the program uses: merges the files and checks what a schema
-//! cannot say.
+//! Builds the [`Config`]: merges the files and checks what a schema cannot express.
+//!
+//! References between entries (servers, roles, providers) are checked last, when all files are
+//! known.
 
 mod caller;
 mod entry;
@@ -9,96 +11,97 @@ mod rule;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 
-use entry::{Entry, duration, read_url};
+use entry::{ServerEntry, non_zero_duration, parse_url};
 use indexmap::IndexMap;
-use rule::{WrittenRule, severity};
+use rule::{PendingRule, selector_severity};
 
-use super::check::{Read, nearest};
-use super::document::{Document, escape};
+use super::check::{CheckedFile, find_nearest};
+use super::document::{Document, escape_step};
 use super::file::{
-    AuditTable, File, Mcp, ResultsTable, ScannerTable, Security, ServerTable, ToolManagerConfig,
+    AuditTable, ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable,
+    ToolManagerConfig,
 };
 use super::{
-    Audit, Config, Finding, Listen, Place, Results, Scanner, Server, ServerLists, Severity,
-    ToolManager,
+    AuditSettings, Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
+    ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings,
 };
 use crate::name::ServerName;
-use crate::pattern::{Reading, Selector};
+use crate::pattern::{Selector, SelectorMode};
 
-pub(super) fn config(
+pub(super) fn build_config(
     documents: &[Document],
-    reads: Vec<Read>,
-    findings: &mut Vec<Finding>,
+    files: Vec<CheckedFile>,
+    findings: &mut Vec<ConfigFinding>,
 ) -> Config {
-    let mut merge = Merge::default();
-    for (document, read) in documents.iter().zip(reads) {
-        let mut file = Reader {
+    let mut builder = ConfigBuilder::default();
+    for (document, read) in documents.iter().zip(files) {
+        let mut context = FileContext {
             document,
-            left_out: read.left_out,
+            removed: read.removed,
             findings,
         };
-        merge.add(read.file, &mut file);
+        builder.add(read.file, &mut context);
     }
-    merge.finish(findings)
+    builder.finish(findings)
 }
 
-/// The files so far, later ones over earlier ones.
+/// Configuration merged so far; later files override earlier ones.
 #[derive(Default)]
-struct Merge {
+struct ConfigBuilder {
     config: Config,
-    servers: IndexMap<ServerName, (Server, Place)>,
-    rules: Vec<WrittenRule>,
-    security: Vec<(String, Place)>,
-    /// Texts that must name tools of configured servers, and how they are read.
-    selections: Vec<(String, Reading, Place)>,
-    /// Roles that are named somewhere.
-    roles_used: Vec<(String, Severity, Place)>,
-    /// Environments that have an overlay.
+    servers: IndexMap<ServerName, (ServerConfig, ConfigLocation)>,
+    rules: Vec<PendingRule>,
+    security: Vec<(String, ConfigLocation)>,
+    /// Texts that must name tools of configured servers, with their mode.
+    selections: Vec<(String, SelectorMode, ConfigLocation)>,
+    /// Roles referenced by keys and rules, with the severity if one is undefined.
+    roles_used: Vec<(String, Severity, ConfigLocation)>,
+    /// Environments with an overlay.
     environments: BTreeSet<String>,
-    /// Models that aliases stand for.
-    model_names: Vec<(String, Place)>,
-    /// Where the default provider was named.
-    default_provider: Option<Place>,
-    /// Where the environment in force was chosen.
-    chosen: Option<Place>,
+    /// Models that aliases refer to.
+    model_names: Vec<(String, ConfigLocation)>,
+    /// Location of `default_provider`.
+    default_provider: Option<ConfigLocation>,
+    /// Location of `environment`.
+    environment_location: Option<ConfigLocation>,
 }
 
-/// One file while it is being read.
-struct Reader<'a> {
+/// The file being processed, and the findings about it.
+struct FileContext<'a> {
     document: &'a Document,
-    left_out: BTreeSet<String>,
-    findings: &'a mut Vec<Finding>,
+    removed: BTreeSet<String>,
+    findings: &'a mut Vec<ConfigFinding>,
 }
 
-impl Reader<'_> {
-    fn say(&mut self, severity: Severity, pointer: &str, message: impl Into<String>) {
-        self.findings.push(Finding {
+impl FileContext<'_> {
+    fn report(&mut self, severity: Severity, pointer: &str, message: impl Into<String>) {
+        self.findings.push(ConfigFinding {
             severity,
-            place: self.document.place(pointer),
+            location: self.document.location(pointer),
             message: message.into(),
         });
     }
 
-    /// Pointers of the entries of a list, which lacks those that were left out.
+    /// Pointers of the remaining entries of a list, in order; removed entries are skipped.
     fn pointers(&self, list: &'static str) -> impl Iterator<Item = String> + use<> {
-        let left_out = self.left_out.clone();
+        let removed = self.removed.clone();
         (0..)
             .map(move |index| format!("{list}/{index}"))
-            .filter(move |pointer| !left_out.contains(pointer))
+            .filter(move |pointer| !removed.contains(pointer))
     }
 
     fn error(&mut self, pointer: &str, message: impl Into<String>) {
-        self.say(Severity::Error, pointer, message);
+        self.report(Severity::Error, pointer, message);
     }
 
     fn warn(&mut self, pointer: &str, message: impl Into<String>) {
-        self.say(Severity::Warning, pointer, message);
+        self.report(Severity::Warning, pointer, message);
     }
 }
 
-impl Merge {
-    fn add(&mut self, file: File, reader: &mut Reader<'_>) {
-        let File {
+impl ConfigBuilder {
+    fn add(&mut self, file: ConfigFile, context: &mut FileContext<'_>) {
+        let ConfigFile {
             mcp,
             mcp_servers,
             security,
@@ -126,37 +129,37 @@ impl Merge {
             allowed_origins,
             public_url,
         } = file;
-        self.add_servers(&mcp_servers, &mcp, reader);
-        self.add_tool_manager(mcp, reader);
-        self.add_security(security, reader);
-        self.add_permissions(permissions, reader);
-        self.add_roles(roles, reader);
-        self.add_keys(keys, reader);
-        self.add_virtual_servers(virtual_servers, reader);
-        self.add_providers(providers, reader);
-        self.add_aliases(model_aliases, default_provider, reader);
+        self.add_servers(&mcp_servers, &mcp, context);
+        self.add_tool_manager(mcp, context);
+        self.add_security(security, context);
+        self.add_permissions(permissions, context);
+        self.add_roles(roles, context);
+        self.add_keys(keys, context);
+        self.add_virtual_servers(virtual_servers, context);
+        self.add_providers(providers, context);
+        self.add_aliases(model_aliases, default_provider, context);
         self.add_prices(prices);
-        self.config.agent = self.config.agent.and(agent.into());
-        self.config.code_mode.set(code_mode);
+        self.config.agent = self.config.agent.combine(agent.into());
+        self.config.code_mode.apply(code_mode);
         self.add_control(&scanner, &results, &audit);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {
-            self.chosen = Some(reader.document.place("/environment"));
+            self.environment_location = Some(context.document.location("/environment"));
             self.config.environment = environment;
         }
-        set(&mut self.config.tool_name_style, tool_name_style);
+        set_if_some(&mut self.config.tool_name_style, tool_name_style);
         let listen = &mut self.config.listen;
-        *listen = Listen {
+        *listen = ListenSettings {
             host: host.or(listen.host.take()),
             port: port.or(listen.port),
             data_dir: data_dir.map(PathBuf::from).or(listen.data_dir.take()),
             admin_key: admin_key.or(listen.admin_key.take()),
             allowed_hosts: allowed_hosts.unwrap_or(std::mem::take(&mut listen.allowed_hosts)),
             allowed_origins: allowed_origins
-                .map(|origins| read_origins(&origins, reader))
+                .map(|origins| parse_origins(&origins, context))
                 .unwrap_or(std::mem::take(&mut listen.allowed_origins)),
             public_url: public_url
-                .and_then(|url| read_url("/public_url", &url, reader))
+                .and_then(|url| parse_url("/public_url", &url, context))
                 .or(listen.public_url.take()),
         };
     }
@@ -164,53 +167,53 @@ impl Merge {
     fn add_servers(
         &mut self,
         tables: &IndexMap<String, ServerTable>,
-        mcp: &Mcp,
-        reader: &mut Reader<'_>,
+        mcp: &McpTable,
+        context: &mut FileContext<'_>,
     ) {
-        let pointers = reader.pointers("/mcp/client_configs");
+        let pointers = context.pointers("/mcp/client_configs");
         let clients = mcp.client_configs.iter().zip(pointers);
-        let clients =
-            clients.map(|(client, pointer)| (pointer, client.name.clone(), Entry::Client(client)));
+        let clients = clients
+            .map(|(client, pointer)| (pointer, client.name.clone(), ServerEntry::Client(client)));
         let tables = tables.iter().map(|(name, table)| {
-            let pointer = format!("/mcp_servers/{}", escape(name));
-            (pointer, name.clone(), Entry::Table(table))
+            let pointer = format!("/mcp_servers/{}", escape_step(name));
+            (pointer, name.clone(), ServerEntry::Table(table))
         });
-        let mut own: HashMap<String, String> = HashMap::new();
+        let mut names_in_file: HashMap<String, String> = HashMap::new();
         for (pointer, name, entry) in clients.chain(tables) {
             let name = match ServerName::parse(&name) {
                 Ok(name) => name,
                 Err(error) => {
-                    reader.error(&pointer, error.to_string());
+                    context.error(&pointer, error.to_string());
                     continue;
                 }
             };
-            if let Some(other) = own.insert(name.folded(), name.to_string()) {
-                reader.error(
+            if let Some(other) = names_in_file.insert(name.to_folded(), name.to_string()) {
+                context.error(
                     &pointer,
-                    format!("server `{name}` is the same name as `{other}` (case, `-` and `_` do not count); rename one"),
+                    format!("server `{name}` has the same name as `{other}` (case and `-` versus `_` are ignored); rename one"),
                 );
                 continue;
             }
-            let same = |known: &ServerName| known.folded() == name.folded() && *known != name;
+            let same = |known: &ServerName| known.to_folded() == name.to_folded() && *known != name;
             if let Some(other) = self.servers.keys().find(|known| same(known)) {
-                reader.error(
+                context.error(
                     &pointer,
                     format!(
-                        "server `{name}` is spelled `{other}` in another file; use one spelling"
+                        "server `{name}` is called `{other}` in another file; use the same name in both"
                     ),
                 );
                 continue;
             }
-            if let Some(server) = entry.server(&name, &pointer, reader) {
-                let place = reader.document.place(&pointer);
+            if let Some(server) = entry.build(&name, &pointer, context) {
+                let location = context.document.location(&pointer);
                 self.servers.shift_remove(&name);
-                self.servers.insert(name, (server, place));
+                self.servers.insert(name, (server, location));
             }
         }
     }
 
-    fn add_tool_manager(&mut self, mcp: Mcp, reader: &Reader<'_>) {
-        let Mcp {
+    fn add_tool_manager(&mut self, mcp: McpTable, context: &FileContext<'_>) {
+        let McpTable {
             enabled,
             blocked_tools,
             resource_tools,
@@ -225,36 +228,41 @@ impl Merge {
             disable_auto_tool_inject,
             code_mode_binding_level,
         } = tool_manager_config;
-        self.select("/mcp/blocked_tools", &blocked_tools, Reading::Wide, reader);
+        self.add_selections(
+            "/mcp/blocked_tools",
+            &blocked_tools,
+            SelectorMode::Wide,
+            context,
+        );
         self.config.blocked_tools.extend(blocked_tools);
-        let manager: &mut ToolManager = &mut self.config.tool_manager;
-        set(&mut manager.enabled, enabled);
-        set(&mut manager.resource_tools, resource_tools);
-        set(
+        let manager: &mut ToolManagerSettings = &mut self.config.tool_manager;
+        set_if_some(&mut manager.enabled, enabled);
+        set_if_some(&mut manager.resource_tools, resource_tools);
+        set_if_some(
             &mut manager.tool_execution_timeout,
             tool_execution_timeout
                 .map(|span| span.0)
                 .filter(|timeout| !timeout.is_zero()),
         );
-        set(&mut manager.max_agent_depth, max_agent_depth);
-        set(&mut manager.binding_level, code_mode_binding_level);
-        set(
+        set_if_some(&mut manager.max_agent_depth, max_agent_depth);
+        set_if_some(&mut manager.binding_level, code_mode_binding_level);
+        set_if_some(
             &mut manager.inject_tools,
             disable_auto_tool_inject.map(|disabled| !disabled),
         );
-        set(
+        set_if_some(
             &mut manager.health_interval,
             health_interval
                 .map(|span| span.0)
                 .filter(|interval| !interval.is_zero()),
         );
-        set(
+        set_if_some(
             &mut manager.tool_sync_interval,
             tool_sync_interval.map(|span| Some(span.0).filter(|interval| !interval.is_zero())),
         );
     }
 
-    fn add_security(&mut self, security: Security, reader: &Reader<'_>) {
+    fn add_security(&mut self, security: Security, context: &FileContext<'_>) {
         let Security {
             mcp_server_allowlist,
             mcp_server_denylist,
@@ -264,12 +272,14 @@ impl Merge {
             ("mcp_server_denylist", &mcp_server_denylist),
         ] {
             for (index, name) in list.iter().flatten().enumerate() {
-                let place = reader.document.place(&format!("/security/{key}/{index}"));
-                self.security.push((name.clone(), place));
+                let location = context
+                    .document
+                    .location(&format!("/security/{key}/{index}"));
+                self.security.push((name.clone(), location));
             }
         }
         let lists: &mut ServerLists = &mut self.config.security;
-        // The files together are never laxer than one of them alone.
+        // Merged files must never be less strict than any single one.
         if let Some(mut allow) = mcp_server_allowlist.filter(|allow| !allow.is_empty()) {
             if let Some(before) = lists.allow.take() {
                 allow.retain(|name| before.contains(name));
@@ -279,61 +289,72 @@ impl Merge {
         lists.deny.extend(mcp_server_denylist.unwrap_or_default());
     }
 
-    /// Notes texts that must name tools, to be looked at once all servers are known.
-    fn select(&mut self, pointer: &str, texts: &[String], reading: Reading, reader: &Reader<'_>) {
+    /// Records texts that must name tools, to be checked once all servers are known.
+    fn add_selections(
+        &mut self,
+        pointer: &str,
+        texts: &[String],
+        mode: SelectorMode,
+        context: &FileContext<'_>,
+    ) {
         for (index, text) in texts.iter().enumerate() {
-            let place = reader.document.place(&format!("{pointer}/{index}"));
-            self.selections.push((text.clone(), reading, place));
+            let location = context.document.location(&format!("{pointer}/{index}"));
+            self.selections.push((text.clone(), mode, location));
         }
     }
 
     fn add_control(&mut self, scanner: &ScannerTable, results: &ResultsTable, audit: &AuditTable) {
-        let Scanner {
+        let ScannerSettings {
             path_traversal,
             shell,
             private_address,
             secret,
         } = &mut self.config.scanner;
-        set(path_traversal, scanner.path_traversal);
-        set(shell, scanner.shell);
-        set(private_address, scanner.private_address);
-        set(secret, scanner.secret);
-        let Results {
+        set_if_some(path_traversal, scanner.path_traversal);
+        set_if_some(shell, scanner.shell);
+        set_if_some(private_address, scanner.private_address);
+        set_if_some(secret, scanner.secret);
+        let ResultSettings {
             max_bytes,
             keep,
             redact_secrets,
         } = &mut self.config.results;
-        set(max_bytes, results.max_bytes.map(|most| most as usize));
-        set(keep, duration(results.keep));
-        set(redact_secrets, results.redact_secrets);
-        let Audit { content, retention } = &mut self.config.audit;
-        set(content, audit.content);
+        set_if_some(max_bytes, results.max_bytes.map(|bytes| bytes as usize));
+        set_if_some(keep, non_zero_duration(results.keep));
+        set_if_some(redact_secrets, results.redact_secrets);
+        let AuditSettings { content, retention } = &mut self.config.audit;
+        set_if_some(content, audit.content);
         let days = |days: u32| std::time::Duration::from_secs(u64::from(days) * 24 * 3600);
-        let kept = audit.retention_days;
-        set(retention, kept.map(|kept| (kept > 0).then(|| days(kept))));
+        let retention_days = audit.retention_days;
+        set_if_some(
+            retention,
+            retention_days.map(|count| (count > 0).then(|| days(count))),
+        );
     }
 
-    fn finish(self, findings: &mut Vec<Finding>) -> Config {
-        findings.extend(self.unknown_providers());
+    fn finish(self, findings: &mut Vec<ConfigFinding>) -> Config {
+        findings.extend(self.check_provider_names());
         let mut config = self.config;
-        let (servers, places): (Vec<Server>, Vec<Place>) = self.servers.into_values().unzip();
+        let (servers, locations): (Vec<ServerConfig>, Vec<ConfigLocation>) =
+            self.servers.into_values().unzip();
         let mut ids: HashMap<&str, &ServerName> = HashMap::new();
-        for (server, place) in servers.iter().zip(&places) {
+        for (server, location) in servers.iter().zip(&locations) {
             let unknown = |name: &&ServerName| {
                 servers
                     .iter()
                     .all(|other| other.name != **name || other.name == server.name)
             };
             if let Some(name) = server.fallback.as_ref().filter(unknown) {
-                let message = format!("`fallback` names `{name}`, which is no other server");
-                findings.push(Finding {
+                let message =
+                    format!("`fallback` names `{name}`, which is not another configured server");
+                findings.push(ConfigFinding {
                     severity: Severity::Error,
-                    place: place.clone(),
+                    location: location.clone(),
                     message,
                 });
             }
         }
-        for (server, place) in servers.iter().zip(places) {
+        for (server, location) in servers.iter().zip(locations) {
             let other = servers
                 .iter()
                 .find(|other| other.name.as_str() == server.id && other.name != server.name);
@@ -344,9 +365,9 @@ impl Merge {
                 let message = format!(
                     "`client_id` is the same as the id or name of server `{other}`; choose another"
                 );
-                findings.push(Finding {
+                findings.push(ConfigFinding {
                     severity: Severity::Error,
-                    place,
+                    location,
                     message,
                 });
             }
@@ -357,73 +378,73 @@ impl Merge {
             .iter()
             .any(|finding| finding.severity == Severity::Error)
         {
-            return config; // a server may be missing, so what is said of names could be wrong
+            return config; // A server may be missing, so findings about names could be wrong.
         }
-        for (name, place) in self.security {
+        for (name, location) in self.security {
             if names.iter().all(|known| known.as_str() != name) {
-                let near = nearest(&name, names.iter().map(ServerName::as_str));
-                let hint = near
-                    .map(|near| format!("; did you mean `{near}`?"))
+                let suggestion = find_nearest(&name, names.iter().map(ServerName::as_str));
+                let hint = suggestion
+                    .map(|suggestion| format!("; did you mean `{suggestion}`?"))
                     .unwrap_or_default();
-                let message = format!("no server is called `{name}`{hint}");
-                findings.push(Finding {
+                let message = format!("no server named `{name}`{hint}");
+                findings.push(ConfigFinding {
                     severity: Severity::Warning,
-                    place,
+                    location,
                     message,
                 });
             }
         }
         for rule in &self.rules {
-            findings.extend(rule.finding(&names));
+            findings.extend(rule.check(&names));
         }
-        for (text, reading, place) in self.selections {
-            if let Err(error) = Selector::read(&text, &names, reading) {
-                findings.push(Finding {
-                    severity: severity(&error),
-                    place,
+        for (text, mode, location) in self.selections {
+            if let Err(error) = Selector::parse(&text, &names, mode) {
+                findings.push(ConfigFinding {
+                    severity: selector_severity(&error),
+                    location,
                     message: error.to_string(),
                 });
             }
         }
-        findings.extend(caller::unknown_roles(self.roles_used, &config));
+        findings.extend(caller::check_role_names(self.roles_used, &config));
         config.permissions.rules = self.rules.into_iter().map(|rule| rule.spec).collect();
-        let environments = self.environments;
-        findings.extend(mistyped_environment(&config, self.chosen, environments));
+        let location = self.environment_location;
+        findings.extend(check_environment(&config, location, self.environments));
         config
     }
 }
 
-/// An environment for which nothing is said, but something for one of nearly the same name.
-fn mistyped_environment(
+/// Reports an active environment without settings if a similarly named one has some.
+fn check_environment(
     config: &Config,
-    chosen: Option<Place>,
+    environment_location: Option<ConfigLocation>,
     mut known: BTreeSet<String>,
-) -> Option<Finding> {
-    let (name, place) = (config.environment.as_ref()?, chosen?);
+) -> Option<ConfigFinding> {
+    let (name, location) = (config.environment.as_ref()?, environment_location?);
     let rules = config.permissions.rules.iter();
     known.extend(rules.flat_map(|rule| rule.when.environments.iter().cloned()));
     if known.contains(name) {
         return None;
     }
-    let near = nearest(name, known.iter().map(String::as_str))?;
-    Some(Finding {
+    let suggestion = find_nearest(name, known.iter().map(String::as_str))?;
+    Some(ConfigFinding {
         severity: Severity::Error,
-        place,
-        message: format!("nothing is said for the environment `{name}`; did you mean `{near}`?"),
+        location,
+        message: format!("no settings for environment `{name}`; did you mean `{suggestion}`?"),
     })
 }
 
-fn read_origins(origins: &[String], reader: &mut Reader<'_>) -> Vec<String> {
+fn parse_origins(origins: &[String], context: &mut FileContext<'_>) -> Vec<String> {
     let mut read = Vec::new();
     for (index, origin) in origins.iter().enumerate() {
-        if let Some(url) = read_url(&format!("/allowed_origins/{index}"), origin, reader) {
+        if let Some(url) = parse_url(&format!("/allowed_origins/{index}"), origin, context) {
             read.push(url.origin().ascii_serialization());
         }
     }
     read
 }
 
-pub(super) fn set<T>(slot: &mut T, value: Option<T>) {
+pub(super) fn set_if_some<T>(slot: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *slot = value;
     }

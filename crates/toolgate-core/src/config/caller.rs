@@ -1,4 +1,4 @@
-//! Keys and roles, as the program uses them.
+//! Checked configuration of keys, roles and virtual servers.
 
 use std::time::SystemTime;
 
@@ -6,58 +6,58 @@ use super::RunLimits;
 use crate::rate::{Budget, Rate};
 use crate::secret::Secret;
 
-/// The role whose keys may decide about approvals.
-pub const APPROVER: &str = "approver";
+/// Role whose keys may decide on approvals.
+pub const APPROVER_ROLE: &str = "approver";
 
-/// A caller's key.
+/// API key of a caller.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Key {
+pub struct KeyConfig {
     pub name: String,
-    pub proof: Proof,
+    pub proof: KeyCredential,
     pub description: Option<String>,
     pub enabled: bool,
     pub expires_at: Option<SystemTime>,
     pub roles: Vec<String>,
-    /// Tools that it may use, as users write them; none for no restriction.
+    /// Patterns of granted tools, as written by users; `None` means no restriction.
     pub tools: Option<Vec<String>>,
-    /// Whether it sees resources and prompts.
+    /// Whether the key can see resources and prompts.
     pub resources: bool,
     pub limits: KeyLimits,
 }
 
-/// How a key is known.
+/// Value that authenticates a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum KeyCredential {
     Key(Secret),
     Sha256([u8; 32]),
 }
 
-/// What bounds the use of a key.
+/// Usage limits of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KeyLimits {
     pub rate: Option<Rate>,
     pub max_in_flight: Option<usize>,
     pub budget: Option<Budget>,
-    /// Of each run of an agent.
+    /// Limits for each agent run.
     pub run: RunLimits,
 }
 
-/// A named set of tools.
+/// A role, which grants tools to the keys that have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Role {
+pub struct RoleConfig {
     pub name: String,
     pub description: Option<String>,
-    /// None for no restriction.
+    /// Patterns of granted tools; `None` means no restriction.
     pub tools: Option<Vec<String>>,
-    /// Whether those who have it see resources and prompts.
+    /// Whether keys with this role can see resources and prompts.
     pub resources: bool,
 }
 
-/// A named subset of the tools, which is an MCP server of its own.
+/// A named subset of the tools, served as a separate MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualServer {
     pub name: String,
     pub description: Option<String>,
-    /// As users write them.
+    /// Tool patterns, as written by users.
     pub tools: Vec<String>,
 }

@@ -1,4 +1,7 @@
-//! The first check of a file: its shape, against the JSON Schema that its types give.
+//! First check of a file: its structure, against the JSON Schema generated from the serde types.
+//!
+//! Invalid entries are removed so that the rest can still be checked. What a schema cannot express
+//! is checked in `build`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,90 +12,95 @@ use jsonschema::{ValidationError, Validator};
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use super::document::{Document, escape};
-use super::file::File;
-use super::{Finding, Severity, known};
+use super::document::{Document, escape_step};
+use super::file::ConfigFile;
+use super::{ConfigFinding, Severity, foreign_keys};
 
-/// A file as far as it could be read: entries with a mistake of shape are left out.
+/// A deserialized file without its structurally invalid entries.
 #[derive(Debug, Default)]
-pub(super) struct Read {
-    pub(super) file: File,
-    /// Entries that were left out, as JSON pointers.
-    pub(super) left_out: BTreeSet<String>,
+pub(super) struct CheckedFile {
+    pub(super) file: ConfigFile,
+    /// JSON pointers of the entries that were removed.
+    pub(super) removed: BTreeSet<String>,
 }
 
-/// The JSON Schema of the configuration.
+/// Returns the JSON Schema of the configuration.
 pub fn schema() -> Value {
     let settings =
         SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings
         .into_generator()
-        .into_root_schema_for::<File>()
+        .into_root_schema_for::<ConfigFile>()
         .into()
 }
 
-static COMPILED: LazyLock<Result<(Value, Validator), String>> = LazyLock::new(|| {
+static COMPILED_SCHEMA: LazyLock<Result<(Value, Validator), String>> = LazyLock::new(|| {
     let schema = schema();
     let validator = jsonschema::validator_for(&schema).map_err(|error| error.to_string())?;
     Ok((schema, validator))
 });
 
-pub(super) fn read(document: &Document, findings: &mut Vec<Finding>) -> Read {
-    if let Some((place, message)) = &document.syntax_error {
-        findings.push(Finding {
+pub(super) fn check_document(
+    document: &Document,
+    findings: &mut Vec<ConfigFinding>,
+) -> CheckedFile {
+    if let Some((location, message)) = &document.syntax_error {
+        findings.push(ConfigFinding {
             severity: Severity::Error,
-            place: place.clone(),
+            location: location.clone(),
             message: message.clone(),
         });
-        return Read::default();
+        return CheckedFile::default();
     }
     let mut value = document.value.clone();
-    known::take(document, &mut value, findings);
-    let (schema, validator) = match &*COMPILED {
+    foreign_keys::remove_foreign_keys(document, &mut value, findings);
+    let (schema, validator) = match &*COMPILED_SCHEMA {
         Ok(compiled) => compiled,
         Err(error) => {
-            findings.push(Finding {
+            findings.push(ConfigFinding {
                 severity: Severity::Error,
-                place: document.place(""),
-                message: format!("the configuration's schema is broken: {error}"),
+                location: document.location(""),
+                message: format!(
+                    "internal error: the configuration schema does not compile: {error}"
+                ),
             });
-            return Read::default();
+            return CheckedFile::default();
         }
     };
-    let mut left_out = BTreeSet::new();
+    let mut removed = BTreeSet::new();
     for error in validator.iter_errors(&value) {
-        for (pointer, message) in explain(&error, schema) {
-            findings.push(Finding {
+        for (pointer, message) in explain_error(&error, schema) {
+            findings.push(ConfigFinding {
                 severity: Severity::Error,
-                place: document.place(&pointer),
+                location: document.location(&pointer),
                 message,
             });
-            left_out.insert(entry_of(&pointer));
+            removed.insert(enclosing_entry(&pointer));
         }
     }
-    let mut pointers: Vec<&String> = left_out.iter().collect();
-    pointers.sort_by_key(|pointer| Reverse(index_of(pointer)));
+    let mut pointers: Vec<&String> = removed.iter().collect();
+    pointers.sort_by_key(|pointer| Reverse(trailing_index(pointer)));
     for pointer in pointers {
-        prune(&mut value, pointer);
+        remove_value(&mut value, pointer);
     }
     let file = match serde_json::from_value(value) {
         Ok(file) => file,
         Err(error) => {
-            if left_out.is_empty() {
-                findings.push(Finding {
+            if removed.is_empty() {
+                findings.push(ConfigFinding {
                     severity: Severity::Error,
-                    place: document.place(""),
+                    location: document.location(""),
                     message: error.to_string(),
                 });
             }
-            File::default()
+            ConfigFile::default()
         }
     };
-    Read { file, left_out }
+    CheckedFile { file, removed }
 }
 
-/// Where an error is, and what to do about it; one error may concern several keys.
-fn explain(error: &ValidationError<'_>, schema: &Value) -> Vec<(String, String)> {
+/// Locations and messages of a validation error; one error may concern several keys.
+fn explain_error(error: &ValidationError<'_>, schema: &Value) -> Vec<(String, String)> {
     let pointer = error.instance_path().as_str().to_owned();
     let keyword = error.schema_path().as_str();
     let owner = keyword
@@ -105,28 +113,30 @@ fn explain(error: &ValidationError<'_>, schema: &Value) -> Vec<(String, String)>
                 .as_object()
                 .map(|properties| properties.keys().map(String::as_str).collect())
                 .unwrap_or_default();
-            let said = |key: &String| {
-                let message = match nearest(key, known.iter().copied()) {
-                    Some(near) => format!("unknown key `{key}`; did you mean `{near}`?"),
-                    None => format!("unknown key `{key}`; known here: {}", known.join(", ")),
+            let explain_key = |key: &String| {
+                let message = match find_nearest(key, known.iter().copied()) {
+                    Some(suggestion) => {
+                        format!("unknown key `{key}`; did you mean `{suggestion}`?")
+                    }
+                    None => format!("unknown key `{key}`; expected one of {}", known.join(", ")),
                 };
-                (format!("{pointer}/{}", escape(key)), message)
+                (format!("{pointer}/{}", escape_step(key)), message)
             };
-            unexpected.iter().map(said).collect()
+            unexpected.iter().map(explain_key).collect()
         }
         ValidationErrorKind::Required { property } => {
             let key = property.as_str().unwrap_or_default();
             vec![(pointer, format!("`{key}` is missing"))]
         }
         _ => {
-            let found = shown(error.instance());
-            let expected = expected(error, owner);
+            let found = describe_type(error.instance());
+            let expected = describe_expected(error, owner);
             vec![(pointer, format!("expected {expected}, found {found}"))]
         }
     }
 }
 
-fn expected(error: &ValidationError<'_>, owner: &Value) -> String {
+fn describe_expected(error: &ValidationError<'_>, owner: &Value) -> String {
     let alternatives = owner["anyOf"].as_array().into_iter().flatten();
     if let Some(text) = std::iter::once(owner)
         .chain(alternatives)
@@ -134,15 +144,15 @@ fn expected(error: &ValidationError<'_>, owner: &Value) -> String {
     {
         return text.to_owned();
     }
-    let options = options(owner);
+    let options = enum_options(owner);
     if !options.is_empty() {
-        let near = error
+        let suggestion = error
             .instance()
             .as_str()
-            .and_then(|text| nearest(text, options.iter().map(String::as_str)))
-            .map(|near| format!(" (did you mean `{near}`?)"))
+            .and_then(|text| find_nearest(text, options.iter().map(String::as_str)))
+            .map(|suggestion| format!(" (did you mean `{suggestion}`?)"))
             .unwrap_or_default();
-        return format!("one of {}{near}", options.join(", "));
+        return format!("one of {}{suggestion}", options.join(", "));
     }
     match error.kind() {
         ValidationErrorKind::Type { kind } => match kind {
@@ -158,18 +168,18 @@ fn expected(error: &ValidationError<'_>, owner: &Value) -> String {
         },
         ValidationErrorKind::Minimum { limit } => format!("at least {limit}"),
         ValidationErrorKind::Maximum { limit } => format!("at most {limit}"),
-        _ => "something else".to_owned(),
+        _ => "a different value".to_owned(),
     }
 }
 
-/// The words that an enumeration allows, however schemars wrote it.
-fn options(schema: &Value) -> Vec<String> {
+/// Collects the allowed values of an enum in any of the forms that schemars generates.
+fn enum_options(schema: &Value) -> Vec<String> {
     let direct = schema["enum"].as_array().into_iter().flatten();
     let constant = std::iter::once(&schema["const"]);
     let nested = ["oneOf", "anyOf"]
         .into_iter()
         .flat_map(|key| schema[key].as_array().into_iter().flatten())
-        .flat_map(options);
+        .flat_map(enum_options);
     direct
         .chain(constant)
         .filter_map(|value| value.as_str().map(str::to_owned))
@@ -185,8 +195,8 @@ fn article(noun: &str) -> &'static str {
     }
 }
 
-/// What was found, without showing strings: they may be secrets.
-fn shown(value: &Value) -> String {
+/// Describes a value without showing strings, which may be secrets.
+fn describe_type(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -197,8 +207,8 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The candidate that was probably meant.
-pub(super) fn nearest<'a>(
+/// Finds the candidate most similar to `text`, if any is similar enough.
+pub(super) fn find_nearest<'a>(
     text: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {
@@ -214,8 +224,8 @@ pub(super) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Takes out what stands at `pointer`, so that the rest can be read.
-fn prune(value: &mut Value, pointer: &str) {
+/// Removes the value at `pointer`, so that the rest can be deserialized.
+fn remove_value(value: &mut Value, pointer: &str) {
     let Some((parent, step)) = pointer.rsplit_once('/') else {
         return;
     };
@@ -236,12 +246,12 @@ fn prune(value: &mut Value, pointer: &str) {
     }
 }
 
-fn index_of(pointer: &str) -> Option<usize> {
+fn trailing_index(pointer: &str) -> Option<usize> {
     pointer.rsplit('/').next()?.parse().ok()
 }
 
-/// The server, rule or setting that a pointer lies in.
-fn entry_of(pointer: &str) -> String {
+/// Pointer of the server, rule or setting that contains `pointer`.
+fn enclosing_entry(pointer: &str) -> String {
     let steps: Vec<&str> = pointer.split('/').skip(1).collect();
     let depth = match steps.as_slice() {
         ["mcp", "client_configs", ..] | ["permissions", "rules", ..] => 3,

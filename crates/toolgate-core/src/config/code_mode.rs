@@ -1,56 +1,56 @@
-//! What scripts of code mode may use, and how they are run.
+//! Checked settings of code mode scripts.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::build::set;
+use super::build::set_if_some;
 use super::file::CodeModeTable;
 
-/// How scripts are run.
+/// Limits and workers for code mode scripts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CodeMode {
+pub struct CodeModeSettings {
     pub limits: ScriptLimits,
-    /// Scripts at once; more wait for their turn.
+    /// Maximum number of concurrent scripts; further ones are queued.
     pub workers: usize,
-    /// The program that runs scripts, with its arguments; this one itself where absent.
+    /// Program that runs scripts, with its arguments; `None` uses the current executable.
     pub worker_command: Option<Vec<String>>,
 }
 
-/// Bounds on one script.
+/// Limits for a single script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptLimits {
-    /// Bytes of its source.
-    pub source: usize,
-    /// Time of its own, not counting the time that tools take.
-    pub own_time: Duration,
-    /// Time in all.
-    pub time: Duration,
-    /// Bytes of memory beyond what an idle worker has.
-    pub memory: u64,
-    /// Tool calls.
-    pub calls: u32,
-    /// Tool calls at once.
-    pub at_once: usize,
-    /// Bytes of its result as JSON.
-    pub result: usize,
-    /// Bytes that it prints.
-    pub printed: usize,
+    /// Size of the source.
+    pub max_source_bytes: usize,
+    /// Run time excluding tool calls.
+    pub max_own_time: Duration,
+    /// Run time including tool calls.
+    pub max_time: Duration,
+    /// Memory beyond that of an idle worker.
+    pub max_memory_bytes: u64,
+    /// Total tool calls.
+    pub max_calls: u32,
+    /// Concurrent tool calls.
+    pub max_parallel_calls: usize,
+    /// Size of the result as JSON.
+    pub max_result_bytes: usize,
+    /// Size of the printed output.
+    pub max_print_bytes: usize,
 }
 
-/// How stubs are laid out in files.
+/// Layout of stub files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BindingLevel {
-    /// One file for each server.
+    /// One file per server.
     #[default]
     Server,
-    /// One file for each tool.
+    /// One file per tool.
     Tool,
 }
 
-impl Default for CodeMode {
+impl Default for CodeModeSettings {
     fn default() -> Self {
         Self {
             limits: ScriptLimits::default(),
@@ -63,21 +63,21 @@ impl Default for CodeMode {
 impl Default for ScriptLimits {
     fn default() -> Self {
         Self {
-            source: 64 * 1024,
-            own_time: Duration::from_secs(5),
-            time: Duration::from_secs(120),
-            memory: 128 * 1024 * 1024,
-            calls: 100,
-            at_once: 8,
-            result: 1024 * 1024,
-            printed: 64 * 1024,
+            max_source_bytes: 64 * 1024,
+            max_own_time: Duration::from_secs(5),
+            max_time: Duration::from_secs(120),
+            max_memory_bytes: 128 * 1024 * 1024,
+            max_calls: 100,
+            max_parallel_calls: 8,
+            max_result_bytes: 1024 * 1024,
+            max_print_bytes: 64 * 1024,
         }
     }
 }
 
-impl CodeMode {
-    /// The same with what a file says otherwise.
-    pub(super) fn set(&mut self, table: CodeModeTable) {
+impl CodeModeSettings {
+    /// Overrides these settings with those present in a file.
+    pub(super) fn apply(&mut self, table: CodeModeTable) {
         let CodeModeTable {
             max_source_bytes,
             max_own_time,
@@ -92,16 +92,16 @@ impl CodeMode {
         } = table;
         let limits = &mut self.limits;
         let count = |number: Option<u32>| number.map(|number| number as usize);
-        set(&mut limits.source, count(max_source_bytes));
-        set(&mut limits.own_time, max_own_time.map(|span| span.0));
-        set(&mut limits.time, max_time.map(|span| span.0));
+        set_if_some(&mut limits.max_source_bytes, count(max_source_bytes));
+        set_if_some(&mut limits.max_own_time, max_own_time.map(|span| span.0));
+        set_if_some(&mut limits.max_time, max_time.map(|span| span.0));
         let memory = max_memory_mb.map(|mb| u64::from(mb) * 1024 * 1024);
-        set(&mut limits.memory, memory);
-        set(&mut limits.calls, max_calls);
-        set(&mut limits.at_once, count(max_parallel_calls));
-        set(&mut limits.result, count(max_result_bytes));
-        set(&mut limits.printed, count(max_print_bytes));
-        set(&mut self.workers, count(max_workers));
+        set_if_some(&mut limits.max_memory_bytes, memory);
+        set_if_some(&mut limits.max_calls, max_calls);
+        set_if_some(&mut limits.max_parallel_calls, count(max_parallel_calls));
+        set_if_some(&mut limits.max_result_bytes, count(max_result_bytes));
+        set_if_some(&mut limits.max_print_bytes, count(max_print_bytes));
+        set_if_some(&mut self.workers, count(max_workers));
         if worker_command.is_some() {
             self.worker_command = worker_command;
         }

@@ -1,78 +1,78 @@
-//! How calls are kept under control, as the program uses it.
+//! Checked settings of approvals, the scanner, results and the audit log.
 
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who may answer an `ask`.
+/// Party that may approve a call with verdict `ask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Approver {
-    /// An administrator, or a key with the role `approver`.
+    /// The admin key, or a key with the role `approver`.
     Admin,
-    /// The person at an MCP client that can be asked.
+    /// The user of an MCP client that supports elicitation.
     Client,
 }
 
-/// How approvals are had.
+/// Approval settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Approvals {
-    /// Nobody means that every `ask` is a `deny`.
+pub struct ApprovalSettings {
+    /// If empty, every `ask` is treated as `deny`.
     pub by: Vec<Approver>,
     pub expiry: Duration,
     pub wait: Duration,
 }
 
-/// What to do with a dangerous argument.
+/// Action for a dangerous argument.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum OnDanger {
     Off,
-    /// Say so in the log and in the audit record.
+    /// Adds a warning to the log and the audit record.
     Warn,
     Ask,
     Deny,
 }
 
-/// What to do with each kind of danger.
+/// Action for each kind of danger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scanner {
+pub struct ScannerSettings {
     pub path_traversal: OnDanger,
     pub shell: OnDanger,
     pub private_address: OnDanger,
     pub secret: OnDanger,
 }
 
-/// What happens to results on their way to a model.
+/// Processing of tool results before they reach a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Results {
+pub struct ResultSettings {
     pub max_bytes: usize,
     pub keep: Duration,
     pub redact_secrets: bool,
 }
 
-/// What is kept of each call.
+/// Audit log settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Audit {
+pub struct AuditSettings {
     pub content: AuditContent,
-    /// None for ever.
+    /// `None` keeps records forever.
     pub retention: Option<Duration>,
 }
 
-/// How much of arguments and results is kept.
+/// Amount of arguments and results recorded in the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditContent {
     Full,
-    /// Without texts in the shape of secrets.
+    /// Values that look like secrets are removed.
     Redacted,
     Off,
 }
 
-impl Default for Approvals {
+impl Default for ApprovalSettings {
     fn default() -> Self {
         Self {
             by: vec![Approver::Admin, Approver::Client],
@@ -82,7 +82,7 @@ impl Default for Approvals {
     }
 }
 
-impl Default for Scanner {
+impl Default for ScannerSettings {
     fn default() -> Self {
         Self {
             path_traversal: OnDanger::Warn,
@@ -93,7 +93,7 @@ impl Default for Scanner {
     }
 }
 
-impl Default for Results {
+impl Default for ResultSettings {
     fn default() -> Self {
         Self {
             max_bytes: 64 * 1024,
@@ -103,7 +103,7 @@ impl Default for Results {
     }
 }
 
-impl Default for Audit {
+impl Default for AuditSettings {
     fn default() -> Self {
         Self {
             content: AuditContent::Redacted,

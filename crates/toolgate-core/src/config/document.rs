@@ -1,4 +1,4 @@
-//! A configuration file as text, with the line and column of each of its parts.
+//! A parsed configuration file with the line and column of each value.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,41 +8,41 @@ use jsonc_parser::common::Ranged;
 use serde_json::{Map, Number, Value};
 use toml::de::{DeTable, DeValue};
 
-/// How a file is written.
+/// Syntax of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ConfigFormat {
     /// JSON; comments and trailing commas are accepted.
     Json,
     Toml,
 }
 
-/// A parsed file. `value` is an empty object where the text is not even well-formed.
+/// A parsed file. `value` is an empty object if the text is not well-formed.
 #[derive(Clone, Debug)]
 pub struct Document {
     pub name: String,
     pub value: Value,
-    pub(super) syntax_error: Option<(Place, String)>,
-    /// Byte offset of the value (or its key, in an object) at each JSON pointer.
+    pub(super) syntax_error: Option<(ConfigLocation, String)>,
+    /// Byte offset of the value (or of its key, in an object) at each JSON pointer.
     offsets: HashMap<String, usize>,
     text: String,
     /// Byte offset of each line's start.
     lines: Vec<usize>,
-    /// The JSON pointer of `value` in the text.
+    /// JSON pointer of `value` in the text; not empty for an overlay.
     root: String,
 }
 
-/// Where something stands, for people.
+/// Location of a value in a configuration file, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ConfigLocation {
     pub file: String,
-    /// Line and column, from 1.
+    /// Line and column, starting at 1.
     pub position: Option<(usize, usize)>,
-    /// `mcp.client_configs[0].name`
+    /// Dotted key, such as `mcp.client_configs[0].name`.
     pub key: String,
 }
 
 impl Document {
-    pub fn parse(name: &str, format: Format, text: &str) -> Self {
+    pub fn parse(name: &str, format: ConfigFormat, text: &str) -> Self {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut document = Self {
             name: name.to_owned(),
@@ -56,24 +56,24 @@ impl Document {
             root: String::new(),
         };
         let parsed = match format {
-            Format::Json => document.parse_json(text),
-            Format::Toml => document.parse_toml(text),
+            ConfigFormat::Json => document.parse_json(text),
+            ConfigFormat::Toml => document.parse_toml(text),
         };
         match parsed {
             Ok(value) => document.value = value,
             Err((offset, message)) => {
-                let place = Place {
+                let location = ConfigLocation {
                     file: name.to_owned(),
                     position: offset.map(|offset| document.position(offset)),
                     key: String::new(),
                 };
-                document.syntax_error = Some((place, message));
+                document.syntax_error = Some((location, message));
             }
         }
         document
     }
 
-    /// A document that no file holds, such as what was set through the API.
+    /// Creates a document without a file, such as for settings made through the API.
     pub fn from_value(name: &str, value: Value) -> Self {
         Self {
             name: name.to_owned(),
@@ -86,30 +86,30 @@ impl Document {
         }
     }
 
-    /// Leaves away what stands under a key.
-    pub fn without(&mut self, key: &str) {
+    /// Removes a top-level key.
+    pub fn remove_key(&mut self, key: &str) {
         if let Some(fields) = self.value.as_object_mut() {
             fields.shift_remove(key);
         }
     }
 
-    /// What the document says for one environment, as a document of its own.
+    /// Returns the overlay for one environment as a separate document.
     pub(super) fn overlay(&self, environment: &str) -> Option<Self> {
         let value = self.value["environments"].get(environment)?.clone();
         Some(Self {
             value,
-            root: format!("/environments/{}", escape(environment)),
+            root: format!("/environments/{}", escape_step(environment)),
             ..self.clone()
         })
     }
 
-    /// The text it was parsed from.
+    /// Source text of the document.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The place of a JSON pointer; of its nearest parent where it has none of its own.
-    pub fn place(&self, pointer: &str) -> Place {
+    /// Location of a JSON pointer, or of its nearest known ancestor.
+    pub fn location(&self, pointer: &str) -> ConfigLocation {
         let pointer = &format!("{}{pointer}", self.root);
         let mut known = pointer.as_str();
         while !self.offsets.contains_key(known) {
@@ -118,23 +118,23 @@ impl Document {
                 None => break,
             }
         }
-        Place {
+        ConfigLocation {
             file: self.name.clone(),
             position: self
                 .offsets
                 .get(known)
                 .filter(|_| !known.is_empty())
                 .map(|&offset| self.position(offset)),
-            key: dotted(pointer),
+            key: dotted_key(pointer),
         }
     }
 
-    /// Whether the text is not even well-formed.
-    pub fn is_broken(&self) -> bool {
+    /// Whether the text has a syntax error.
+    pub fn has_syntax_error(&self) -> bool {
         self.syntax_error.is_some()
     }
 
-    /// Line and column of a byte offset, from 1.
+    /// Converts a byte offset to line and column, starting at 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
         let start = self.lines.get(line - 1).copied().unwrap_or_default();
@@ -167,7 +167,7 @@ impl Document {
                 Value::Number(number.value.parse::<Number>().map_err(|_| {
                     (
                         Some(number.range.start),
-                        format!("`{}` is no number", number.value),
+                        format!("`{}` is not a number", number.value),
                     )
                 })?)
             }
@@ -177,7 +177,7 @@ impl Document {
                 let items = array.elements.iter().enumerate();
                 let items: Result<_, _> = items
                     .map(|(i, item)| {
-                        self.at(pointer, &i.to_string(), item.range().start, |this, p| {
+                        self.read_step(pointer, &i.to_string(), item.range().start, |this, p| {
                             this.read_json(item, p)
                         })
                     })
@@ -189,11 +189,11 @@ impl Document {
                 for property in &object.properties {
                     let name = property.name.as_str().to_owned();
                     let start = property.range.start;
-                    let value = self.at(pointer, &name, start, |this, p| {
+                    let value = self.read_step(pointer, &name, start, |this, p| {
                         this.read_json(&property.value, p)
                     })?;
                     if map.insert(name.clone(), value).is_some() {
-                        return Err((Some(start), format!("key `{name}` stands here twice")));
+                        return Err((Some(start), format!("duplicate key `{name}`")));
                     }
                 }
                 Value::Object(map)
@@ -221,7 +221,7 @@ impl Document {
         let mut map = Map::new();
         for (key, value) in keys {
             let start = key.span().start;
-            let value = self.at(pointer, key.get_ref(), start, |this, p| {
+            let value = self.read_step(pointer, key.get_ref(), start, |this, p| {
                 this.read_toml(value.get_ref(), value.span().start, p)
             })?;
             map.insert(key.get_ref().to_string(), value);
@@ -235,14 +235,14 @@ impl Document {
         start: usize,
         pointer: &mut String,
     ) -> Result<Value, (Option<usize>, String)> {
-        let no_number = |text: &str| (Some(start), format!("`{text}` is no number"));
+        let not_a_number = |text: &str| (Some(start), format!("`{text}` is not a number"));
         Ok(match value {
             DeValue::String(text) => Value::String(text.to_string()),
             DeValue::Boolean(boolean) => Value::Bool(*boolean),
             DeValue::Datetime(datetime) => Value::String(datetime.to_string()),
             DeValue::Integer(integer) => {
                 let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
-                Value::from(parsed.map_err(|_| no_number(integer.as_str()))?)
+                Value::from(parsed.map_err(|_| not_a_number(integer.as_str()))?)
             }
             DeValue::Float(float) => {
                 let parsed = float
@@ -250,14 +250,14 @@ impl Document {
                     .parse::<f64>()
                     .ok()
                     .and_then(Number::from_f64);
-                Value::Number(parsed.ok_or_else(|| no_number(float.as_str()))?)
+                Value::Number(parsed.ok_or_else(|| not_a_number(float.as_str()))?)
             }
             DeValue::Array(array) => {
                 let items = array.iter().enumerate();
                 let items: Result<_, _> = items
                     .map(|(i, item)| {
                         let start = item.span().start;
-                        self.at(pointer, &i.to_string(), start, |this, p| {
+                        self.read_step(pointer, &i.to_string(), start, |this, p| {
                             this.read_toml(item.get_ref(), start, p)
                         })
                     })
@@ -268,8 +268,8 @@ impl Document {
         })
     }
 
-    /// Runs `read` one step deeper, and notes where that step stands.
-    fn at<T>(
+    /// Runs `read` one step deeper and records the offset of that step.
+    fn read_step<T>(
         &mut self,
         pointer: &mut String,
         step: &str,
@@ -278,7 +278,7 @@ impl Document {
     ) -> T {
         let length = pointer.len();
         pointer.push('/');
-        pointer.push_str(&escape(step));
+        pointer.push_str(&escape_step(step));
         self.offsets.insert(pointer.clone(), start);
         let value = read(self, pointer);
         pointer.truncate(length);
@@ -286,12 +286,12 @@ impl Document {
     }
 }
 
-/// One step of a JSON pointer.
-pub(super) fn escape(step: &str) -> String {
+/// Escapes one step of a JSON pointer.
+pub(super) fn escape_step(step: &str) -> String {
     step.replace('~', "~0").replace('/', "~1")
 }
 
-fn dotted(pointer: &str) -> String {
+fn dotted_key(pointer: &str) -> String {
     let mut out = String::new();
     for step in pointer.split('/').skip(1) {
         let step = step.replace("~1", "/").replace("~0", "~");
@@ -307,7 +307,7 @@ fn dotted(pointer: &str) -> String {
     out
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if let Some((line, column)) = self.position {

@@ -1,4 +1,4 @@
-//! Durations as users write them: `"30s"`, `"1m30s"`, `"500ms"`, `"1.5h"`, or a number of seconds.
+//! Durations in configuration files: `"30s"`, `"1m30s"`, `"500ms"`, `"1.5h"`, or a number of seconds.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,20 +7,22 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
-/// Nothing that is configured takes longer; larger numbers are nanoseconds by mistake.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Maximum duration. Larger numbers are most likely nanoseconds written by mistake.
+const MAX_DURATION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Anything shorter, but nothing at all, is a mistake of the unit.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// Minimum duration other than zero. Smaller numbers most likely have the wrong unit.
+const MIN_DURATION: Duration = Duration::from_millis(10);
 
 /// A duration in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span(pub Duration);
+pub struct ConfigDuration(pub Duration);
 
-impl Span {
+impl ConfigDuration {
     pub fn parse(text: &str) -> Result<Self, String> {
         let explain = || {
-            format!("`{text}` is no duration; write one such as \"30s\", \"1m30s\" or \"500ms\"")
+            format!(
+                "`{text}` is not a duration; use a form such as \"30s\", \"1m30s\" or \"500ms\""
+            )
         };
         let mut rest = text.trim();
         if rest.is_empty() {
@@ -48,34 +50,34 @@ impl Span {
             seconds += number * unit;
             rest = &rest[letters..];
         }
-        Self::seconds(seconds)
+        Self::from_seconds(seconds)
     }
 
-    fn seconds(seconds: f64) -> Result<Self, String> {
-        if !(0.0..=LONGEST.as_secs_f64()).contains(&seconds) {
+    fn from_seconds(seconds: f64) -> Result<Self, String> {
+        if !(0.0..=MAX_DURATION.as_secs_f64()).contains(&seconds) {
             return Err(format!(
-                "{seconds} seconds is not between 0 and 7 days; write the unit, as in \"10m\""
+                "{seconds} seconds is not between 0 and 7 days; add a unit, as in \"10m\""
             ));
         }
-        if seconds > 0.0 && seconds < SHORTEST.as_secs_f64() {
-            return Err("shorter than 10 ms; write the unit, as in \"10s\"".to_owned());
+        if seconds > 0.0 && seconds < MIN_DURATION.as_secs_f64() {
+            return Err("duration is shorter than 10 ms; add a unit, as in \"10s\"".to_owned());
         }
         Ok(Self(Duration::from_secs_f64(seconds)))
     }
 }
 
-impl<'de> Deserialize<'de> for Span {
+impl<'de> Deserialize<'de> for ConfigDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parsed = match Value::deserialize(deserializer)? {
             Value::String(text) => Self::parse(&text),
-            Value::Number(number) => Self::seconds(number.as_f64().unwrap_or(f64::INFINITY)),
-            _ => Err("a duration is a string or a number of seconds".to_owned()),
+            Value::Number(number) => Self::from_seconds(number.as_f64().unwrap_or(f64::INFINITY)),
+            _ => Err("duration must be a string or a number of seconds".to_owned()),
         };
         parsed.map_err(de::Error::custom)
     }
 }
 
-impl JsonSchema for Span {
+impl JsonSchema for ConfigDuration {
     fn schema_name() -> Cow<'static, str> {
         "Duration".into()
     }
@@ -89,7 +91,7 @@ impl JsonSchema for Span {
             "x-expected": "a duration such as \"30s\", or a number of seconds, from 10 ms to 7 days",
             "anyOf": [
                 { "type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+\s*$" },
-                { "type": "number", "minimum": 0, "maximum": LONGEST.as_secs() }
+                { "type": "number", "minimum": 0, "maximum": MAX_DURATION.as_secs() }
             ]
         })
     }
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings() {
+    fn durations_parse_from_text_and_numbers() {
         for (json, millis) in [
             ("30", 30_000),
             ("0.5", 500),
@@ -109,7 +111,7 @@ mod tests {
             (r#""500ms""#, 500),
             (r#""1.5h""#, 5_400_000),
         ] {
-            let span: Span = serde_json::from_str(json).unwrap();
+            let span: ConfigDuration = serde_json::from_str(json).unwrap();
             assert_eq!(span.0.as_millis(), millis, "{json}");
         }
         for json in [
@@ -123,7 +125,10 @@ mod tests {
             "true",
             "1e400",
         ] {
-            assert!(serde_json::from_str::<Span>(json).is_err(), "{json}");
+            assert!(
+                serde_json::from_str::<ConfigDuration>(json).is_err(),
+                "{json}"
+            );
         }
     }
 }

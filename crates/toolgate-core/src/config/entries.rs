@@ -1,18 +1,18 @@
-//! Server entries as JSON, the way the API takes and changes them.
+//! Server entries as JSON, as the API accepts and changes them.
 //!
-//! What is set through the API is kept as entries of `mcp.client_configs`, so that it goes through
-//! the same checks as a file.
+//! Servers set through the API are stored as entries of `mcp.client_configs`, so they pass the same
+//! checks as a file.
 
 use serde_json::{Map, Value, json};
 
 use super::Document;
 use crate::secret::{mask_arguments, mask_url};
 
-/// What stands for a secret that is not shown.
+/// Placeholder for a masked secret.
 const MASK: &str = "***";
 
-/// Every server entry of a document, by name, in the spelling of `mcp.client_configs`.
-pub fn of(document: &Document) -> Vec<(String, Value)> {
+/// Returns every server entry of a document, by name, in the format of `mcp.client_configs`.
+pub fn from_document(document: &Document) -> Vec<(String, Value)> {
     let clients = document.value["mcp"]["client_configs"].as_array();
     let clients = clients.into_iter().flatten().filter_map(|client| {
         let name = client["name"].as_str()?.to_owned();
@@ -25,7 +25,7 @@ pub fn of(document: &Document) -> Vec<(String, Value)> {
         .collect()
 }
 
-/// A `[mcp_servers.NAME]` table as an entry of `mcp.client_configs`.
+/// Converts a `[mcp_servers.NAME]` table to an entry of `mcp.client_configs`.
 pub fn from_table(name: &str, table: &Value) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), name.into());
@@ -42,7 +42,7 @@ pub fn from_table(name: &str, table: &Value) -> Value {
     for (key, value) in fields {
         match key.as_str() {
             "command" | "args" | "cwd" => drop(stdio.insert(key, value)),
-            "env" => drop(stdio.insert("envs".to_owned(), envs(&value))),
+            "env" => drop(stdio.insert("envs".to_owned(), env_list(&value))),
             "url" => drop(entry.insert("connection_string".to_owned(), value)),
             "tls" => drop(entry.insert("tls_config".to_owned(), value)),
             "timeout" => drop(entry.insert("tool_execution_timeout".to_owned(), value)),
@@ -57,9 +57,9 @@ pub fn from_table(name: &str, table: &Value) -> Value {
     entry.into()
 }
 
-/// Changes an entry: `null` removes a key, and what is sent back as it was shown stays what it was.
-/// A mask that stands for nothing known is an error: it would be taken for the secret.
-pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, StillMasked> {
+/// Applies a patch to an entry. `null` removes a key, and a masked value sent back unchanged keeps
+/// the secret. Any other mask is an error, because it would be stored as the secret.
+pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, MaskedSecretError> {
     let mut patched = entry.as_object().cloned().unwrap_or_default();
     for (key, value) in patch {
         if value.is_null() {
@@ -69,21 +69,21 @@ pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, StillMa
         let old = patched.get(key).cloned().unwrap_or_default();
         let new = unmask(key, &old, value);
         if new.to_string().contains(MASK) && !old.to_string().contains(MASK) {
-            return Err(StillMasked(key.clone()));
+            return Err(MaskedSecretError(key.clone()));
         }
         patched.insert(key.clone(), new);
     }
     Ok(patched.into())
 }
 
-/// A masked secret was sent that is not the one that was shown.
+/// Error returned when a patch contains a mask that does not match a stored secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` holds a masked secret (`{MASK}`) beside other changes; write the secret out, or leave the key away"
+    "`{0}` contains a masked secret (`{MASK}`) along with other changes; send the secret itself, or omit the key"
 )]
-pub struct StillMasked(pub String);
+pub struct MaskedSecretError(pub String);
 
-/// `new`, with what is shown of `old` taken for `old` itself.
+/// Replaces masked values in `new` with the corresponding values of `old`.
 fn unmask(key: &str, old: &Value, new: &Value) -> Value {
     match (key, new) {
         ("args", Value::Array(items)) => unmask_arguments(old, items),
@@ -105,25 +105,26 @@ fn unmask(key: &str, old: &Value, new: &Value) -> Value {
     }
 }
 
-/// Each argument that equals what is shown of an old one, first the one at its place.
+/// Restores each masked argument that equals the masked old argument at the same index.
 fn unmask_arguments(old: &Value, items: &[Value]) -> Value {
     let old: Vec<String> = serde_json::from_value(old.clone()).unwrap_or_default();
-    let shown = mask_arguments(&old);
+    let masked = mask_arguments(&old);
     let unmasked = items.iter().enumerate().map(|(index, item)| {
-        let is_shown = |at: usize| shown.get(at).map(String::as_str) == item.as_str();
-        let masked = item.as_str().is_some_and(|text| text.contains(MASK));
-        match masked && is_shown(index) {
-            true => Value::from(old[index].as_str()),
-            false => item.clone(),
+        let equals_masked = |at: usize| masked.get(at).map(String::as_str) == item.as_str();
+        let has_mask = item.as_str().is_some_and(|text| text.contains(MASK));
+        if has_mask && equals_masked(index) {
+            Value::from(old[index].as_str())
+        } else {
+            item.clone()
         }
     });
     unmasked.collect()
 }
 
-/// `NAME=***` stays what it was in the old list.
+/// Restores the old value of `NAME=***`.
 fn unmask_variable(old: &Value, item: &Value) -> Value {
-    let named = item.as_str().and_then(|text| text.strip_suffix(MASK));
-    let before = named
+    let prefix = item.as_str().and_then(|text| text.strip_suffix(MASK));
+    let previous = prefix
         .filter(|prefix| prefix.ends_with('='))
         .and_then(|prefix| {
             let items = old.as_array().into_iter().flatten();
@@ -131,12 +132,12 @@ fn unmask_variable(old: &Value, item: &Value) -> Value {
                 .filter_map(Value::as_str)
                 .find(|text| text.starts_with(prefix))
         });
-    before.map_or_else(|| item.clone(), Value::from)
+    previous.map_or_else(|| item.clone(), Value::from)
 }
 
-fn envs(env: &Value) -> Value {
+fn env_list(env: &Value) -> Value {
     let variables = env.as_object().into_iter().flatten();
-    let shown = variables.map(|(name, value)| match value.as_str() {
+    let list = variables.map(|(name, value)| match value.as_str() {
         Some(text) => format!("{name}={text}"),
         None => format!(
             "{name}={}",
@@ -146,13 +147,13 @@ fn envs(env: &Value) -> Value {
                 .unwrap_or_default()
         ),
     });
-    shown.collect::<Vec<_>>().into()
+    list.collect::<Vec<_>>().into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Format};
+    use crate::config::{Config, ConfigFormat};
 
     const TOML: &str = r#"
         [mcp_servers.a]
@@ -169,10 +170,13 @@ mod tests {
     "#;
 
     #[test]
-    fn a_table_means_the_same_as_an_entry() {
-        let document = Document::parse("t", Format::Toml, TOML);
+    fn table_is_equivalent_to_an_entry() {
+        let document = Document::parse("t", ConfigFormat::Toml, TOML);
         let (direct, _) = Config::load(std::slice::from_ref(&document)).unwrap();
-        let entries: Vec<Value> = of(&document).into_iter().map(|(_, entry)| entry).collect();
+        let entries: Vec<Value> = from_document(&document)
+            .into_iter()
+            .map(|(_, entry)| entry)
+            .collect();
         let converted = Document::from_value("api", json!({"mcp": {"client_configs": entries}}));
         let (converted, findings) = Config::load(&[converted]).unwrap();
         assert_eq!(findings, []);
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_replace_remove_and_keep_masked_secrets() {
+    fn patch_replaces_removes_and_keeps_masked_secrets() {
         let entry = json!({
             "name": "a", "disabled": true, "headers": {"A": "s1", "B": "s2"},
             "stdio_config": {"command": "x", "envs": ["T=s3", "M=y"]},
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_may_be_sent_back_and_other_masks_are_refused() {
+    fn masked_values_can_be_sent_back_and_other_masks_are_rejected() {
         let entry = json!({
             "connection_string": "http://u:p@h/mcp?k=v",
             "stdio_config": {"command": "x", "args": ["stdio", "--api-key", "S1", "--token=S2", "a"]},

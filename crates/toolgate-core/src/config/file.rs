@@ -1,7 +1,7 @@
-//! The shapes that a configuration file may have, in both spellings.
+//! Serde types of a configuration file, in both supported formats (Bifrost and agent-code).
 //!
-//! They exist to be read and turned into [`super::Config`]; nothing else looks at them. The JSON
-//! Schema and the reference of the configuration are generated from them.
+//! They are deserialized and converted to [`super::Config`], and used nowhere else. The JSON Schema
+//! of the configuration is generated from them, so their doc comments are user documentation.
 
 mod caller;
 mod control;
@@ -20,215 +20,216 @@ pub use provider::{
     ProxyConfig, ProxyKind,
 };
 
-use super::duration::Span;
+use super::duration::ConfigDuration;
 use super::{Approver, BindingLevel, Protocol};
 use crate::name::NameStyle;
 use crate::policy::{Hint, Verdict};
 use crate::rate::Rate;
 use crate::secret::Secret;
 
-/// A Toolgate configuration: `toolgate.toml` or `config.json`.
+/// Toolgate configuration file: `toolgate.toml` or `config.json`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct File {
-    /// MCP servers and tool execution, in the spelling of Bifrost.
-    pub mcp: Mcp,
-    /// MCP servers by name, in the spelling of agent-code.
+#[schemars(title = "Toolgate configuration")]
+pub struct ConfigFile {
+    /// MCP servers and tool execution, in Bifrost's format.
+    pub mcp: McpTable,
+    /// MCP servers by name, in agent-code's format.
     pub mcp_servers: IndexMap<String, ServerTable>,
-    /// Which servers may be connected.
+    /// Servers that the gateway may connect to.
     pub security: Security,
-    /// Who decides about tool calls.
+    /// Permission rules and approvals for tool calls.
     pub permissions: PermissionsTable,
-    /// Sets of tools by the name of a role.
+    /// Roles by name; each grants a set of tools.
     pub roles: IndexMap<String, RoleTable>,
-    /// Keys of callers by name. Once there is one, calls without a key are refused.
+    /// API keys of callers, by name. As soon as one is defined, requests without a key are rejected.
     pub keys: IndexMap<String, KeyTable>,
-    /// Named subsets of the tools, each an MCP server of its own at `/mcp/v/NAME`.
+    /// Named subsets of the tools. Each is served as a separate MCP server at `/mcp/v/NAME`.
     pub virtual_servers: IndexMap<String, VirtualServerTable>,
-    /// Where models come from, by name. With none, those whose keys are in the environment.
+    /// Model providers by name. If none is defined, the presets whose API keys are set in the environment are used.
     pub providers: IndexMap<String, ProviderTable>,
-    /// Names that stand for models (`provider/model`): one, or several of which the later ones are tried if the
-    /// first one fails.
+    /// Aliases for models (`provider/model`). An alias may list several models; the next one is used if the previous
+    /// one fails.
     pub model_aliases: IndexMap<String, OneOrMany>,
-    /// What a million tokens cost, by model: `provider/model`, or a model's name; `*` stands for anything.
+    /// Price per million tokens, by model: `provider/model` or the model's name. `*` matches any characters.
     pub prices: IndexMap<String, PriceTable>,
-    /// The provider of models that name none.
+    /// Provider for model names without a provider prefix.
     pub default_provider: Option<String>,
-    /// Bounds on one run of an agent.
+    /// Limits for a single agent run.
     pub agent: AgentTable,
-    /// What scripts of code mode may use, and how they are run.
+    /// Limits and workers for code mode scripts.
     pub code_mode: CodeModeTable,
-    /// What to do with arguments that look dangerous.
+    /// Actions for arguments that look dangerous.
     pub scanner: ScannerTable,
-    /// What happens to results on their way to a model.
+    /// Processing of tool results before they reach a model.
     pub results: ResultsTable,
-    /// What is kept of each call.
+    /// Audit log of tool calls.
     pub audit: AuditTable,
-    /// Which of `environments` is in force, such as `production`.
+    /// Name of the active environment, such as `production`. Selects an entry of `environments`.
     pub environment: Option<String>,
-    /// Settings that hold only in an environment, over those of this file.
+    /// Settings by environment that override the rest of this file when that environment is active.
     pub environments: IndexMap<String, Overlay>,
-    /// How models see tools: `underscore` (`server_tool`), `hyphen` (`server-tool`) or `mcp` (`mcp__server__tool`).
+    /// Style of tool names for models: `underscore` (`server_tool`), `hyphen` (`server-tool`) or `mcp` (`mcp__server__tool`).
     pub tool_name_style: Option<NameStyle>,
-    /// Address to listen on; other than loopback needs an admin key. Default `127.0.0.1`.
+    /// Address to listen on. Any address other than loopback requires `admin_key`. Default `127.0.0.1`.
     pub host: Option<String>,
     /// Port to listen on. Default 8080.
     pub port: Option<u16>,
-    /// Where the gateway keeps its data. Default `$XDG_DATA_HOME/toolgate`.
+    /// Directory for the gateway's data. Default `$XDG_DATA_HOME/toolgate`.
     pub data_dir: Option<String>,
-    /// Key that opens `/api`; `auto` makes one and keeps it in the data directory.
+    /// Key for the admin API under `/api`. `auto` generates a key and stores it in the data directory.
     pub admin_key: Option<Secret>,
-    /// Host names under which the gateway may be called, besides loopback.
+    /// Host names accepted in requests, in addition to loopback.
     pub allowed_hosts: Option<Vec<String>>,
-    /// Web origins that may call the gateway, besides loopback; `scheme://host[:port]`.
+    /// Web origins accepted in requests, in addition to loopback: `scheme://host[:port]`.
     pub allowed_origins: Option<Vec<String>>,
-    /// The URL under which the gateway is known outside; its host and origin are allowed.
+    /// Public URL of the gateway. Its host and origin are accepted in requests.
     pub public_url: Option<String>,
 }
 
-/// Settings that hold only in one environment; they are read like those of a later file.
+/// Settings for one environment, applied like a configuration file loaded later.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overlay {
-    /// MCP servers and tool execution, in the spelling of Bifrost.
-    pub mcp: Mcp,
-    /// MCP servers by name, in the spelling of agent-code.
+    /// MCP servers and tool execution, in Bifrost's format.
+    pub mcp: McpTable,
+    /// MCP servers by name, in agent-code's format.
     pub mcp_servers: IndexMap<String, ServerTable>,
-    /// Which servers may be connected.
+    /// Servers that the gateway may connect to.
     pub security: Security,
-    /// Who decides about tool calls.
+    /// Permission rules and approvals for tool calls.
     pub permissions: PermissionsTable,
-    /// Sets of tools by the name of a role.
+    /// Roles by name; each grants a set of tools.
     pub roles: IndexMap<String, RoleTable>,
-    /// Keys of callers by name.
+    /// API keys of callers, by name.
     pub keys: IndexMap<String, KeyTable>,
-    /// Where models come from, by name. With none, those whose keys are in the environment.
+    /// Model providers by name. If none is defined, the presets whose API keys are set in the environment are used.
     pub providers: IndexMap<String, ProviderTable>,
-    /// Names that stand for models (`provider/model`): one, or several of which the later ones are tried if the
-    /// first one fails.
+    /// Aliases for models (`provider/model`). An alias may list several models; the next one is used if the previous
+    /// one fails.
     pub model_aliases: IndexMap<String, OneOrMany>,
-    /// What a million tokens cost, by model: `provider/model`, or a model's name; `*` stands for anything.
+    /// Price per million tokens, by model: `provider/model` or the model's name. `*` matches any characters.
     pub prices: IndexMap<String, PriceTable>,
-    /// What to do with arguments that look dangerous.
+    /// Actions for arguments that look dangerous.
     pub scanner: ScannerTable,
-    /// What happens to results on their way to a model.
+    /// Processing of tool results before they reach a model.
     pub results: ResultsTable,
-    /// What is kept of each call.
+    /// Audit log of tool calls.
     pub audit: AuditTable,
 }
 
 /// MCP servers and tool execution.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mcp {
-    /// Global switch: `false` means no tools for anyone. Default `true`.
+pub struct McpTable {
+    /// `false` disables tools for all callers. Default `true`.
     pub enabled: Option<bool>,
-    /// Tools that nobody may use, as in a rule's `tool`: `github.delete_*`, `*.drop_table`.
+    /// Tools blocked for all callers, as patterns like in a rule's `tool`: `github.delete_*`, `*.drop_table`.
     pub blocked_tools: Vec<String>,
-    /// Offers models the tools `ListMcpResources` and `ReadMcpResource` where servers have resources. Default `true`.
+    /// Gives models the tools `ListMcpResources` and `ReadMcpResource` if any server has resources. Default `true`.
     pub resource_tools: Option<bool>,
-    /// One entry for each server.
+    /// MCP servers, one entry each.
     pub client_configs: Vec<ClientConfig>,
-    /// Settings of tool execution.
+    /// Tool execution settings.
     pub tool_manager_config: ToolManagerConfig,
-    /// How often each server's tools are listed anew without being told. Default `10m`; `0` means never.
-    pub tool_sync_interval: Option<Span>,
-    /// How often a quiet server is asked whether it is still there. Default `30s`.
-    pub health_interval: Option<Span>,
+    /// Interval between periodic refreshes of each server's tool list. Default `10m`; `0` disables them.
+    pub tool_sync_interval: Option<ConfigDuration>,
+    /// Interval between health checks of an idle connection. Default `30s`.
+    pub health_interval: Option<ConfigDuration>,
 }
 
-/// Settings of tool execution.
+/// Tool execution settings.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolManagerConfig {
-    /// Bound on one tool call. Default `30s`.
-    pub tool_execution_timeout: Option<Span>,
-    /// How many rounds of tool calls an agent may take. Default 10.
+    /// Timeout of a tool call. Default `30s`.
+    pub tool_execution_timeout: Option<ConfigDuration>,
+    /// Maximum number of tool call rounds in an agent run. Default 10.
     #[schemars(range(min = 1, max = 50))]
     pub max_agent_depth: Option<u32>,
-    /// Tools are added to a model request only if it has a filter header. Default `false`.
+    /// `true` adds tools to a model request only if the request has a filter header. Default `false`.
     pub disable_auto_tool_inject: Option<bool>,
-    /// How code mode lays out its stubs: a file for each `server` (default) or for each `tool`.
+    /// Layout of the code mode stub files: one per `server` (default) or one per `tool`.
     pub code_mode_binding_level: Option<BindingLevel>,
 }
 
-/// A server in `mcp.client_configs`; absent tool lists mean none.
+/// An MCP server in `mcp.client_configs`. Absent tool lists mean no tools.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientConfig {
-    /// Prefix of the server's tools: letters, digits, `_` and `-`, at most 64.
+    /// Server name, used as the prefix of its tools: up to 64 letters, digits, `_` and `-`.
     pub name: String,
-    /// Stable id for the API; the name where absent.
+    /// Stable id in the API. Default: the server name.
     pub client_id: Option<String>,
-    /// How the server is reached.
+    /// Transport used to reach the server.
     pub connection_type: ConnectionType,
-    /// URL of an HTTP server.
+    /// URL of the server (HTTP only).
     pub connection_string: Option<Secret>,
-    /// Command of a stdio server.
+    /// Command that starts the server (stdio only).
     pub stdio_config: Option<StdioConfig>,
-    /// TLS settings of an HTTP server.
+    /// TLS settings (HTTP only).
     #[serde(default)]
     pub tls_config: TlsConfig,
-    /// How to authenticate: `none` or `headers`.
+    /// Authentication method: `none` or `headers`.
     pub auth_type: Option<AuthType>,
-    /// Headers sent with every request to an HTTP server.
+    /// Headers sent with every request to the server (HTTP only).
     #[serde(default)]
     pub headers: IndexMap<String, Secret>,
-    /// Headers of the caller's request that are passed on to an HTTP server; `["*"]` for all but credentials.
+    /// Headers of the caller's request that are forwarded to the server (HTTP only). `["*"]` forwards all except credentials.
     #[serde(default)]
     pub allowed_extra_headers: Vec<String>,
-    /// Tools that exist at all, by raw name; `["*"]` for all. Default none.
+    /// Tools to expose, by raw name. `["*"]` exposes all. Default none.
     #[serde(default)]
     pub tools_to_execute: Vec<String>,
-    /// Tools that run unasked; counts only within `tools_to_execute`. Default none.
+    /// Tools that run without confirmation, by raw name. Each must also be in `tools_to_execute`. Default none.
     #[serde(default)]
     pub tools_to_auto_execute: Vec<String>,
-    /// Bound on one tool call; the tool manager's where absent.
-    pub tool_execution_timeout: Option<Span>,
-    /// How often the tools are listed anew without being told; `mcp.tool_sync_interval` where absent.
-    pub tool_sync_interval: Option<Span>,
-    /// Whether the server answers pings; if not, it is asked for a list. Default `true`.
+    /// Timeout of a tool call. Default: `mcp.tool_manager_config.tool_execution_timeout`.
+    pub tool_execution_timeout: Option<ConfigDuration>,
+    /// Interval between periodic refreshes of the tool list. Default: `mcp.tool_sync_interval`.
+    pub tool_sync_interval: Option<ConfigDuration>,
+    /// `true` if the server answers `ping`. Otherwise health checks request a list instead. Default `true`.
     pub is_ping_available: Option<bool>,
-    /// Calls that may be under way at once. Default 64.
+    /// Maximum number of concurrent calls. Default 64.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,
-    /// Calls that may wait for their turn; more are answered "busy". Default 256.
+    /// Maximum number of queued calls. Further calls fail with a "busy" error. Default 256.
     #[schemars(range(max = 100_000))]
     pub max_queue: Option<u32>,
-    /// Stops a stdio server that was not used for so long; the next call starts it again.
-    pub idle_stop: Option<Span>,
-    /// A server that takes over tools of the same name while this one is away.
+    /// Idle time after which a stdio server is stopped. The next call restarts it. Default: never.
+    pub idle_stop: Option<ConfigDuration>,
+    /// Name of a server that handles calls of tools with the same name while this one is unavailable.
     pub fallback: Option<String>,
-    /// Calls in a period, over all callers; more are refused until it has passed.
+    /// Maximum rate of calls, over all callers. Further calls are rejected until the period ends.
     pub rate_limit: Option<Rate>,
-    /// How long results of tools marked as read-only are reused for the same arguments. Default not at all.
-    pub cache_ttl: Option<Span>,
-    /// Settings of single tools, by raw name.
+    /// Time for which results of read-only tools are cached by their arguments. Default: no caching.
+    pub cache_ttl: Option<ConfigDuration>,
+    /// Settings of individual tools, by raw name.
     #[serde(default)]
     pub tools: IndexMap<String, ToolTable>,
-    /// What a call costs in US dollars, by raw tool name.
+    /// Price of a call in US dollars, by raw tool name.
     #[serde(default)]
     pub tool_pricing: IndexMap<String, f64>,
-    /// Opens the server to keys whose grants do not speak of it. Default `false`.
+    /// Allows keys whose grants do not mention this server to use it. Default `false`.
     #[serde(default)]
     pub allow_on_all_virtual_keys: bool,
-    /// Shows the server's resources and prompts. Default `true`.
+    /// Exposes the server's resources and prompts. Default `true`.
     pub resources: Option<bool>,
-    /// Starts a stdio server once more for each MCP client that it may ask something. Default `false`.
+    /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
     #[serde(default)]
     pub per_session: bool,
-    /// Shows the server's tools to scripts (code mode) instead of showing each to the model. Default `false`.
+    /// Exposes the server's tools to scripts (code mode) instead of directly to the model. Default `false`.
     #[serde(default)]
     pub is_code_mode_client: bool,
-    /// Keeps the entry without connecting. Default `false`.
+    /// `true` keeps the entry but does not connect to the server. Default `false`.
     #[serde(default)]
     pub disabled: bool,
-    /// Protocol era: `auto`, `legacy` or `modern`.
+    /// MCP protocol era: `auto` (default), `legacy` or `modern`.
     #[serde(default)]
     pub protocol: Protocol,
 }
 
-/// How a server is reached.
+/// Transport used to reach a server.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionType {
@@ -249,19 +250,19 @@ pub enum AuthType {
     TokenExchange,
 }
 
-/// Command of a stdio server.
+/// Command that starts a stdio server.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StdioConfig {
-    /// Program to start, found on the PATH.
+    /// Program to start, looked up in `PATH`.
     pub command: String,
-    /// Its arguments.
+    /// Arguments of the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// `NAME` passes a variable of the gateway on, `NAME=value` sets one.
+    /// Environment variables of the program. `NAME` passes on the gateway's value, `NAME=value` sets one.
     #[serde(default)]
     pub envs: Vec<String>,
-    /// Folder to start it in.
+    /// Working directory of the program.
     pub cwd: Option<String>,
 }
 
@@ -269,69 +270,69 @@ pub struct StdioConfig {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TlsConfig {
-    /// Accept any certificate. Only for tests.
+    /// Accepts any certificate. Use for tests only.
     pub insecure_skip_verify: bool,
-    /// PEM text of an additional certificate authority.
+    /// Additional CA certificate, as PEM text.
     pub ca_cert_pem: Option<Secret>,
 }
 
-/// A server in `[mcp_servers.NAME]`; absent tool lists mean all, none unasked.
+/// An MCP server in `[mcp_servers.NAME]`. By default all tools are exposed and none runs without confirmation.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerTable {
-    /// Program to start, found on the PATH.
+    /// Program to start, looked up in `PATH`.
     pub command: Option<String>,
-    /// Its arguments.
+    /// Arguments of the program.
     pub args: Vec<String>,
-    /// Variables for the program.
+    /// Environment variables of the program.
     pub env: IndexMap<String, Secret>,
-    /// Folder to start it in.
+    /// Working directory of the program.
     pub cwd: Option<String>,
-    /// URL of an HTTP server.
+    /// URL of the server (HTTP only).
     pub url: Option<Secret>,
-    /// Headers sent with every request to an HTTP server.
+    /// Headers sent with every request to the server (HTTP only).
     pub headers: IndexMap<String, Secret>,
-    /// Headers of the caller's request that are passed on to an HTTP server.
+    /// Headers of the caller's request that are forwarded to the server (HTTP only). `["*"]` forwards all except credentials.
     pub allowed_extra_headers: Vec<String>,
-    /// TLS settings of an HTTP server.
+    /// TLS settings (HTTP only).
     pub tls: TlsConfig,
-    /// `false` keeps the entry without connecting. Default `true`.
+    /// `false` keeps the entry but does not connect to the server. Default `true`.
     pub enabled: Option<bool>,
-    /// Bound on one tool call; the tool manager's where absent.
-    pub timeout: Option<Span>,
-    /// Calls that may be under way at once. Default 64.
+    /// Timeout of a tool call. Default: `mcp.tool_manager_config.tool_execution_timeout`.
+    pub timeout: Option<ConfigDuration>,
+    /// Maximum number of concurrent calls. Default 64.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,
-    /// Calls that may wait for their turn; more are answered "busy". Default 256.
+    /// Maximum number of queued calls. Further calls fail with a "busy" error. Default 256.
     #[schemars(range(max = 100_000))]
     pub max_queue: Option<u32>,
-    /// Stops a stdio server that was not used for so long; the next call starts it again.
-    pub idle_stop: Option<Span>,
-    /// A server that takes over tools of the same name while this one is away.
+    /// Idle time after which a stdio server is stopped. The next call restarts it. Default: never.
+    pub idle_stop: Option<ConfigDuration>,
+    /// Name of a server that handles calls of tools with the same name while this one is unavailable.
     pub fallback: Option<String>,
-    /// Calls in a period, over all callers; more are refused until it has passed.
+    /// Maximum rate of calls, over all callers. Further calls are rejected until the period ends.
     pub rate_limit: Option<Rate>,
-    /// How long results of tools marked as read-only are reused for the same arguments. Default not at all.
-    pub cache_ttl: Option<Span>,
-    /// Settings of single tools, by raw name.
+    /// Time for which results of read-only tools are cached by their arguments. Default: no caching.
+    pub cache_ttl: Option<ConfigDuration>,
+    /// Settings of individual tools, by raw name.
     pub tools: IndexMap<String, ToolTable>,
-    /// What a call costs in US dollars, by raw tool name.
+    /// Price of a call in US dollars, by raw tool name.
     pub tool_pricing: IndexMap<String, f64>,
-    /// Opens the server to keys whose grants do not speak of it. Default `false`.
+    /// Allows keys whose grants do not mention this server to use it. Default `false`.
     pub allow_on_all_virtual_keys: bool,
-    /// Shows the server's resources and prompts. Default `true`.
+    /// Exposes the server's resources and prompts. Default `true`.
     pub resources: Option<bool>,
-    /// Starts a stdio server once more for each MCP client that it may ask something. Default `false`.
+    /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
     pub per_session: bool,
-    /// Shows the server's tools to scripts (code mode) instead of showing each to the model. Default `false`.
+    /// Exposes the server's tools to scripts (code mode) instead of directly to the model. Default `false`.
     pub is_code_mode_client: bool,
-    /// How the server is reached: `stdio`, `http` (streamable), `sse` (the old way), or `auto` by `command` or `url`.
+    /// Transport used to reach the server: `stdio`, `http` (streamable), `sse` (legacy), or `auto` (default) to choose by `command` or `url`.
     pub transport: TransportName,
-    /// Protocol era: `auto`, `legacy` or `modern`.
+    /// MCP protocol era: `auto` (default), `legacy` or `modern`.
     pub protocol: Protocol,
-    /// Tools that exist at all, by raw name; `["*"]` for all. Default all.
+    /// Tools to expose, by raw name. `["*"]` exposes all. Default all.
     pub tools_to_execute: Option<Vec<String>>,
-    /// Tools that run unasked. Default none.
+    /// Tools that run without confirmation, by raw name. Each must also be in `tools_to_execute`. Default none.
     pub tools_to_auto_execute: Option<Vec<String>>,
 }
 
@@ -345,54 +346,54 @@ pub enum TransportName {
     Sse,
 }
 
-/// Which servers may be connected.
+/// Servers that the gateway may connect to.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Security {
-    /// If not empty, only these servers are connected.
+    /// If not empty, the gateway connects only to these servers.
     pub mcp_server_allowlist: Option<Vec<String>>,
-    /// These servers are never connected.
+    /// Servers that the gateway never connects to.
     pub mcp_server_denylist: Option<Vec<String>>,
 }
 
-/// Who decides about tool calls.
+/// Permission rules and approvals for tool calls.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PermissionsTable {
-    /// Verdict where no rule matches; it can only make the tool lists stricter.
+    /// Verdict if no rule matches. It can only be stricter than what the tool lists give.
     pub default: Option<Verdict>,
-    /// The strictest matching rule wins.
+    /// Permission rules. The strictest matching rule wins.
     pub rules: Vec<RuleTable>,
-    /// Who may answer `ask`: `admin` (and keys with the role `approver`), `client` (the person at an MCP client).
-    /// Default both; with `[]` every `ask` is refused.
+    /// Who may approve calls with verdict `ask`: `admin` (the admin key and keys with the role `approver`) and `client`
+    /// (the user of an MCP client). Default both. With `[]`, every `ask` is denied.
     pub approval_by: Option<Vec<Approver>>,
-    /// How long an approval can be given and used. Default `15m`.
-    pub approval_expiry: Option<Span>,
-    /// How long a call on `/mcp` waits for an approval. Default not at all.
-    pub approval_wait: Option<Span>,
+    /// Time within which an approval must be given and used. Default `15m`.
+    pub approval_expiry: Option<ConfigDuration>,
+    /// Time that a call on `/mcp` waits for an approval. Default: no waiting.
+    pub approval_wait: Option<ConfigDuration>,
 }
 
 /// A permission rule.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleTable {
-    /// Tools in any name style with `*` and `?`: `github_*`, `mcp__github__*`, `github.create_issue`, `*.delete`, `*`.
-    /// With `server`, raw tool names.
+    /// Tool pattern in any name style, with `*` and `?`: `github_*`, `mcp__github__*`, `github.create_issue`, `*.delete`, `*`.
+    /// With `server`, a pattern for raw tool names.
     pub tool: Option<String>,
-    /// Servers, with `*` and `?`.
+    /// Server pattern, with `*` and `?`.
     pub server: Option<String>,
-    /// Arguments by name (`options.path` for inner ones) and the pattern that the value must fit, or several of which
-    /// it must fit one.
+    /// Conditions on arguments, by name (`options.path` for nested ones): a pattern that the value must match, or
+    /// several of which it must match one.
     #[serde(default)]
     pub arguments: IndexMap<String, OneOrMany>,
-    /// Only for callers with one of these roles.
+    /// Applies only to callers with one of these roles.
     pub roles: Option<OneOrMany>,
-    /// Only in one of these environments.
+    /// Applies only in these environments.
     pub environment: Option<OneOrMany>,
-    /// Only for tools that their server marks so; one that is marked with nothing counts as `destructive`.
+    /// Applies only to tools with this annotation. Tools without annotations count as `destructive`.
     pub hint: Option<Hint>,
-    /// A condition on arguments, as agent-code has it; write `arguments` instead.
+    /// Argument condition of agent-code. Not supported for MCP tools; use `arguments` instead.
     pub pattern: Option<String>,
-    /// What to do with a call.
+    /// Verdict on matching calls.
     pub action: Verdict,
 }

@@ -1,46 +1,48 @@
-//! Servers from the settings of Claude Desktop, Claude Code, Cursor and VS Code.
+//! Imports servers from the settings of Claude Desktop, Claude Code, Cursor and VS Code.
+//!
+//! The result is in the format of `mcp.client_configs` and passes the same checks as a file.
 
 use serde_json::{Map, Value, json};
 
 use super::Document;
 use crate::name::{NameError, ServerName};
 
-/// A server that was found, as an entry of `mcp.client_configs`.
+/// An import server as an entry of `mcp.client_configs`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Imported {
+pub struct ImportedServer {
     pub name: String,
     pub entry: Value,
-    /// What could not be taken over as it was.
+    /// Settings that could not be import unchanged.
     pub notes: Vec<String>,
 }
 
-/// Why nothing can be imported.
+/// Error returned when a file contains nothing to import.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    #[error("it is not valid JSON: {0}")]
+    #[error("not valid JSON: {0}")]
     NotJson(String),
-    #[error("it has no servers; expected `mcpServers` (Claude, Cursor) or `servers` (VS Code)")]
+    #[error("no servers found; expected `mcpServers` (Claude, Cursor) or `servers` (VS Code)")]
     NoServers,
 }
 
 /// Reads the servers of a settings file.
-pub fn read(document: &Document) -> Result<Vec<Imported>, ImportError> {
-    if let Some((place, message)) = &document.syntax_error {
-        return Err(ImportError::NotJson(format!("{place}: {message}")));
+pub fn read_servers(document: &Document) -> Result<Vec<ImportedServer>, ImportError> {
+    if let Some((location, message)) = &document.syntax_error {
+        return Err(ImportError::NotJson(format!("{location}: {message}")));
     }
     let root = &document.value;
     let mut servers: Map<String, Value> = Map::new();
     let projects = root["projects"].as_object().into_iter().flatten();
-    let mut places: Vec<&Value> = projects
+    let mut sections: Vec<&Value> = projects
         .map(|(_, project)| &project["mcpServers"])
         .collect();
-    places.extend([
+    sections.extend([
         &root["mcp"]["servers"],
         &root["servers"],
         &root["mcpServers"],
     ]);
-    for place in places {
-        for (name, server) in place.as_object().into_iter().flatten() {
+    for section in sections {
+        for (name, server) in section.as_object().into_iter().flatten() {
             servers.insert(name.clone(), server.clone());
         }
     }
@@ -49,11 +51,11 @@ pub fn read(document: &Document) -> Result<Vec<Imported>, ImportError> {
     }
     Ok(servers
         .iter()
-        .map(|(name, server)| import(name, server))
+        .map(|(name, server)| import_server(name, server))
         .collect())
 }
 
-fn import(raw_name: &str, server: &Value) -> Imported {
+fn import_server(raw_name: &str, server: &Value) -> ImportedServer {
     let mut notes = Vec::new();
     let name = match ServerName::parse(raw_name) {
         Err(NameError::Characters(_, fixed)) => {
@@ -65,22 +67,25 @@ fn import(raw_name: &str, server: &Value) -> Imported {
     let empty = Map::new();
     let fields = server.as_object().unwrap_or(&empty);
     let mut entry = json!({"name": name, "tools_to_execute": ["*"]});
-    let mut open = Vec::new();
+    let mut unresolved = Vec::new();
     match fields.get("command") {
         Some(command) => {
             entry["connection_type"] = "stdio".into();
-            entry["stdio_config"] = stdio(command, fields, &mut notes, &mut open);
+            entry["stdio_config"] = convert_stdio(command, fields, &mut notes, &mut unresolved);
         }
         None => {
-            let old = fields.get("type").and_then(Value::as_str) == Some("sse");
-            entry["connection_type"] = if old { "sse" } else { "http" }.into();
+            let is_sse = fields.get("type").and_then(Value::as_str) == Some("sse");
+            entry["connection_type"] = if is_sse { "sse" } else { "http" }.into();
             if let Some(url) = fields.get("url").or_else(|| fields.get("serverUrl")) {
-                entry["connection_string"] = secret(url, &mut notes, &mut open);
+                entry["connection_string"] = convert_secret(url, &mut notes, &mut unresolved);
             }
             if let Some(headers) = fields.get("headers").and_then(Value::as_object) {
-                let headers = headers
-                    .iter()
-                    .map(|(name, text)| (name.clone(), secret(text, &mut notes, &mut open)));
+                let headers = headers.iter().map(|(name, text)| {
+                    (
+                        name.clone(),
+                        convert_secret(text, &mut notes, &mut unresolved),
+                    )
+                });
                 entry["headers"] = Value::Object(headers.collect());
             }
         }
@@ -92,29 +97,35 @@ fn import(raw_name: &str, server: &Value) -> Imported {
         entry["tools_to_auto_execute"] = allowed.clone();
     }
     if fields.contains_key("envFile") {
-        notes.push("`envFile` is not read; name its variables in `envs`".to_owned());
+        notes.push("`envFile` is not supported; list its variables in `envs`".to_owned());
     }
-    if !open.is_empty() {
-        notes.push(format!("disabled until {} is written out", open.join(", ")));
+    if !unresolved.is_empty() {
+        notes.push(format!(
+            "disabled until {} is replaced by a value",
+            unresolved.join(", ")
+        ));
     }
-    if !open.is_empty() || fields.get("disabled") == Some(&Value::Bool(true)) {
+    if !unresolved.is_empty() || fields.get("disabled") == Some(&Value::Bool(true)) {
         entry["disabled"] = true.into();
     }
-    Imported { name, entry, notes }
+    ImportedServer { name, entry, notes }
 }
 
-fn stdio(
+fn convert_stdio(
     command: &Value,
     fields: &Map<String, Value>,
     notes: &mut Vec<String>,
-    open: &mut Vec<String>,
+    unresolved: &mut Vec<String>,
 ) -> Value {
-    let mut stdio = json!({"command": plain(command, open)});
+    let mut stdio = json!({"command": copy_literal(command, unresolved)});
     if let Some(args) = fields.get("args").and_then(Value::as_array) {
-        stdio["args"] = args.iter().map(|arg| plain(arg, open)).collect();
+        stdio["args"] = args
+            .iter()
+            .map(|arg| copy_literal(arg, unresolved))
+            .collect();
     }
     if let Some(cwd) = fields.get("cwd") {
-        stdio["cwd"] = plain(cwd, open);
+        stdio["cwd"] = copy_literal(cwd, unresolved);
     }
     let env = fields
         .get("env")
@@ -122,7 +133,12 @@ fn stdio(
         .into_iter()
         .flatten();
     let envs: Vec<String> = env
-        .map(|(variable, text)| format!("{variable}={}", text_of(&secret(text, notes, open))))
+        .map(|(variable, text)| {
+            format!(
+                "{variable}={}",
+                value_text(&convert_secret(text, notes, unresolved))
+            )
+        })
         .collect();
     if !envs.is_empty() {
         stdio["envs"] = envs.into();
@@ -130,16 +146,16 @@ fn stdio(
     stdio
 }
 
-/// A value in which no variable can stand; one that has some is noted as open.
-fn plain(raw: &Value, open: &mut Vec<String>) -> Value {
+/// Copies a value in which variables are not supported, and records any it contains as unresolved.
+fn copy_literal(raw: &Value, unresolved: &mut Vec<String>) -> Value {
     if let Some(text) = raw.as_str().filter(|text| text.contains("${")) {
-        open.push(format!("`{text}`"));
+        unresolved.push(format!("`{text}`"));
     }
     raw.clone()
 }
 
-/// A secret, with a reference to a variable in our spelling.
-fn secret(raw: &Value, notes: &mut Vec<String>, open: &mut Vec<String>) -> Value {
+/// Converts a secret; a variable reference becomes `env.NAME`.
+fn convert_secret(raw: &Value, notes: &mut Vec<String>, unresolved: &mut Vec<String>) -> Value {
     let Some(text) = raw.as_str() else {
         return raw.clone();
     };
@@ -147,26 +163,26 @@ fn secret(raw: &Value, notes: &mut Vec<String>, open: &mut Vec<String>) -> Value
         .strip_prefix("${")
         .and_then(|rest| rest.strip_suffix('}'));
     let variable = match inner.map(|inner| inner.split_once(':').unwrap_or(("env", inner))) {
-        Some(("env", name)) if is_variable(name) => name.to_owned(),
+        Some(("env", name)) if is_variable_name(name) => name.to_owned(),
         Some(("input", name)) => {
             let variable = name
                 .to_ascii_uppercase()
                 .replace(|c: char| !c.is_ascii_alphanumeric(), "_");
             notes.push(format!(
-                "`{text}` is asked for by VS Code; set the variable {variable}"
+                "VS Code prompts for `{text}`; set the environment variable `{variable}`"
             ));
             variable
         }
-        _ => return plain(raw, open),
+        _ => return copy_literal(raw, unresolved),
     };
     format!("env.{variable}").into()
 }
 
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn text_of(value: &Value) -> String {
+fn value_text(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
@@ -175,19 +191,19 @@ fn text_of(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Format};
+    use crate::config::{Config, ConfigFormat};
 
-    fn imported(json: &str) -> Vec<Imported> {
-        read(&Document::parse("f.json", Format::Json, json)).unwrap()
+    fn import(json: &str) -> Vec<ImportedServer> {
+        read_servers(&Document::parse("f.json", ConfigFormat::Json, json)).unwrap()
     }
 
     #[test]
-    fn every_client_and_all_of_it_loads() {
+    fn servers_of_every_client_import_and_load() {
         let claude = r#"{"mcpServers": {
             "filesystem": {"command": "npx", "args": ["-y", "fs"], "env": {"TOKEN": "t", "KEY": "${KEY}"}},
             "my server": {"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "${env:AUTH}"}}
         }, "projects": {"/p": {"mcpServers": {"inner": {"type": "sse", "url": "http://h/sse"}}}}}"#;
-        let found = imported(claude);
+        let found = import(claude);
         let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["inner", "filesystem", "my_server"]);
         assert_eq!(found[0].entry["connection_type"], "sse");
@@ -203,7 +219,7 @@ mod tests {
             "inputs": [{"id": "api-key", "type": "promptString"}],
             "servers": {"a": {"type": "stdio", "command": "x", "env": {"K": "${input:api-key}"}, "envFile": ".env"}},
         }"#;
-        let code = imported(vscode);
+        let code = import(vscode);
         assert_eq!(
             code[0].entry["stdio_config"]["envs"],
             json!(["K=env.API_KEY"])
@@ -221,13 +237,13 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_cannot_be_taken_over_leave_the_server_disabled() {
+    fn server_with_unsupported_variables_is_disabled() {
         for server in [
             r#"{"command": "x", "args": ["${workspaceFolder}"]}"#,
             r#"{"command": "x", "env": {"A": "${NOPE:-default}"}}"#,
             r#"{"url": "http://h", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#,
         ] {
-            let found = imported(&format!(r#"{{"mcpServers": {{"a": {server}}}}}"#));
+            let found = import(&format!(r#"{{"mcpServers": {{"a": {server}}}}}"#));
             assert_eq!(found[0].entry["disabled"], true, "{server}");
             assert!(
                 found[0].notes[0].contains("disabled until `"),
@@ -236,7 +252,7 @@ mod tests {
             );
         }
         assert!(
-            imported(r#"{"mcpServers": {"a": {}}}"#)[0]
+            import(r#"{"mcpServers": {"a": {}}}"#)[0]
                 .entry
                 .get("connection_string")
                 .is_none()
@@ -244,8 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_settings_file_is_told() {
-        let error = |text| read(&Document::parse("f", Format::Json, text)).unwrap_err();
+    fn other_files_are_rejected() {
+        let error =
+            |text| read_servers(&Document::parse("f", ConfigFormat::Json, text)).unwrap_err();
         assert_eq!(error("{}"), ImportError::NoServers);
         assert!(matches!(error("{"), ImportError::NotJson(_)));
     }

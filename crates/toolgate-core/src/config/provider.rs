@@ -1,4 +1,4 @@
-//! Model providers, as the program uses them.
+//! Checked configuration of model providers, and the built-in presets.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use url::Url;
 use super::Tls;
 use crate::secret::Secret;
 
-/// A way to talk to a model.
+/// API of a model provider.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -26,38 +26,38 @@ pub enum Dialect {
     Messages,
 }
 
-/// All that concerns models.
+/// Model providers, aliases and prices.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Models {
-    pub providers: Vec<Provider>,
-    /// Names that stand for models: the first is asked, the others if it fails.
+pub struct ModelSettings {
+    pub providers: Vec<ProviderConfig>,
+    /// Models by alias: the first is used, the others are fallbacks in order.
     pub aliases: IndexMap<String, Vec<String>>,
-    /// The provider of models that name none.
+    /// Provider for model names without a provider prefix.
     pub default_provider: Option<String>,
-    /// By model, as users write it.
-    pub prices: IndexMap<String, Price>,
+    /// Prices by model pattern, as written by users.
+    pub prices: IndexMap<String, ModelPrice>,
 }
 
-/// Somebody who has models.
+/// A model provider.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Provider {
+pub struct ProviderConfig {
     pub name: String,
     pub base_url: Url,
-    pub auth: Auth,
-    /// What it speaks, the preferred one first.
+    pub auth: ProviderAuth,
+    /// Supported dialects, the preferred one first.
     pub dialects: Vec<Dialect>,
     pub keys: Vec<ProviderKey>,
     pub models: Vec<String>,
-    pub network: Network,
-    /// Fields that may be lost in translation.
+    pub network: ProviderNetwork,
+    /// Request fields that may be dropped in translation.
     pub ignore_fields: Vec<String>,
-    /// Whether schemas of tools must do without references.
+    /// Whether `$ref` must be inlined in tool schemas.
     pub flat_schemas: bool,
 }
 
-/// How a key is shown to a provider.
+/// Header in which the API key is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Auth {
+pub enum ProviderAuth {
     /// `Authorization: Bearer`.
     Bearer,
     /// `x-api-key`.
@@ -70,14 +70,14 @@ pub enum Auth {
 pub struct ProviderKey {
     pub name: String,
     pub value: Secret,
-    /// None for all.
+    /// `None` means all models.
     pub models: Option<Vec<String>>,
     pub weight: f64,
 }
 
-/// How a provider is reached.
+/// Network settings of a provider.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Network {
+pub struct ProviderNetwork {
     pub headers: IndexMap<String, Secret>,
     pub timeout: Duration,
     pub max_retries: u32,
@@ -87,7 +87,7 @@ pub struct Network {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Proxy {
-    /// What the environment says.
+    /// Uses the standard proxy environment variables.
     #[default]
     Environment,
     None,
@@ -97,25 +97,25 @@ pub enum Proxy {
     },
 }
 
-/// What a million tokens cost, in millionths of a dollar.
+/// Price per million tokens, in millionths of a US dollar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Price {
+pub struct ModelPrice {
     pub input: u64,
     pub output: u64,
     pub cached_input: u64,
     pub cache_write: u64,
 }
 
-/// What is known of a provider by its name.
+/// Built-in defaults of a well-known provider.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
     pub name: &'static str,
-    /// Empty where everybody has one of their own.
+    /// Empty if every customer has a different URL.
     pub base_url: &'static str,
     pub dialects: &'static [Dialect],
-    pub auth: Auth,
-    /// The variable in which its key is found; empty where none is needed.
-    pub variable: &'static str,
+    pub auth: ProviderAuth,
+    /// Environment variable of the API key; empty if none is needed.
+    pub key_variable: &'static str,
 }
 
 const CHAT: &[Dialect] = &[Dialect::Chat];
@@ -123,29 +123,29 @@ const OPENAI: &[Dialect] = &[Dialect::Chat, Dialect::Responses];
 
 #[rustfmt::skip]
 pub const PRESETS: &[Preset] = &[
-    preset("openai", "https://api.openai.com/v1", OPENAI, Auth::Bearer, "OPENAI_API_KEY"),
-    preset("anthropic", "https://api.anthropic.com/v1", &[Dialect::Messages], Auth::XApiKey, "ANTHROPIC_API_KEY"),
-    preset("azure", "", OPENAI, Auth::ApiKey, "AZURE_OPENAI_API_KEY"),
-    preset("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", CHAT, Auth::Bearer, "GEMINI_API_KEY"),
-    preset("groq", "https://api.groq.com/openai/v1", CHAT, Auth::Bearer, "GROQ_API_KEY"),
-    preset("mistral", "https://api.mistral.ai/v1", CHAT, Auth::Bearer, "MISTRAL_API_KEY"),
-    preset("deepseek", "https://api.deepseek.com/v1", CHAT, Auth::Bearer, "DEEPSEEK_API_KEY"),
-    preset("xai", "https://api.x.ai/v1", CHAT, Auth::Bearer, "XAI_API_KEY"),
-    preset("openrouter", "https://openrouter.ai/api/v1", CHAT, Auth::Bearer, "OPENROUTER_API_KEY"),
-    preset("together", "https://api.together.xyz/v1", CHAT, Auth::Bearer, "TOGETHER_API_KEY"),
-    preset("fireworks", "https://api.fireworks.ai/inference/v1", CHAT, Auth::Bearer, "FIREWORKS_API_KEY"),
-    preset("cerebras", "https://api.cerebras.ai/v1", CHAT, Auth::Bearer, "CEREBRAS_API_KEY"),
-    preset("ollama", "http://127.0.0.1:11434/v1", CHAT, Auth::Bearer, ""),
-    preset("vllm", "http://127.0.0.1:8000/v1", CHAT, Auth::Bearer, ""),
-    preset("lmstudio", "http://127.0.0.1:1234/v1", CHAT, Auth::Bearer, ""),
-    preset("llamacpp", "http://127.0.0.1:8080/v1", CHAT, Auth::Bearer, ""),
+    preset("openai", "https://api.openai.com/v1", OPENAI, ProviderAuth::Bearer, "OPENAI_API_KEY"),
+    preset("anthropic", "https://api.anthropic.com/v1", &[Dialect::Messages], ProviderAuth::XApiKey, "ANTHROPIC_API_KEY"),
+    preset("azure", "", OPENAI, ProviderAuth::ApiKey, "AZURE_OPENAI_API_KEY"),
+    preset("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", CHAT, ProviderAuth::Bearer, "GEMINI_API_KEY"),
+    preset("groq", "https://api.groq.com/openai/v1", CHAT, ProviderAuth::Bearer, "GROQ_API_KEY"),
+    preset("mistral", "https://api.mistral.ai/v1", CHAT, ProviderAuth::Bearer, "MISTRAL_API_KEY"),
+    preset("deepseek", "https://api.deepseek.com/v1", CHAT, ProviderAuth::Bearer, "DEEPSEEK_API_KEY"),
+    preset("xai", "https://api.x.ai/v1", CHAT, ProviderAuth::Bearer, "XAI_API_KEY"),
+    preset("openrouter", "https://openrouter.ai/api/v1", CHAT, ProviderAuth::Bearer, "OPENROUTER_API_KEY"),
+    preset("together", "https://api.together.xyz/v1", CHAT, ProviderAuth::Bearer, "TOGETHER_API_KEY"),
+    preset("fireworks", "https://api.fireworks.ai/inference/v1", CHAT, ProviderAuth::Bearer, "FIREWORKS_API_KEY"),
+    preset("cerebras", "https://api.cerebras.ai/v1", CHAT, ProviderAuth::Bearer, "CEREBRAS_API_KEY"),
+    preset("ollama", "http://127.0.0.1:11434/v1", CHAT, ProviderAuth::Bearer, ""),
+    preset("vllm", "http://127.0.0.1:8000/v1", CHAT, ProviderAuth::Bearer, ""),
+    preset("lmstudio", "http://127.0.0.1:1234/v1", CHAT, ProviderAuth::Bearer, ""),
+    preset("llamacpp", "http://127.0.0.1:8080/v1", CHAT, ProviderAuth::Bearer, ""),
 ];
 
 const fn preset(
     name: &'static str,
     base_url: &'static str,
     dialects: &'static [Dialect],
-    auth: Auth,
+    auth: ProviderAuth,
     variable: &'static str,
 ) -> Preset {
     Preset {
@@ -153,11 +153,11 @@ const fn preset(
         base_url,
         dialects,
         auth,
-        variable,
+        key_variable: variable,
     }
 }
 
-impl Default for Network {
+impl Default for ProviderNetwork {
     fn default() -> Self {
         Self {
             headers: IndexMap::new(),
@@ -172,7 +172,7 @@ impl Default for Network {
 impl Dialect {
     pub const ALL: [Self; 3] = [Self::Chat, Self::Responses, Self::Messages];
 
-    /// Where requests go, below a provider's base URL.
+    /// Path of the endpoint, relative to the provider's base URL.
     pub fn path(self) -> &'static str {
         match self {
             Self::Chat => "/chat/completions",
@@ -181,7 +181,7 @@ impl Dialect {
         }
     }
 
-    /// As it is written in a configuration.
+    /// Name in configuration files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Chat => "openai",
@@ -192,31 +192,32 @@ impl Dialect {
 }
 
 impl Preset {
-    pub fn named(name: &str) -> Option<&'static Self> {
+    /// Finds a preset by name.
+    pub fn find(name: &str) -> Option<&'static Self> {
         PRESETS.iter().find(|preset| preset.name == name)
     }
 
-    /// Whether it takes no references in schemas of tools.
+    /// Whether the provider rejects `$ref` in tool schemas.
     pub fn flat_schemas(&self) -> bool {
         self.name == "gemini"
     }
 
-    /// The provider that there is when its key is in the environment and nothing is configured.
-    pub fn provider(&self) -> Option<Provider> {
+    /// Provider to use if none is configured and the API key is set in the environment.
+    pub fn to_provider(&self) -> Option<ProviderConfig> {
         let key = ProviderKey {
-            name: self.variable.to_owned(),
-            value: Secret::Env(self.variable.to_owned()),
+            name: self.key_variable.to_owned(),
+            value: Secret::Env(self.key_variable.to_owned()),
             models: None,
             weight: 1.0,
         };
-        Some(Provider {
+        Some(ProviderConfig {
             name: self.name.to_owned(),
             base_url: Url::parse(self.base_url).ok()?,
             auth: self.auth,
             dialects: self.dialects.to_vec(),
             keys: vec![key],
             models: Vec::new(),
-            network: Network::default(),
+            network: ProviderNetwork::default(),
             ignore_fields: Vec::new(),
             flat_schemas: self.flat_schemas(),
         })

@@ -1,4 +1,4 @@
-//! One upstream server, as the program uses it.
+//! Checked configuration of one upstream server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,112 +8,113 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::hash::sha256;
+use crate::hash::sha256_hex;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
 use crate::rate::Rate;
 use crate::secret::Secret;
 
-/// A configured server.
+/// A configured upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ServerConfig {
     pub name: ServerName,
-    /// The `client_id` of the configuration, or the name.
+    /// `client_id` of the configuration, or the name.
     pub id: String,
     pub enabled: bool,
-    pub link: Link,
+    pub connection: ServerConnection,
     pub protocol: Protocol,
     pub lists: ToolLists,
-    /// Bound on one tool call; the tool manager's where absent.
+    /// Timeout of a tool call; `None` uses the global one.
     pub timeout: Option<Duration>,
-    pub care: Care,
-    /// Takes over tools of the same name while this server is away.
+    pub tuning: ServerTuning,
+    /// Server that handles calls of tools with the same name while this one is unavailable.
     pub fallback: Option<ServerName>,
-    pub limits: Limits,
-    /// Whether keys whose grants do not speak of it may use it.
-    pub on_all_keys: bool,
-    /// Whether its resources and prompts are shown.
+    pub limits: ServerLimits,
+    /// Whether keys whose grants do not mention this server may use it.
+    pub allow_on_all_keys: bool,
+    /// Whether its resources and prompts are exposed.
     pub resources: bool,
-    /// Whether a client that it may ask gets a process of its own.
+    /// Whether each client session that can answer the server's requests gets a separate process.
     pub per_session: bool,
-    /// Whether its tools are shown to scripts instead of each to the model.
+    /// Whether its tools are exposed to scripts (code mode) instead of directly to the model.
     pub code_mode: bool,
 }
 
-/// What bounds the calls of a server's tools, and what they cost.
+/// Limits, caching and prices for the tools of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     pub rate: Option<Rate>,
-    /// How long results of read-only tools are reused.
+    /// Time for which results of read-only tools are cached.
     pub cache_ttl: Option<Duration>,
-    /// By raw tool name.
+    /// Settings of individual tools, by raw name.
     pub tools: BTreeMap<String, ToolLimits>,
 }
 
-/// The same for one tool.
+/// Limits, caching and price of one tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ToolLimits {
     pub timeout: Option<Duration>,
     pub rate: Option<Rate>,
     pub max_in_flight: Option<usize>,
     pub cache_ttl: Option<Duration>,
-    /// In millionths of a dollar.
+    /// Price of a call, in millionths of a US dollar.
     pub price: Option<u64>,
 }
 
-/// How a server is looked after.
+/// Concurrency, health check and idle settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Care {
-    /// Calls that may be under way at once.
+pub struct ServerTuning {
+    /// Maximum number of concurrent calls.
     pub max_in_flight: usize,
-    /// Calls that may wait for their turn.
+    /// Maximum number of queued calls.
     pub max_queue: usize,
-    /// Puts a child to sleep that was not used for so long.
+    /// Idle time after which a stdio server is stopped.
     pub idle_stop: Option<Duration>,
-    /// How often to list anew without being told; the gateway's where absent.
+    /// Interval between periodic refreshes of the lists; `None` uses the global one.
     pub sync_interval: Option<Duration>,
-    /// Whether the server answers pings.
+    /// Whether the server answers `ping`.
     pub ping: bool,
 }
 
-/// How a server is reached.
+/// Connection to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
-    Stdio(Stdio),
-    Http(Http),
-    /// Tools of the embedding program.
+pub enum ServerConnection {
+    Stdio(StdioConnection),
+    Http(HttpConnection),
+    /// Tools registered by the embedding program.
     InProcess,
 }
 
-/// A child process that speaks on its standard input and output.
+/// A child process that communicates over standard input and output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stdio {
+pub struct StdioConnection {
     pub command: String,
     pub args: Vec<String>,
-    /// Variables for the child; it gets these and a minimal environment, nothing else.
+    /// Environment variables of the child, in addition to a minimal environment.
     pub env: IndexMap<String, Secret>,
     pub cwd: Option<PathBuf>,
 }
 
 /// An HTTP endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Http {
+pub struct HttpConnection {
     pub url: Secret,
     pub headers: IndexMap<String, Secret>,
-    /// Headers of the caller's request that are passed on.
+    /// Headers of the caller's request that are forwarded.
     pub forwarded_headers: Vec<String>,
     pub tls: Tls,
-    pub flavour: Flavour,
+    pub transport: HttpTransport,
 }
 
-/// The two ways in which MCP has used HTTP.
+/// HTTP-based transport of MCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flavour {
-    /// Streamable first, then the old one.
+pub enum HttpTransport {
+    /// Tries streamable HTTP first, then SSE.
     #[default]
     Auto,
     Streamable,
-    /// An event stream for answers and another address for requests, as in 2024-11-05.
+    /// Legacy transport of revision 2024-11-05: an event stream for responses and a separate URL for
+    /// requests.
     Sse,
 }
 
@@ -123,11 +124,11 @@ pub struct Tls {
     pub ca_cert_pem: Option<Secret>,
 }
 
-/// Which era of the protocol to speak.
+/// Era of the MCP protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
-    /// Find out, and remember.
+    /// Detects the era and remembers it.
     #[default]
     Auto,
     /// `initialize`, revisions up to 2025-11-25.
@@ -136,7 +137,7 @@ pub enum Protocol {
     Modern,
 }
 
-impl Default for Care {
+impl Default for ServerTuning {
     fn default() -> Self {
         Self {
             max_in_flight: 64,
@@ -148,7 +149,7 @@ impl Default for Care {
     }
 }
 
-/// Dollars as users write them, in millionths.
+/// Converts US dollars to millionths of a dollar.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -158,33 +159,33 @@ pub fn micro_usd(usd: f64) -> u64 {
     (usd * 1e6).round().clamp(0.0, 1e15) as u64
 }
 
-impl Server {
-    /// Whether a client's session can have a connection of its own.
+impl ServerConfig {
+    /// Whether a client session can have a separate connection.
     pub fn has_own_lanes(&self) -> bool {
-        match self.link {
-            Link::Http(_) => true,
-            Link::Stdio(_) => self.per_session,
-            Link::InProcess => false,
+        match self.connection {
+            ServerConnection::Http(_) => true,
+            ServerConnection::Stdio(_) => self.per_session,
+            ServerConnection::InProcess => false,
         }
     }
 
-    /// The settings of one of its tools.
-    pub fn tool(&self, raw: &str) -> ToolLimits {
+    /// Settings of a tool, by raw name.
+    pub fn tool_limits(&self, raw: &str) -> ToolLimits {
         self.limits.tools.get(raw).copied().unwrap_or_default()
     }
 
-    /// Whether a change from `other` to this one asks for a new connection.
-    pub fn reconnects_after(&self, other: &Self) -> bool {
-        self.enabled != other.enabled
-            || self.link != other.link
-            || self.protocol != other.protocol
-            || self.care != other.care
+    /// Whether a change from `previous` to this configuration requires a new connection.
+    pub fn needs_reconnect(&self, previous: &Self) -> bool {
+        self.enabled != previous.enabled
+            || self.connection != previous.connection
+            || self.protocol != previous.protocol
+            || self.tuning != previous.tuning
     }
 }
 
-impl Link {
-    /// A text that is the same as long as the same program is reached in the same way, with the
-    /// same variables, headers and credentials.
+impl ServerConnection {
+    /// Hash of everything that determines which server is reached and with which identity: command or
+    /// URL, variables, headers and credentials.
     pub fn fingerprint(&self, env: &dyn Fn(&str) -> Option<String>) -> String {
         let values = |map: &IndexMap<String, Secret>| {
             let resolved = map
@@ -194,10 +195,10 @@ impl Link {
             values.sort_unstable();
             values
         };
-        let said = match self {
+        let description = match self {
             Self::InProcess => "in-process".to_owned(),
             Self::Stdio(stdio) => {
-                let Stdio {
+                let StdioConnection {
                     command,
                     args,
                     env: vars,
@@ -210,15 +211,15 @@ impl Link {
                 format!("http {url:?} {:?}", values(&http.headers))
             }
         };
-        sha256(said)
+        sha256_hex(description)
     }
 }
 
-impl Http {
-    pub fn shown_url(&self) -> String {
+impl HttpConnection {
+    pub fn masked_url(&self) -> String {
         match &self.url {
             Secret::Literal(url) => crate::secret::mask_url(url),
-            reference @ Secret::Env(_) => reference.shown(),
+            reference @ Secret::Env(_) => reference.to_masked_string(),
         }
     }
 }

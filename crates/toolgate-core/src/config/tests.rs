@@ -1,3 +1,5 @@
+//! Loading, merging and checking of configuration files.
+
 use std::time::Duration;
 
 use super::*;
@@ -54,25 +56,25 @@ const JSON: &str = r#"{
   "providers": {"openai": {"keys": []}}
 }"#;
 
-fn load(format: Format, text: &str) -> Result<(Config, Vec<Finding>), Invalid> {
+fn load(format: ConfigFormat, text: &str) -> Result<(Config, Vec<ConfigFinding>), InvalidConfig> {
     Config::load(&[Document::parse("test", format, text)])
 }
 
-fn errors(format: Format, text: &str) -> Vec<String> {
+fn errors(format: ConfigFormat, text: &str) -> Vec<String> {
     let findings = load(format, text).expect_err("must not load").0;
     findings.iter().map(ToString::to_string).collect()
 }
 
-fn stdio(server: &Server) -> &Stdio {
-    match &server.link {
-        Link::Stdio(stdio) => stdio,
+fn stdio(server: &ServerConfig) -> &StdioConnection {
+    match &server.connection {
+        ServerConnection::Stdio(stdio) => stdio,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn the_toml_spelling() {
-    let (config, findings) = load(Format::Toml, TOML).unwrap();
+fn toml_format_loads() {
+    let (config, findings) = load(ConfigFormat::Toml, TOML).unwrap();
     assert_eq!(findings, []);
     assert_eq!(config.tool_name_style, NameStyle::Mcp);
     let [github, remote] = &config.servers[..] else {
@@ -88,16 +90,19 @@ fn the_toml_spelling() {
     assert!(!remote.enabled);
     assert!(remote.lists.auto_execute.contains("a"));
     assert_eq!(
-        config.security.refuses(&remote.name),
+        config.security.refusal_key(&remote.name),
         Some("security.mcp_server_denylist")
     );
-    assert_eq!(config.security.refuses(&github.name), None);
-    assert_eq!(config.permissions.rules[0].place, "permissions.rules[0]");
+    assert_eq!(config.security.refusal_key(&github.name), None);
+    assert_eq!(
+        config.permissions.rules[0].config_key,
+        "permissions.rules[0]"
+    );
 }
 
 #[test]
-fn the_json_spelling() {
-    let (config, findings) = load(Format::Json, JSON).unwrap();
+fn json_format_loads() {
+    let (config, findings) = load(ConfigFormat::Json, JSON).unwrap();
     let [fs, web] = &config.servers[..] else {
         panic!("two servers")
     };
@@ -110,7 +115,7 @@ fn the_json_spelling() {
     assert_eq!(
         web.lists.execute,
         ToolList::none(),
-        "absent lists mean none"
+        "absent lists mean no tools"
     );
     assert_eq!(config.tool_manager.max_agent_depth, 5);
     assert_eq!(
@@ -126,9 +131,12 @@ fn the_json_spelling() {
 
 #[test]
 fn either_spelling_in_either_file_type() {
-    let value = Document::parse("t", Format::Toml, TOML).value;
+    let value = Document::parse("t", ConfigFormat::Toml, TOML).value;
     let as_json = serde_json::to_string(&value).unwrap();
-    assert_eq!(load(Format::Json, &as_json).unwrap().0.servers.len(), 2);
+    assert_eq!(
+        load(ConfigFormat::Json, &as_json).unwrap().0.servers.len(),
+        2
+    );
     let toml = r#"
         [[mcp.client_configs]]
         name = "fs"
@@ -137,7 +145,7 @@ fn either_spelling_in_either_file_type() {
         [mcp.tool_manager_config]
         tool_execution_timeout = "2s"
     "#;
-    let (config, _) = load(Format::Toml, toml).unwrap();
+    let (config, _) = load(ConfigFormat::Toml, toml).unwrap();
     assert_eq!(
         config.tool_manager.tool_execution_timeout,
         Duration::from_secs(2)
@@ -145,7 +153,7 @@ fn either_spelling_in_either_file_type() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place() {
+fn every_error_is_reported_with_its_location() {
     let text = r#"
 tool_name_stile = "mcp"
 port = 99999
@@ -180,7 +188,7 @@ action = "alow"
 [[permissions.rules]]
 action = "deny"
 "#;
-    let errors = errors(Format::Toml, text).join("\n");
+    let errors = errors(ConfigFormat::Toml, text).join("\n");
     for expected in [
         "test:2:1: tool_name_stile: error: unknown key `tool_name_stile`; did you mean `tool_name_style`?",
         "test:3:1: port: error: expected at most 65535, found 99999",
@@ -189,8 +197,8 @@ action = "deny"
         "test:13:1: mcp_servers.typo.comand: error: unknown key `comand`; did you mean `command`?",
         "test:15:14: mcp_servers.none: error: needs `command` or `url`",
         "test:19:1: mcp_servers.time.timeout: error: expected a duration such as \"30s\"",
-        "test:22:1: mcp_servers.url.url: error: not a URL that starts with",
-        "test:26:1: mcp_servers.lists.tools_to_execute: error: `*` stands for all tools",
+        "test:22:1: mcp_servers.url.url: error: not a URL starting with",
+        "test:26:1: mcp_servers.lists.tools_to_execute: error: `*` means all tools",
         "test:30:1: permissions.rules[0].action: error: expected one of allow, manual, ask, deny (did you mean `allow`?), found a string",
         "permissions.rules[1]: error: a rule needs `tool` or `server`",
     ] {
@@ -203,14 +211,16 @@ action = "deny"
 }
 
 #[test]
-fn syntax_errors_have_a_place() {
-    assert!(errors(Format::Json, "{\n  \"mcp\": }")[0].starts_with("test:2:10: error:"));
-    assert!(errors(Format::Toml, "a = \n")[0].starts_with("test:1:"));
-    assert!(errors(Format::Json, r#"{"port": 1, "port": 2}"#)[0].contains("stands here twice"));
+fn syntax_errors_have_a_location() {
+    assert!(errors(ConfigFormat::Json, "{\n  \"mcp\": }")[0].starts_with("test:2:10: error:"));
+    assert!(errors(ConfigFormat::Toml, "a = \n")[0].starts_with("test:1:"));
+    assert!(
+        errors(ConfigFormat::Json, r#"{"port": 1, "port": 2}"#)[0].contains("duplicate key `port`")
+    );
 }
 
 #[test]
-fn what_would_be_unsafe_to_ignore_is_refused_by_name() {
+fn unsupported_security_settings_are_rejected() {
     let client = |extra: &str| {
         format!(
             r#"{{"mcp": {{"client_configs": [{{"name": "a", "connection_type": "http", "connection_string": "http://h", {extra}}}]}}}}"#
@@ -228,24 +238,24 @@ fn what_would_be_unsafe_to_ignore_is_refused_by_name() {
             "`per_user_header_keys` is not supported",
         ),
     ] {
-        let errors = errors(Format::Json, &client(extra));
+        let errors = errors(ConfigFormat::Json, &client(extra));
         assert!(errors[0].contains(expected), "{errors:?}");
     }
     let rule = "[[permissions.rules]]\ntool = \"*\"\npattern = \"rm *\"\naction = \"allow\"";
-    assert!(errors(Format::Toml, rule)[0].contains("`pattern` says nothing of tools of servers"));
+    assert!(errors(ConfigFormat::Toml, rule)[0].contains("`pattern` does not apply to MCP tools"));
     let builtin = rule.replace("\"*\"", "\"Bash\"");
-    let (_, findings) = load(Format::Toml, &builtin).unwrap();
+    let (_, findings) = load(ConfigFormat::Toml, &builtin).unwrap();
     assert!(
         findings[0].message.contains("never matches"),
-        "a rule for a tool that is no server's does no harm"
+        "a rule for a built-in tool of agent-code is harmless"
     );
 }
 
 #[test]
-fn later_files_win_whole_and_rules_concatenate() {
+fn later_entries_replace_earlier_ones_and_rules_accumulate() {
     let user = Document::parse(
         "user",
-        Format::Toml,
+        ConfigFormat::Toml,
         r#"
         port = 1
         host = "::1"
@@ -264,7 +274,7 @@ fn later_files_win_whole_and_rules_concatenate() {
     );
     let project = Document::parse(
         "project",
-        Format::Json,
+        ConfigFormat::Json,
         r#"{
         // comments are fine
         "port": 2,
@@ -286,31 +296,31 @@ fn later_files_win_whole_and_rules_concatenate() {
     let refused: Vec<_> = config
         .servers
         .iter()
-        .map(|s| config.security.refuses(&s.name).is_some())
+        .map(|s| config.security.refusal_key(&s.name).is_some())
         .collect();
     assert_eq!(
         refused,
         [true, false, true],
-        "files together are never laxer than one alone"
+        "merged files must not be less strict than a single one"
     );
 }
 
 #[test]
-fn clashing_names_and_ids_are_errors() {
+fn conflicting_names_and_ids_are_errors() {
     let clash = "[mcp_servers.web-search]\ncommand=\"x\"\n[mcp_servers.Web_Search]\ncommand=\"x\"";
-    assert!(errors(Format::Toml, clash)[0].contains("is the same name as `web-search`"));
+    assert!(errors(ConfigFormat::Toml, clash)[0].contains("has the same name as `web-search`"));
     let same_id = r#"{"mcp": {"client_configs": [
         {"name": "a", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}},
         {"name": "b", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}}]}}"#;
-    assert!(errors(Format::Json, same_id)[0].contains("`client_id` is the same"));
+    assert!(errors(ConfigFormat::Json, same_id)[0].contains("`client_id` is the same"));
 }
 
 #[test]
-fn secrets_do_not_show() {
-    let (config, _) = load(Format::Toml, TOML).unwrap();
+fn secrets_are_never_displayed() {
+    let (config, _) = load(ConfigFormat::Toml, TOML).unwrap();
     assert!(!format!("{config:?}").contains("abc"));
     let wrong = "[mcp_servers.a]\ncommand = \"x\"\ntimeout = \"hunter2\"";
-    assert!(!errors(Format::Toml, wrong)[0].contains("hunter2"));
+    assert!(!errors(ConfigFormat::Toml, wrong)[0].contains("hunter2"));
 }
 
 const CONTROL: &str = r#"
@@ -358,8 +368,8 @@ command = "z"
 "#;
 
 #[test]
-fn control_is_read_and_the_overlay_wins() {
-    let (config, findings) = load(Format::Toml, CONTROL).unwrap();
+fn overlay_replaces_settings_of_the_active_environment() {
+    let (config, findings) = load(ConfigFormat::Toml, CONTROL).unwrap();
     assert_eq!(findings, []);
     assert_eq!(config.environment.as_deref(), Some("production"));
     assert_eq!(config.blocked_tools, ["fs.drop"]);
@@ -368,10 +378,10 @@ fn control_is_read_and_the_overlay_wins() {
         panic!("one server")
     };
     assert!(
-        matches!(&server.link, Link::Stdio(stdio) if stdio.command == "y"),
-        "the overlay's entry replaces the file's whole"
+        matches!(&server.connection, ServerConnection::Stdio(stdio) if stdio.command == "y"),
+        "the overlay's entry replaces the whole entry of the file"
     );
-    assert_eq!(server.limits, Limits::default());
+    assert_eq!(server.limits, ServerLimits::default());
     let when = &config.permissions.rules[0].when;
     assert_eq!(when.arguments.len(), 2);
     assert_eq!(when.environments, ["production", "staging"]);
@@ -387,20 +397,23 @@ fn control_is_read_and_the_overlay_wins() {
     assert_eq!(config.scanner.secret, OnDanger::Warn);
 
     let mistyped = CONTROL.replacen("\"production\"", "\"prodution\"", 1);
-    let told = errors(Format::Toml, &mistyped);
-    assert!(told[0].contains("did you mean `production`?"), "{told:?}");
+    let messages = errors(ConfigFormat::Toml, &mistyped);
+    assert!(
+        messages[0].contains("did you mean `production`?"),
+        "{messages:?}"
+    );
     let elsewhere = CONTROL.replacen("\"production\"", "\"test\"", 1);
-    let (config, findings) = load(Format::Toml, &elsewhere).unwrap();
+    let (config, findings) = load(ConfigFormat::Toml, &elsewhere).unwrap();
     assert_eq!(findings, []);
     let server = &config.servers[0];
-    let read = server.tool("read");
+    let read = server.tool_limits("read");
     assert_eq!(read.price, Some(250_000));
     assert_eq!(read.timeout, Some(Duration::from_secs(5)));
     assert_eq!(config.permissions.default, None);
 }
 
 #[test]
-fn mistakes_in_keys_roles_and_overlays_are_told() {
+fn errors_in_keys_roles_and_overlays_are_reported() {
     let base = "[mcp_servers.fs]\ncommand = \"x\"\n";
     for (text, expected) in [
         ("[keys.ci]\n", "either `key`"),
@@ -411,7 +424,7 @@ fn mistakes_in_keys_roles_and_overlays_are_told() {
         ),
         (
             "[keys.ci]\nkey = \"a-long-enough-key\"\nroles = [\"nope\"]\n",
-            "no role is called `nope`",
+            "no role named `nope`",
         ),
         (
             "[keys.\"a b\"]\nkey = \"a-long-enough-key\"\n",
@@ -419,7 +432,7 @@ fn mistakes_in_keys_roles_and_overlays_are_told() {
         ),
         (
             "[keys.ci]\nkey = \"a-long-enough-key\"\nexpires_at = \"soon\"\n",
-            "is no time",
+            "not a valid time",
         ),
         (
             "[keys.ci]\nkey = \"a-long-enough-key\"\nrate_limit = \"fast\"\n",
@@ -435,10 +448,10 @@ fn mistakes_in_keys_roles_and_overlays_are_told() {
             "unknown key `host`",
         ),
     ] {
-        let told = errors(Format::Toml, &format!("{base}{text}"));
+        let messages = errors(ConfigFormat::Toml, &format!("{base}{text}"));
         assert!(
-            told.iter().any(|error| error.contains(expected)),
-            "{text}: {told:?}"
+            messages.iter().any(|error| error.contains(expected)),
+            "{text}: {messages:?}"
         );
     }
 }

@@ -1,15 +1,15 @@
-//! Conditions on named arguments.
+//! Rule conditions on named arguments.
 //!
-//! What closes a door reads an argument generously: ignoring case, as written or as the path that
-//! it leads to, and one fitting item of a list is enough. What opens one reads it strictly: every
-//! item must fit as written, and none may lead upwards with `..`.
+//! Conditions of `ask` and `deny` rules match loosely: case-insensitively, as written or as a
+//! normalized path, and one matching item of a list suffices. Conditions of `allow` and `manual`
+//! rules match strictly: every item must match as written, and none may contain a `..` segment.
 
 use serde_json::Value;
 
 use super::Verdict;
 use crate::pattern::Glob;
 
-/// An argument that must fit one of some patterns.
+/// An argument whose value must match one of several patterns.
 #[derive(Debug)]
 pub(super) struct ArgumentCondition {
     name: String,
@@ -20,9 +20,12 @@ pub(super) struct ArgumentCondition {
 impl ArgumentCondition {
     pub(super) fn new(name: &str, patterns: &[String], verdict: Verdict) -> Self {
         let strict = verdict <= Verdict::Manual;
-        let glob = |pattern: &String| match strict {
-            true => Glob::new(pattern),
-            false => Glob::new(&pattern.to_lowercase()),
+        let glob = |pattern: &String| {
+            if strict {
+                Glob::new(pattern)
+            } else {
+                Glob::new(&pattern.to_lowercase())
+            }
         };
         Self {
             name: name.to_owned(),
@@ -31,75 +34,78 @@ impl ArgumentCondition {
         }
     }
 
-    pub(super) fn fits(&self, arguments: &Value) -> bool {
-        let mut named = Vec::new();
-        named.extend(arguments.get(&self.name));
+    pub(super) fn matches(&self, arguments: &Value) -> bool {
+        let mut values = Vec::new();
+        values.extend(arguments.get(&self.name));
         if self.name.contains('.') {
-            find(arguments, &self.name, &mut named);
+            collect_at_path(arguments, &self.name, &mut values);
         }
-        self.all_or_any(named.into_iter())
+        self.matches_values(values.into_iter())
     }
 
-    fn value_fits(&self, value: &Value) -> bool {
+    fn matches_value(&self, value: &Value) -> bool {
         match value {
-            Value::String(text) => self.text_fits(text),
-            Value::Array(items) => self.all_or_any(items.iter()),
-            Value::Object(fields) => self.all_or_any(fields.values()),
+            Value::String(text) => self.matches_text(text),
+            Value::Array(items) => self.matches_values(items.iter()),
+            Value::Object(fields) => self.matches_values(fields.values()),
             Value::Number(number) if !self.strict => {
                 let plain = number.as_f64().map(|number| number.to_string());
-                self.text_fits(&number.to_string()) || plain.is_some_and(|n| self.text_fits(&n))
+                self.matches_text(&number.to_string())
+                    || plain.is_some_and(|n| self.matches_text(&n))
             }
-            other => self.text_fits(&other.to_string()),
+            other => self.matches_text(&other.to_string()),
         }
     }
 
-    fn all_or_any<'v>(&self, mut values: impl ExactSizeIterator<Item = &'v Value>) -> bool {
-        match self.strict {
-            true => values.len() > 0 && values.all(|value| self.value_fits(value)),
-            false => values.any(|value| self.value_fits(value)),
+    fn matches_values<'v>(&self, mut values: impl ExactSizeIterator<Item = &'v Value>) -> bool {
+        if self.strict {
+            values.len() > 0 && values.all(|value| self.matches_value(value))
+        } else {
+            values.any(|value| self.matches_value(value))
         }
     }
 
-    fn text_fits(&self, text: &str) -> bool {
-        let fits = |text: &str| self.patterns.iter().any(|pattern| pattern.matches(text));
-        match self.strict {
-            true => fits(text) && !leads_upwards(text),
-            false => {
-                // With and without a slash on either side.
-                let path = plain_path(&decoded(text)).to_lowercase();
-                let path = format!("/{path}/");
-                let end = path.len() - 1;
-                let forms = [&path[1..end], &path[1..], &path[..end], &path];
-                fits(&text.to_lowercase()) || forms.into_iter().any(fits)
-            }
+    fn matches_text(&self, text: &str) -> bool {
+        let matches = |text: &str| self.patterns.iter().any(|pattern| pattern.matches(text));
+        if self.strict {
+            return matches(text) && !has_parent_segment(text);
         }
+        // Try the path with and without a slash on either side.
+        let path = normalize_path(&decode_path(text)).to_lowercase();
+        let path = format!("/{path}/");
+        let end = path.len() - 1;
+        let forms = [&path[1..end], &path[1..], &path[..end], &path];
+        matches(&text.to_lowercase()) || forms.into_iter().any(matches)
     }
 }
 
-/// Everything that a path of names leads to, through the items of lists too.
-fn find<'v>(value: &'v Value, path: &str, found: &mut Vec<&'v Value>) {
+/// Collects all values at a dotted path of names, descending into list items.
+fn collect_at_path<'v>(value: &'v Value, path: &str, found: &mut Vec<&'v Value>) {
     if let Value::Array(items) = value {
-        return items.iter().for_each(|item| find(item, path, found));
+        return items
+            .iter()
+            .for_each(|item| collect_at_path(item, path, found));
     }
     match path.split_once('.') {
         Some((name, rest)) => {
             if let Some(inner) = value.get(name) {
-                find(inner, rest, found);
+                collect_at_path(inner, rest, found);
             }
         }
         None => found.extend(value.get(path)),
     }
 }
 
-/// Whether it has a `..` segment, plain or percent-encoded.
-fn leads_upwards(text: &str) -> bool {
+/// Returns whether the text has a `..` segment, plain or percent-encoded.
+fn has_parent_segment(text: &str) -> bool {
     let text = text.to_lowercase().replace("%2e", ".");
     let text = text.replace("%2f", "/").replace("%5c", "/");
     text.split(['/', '\\']).any(|segment| segment == "..")
 }
 
-/// A text as whoever opens it may read it: trimmed, without `file://` and percent-encoding.
-fn decoded(text: &str) -> String {
+/// Decodes a text the way a server might before opening it: trims it and removes `file://` and
+/// percent-encoding.
+fn decode_path(text: &str) -> String {
     let text = text.trim().trim_matches('\0');
     let text = text.strip_prefix("file://").unwrap_or(text);
     let mut bytes = Vec::with_capacity(text.len());
@@ -115,20 +121,21 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A path without `.`, `..` and empty segments, nor a slash at its end; `..` above the start stays.
-fn plain_path(text: &str) -> String {
+/// Removes `.`, `..` and empty segments and trailing slashes. A leading `..` of a relative path is
+/// segments.
+fn normalize_path(text: &str) -> String {
     let text = text.replace('\\', "/");
-    let mut kept: Vec<&str> = Vec::new();
+    let mut segments: Vec<&str> = Vec::new();
     let rooted = text.starts_with('/');
     for segment in text.split('/') {
         match segment {
             "" | "." => {}
-            ".." if kept.last().is_some_and(|last| *last != "..") => drop(kept.pop()),
+            ".." if segments.last().is_some_and(|last| *last != "..") => drop(segments.pop()),
             ".." if rooted => {}
-            segment => kept.push(segment),
+            segment => segments.push(segment),
         }
     }
-    format!("{}{}", if rooted { "/" } else { "" }, kept.join("/"))
+    format!("{}{}", if rooted { "/" } else { "" }, segments.join("/"))
 }
 
 #[cfg(test)]
@@ -137,15 +144,15 @@ mod tests {
 
     use super::*;
 
-    fn fits(verdict: Verdict, name: &str, patterns: &[&str], arguments: &Value) -> bool {
+    fn matches(verdict: Verdict, name: &str, patterns: &[&str], arguments: &Value) -> bool {
         let patterns: Vec<String> = patterns.iter().map(|p| (*p).to_owned()).collect();
-        ArgumentCondition::new(name, &patterns, verdict).fits(arguments)
+        ArgumentCondition::new(name, &patterns, verdict).matches(arguments)
     }
 
     #[test]
-    fn what_opens_is_strict_and_what_closes_is_generous() {
+    fn allow_matches_strictly_and_deny_loosely() {
         use Verdict::{Allow, Deny};
-        for (name, pattern, arguments, opens, closes) in [
+        for (name, pattern, arguments, allow_matches, deny_matches) in [
             ("path", "/tmp/*", json!({"path": "/tmp/a"}), true, true),
             ("path", "/tmp/*", json!({"path": "/TMP/a"}), false, true),
             (
@@ -255,20 +262,20 @@ mod tests {
             ("sql", "*drop*", json!({"sql": "DROP TABLE x"}), false, true),
         ] {
             assert_eq!(
-                fits(Allow, name, &[pattern], &arguments),
-                opens,
+                matches(Allow, name, &[pattern], &arguments),
+                allow_matches,
                 "allow {pattern} {arguments}"
             );
             assert_eq!(
-                fits(Deny, name, &[pattern], &arguments),
-                closes,
+                matches(Deny, name, &[pattern], &arguments),
+                deny_matches,
                 "deny {pattern} {arguments}"
             );
         }
     }
 
     #[test]
-    fn paths_are_followed() {
+    fn paths_are_normalized() {
         for (text, plain) in [
             ("/a/../../b", "/b"),
             ("../a/../../b", "../../b"),
@@ -277,7 +284,7 @@ mod tests {
             ("/", "/"),
             ("https://x/y", "https:/x/y"),
         ] {
-            assert_eq!(plain_path(text), plain, "{text}");
+            assert_eq!(normalize_path(text), plain, "{text}");
         }
     }
 }

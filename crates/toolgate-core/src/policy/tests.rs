@@ -1,23 +1,25 @@
+//! Rules, tool lists and conditions of the policy.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::catalog::{Catalog, Entry, Kind, Offer};
+use crate::catalog::{Catalog, CatalogEntry, ItemKind, ServerListing};
 use crate::name::NameStyle;
 
-fn entry(server: &str, tool: &str) -> Entry {
+fn entry(server: &str, tool: &str) -> CatalogEntry {
     let server = ServerName::parse(server).unwrap();
     let json = serde_json::json!({"name": tool});
-    let mut offer = Offer::default();
-    offer.add(
+    let mut listing = ServerListing::default();
+    listing.add(
         &server,
-        Kind::Tool,
+        ItemKind::Tool,
         &serde_json::value::to_raw_value(&json).unwrap(),
     );
-    let offers = BTreeMap::from([(server.clone(), Arc::new(offer))]);
-    let catalog = Catalog::build(1, NameStyle::Underscore, &[server], offers);
+    let listings = BTreeMap::from([(server.clone(), Arc::new(listing))]);
+    let catalog = Catalog::build(1, NameStyle::Underscore, &[server], listings);
     catalog.tools()[0].clone()
 }
 
@@ -29,7 +31,7 @@ fn servers() -> Vec<ServerName> {
 
 fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
     RuleSpec {
-        place: format!("{tool}:{verdict:?}"),
+        config_key: format!("{tool}:{verdict:?}"),
         tool: Some(tool.to_owned()),
         server: None,
         when: Conditions::default(),
@@ -48,7 +50,7 @@ fn lists(execute: ToolList, auto_execute: ToolList) -> ToolLists {
     }
 }
 
-fn decide(policy: &Policy, entry: &Entry, lists: &ToolLists) -> Option<Decision> {
+fn decide(policy: &Policy, entry: &CatalogEntry, lists: &ToolLists) -> Option<Decision> {
     let judged = policy.judge(entry.into(), &["dev".to_owned()], lists);
     judged.map(|judgement| judgement.decision().clone())
 }
@@ -82,14 +84,14 @@ fn lists_decide_where_no_rule_matches() {
 }
 
 #[test]
-fn a_rule_never_brings_a_tool_into_scope() {
+fn rule_never_adds_a_tool_to_the_scope() {
     let policy = build(&[rule("fs_read", Verdict::Allow)], None);
     let none = lists(ToolList::none(), ToolList::none());
     assert_eq!(decide(&policy, &entry("fs", "read"), &none), None);
 }
 
 #[test]
-fn a_rule_may_name_an_alias() {
+fn rule_may_name_an_alias() {
     let long = "x".repeat(80);
     let entry = entry("fs", &long);
     assert!(entry.alias.len() <= 64);
@@ -162,7 +164,7 @@ fn conditions_narrow_a_rule() {
 }
 
 #[test]
-fn arguments_decide_when_they_are_known() {
+fn conditional_rules_apply_once_arguments_are_known() {
     let when = |pattern: &str| Conditions {
         arguments: vec![("path".to_owned(), vec![pattern.to_owned()])],
         ..Conditions::default()
@@ -179,26 +181,26 @@ fn arguments_decide_when_they_are_known() {
     ];
     let manual = lists(ToolList::All, ToolList::none());
     let read = entry("fs", "read");
-    let on = |rules: &[RuleSpec], path: &str| {
+    let decide = |rules: &[RuleSpec], path: &str| {
         let judgement = build(rules, None)
             .judge((&read).into(), &[], &manual)
             .unwrap();
         assert_eq!(judgement.decision().verdict, Verdict::Manual);
-        judgement.on(&serde_json::json!({"path": path})).verdict
+        judgement.decide(&serde_json::json!({"path": path})).verdict
     };
-    assert_eq!(on(&rules, "/home/x"), Verdict::Manual);
-    assert_eq!(on(&rules, "/etc/x"), Verdict::Deny);
-    assert_eq!(on(&rules, "/tmp/x"), Verdict::Allow);
+    assert_eq!(decide(&rules, "/home/x"), Verdict::Manual);
+    assert_eq!(decide(&rules, "/etc/x"), Verdict::Deny);
+    assert_eq!(decide(&rules, "/tmp/x"), Verdict::Allow);
     let with = [&rules[..], &[rule("fs_*", Verdict::Manual)]].concat();
     assert_eq!(
-        on(&with, "/tmp/x"),
+        decide(&with, "/tmp/x"),
         Verdict::Manual,
         "the stricter rule wins"
     );
 }
 
 #[test]
-fn what_may_run_unasked_is_known_before_the_arguments() {
+fn can_allow_accounts_for_conditional_rules() {
     let when = Conditions {
         arguments: vec![("path".to_owned(), vec!["/tmp/*".to_owned()])],
         ..Conditions::default()
@@ -224,12 +226,12 @@ fn what_may_run_unasked_is_known_before_the_arguments() {
     ] {
         let lists = lists(ToolList::All, auto_execute);
         let judgement = build(&rules, None).judge((&read).into(), &[], &lists);
-        assert_eq!(judgement.unwrap().may_allow(), expected, "{rules:?}");
+        assert_eq!(judgement.unwrap().can_allow(), expected, "{rules:?}");
     }
 }
 
 #[test]
-fn ambiguous_and_unmatched_rules_are_told() {
+fn ambiguous_and_unmatched_rules_are_reported() {
     let check = |text, verdict| rule(text, verdict).check(&servers());
     assert!(matches!(
         check("git_hub_x", Verdict::Allow),
@@ -278,10 +280,10 @@ proptest! {
             decide(&build(rules, None), &entry, &all).unwrap().verdict
         };
         let before = verdict(&rules);
-        let mut turned = rules.clone();
-        turned.rotate_left(rotation.min(rules.len()));
-        turned.reverse();
-        prop_assert_eq!(verdict(&turned), before);
+        let mut reordered = rules.clone();
+        reordered.rotate_left(rotation.min(rules.len()));
+        reordered.reverse();
+        prop_assert_eq!(verdict(&reordered), before);
 
         let mut more = rules.clone();
         more.push(RuleSpec { verdict: Verdict::Deny, ..extra.clone() });

@@ -1,7 +1,8 @@
-//! URLs and hosts that lead inside: to the machine itself, its network, or the cloud's metadata.
+//! Detects URLs and hosts that point inside: to the machine itself, its network, or the cloud's
+//! metadata service.
 //!
-//! Hosts are read as browsers read them, so that `0x7f.1` and `2130706433` are what they are. Names
-//! are not looked up.
+//! Hosts are parsed as browsers do, so `0x7f.1` and `2130706433` are recognized as loopback. Names
+//! are not resolved.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,12 +11,12 @@ use url::{Host, Url};
 const SCHEMES: [&str; 7] = [
     "http:", "https:", "ftp:", "ws:", "wss:", "gopher:", "file:/",
 ];
-const INNER_NAMES: [&str; 4] = ["localhost", "localdomain", "internal", "local"];
-/// `jdbc:postgresql://…`, `view-source:http://…`: schemes may stand before schemes.
-const MOST_SCHEMES: usize = 3;
+const INTERNAL_DOMAINS: [&str; 4] = ["localhost", "localdomain", "internal", "local"];
+/// Maximum nesting of schemes, as in `jdbc:postgresql://…` and `view-source:http://…`.
+const MAX_NESTED_SCHEMES: usize = 3;
 
-/// What is private about a value that is a URL by its own looks, in words.
-pub(super) fn in_url(value: &str) -> Option<String> {
+/// Describes the private address in a value that looks like a URL.
+pub(super) fn check_url(value: &str) -> Option<String> {
     let head: String = value
         .chars()
         .filter(|&c| c > ' ')
@@ -25,15 +26,15 @@ pub(super) fn in_url(value: &str) -> Option<String> {
     SCHEMES
         .iter()
         .any(|scheme| head.starts_with(scheme))
-        .then(|| of_url(value))
+        .then(|| describe_url(value))
         .flatten()
 }
 
-/// The same for a value that is used as a URL or a host.
-pub(super) fn in_host(value: &str) -> Option<String> {
+/// Describes the private address in a value used as a URL or host.
+pub(super) fn check_host(value: &str) -> Option<String> {
     let mut rest = value;
-    for _ in 0..MOST_SCHEMES {
-        if let Some(what) = of_url(rest) {
+    for _ in 0..MAX_NESTED_SCHEMES {
+        if let Some(what) = describe_url(rest) {
             return Some(what);
         }
         match Url::parse(rest) {
@@ -44,11 +45,11 @@ pub(super) fn in_host(value: &str) -> Option<String> {
             _ => break,
         }
     }
-    of_bare_host(value)
+    describe_bare_host(value)
 }
 
-fn of_url(text: &str) -> Option<String> {
-    // Readers disagree whether `\` ends the host: `http://example.com\@127.0.0.1`.
+fn describe_url(text: &str) -> Option<String> {
+    // Parsers disagree on whether `\` ends the host: `http://example.com\@127.0.0.1`.
     let without = text.contains('\\').then(|| text.replace('\\', ""));
     [Some(text), without.as_deref()]
         .into_iter()
@@ -57,35 +58,32 @@ fn of_url(text: &str) -> Option<String> {
             let url = Url::parse(text).ok()?;
             match url.scheme() {
                 "file" => Some("a `file:` URL".to_owned()),
-                _ => described(&Host::parse(url.host_str()?).ok()?),
+                _ => describe_host(&Host::parse(url.host_str()?).ok()?),
             }
         })
 }
 
-/// A host as it stands in arguments such as `host`: maybe with a port or a path.
-fn of_bare_host(value: &str) -> Option<String> {
+/// Handles a bare host as in an argument `host`, possibly with a port or path.
+fn describe_bare_host(value: &str) -> Option<String> {
     let value = value.trim();
     let unbracketed = value.trim_start_matches('[').trim_end_matches(']');
     let unzoned = unbracketed.split('%').next().unwrap_or(unbracketed);
     if let Ok(address) = unzoned.parse::<Ipv6Addr>() {
-        return described(&Host::Ipv6(address));
+        return describe_host(&Host::Ipv6(address));
     }
     let value = value.trim_start_matches(['/', '\\']);
     let url = Url::parse(&format!("http://{value}")).ok()?;
     let host = Host::parse(url.host_str()?).ok()?;
     let doubtful = match &host {
-        // `bob@corp.internal` is a person.
+        // `bob@corp.internal` is an email address.
         Host::Domain(_) => !url.username().is_empty(),
-        Host::Ipv4(address) => is_short_number(value) && !is_infamous(*address),
+        Host::Ipv4(address) => is_short_number(value) && !is_local(*address),
         Host::Ipv6(_) => false,
     };
-    match doubtful {
-        true => None,
-        false => described(&host),
-    }
+    if doubtful { None } else { describe_host(&host) }
 }
 
-/// `10`, `10.2`, `172.16.1`: a house or a version as likely as an address.
+/// `10`, `10.2`, `172.16.1`: as likely a house number or a version as an address.
 fn is_short_number(value: &str) -> bool {
     let authority = value.split(['/', '\\', '?', '#']).next().unwrap_or(value);
     let host = authority.rsplit('@').next().unwrap_or(authority);
@@ -95,15 +93,15 @@ fn is_short_number(value: &str) -> bool {
         && host.trim_end_matches('.').matches('.').count() < 3
 }
 
-fn is_infamous(address: Ipv4Addr) -> bool {
+fn is_local(address: Ipv4Addr) -> bool {
     address.is_loopback() || address.is_link_local()
 }
 
-fn described(host: &Host<String>) -> Option<String> {
+fn describe_host(host: &Host<String>) -> Option<String> {
     let what = match host {
-        Host::Domain(name) => of_name(name),
-        Host::Ipv4(address) => of_v4(*address),
-        Host::Ipv6(address) => of_v6(*address),
+        Host::Domain(name) => describe_name(name),
+        Host::Ipv4(address) => describe_ipv4(*address),
+        Host::Ipv6(address) => describe_ipv6(*address),
     }?;
     let shown = match host {
         Host::Ipv6(address) => IpAddr::V6(*address).to_string(),
@@ -112,26 +110,24 @@ fn described(host: &Host<String>) -> Option<String> {
     Some(format!("`{shown}`, {what}"))
 }
 
-fn of_name(name: &str) -> Option<&'static str> {
+fn describe_name(name: &str) -> Option<&'static str> {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let (before, last) = name.rsplit_once('.').unwrap_or(("", &name));
     match name.as_str() {
-        "metadata.google.internal" => Some("the metadata service of a cloud"),
-        "localhost" => Some("the machine itself"),
-        _ if !before.is_empty() && INNER_NAMES.contains(&last) => {
-            Some("a name of the inner network")
+        "metadata.google.internal" => Some("a cloud metadata service"),
+        "localhost" => Some("the local machine"),
+        _ if !before.is_empty() && INTERNAL_DOMAINS.contains(&last) => {
+            Some("an internal host name")
         }
         _ => None,
     }
 }
 
-fn of_v4(address: Ipv4Addr) -> Option<&'static str> {
+fn describe_ipv4(address: Ipv4Addr) -> Option<&'static str> {
     let [first, second, ..] = address.octets();
     match (first, second) {
-        _ if address == Ipv4Addr::new(169, 254, 169, 254) => {
-            Some("the metadata service of a cloud")
-        }
-        _ if address.is_loopback() => Some("the machine itself"),
+        _ if address == Ipv4Addr::new(169, 254, 169, 254) => Some("a cloud metadata service"),
+        _ if address.is_loopback() => Some("the local machine"),
         (0, _) => Some("an unspecified address"),
         _ if address.is_private() => Some("a private address"),
         (100, 64..128) => Some("a private address"),
@@ -141,20 +137,20 @@ fn of_v4(address: Ipv4Addr) -> Option<&'static str> {
     }
 }
 
-fn of_v6(address: Ipv6Addr) -> Option<&'static str> {
+fn describe_ipv6(address: Ipv6Addr) -> Option<&'static str> {
     match address.segments() {
-        _ if address.is_loopback() => Some("the machine itself"),
+        _ if address.is_loopback() => Some("the local machine"),
         _ if address.is_unspecified() => Some("an unspecified address"),
         _ if address.is_unique_local() => Some("a private address"),
         [0xfec0..0xff00, ..] => Some("a private address"),
         _ if address.is_unicast_link_local() => Some("a link-local address"),
         _ if address.is_multicast() => Some("a multicast address"),
-        segments => of_v4(embedded(segments)?),
+        segments => describe_ipv4(embedded_ipv4(segments)?),
     }
 }
 
-/// The IPv4 address within: mapped, compatible, translated (NAT64) or tunnelled (6to4).
-fn embedded(segments: [u16; 8]) -> Option<Ipv4Addr> {
+/// Extracts an embedded IPv4 address: mapped, compatible, translated (NAT64) or tunnelled (6to4).
+fn embedded_ipv4(segments: [u16; 8]) -> Option<Ipv4Addr> {
     let (high, low) = match segments {
         [0, 0, 0, 0, 0, 0 | 0xffff, high, low] => (high, low),
         [0, 0, 0, 0, 0xffff, 0, high, low] => (high, low),
@@ -170,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_that_lead_inside() {
+    fn private_urls_are_detected() {
         for url in [
             "http://localhost:3000/x",
             "http://LOCALHOST./",
@@ -221,13 +217,13 @@ mod tests {
             "file:///etc/passwd",
             "FILE:/etc/passwd",
         ] {
-            assert!(in_url(url).is_some(), "{url}");
-            assert!(in_host(url).is_some(), "{url}");
+            assert!(check_url(url).is_some(), "{url}");
+            assert!(check_host(url).is_some(), "{url}");
         }
     }
 
     #[test]
-    fn hosts_that_lead_inside() {
+    fn private_hosts_are_detected() {
         for host in [
             "localhost",
             "localhost:8080",
@@ -252,12 +248,12 @@ mod tests {
             "localhost:80/?next=http://example.com/",
             "file:x",
         ] {
-            assert!(in_host(host).is_some(), "{host}");
+            assert!(check_host(host).is_some(), "{host}");
         }
     }
 
     #[test]
-    fn urls_and_hosts_that_do_not() {
+    fn public_and_unrelated_values_are_not_detected() {
         for value in [
             "",
             "https://example.com/",
@@ -294,8 +290,8 @@ mod tests {
             "redis://cache.example.com:6379",
             "handleClick",
         ] {
-            assert_eq!(in_url(value), None, "{value}");
-            assert_eq!(in_host(value), None, "{value}");
+            assert_eq!(check_url(value), None, "{value}");
+            assert_eq!(check_host(value), None, "{value}");
         }
     }
 }

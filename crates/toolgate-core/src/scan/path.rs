@@ -1,14 +1,14 @@
-//! Paths that climb: `..` segments, plain or in disguise, and the NUL bytes that cut paths short.
+//! Detects path traversal: `..` segments, plain or encoded, and NUL bytes that truncate paths.
 //!
-//! A segment is what stands between `/` or `\`, so `1..2`, `main..fix` and `...` climb nowhere.
+//! Segments are separated by `/` or `\`, so `1..2`, `main..fix` and `...` are harmless.
 
 use std::borrow::Cow;
 
-/// How often a value is percent-decoded: `%252e` hides from those who decode once.
-const LAYERS: usize = 3;
-/// What systems take for a path at most.
-const LONGEST_PATH: usize = 4096;
-/// Spellings of `.`, `/`, `\` and NUL that lax UTF-8 decoders accept.
+/// Number of percent-decoding passes; `%252e` survives a single one.
+const MAX_DECODE_PASSES: usize = 3;
+/// Maximum path length of common operating systems.
+const MAX_PATH_LEN: usize = 4096;
+/// Overlong encodings of `.`, `/`, `\` and NUL that lax UTF-8 decoders accept.
 const OVERLONG: [(&[u8], u8); 8] = [
     (b"\xc0\xae", b'.'),
     (b"\xc0\xaf", b'/'),
@@ -21,72 +21,72 @@ const OVERLONG: [(&[u8], u8); 8] = [
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trick {
-    Climb,
-    EncodedClimb,
-    Nul,
+enum Traversal {
+    Parent,
+    EncodedParent,
+    NulByte,
 }
 
-/// What is wrong with a value that is used as a path, in words.
-pub(super) fn in_path(value: &str) -> Option<&'static str> {
-    trick(value).map(Trick::words)
+/// Describes the traversal in a value that is used as a path.
+pub(super) fn check_path(value: &str) -> Option<&'static str> {
+    find_traversal(value).map(Traversal::describe)
 }
 
-/// The same for a value of any use: only if it is clearly a path.
-pub(super) fn in_text(value: &str) -> Option<&'static str> {
+/// Describes the traversal in a value of unknown use, if it is clearly a path.
+pub(super) fn check_text(value: &str) -> Option<&'static str> {
     let value = value.trim();
-    if value.len() > LONGEST_PATH || value.contains('\n') {
+    if value.len() > MAX_PATH_LEN || value.contains('\n') {
         return None;
     }
-    let trick = trick(value)?;
-    let clear = starts_as_path(value)
-        || match trick {
+    let traversal = find_traversal(value)?;
+    let clear = starts_like_path(value)
+        || match traversal {
             _ if value.contains(char::is_whitespace) => false,
-            Trick::EncodedClimb => true,
-            // URLs are made of segments too, and regular expressions of backslashes.
+            Traversal::EncodedParent => true,
+            // URLs also consist of segments, and regular expressions contain backslashes.
             _ if value.contains("://") || value.contains('\\') => false,
             _ if !value.contains('/') => false,
-            Trick::Climb => climbs_out(value),
-            Trick::Nul => true,
+            Traversal::Parent => leaves_start_dir(value),
+            Traversal::NulByte => true,
         };
-    clear.then(|| trick.words())
+    clear.then(|| traversal.describe())
 }
 
-impl Trick {
-    fn words(self) -> &'static str {
+impl Traversal {
+    fn describe(self) -> &'static str {
         match self {
-            Self::Climb => "a path with a `..` segment",
-            Self::EncodedClimb => "a path with an encoded `..` segment",
-            Self::Nul => "a path with a NUL byte",
+            Self::Parent => "a path with a `..` segment",
+            Self::EncodedParent => "a path with an encoded `..` segment",
+            Self::NulByte => "a path with a NUL byte",
         }
     }
 }
 
-fn trick(value: &str) -> Option<Trick> {
+fn find_traversal(value: &str) -> Option<Traversal> {
     let mut bytes = Cow::Borrowed(value.as_bytes());
-    for layer in 0..=LAYERS {
+    for layer in 0..=MAX_DECODE_PASSES {
         if bytes.contains(&0) {
-            return Some(Trick::Nul);
+            return Some(Traversal::NulByte);
         }
         if bytes.split(|byte| b"/\\".contains(byte)).any(is_parent) {
             return Some(match layer {
-                0 => Trick::Climb,
-                _ => Trick::EncodedClimb,
+                0 => Traversal::Parent,
+                _ => Traversal::EncodedParent,
             });
         }
-        bytes = Cow::Owned(decoded(&bytes)?);
+        bytes = Cow::Owned(percent_decode(&bytes)?);
     }
     None
 }
 
-/// Servers of Java cut a segment at `;`, and Windows trims spaces.
+/// Java servers cut a segment at `;`, and Windows trims spaces.
 fn is_parent(segment: &[u8]) -> bool {
     let segment = segment.trim_ascii();
     segment == b".." || segment.starts_with(b"..;")
 }
 
-/// None if nothing is encoded.
-fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
+/// Decodes one layer of percent-encoding; `None` if nothing is encoded.
+fn percent_decode(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut output = Vec::with_capacity(bytes.len());
     let mut changed = false;
     let mut rest = bytes;
@@ -95,7 +95,7 @@ fn decoded(bytes: &[u8]) -> Option<Vec<u8>> {
             (b'%', [high, low, after @ ..]) if let Some(byte) = hex(*high, *low) => {
                 changed = true;
                 output.push(byte);
-                shorten(&mut output);
+                replace_overlong(&mut output);
                 after
             }
             _ => {
@@ -112,7 +112,7 @@ fn hex(high: u8, low: u8) -> Option<u8> {
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-fn shorten(output: &mut Vec<u8>) {
+fn replace_overlong(output: &mut Vec<u8>) {
     for (long, short) in OVERLONG {
         if output.ends_with(long) {
             output.truncate(output.len() - long.len());
@@ -121,7 +121,7 @@ fn shorten(output: &mut Vec<u8>) {
     }
 }
 
-fn starts_as_path(value: &str) -> bool {
+fn starts_like_path(value: &str) -> bool {
     let value = value.to_ascii_lowercase();
     let on_drive = matches!(value.as_bytes(), [b'a'..=b'z', b':', b'/' | b'\\', ..]);
     let rooted = value.starts_with('/') && !value.starts_with("//");
@@ -131,8 +131,8 @@ fn starts_as_path(value: &str) -> bool {
     on_drive || rooted || relative
 }
 
-/// Whether a relative path leaves the folder it starts in. `s/../x/` does not.
-fn climbs_out(path: &str) -> bool {
+/// Returns whether a relative path leaves its starting directory. `s/../x/` does not.
+fn leaves_start_dir(path: &str) -> bool {
     let mut depth = 0_i32;
     path.split('/').any(|segment| {
         depth += match segment {
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_that_climb() {
+    fn traversal_in_paths_is_detected() {
         for path in [
             "..",
             "../x",
@@ -176,12 +176,12 @@ mod tests {
             " ../x",
             ".. /x",
         ] {
-            assert!(in_path(path).is_some(), "{path:?}");
+            assert!(check_path(path).is_some(), "{path:?}");
         }
     }
 
     #[test]
-    fn paths_that_do_not() {
+    fn harmless_paths_are_not_detected() {
         for path in [
             "",
             ".",
@@ -205,12 +205,12 @@ mod tests {
             "see ..",
             "import x from \"../lib\"",
         ] {
-            assert_eq!(in_path(path), None, "{path:?}");
+            assert_eq!(check_path(path), None, "{path:?}");
         }
     }
 
     #[test]
-    fn values_that_are_clearly_paths() {
+    fn traversal_in_clear_path_values_is_detected() {
         for text in [
             "../x",
             "../../etc/passwd",
@@ -226,12 +226,12 @@ mod tests {
             "..;/admin",
             "/a\0b",
         ] {
-            assert!(in_text(text).is_some(), "{text:?}");
+            assert!(check_text(text).is_some(), "{text:?}");
         }
     }
 
     #[test]
-    fn values_that_are_not() {
+    fn other_values_are_not_detected() {
         for text in [
             "..",
             "and so on ..",
@@ -247,7 +247,7 @@ mod tests {
             "import a from '../../lib/a';\nimport b from '../../lib/b';",
             "cat ../../x",
         ] {
-            assert_eq!(in_text(text), None, "{text:?}");
+            assert_eq!(check_text(text), None, "{text:?}");
         }
     }
 }

@@ -1,29 +1,30 @@
-//! Characters that make one command into several, or into another.
+//! Shell operators that turn one command into several, or into a different one.
 //!
-//! Quotes are not followed: which shell reads the value, if any, and which quotes its server puts
-//! around it, is not known here, and `x'; reboot; '` is quoted only for those who read it alone.
+//! Quoting is ignored: neither the shell nor the quotes that the server adds are known here, and
+//! `x'; reboot; '` looks quoted only in isolation.
 
 use std::cmp::Reverse;
 
 const OPERATORS: [&str; 10] = ["&&", "||", "$(", "${", "`", ";", "|", ">", "<", "\n"];
 
-/// What chains, redirects or substitutes in a command, in words.
-pub(super) fn operator(command: &str) -> Option<String> {
+/// Describes the first operator in a command that chains, redirects or substitutes.
+pub(super) fn find_operator(command: &str) -> Option<String> {
     let command = command.trim();
     let first = OPERATORS
         .into_iter()
         .filter_map(|operator| Some((command.find(operator)?, operator)))
         .min_by_key(|(at, operator)| (*at, Reverse(operator.len())));
     match first {
-        Some((_, "\n")) => Some("a command of several lines".to_owned()),
+        Some((_, "\n")) => Some("a multi-line command".to_owned()),
         Some((_, "`")) => Some("a backtick in a command".to_owned()),
         Some((_, operator)) => Some(format!("the shell operator `{operator}` in a command")),
-        None => goes_on_behind(command).then(|| "the shell operator `&` in a command".to_owned()),
+        None => has_background_operator(command)
+            .then(|| "the shell operator `&` in a command".to_owned()),
     }
 }
 
-/// Whether a `&` ends a command. Within a word it is most often part of a URL.
-fn goes_on_behind(command: &str) -> bool {
+/// Returns whether a `&` ends a command. Inside a word it is usually part of a URL.
+fn has_background_operator(command: &str) -> bool {
     command
         .split('&')
         .skip(1)
@@ -35,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators() {
+    fn operators_are_found() {
         for (command, operator) in [
             ("ls; rm -rf /", "`;`"),
             ("a && b", "`&&`"),
@@ -47,18 +48,18 @@ mod tests {
             ("a > b", "`>`"),
             ("a < b", "`<`"),
             ("a 2>&1", "`>`"),
-            ("ls\nrm x", "several lines"),
+            ("ls\nrm x", "multi-line"),
             ("sleep 9 &", "`&`"),
             ("sleep 9 & rm x", "`&`"),
             ("sleep 9&\n", "`&`"),
         ] {
-            let what = super::operator(command).unwrap();
+            let what = find_operator(command).unwrap();
             assert!(what.contains(operator), "{command}: {what}");
         }
     }
 
     #[test]
-    fn plain_commands() {
+    fn plain_commands_have_no_operator() {
         for command in [
             "",
             "ls -la /tmp",
@@ -67,7 +68,7 @@ mod tests {
             "echo $HOME 100% #1 (a) [b] {c} ~ ! ? *",
             "\nmake test\n",
         ] {
-            assert_eq!(operator(command), None, "{command}");
+            assert_eq!(find_operator(command), None, "{command}");
         }
     }
 }

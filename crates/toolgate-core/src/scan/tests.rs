@@ -1,4 +1,4 @@
-//! The whole scan, over calls as models make them.
+//! End-to-end scans of realistic calls.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ fn found(arguments: &Value) -> Vec<String> {
 }
 
 #[test]
-fn dangers() {
+fn dangers_are_found() {
     for (arguments, expected) in [
         (json!({"path": "../x"}), &["path_traversal /path"][..]),
         (json!({"path": ".."}), &["path_traversal /path"]),
@@ -67,7 +67,7 @@ fn dangers() {
 }
 
 #[test]
-fn ordinary_calls_pass() {
+fn ordinary_calls_have_no_findings() {
     for arguments in [
         json!(null),
         json!({}),
@@ -95,7 +95,7 @@ fn ordinary_calls_pass() {
 }
 
 #[test]
-fn secrets_are_not_quoted() {
+fn findings_never_quote_secrets() {
     let key = format!("tg-{}", "k3".repeat(22)[1..].to_owned());
     for arguments in [
         json!({"text": key}),
@@ -111,15 +111,19 @@ fn secrets_are_not_quoted() {
 }
 
 #[test]
-fn findings_are_bounded() {
+fn findings_are_limited_per_kind() {
     let many = json!({"paths": vec!["../x"; 1000], "url": "http://localhost"});
-    assert_eq!(scan(&many, &Danger::ALL).len(), MOST_OF_A_KIND + 1);
+    assert_eq!(scan(&many, &Danger::ALL).len(), MAX_FINDINGS_PER_KIND + 1);
     let found = scan(&many, &[Danger::PrivateAddress]);
-    assert_eq!(found.len(), 1, "no number of one kind hides another");
+    assert_eq!(
+        found.len(),
+        1,
+        "many findings of one kind must not hide another"
+    );
 }
 
 #[test]
-fn names_of_dangers_are_those_of_the_wire() {
+fn danger_names_match_their_serialized_form() {
     for danger in Danger::ALL {
         assert_eq!(serde_json::to_value(danger).unwrap(), danger.as_str());
     }

@@ -1,27 +1,27 @@
-//! Why arguments do not fit: a walk over schema and arguments that finds words.
+//! Explains why arguments violate a schema, by walking schema and arguments together.
 //!
-//! Only for arguments of which `jsonschema` said that they do not fit; its own list of errors is
-//! not used, because it has no bound and clones the arguments for every alternative. The walk
-//! knows the keywords that tools use; where it finds nothing, it says so in general words.
+//! Called only for arguments that `jsonschema` has rejected. Its error list is not used, because it
+//! is unbounded and clones the arguments for every alternative. The explainer knows the keywords that
+//! tools use; if it finds no cause, it returns a general message.
 
 use std::collections::{HashMap, HashSet};
 
 use jsonschema::{Draft, Validator};
 use serde_json::{Map, Value};
 
-use self::place::Place;
-use super::{target, words};
+use self::path::ArgumentPath;
+use super::{message_text, resolve_reference};
 
 mod alternatives;
 mod leaf;
-mod place;
+mod path;
 
-const MOST_COMPLAINTS: usize = 8;
-const LONGEST_COMPLAINT: usize = 500;
-const MOST_STEPS: usize = 50_000;
-const DEEPEST: usize = 256;
-/// Rules that the walk does not know, or not to the end.
-const UNKNOWN: [&str; 7] = [
+const MAX_PROBLEMS: usize = 8;
+const MAX_PROBLEM_CHARS: usize = 500;
+const MAX_STEPS: usize = 50_000;
+const MAX_DEPTH: usize = 256;
+/// Keywords that the explainer does not support, or only in part.
+const UNSUPPORTED_KEYWORDS: [&str; 7] = [
     "contains",
     "dependencies",
     "not",
@@ -31,72 +31,75 @@ const UNKNOWN: [&str; 7] = [
     "unevaluatedProperties",
 ];
 
-struct Complaint {
+struct Problem {
     text: String,
-    /// How deep in the arguments it is, and whether the value there has the wrong type.
+    /// Depth in the arguments.
     depth: usize,
-    is_type: bool,
+    /// Whether the value has the wrong type.
+    is_wrong_type: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fit {
+enum Match {
     Yes,
     No,
     Unclear,
 }
 
-struct Walk<'a> {
+struct Explainer<'a> {
     root: &'a Value,
     draft: Draft,
     steps: usize,
     depth: usize,
     leaves: HashMap<*const Value, Option<Validator>>,
-    /// Whether a rule was met that the walk does not know.
-    is_blind: bool,
-    /// What is probably wrong, told only if nothing surely is.
-    doubts: Vec<String>,
+    /// Whether an unsupported keyword was encountered.
+    has_unsupported: bool,
+    /// Possible problems, reported only if no certain one is found.
+    possible_problems: Vec<String>,
 }
 
-/// What is wrong with arguments, and whether there is more.
-pub(super) fn complaints(root: &Value, draft: Draft, arguments: &Value) -> (Vec<String>, bool) {
-    let mut walk = Walk {
+/// Returns the problems of rejected arguments, and whether there are more.
+pub(super) fn find_problems(root: &Value, draft: Draft, arguments: &Value) -> (Vec<String>, bool) {
+    let mut explainer = Explainer {
         root,
         draft,
-        steps: MOST_STEPS,
+        steps: MAX_STEPS,
         depth: 0,
         leaves: HashMap::new(),
-        is_blind: false,
-        doubts: Vec::new(),
+        has_unsupported: false,
+        possible_problems: Vec::new(),
     };
     let mut found = Vec::new();
-    walk.visit(root, arguments, &Place::ROOT, &mut found);
+    explainer.visit(root, arguments, &ArgumentPath::ROOT, &mut found);
     let mut texts: Vec<String> = Vec::new();
-    let certain = found.into_iter().map(|complaint| complaint.text);
+    let certain = found.into_iter().map(|problem| problem.text);
     for text in certain {
         if !texts.contains(&text) {
             texts.push(text);
         }
     }
     if texts.is_empty() {
-        texts.append(&mut walk.doubts);
+        texts.append(&mut explainer.possible_problems);
         texts.truncate(1);
     }
     if texts.is_empty() {
-        texts.push("they break a rule of the tool's schema; read its description again".to_owned());
+        texts.push(
+            "a rule of the tool's schema is violated; check the tool's description".to_owned(),
+        );
     }
-    let more = texts.len() > MOST_COMPLAINTS;
-    texts.truncate(MOST_COMPLAINTS);
-    let cut = |text: &String| words::cut(text, LONGEST_COMPLAINT);
-    (texts.iter().map(cut).collect(), more)
+    let more = texts.len() > MAX_PROBLEMS;
+    texts.truncate(MAX_PROBLEMS);
+    let truncate = |text: &String| message_text::truncate(text, MAX_PROBLEM_CHARS);
+    (texts.iter().map(truncate).collect(), more)
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Explainer<'a> {
     fn visit(
         &mut self,
         schema: &'a Value,
         value: &Value,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         if self.is_done(found) {
             return;
@@ -105,26 +108,26 @@ impl<'a> Walk<'a> {
         self.depth += 1;
         match schema {
             Value::Bool(false) => {
-                found.push(place.complaint(format!("{} is not allowed", place.shown())));
+                found.push(path.problem(format!("{} is not allowed", path.to_text())));
             }
-            Value::Object(object) => self.visit_object(schema, object, value, place, found),
+            Value::Object(object) => self.visit_object(schema, object, value, path, found),
             _ => {}
         }
         self.depth -= 1;
     }
 
-    /// Whether to say nothing more: enough is said, or the work is too much.
-    fn is_done(&self, found: &[Complaint]) -> bool {
-        found.len() > MOST_COMPLAINTS || self.is_tired()
+    /// Whether to stop: enough problems are found, or the work budget is used up.
+    fn is_done(&self, found: &[Problem]) -> bool {
+        found.len() > MAX_PROBLEMS || self.is_exhausted()
     }
 
-    /// Counts work that is more than a step.
+    /// Charges work that costs more than one step.
     fn charge(&mut self, steps: usize) {
         self.steps = self.steps.saturating_sub(steps);
     }
 
-    fn is_tired(&self) -> bool {
-        self.steps == 0 || self.depth > DEEPEST
+    fn is_exhausted(&self) -> bool {
+        self.steps == 0 || self.depth > MAX_DEPTH
     }
 
     fn visit_object(
@@ -132,38 +135,40 @@ impl<'a> Walk<'a> {
         schema: &'a Value,
         object: &'a Map<String, Value>,
         value: &Value,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
-            if let Some(target) = target(self.root, reference) {
-                self.visit(target, value, place, found);
+            if let Some(target) = resolve_reference(self.root, reference) {
+                self.visit(target, value, path, found);
             }
-            // Until draft 7, what stands beside a reference does not count.
+            // Up to draft 7, keywords next to `$ref` are ignored.
             if matches!(self.draft, Draft::Draft4 | Draft::Draft6 | Draft::Draft7) {
                 return;
             }
         }
-        self.is_blind |= UNKNOWN.iter().any(|key| object.contains_key(*key));
+        self.has_unsupported |= UNSUPPORTED_KEYWORDS
+            .iter()
+            .any(|key| object.contains_key(*key));
         let before = found.len();
-        self.leaf(schema, object, value, place, found);
-        if found[before..].iter().any(|complaint| complaint.is_type) {
+        self.check_leaf(schema, object, value, path, found);
+        if found[before..].iter().any(|problem| problem.is_wrong_type) {
             return;
         }
         match value {
-            Value::Object(entries) => self.visit_entries(object, entries, place, found),
-            Value::Array(items) => self.visit_items(object, items, place, found),
+            Value::Object(entries) => self.visit_entries(object, entries, path, found),
+            Value::Array(items) => self.visit_items(object, items, path, found),
             _ => {}
         }
-        self.visit_same(object, value, place, found);
+        self.visit_in_place(object, value, path, found);
     }
 
     fn visit_entries(
         &mut self,
         object: &'a Map<String, Value>,
         entries: &Map<String, Value>,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         let properties = object.get("properties").and_then(Value::as_object);
         let others = object
@@ -175,24 +180,24 @@ impl<'a> Walk<'a> {
             }
             let property = properties.and_then(|properties| properties.get(key));
             if let Some(schema) = property.or(others) {
-                self.visit(schema, value, &place.key(key), found);
+                self.visit(schema, value, &path.key(key), found);
             }
         }
         if object.get("unevaluatedProperties") == Some(&Value::Bool(false)) {
-            let known = self.known(object);
+            let known = self.known_properties(object);
             let names: HashSet<&str> = known.iter().copied().collect();
             let unknown = entries.keys().filter(|key| !names.contains(key.as_str()));
-            for key in unknown.take(MOST_COMPLAINTS) {
-                self.doubt(place.unknown(key, &known));
+            for key in unknown.take(MAX_PROBLEMS) {
+                self.add_possible_problem(path.unknown_message(key, &known));
             }
         }
     }
 
-    /// Names that a schema speaks of, itself or in its parts.
-    fn known(&self, object: &'a Map<String, Value>) -> Vec<&'a str> {
+    /// Property names that a schema defines, directly or in its parts.
+    fn known_properties(&self, object: &'a Map<String, Value>) -> Vec<&'a str> {
         let mut known = Vec::new();
         let mut open = vec![object];
-        // A bound, because parts may refer to each other many times over.
+        // Bounded, because parts may reference each other repeatedly.
         for _ in 0..256 {
             let Some(object) = open.pop() else { break };
             let properties = object.get("properties").and_then(Value::as_object);
@@ -202,7 +207,7 @@ impl<'a> Walk<'a> {
                     .flat_map(|map| map.keys().map(String::as_str)),
             );
             let reference = object.get("$ref").and_then(Value::as_str);
-            let target = reference.and_then(|reference| target(self.root, reference));
+            let target = reference.and_then(|reference| resolve_reference(self.root, reference));
             let parts = ["allOf", "anyOf", "oneOf"]
                 .into_iter()
                 .filter_map(|key| object.get(key).and_then(Value::as_array))
@@ -217,8 +222,8 @@ impl<'a> Walk<'a> {
         &mut self,
         object: &'a Map<String, Value>,
         items: &[Value],
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         let first = ["prefixItems", "items"]
             .into_iter()
@@ -232,76 +237,77 @@ impl<'a> Walk<'a> {
                 return;
             }
             if let Some(schema) = first.and_then(|first| first.get(index)).or(rest) {
-                self.visit(schema, item, &place.index(index), found);
+                self.visit(schema, item, &path.index(index), found);
             }
         }
     }
 
-    /// Subschemas that look at the same value.
-    fn visit_same(
+    /// Visits subschemas that apply to the same value.
+    fn visit_in_place(
         &mut self,
         object: &'a Map<String, Value>,
         value: &Value,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         let list = |key: &str| object.get(key).and_then(Value::as_array);
         for part in list("allOf").into_iter().flatten() {
-            self.visit(part, value, place, found);
+            self.visit(part, value, path, found);
         }
         for key in ["anyOf", "oneOf"] {
             if let Some(branches) = list(key) {
-                self.alternatives(key, branches, value, place, found);
+                self.check_alternatives(key, branches, value, path, found);
             }
         }
         let outcome = match object.get("if") {
-            Some(condition) => match self.fit(condition, value, place) {
-                Fit::Yes => object.get("then"),
-                Fit::No => object.get("else"),
-                Fit::Unclear => None,
+            Some(condition) => match self.evaluate(condition, value, path) {
+                Match::Yes => object.get("then"),
+                Match::No => object.get("else"),
+                Match::Unclear => None,
             },
             None => None,
         };
         if let Some(part) = outcome {
-            self.visit(part, value, place, found);
+            self.visit(part, value, path, found);
         }
         if let Some(entries) = value.as_object() {
             let dependent = object.get("dependentSchemas").and_then(Value::as_object);
             for (key, part) in dependent.into_iter().flatten() {
                 if entries.contains_key(key) {
-                    self.visit(part, value, place, found);
+                    self.visit(part, value, path, found);
                 }
             }
         }
         if let Some(part) = object.get("not")
-            && self.fit(part, value, place) == Fit::Yes
+            && self.evaluate(part, value, path) == Match::Yes
         {
-            let what = super::summary::describe(self.root, part);
-            self.doubt(format!("{} must not be {what}", place.shown()));
+            let what = super::summary::describe_type(self.root, part);
+            self.add_possible_problem(format!("{} must not be {what}", path.to_text()));
         }
     }
 
-    /// Whether a value fits, without words.
-    fn fit(&mut self, schema: &'a Value, value: &Value, place: &Place<'_>) -> Fit {
-        let doubts = std::mem::take(&mut self.doubts);
-        let is_blind = std::mem::take(&mut self.is_blind);
+    /// Evaluates whether a value matches, without reporting problems.
+    fn evaluate(&mut self, schema: &'a Value, value: &Value, path: &ArgumentPath<'_>) -> Match {
+        let possible_problems = std::mem::take(&mut self.possible_problems);
+        let has_unsupported = std::mem::take(&mut self.has_unsupported);
         let mut found = Vec::new();
-        self.visit(schema, value, place, &mut found);
-        let fit = if !found.is_empty() {
-            Fit::No
-        } else if self.is_blind || self.is_tired() || !self.doubts.is_empty() {
-            Fit::Unclear
+        self.visit(schema, value, path, &mut found);
+        let result = if !found.is_empty() {
+            Match::No
+        } else if self.has_unsupported || self.is_exhausted() || !self.possible_problems.is_empty()
+        {
+            Match::Unclear
         } else {
-            Fit::Yes
+            Match::Yes
         };
-        self.doubts = doubts;
-        self.is_blind |= is_blind;
-        fit
+        self.possible_problems = possible_problems;
+        self.has_unsupported |= has_unsupported;
+        result
     }
 
-    fn doubt(&mut self, text: String) {
-        if self.doubts.len() < MOST_COMPLAINTS {
-            self.doubts.push(text);
+    fn add_possible_problem(&mut self, text: String) {
+        if self.possible_problems.len() < MAX_PROBLEMS {
+            self.possible_problems.push(text);
         }
     }
 }

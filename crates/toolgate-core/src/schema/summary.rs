@@ -1,27 +1,27 @@
-//! What a tool takes, in one line: `a: number (required), mode: "fast" | "slow"`.
+//! Summarizes a tool's arguments in one line: `a: number (required), mode: "fast" | "slow"`.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{target, words};
+use super::{message_text, resolve_reference};
 
-/// In characters.
-const LONGEST: usize = 600;
-const LONGEST_TYPE: usize = 120;
-const MOST_VALUES: usize = 8;
-const MOST_KEYS: usize = 6;
-/// Nested alternatives multiply, and nobody reads them.
-const DEEPEST: usize = 2;
-const MOST_REFERENCES: usize = 8;
+/// Maximum length of a summary.
+const MAX_SUMMARY_CHARS: usize = 600;
+const MAX_TYPE_CHARS: usize = 120;
+const MAX_UNION_MEMBERS: usize = 8;
+const MAX_OBJECT_KEYS: usize = 6;
+/// Maximum nesting shown; nested alternatives multiply and are not readable.
+const MAX_DEPTH: usize = 2;
+const MAX_REFERENCE_HOPS: usize = 8;
 
-/// The arguments that a tool takes, required ones first; empty if the schema does not say.
-pub(super) fn takes(root: &Value) -> String {
-    let schema = resolved(root, root);
+/// Lists the arguments of a tool, required ones first; empty if the schema defines none.
+pub(super) fn summarize_arguments(root: &Value) -> String {
+    let schema = follow_references(root, root);
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
-        return match describe(root, schema).as_str() {
+        return match describe_type(root, schema).as_str() {
             "anything" | "object" => String::new(),
-            shape => format!("The tool takes: {shape}"),
+            type_text => format!("The tool takes: {type_text}"),
         };
     };
     if properties.is_empty() {
@@ -33,7 +33,7 @@ pub(super) fn takes(root: &Value) -> String {
         };
         return text.to_owned();
     }
-    let required: HashSet<&str> = required(schema.get("required")).into_iter().collect();
+    let required: HashSet<&str> = required_names(schema.get("required")).into_iter().collect();
     let (first, rest): (Vec<_>, Vec<_>) = properties
         .iter()
         .partition(|(name, _)| required.contains(name.as_str()));
@@ -43,18 +43,25 @@ pub(super) fn takes(root: &Value) -> String {
         .map(|entry| (entry, true))
         .chain(rest.iter().map(|entry| (entry, false)))
         .map(|((name, schema), needed)| {
-            let kind = describe(root, schema);
-            format!("{}: {kind}{}", words::name(name), mark(needed))
+            let kind = describe_type(root, schema);
+            format!(
+                "{}: {kind}{}",
+                message_text::escape_name(name),
+                mark(needed)
+            )
         });
-    format!("The tool takes: {}", within(parameters, LONGEST))
+    format!(
+        "The tool takes: {}",
+        join_within(parameters, MAX_SUMMARY_CHARS)
+    )
 }
 
-/// A schema as a short type: `string | null`, `number[]`, `{path, mode?}`.
-pub(super) fn describe(root: &Value, schema: &Value) -> String {
-    words::line(&shape(root, schema, 0), LONGEST_TYPE)
+/// Formats a schema as a short type: `string | null`, `number[]`, `{path, mode?}`.
+pub(super) fn describe_type(root: &Value, schema: &Value) -> String {
+    message_text::escape_line(&format_type(root, schema, 0), MAX_TYPE_CHARS)
 }
 
-fn shape(root: &Value, schema: &Value, depth: usize) -> String {
+fn format_type(root: &Value, schema: &Value, depth: usize) -> String {
     let Some(object) = schema.as_object() else {
         let word = if schema == &Value::Bool(false) {
             "nothing"
@@ -63,90 +70,95 @@ fn shape(root: &Value, schema: &Value, depth: usize) -> String {
         };
         return word.to_owned();
     };
-    if depth > DEEPEST {
+    if depth > MAX_DEPTH {
         return "…".to_owned();
     }
     if let Some(reference) = object.get("$ref").and_then(Value::as_str) {
-        return match target(root, reference) {
-            Some(target) => shape(root, target, depth),
+        return match resolve_reference(root, reference) {
+            Some(target) => format_type(root, target, depth),
             None => "anything".to_owned(),
         };
     }
     if let Some(value) = object.get("const") {
-        return words::literal(value);
+        return message_text::format_literal(value);
     }
     if let Some(values) = object.get("enum").and_then(Value::as_array) {
-        return either(values.iter().map(words::literal));
+        return join_union(values.iter().map(message_text::format_literal));
     }
     for key in ["anyOf", "oneOf"] {
-        // With properties of its own, the alternatives only say more of them.
+        // If the schema has properties, the alternatives only refine them.
         if let Some(branches) = object.get(key).and_then(Value::as_array)
             && !object.contains_key("properties")
         {
-            return either(branches.iter().map(|part| shape(root, part, depth + 1)));
+            return join_union(
+                branches
+                    .iter()
+                    .map(|part| format_type(root, part, depth + 1)),
+            );
         }
     }
     match object.get("type") {
-        Some(Value::String(kind)) => typed(root, object, kind, depth),
-        Some(Value::Array(kinds)) => either(
+        Some(Value::String(kind)) => format_typed(root, object, kind, depth),
+        Some(Value::Array(kinds)) => join_union(
             kinds
                 .iter()
                 .filter_map(Value::as_str)
-                .map(|kind| typed(root, object, kind, depth)),
+                .map(|kind| format_typed(root, object, kind, depth)),
         ),
-        _ => untyped(root, object, depth),
+        _ => format_untyped(root, object, depth),
     }
 }
 
-fn untyped(root: &Value, object: &Map<String, Value>, depth: usize) -> String {
+fn format_untyped(root: &Value, object: &Map<String, Value>, depth: usize) -> String {
     if object.contains_key("properties") || object.contains_key("required") {
-        return typed(root, object, "object", depth);
+        return format_typed(root, object, "object", depth);
     }
     if object.contains_key("items") {
-        return typed(root, object, "array", depth);
+        return format_typed(root, object, "array", depth);
     }
     match object
         .get("allOf")
         .and_then(Value::as_array)
         .map(Vec::as_slice)
     {
-        Some([only]) => shape(root, only, depth + 1),
+        Some([only]) => format_type(root, only, depth + 1),
         _ => "anything".to_owned(),
     }
 }
 
-fn typed(root: &Value, object: &Map<String, Value>, kind: &str, depth: usize) -> String {
+fn format_typed(root: &Value, object: &Map<String, Value>, kind: &str, depth: usize) -> String {
     match (kind, object.get("items")) {
         ("array", Some(items @ Value::Object(_))) => {
-            let items = shape(root, items, depth + 1);
-            match items.contains(" | ") {
-                true => format!("({items})[]"),
-                false => format!("{items}[]"),
+            let items = format_type(root, items, depth + 1);
+            if items.contains(" | ") {
+                format!("({items})[]")
+            } else {
+                format!("{items}[]")
             }
         }
-        ("object", _) => keys(root, object, depth),
-        _ => words::name(kind),
+        ("object", _) => format_object(root, object, depth),
+        _ => message_text::escape_name(kind),
     }
 }
 
-/// An object by its keys, with the values that tell alternatives apart.
-fn keys(root: &Value, object: &Map<String, Value>, depth: usize) -> String {
+/// Formats an object by its keys, with the constant values that distinguish alternatives.
+fn format_object(root: &Value, object: &Map<String, Value>, depth: usize) -> String {
     let empty = Map::new();
     let properties = object
         .get("properties")
         .and_then(Value::as_object)
         .unwrap_or(&empty);
-    let required = required(object.get("required"));
+    let required = required_names(object.get("required"));
     let needed: HashSet<&str> = required.iter().copied().collect();
     let mut shown: Vec<String> = Vec::new();
-    for name in required.iter().take(MOST_KEYS) {
+    for name in required.iter().take(MAX_OBJECT_KEYS) {
         let value = properties
             .get(*name)
             .and_then(|property| property.get("const"));
-        let value = value.map(|value| format!(": {}", words::literal(value)));
+        let value = value.map(|value| format!(": {}", message_text::format_literal(value)));
         shown.push(format!(
             "{}{}",
-            words::name(name),
+            message_text::escape_name(name),
             value.unwrap_or_default()
         ));
     }
@@ -155,41 +167,41 @@ fn keys(root: &Value, object: &Map<String, Value>, depth: usize) -> String {
         .filter(|name| !needed.contains(name.as_str()));
     shown.extend(
         optional
-            .take((MOST_KEYS + 1).saturating_sub(shown.len()))
-            .map(|name| format!("{}?", words::name(name))),
+            .take((MAX_OBJECT_KEYS + 1).saturating_sub(shown.len()))
+            .map(|name| format!("{}?", message_text::escape_name(name))),
     );
     if shown.is_empty() {
         let values = object
             .get("additionalProperties")
             .filter(|values| values.is_object());
         return match values {
-            Some(values) => format!("object of {}", shape(root, values, depth + 1)),
+            Some(values) => format!("object of {}", format_type(root, values, depth + 1)),
             None => "object".to_owned(),
         };
     }
-    if shown.len() > MOST_KEYS || required.len() > MOST_KEYS {
-        shown.truncate(MOST_KEYS);
+    if shown.len() > MAX_OBJECT_KEYS || required.len() > MAX_OBJECT_KEYS {
+        shown.truncate(MAX_OBJECT_KEYS);
         shown.push("…".to_owned());
     }
     format!("{{{}}}", shown.join(", "))
 }
 
-fn either(shapes: impl Iterator<Item = String>) -> String {
+fn join_union(types: impl Iterator<Item = String>) -> String {
     let mut shown: Vec<String> = Vec::new();
-    for shape in shapes.take(MOST_VALUES + 1) {
-        if shown.contains(&shape) {
+    for member in types.take(MAX_UNION_MEMBERS + 1) {
+        if shown.contains(&member) {
             continue;
         }
-        if shown.len() == MOST_VALUES {
+        if shown.len() == MAX_UNION_MEMBERS {
             shown.push("…".to_owned());
             break;
         }
-        shown.push(shape);
+        shown.push(member);
     }
     shown.join(" | ")
 }
 
-fn required(names: Option<&Value>) -> Vec<&str> {
+fn required_names(names: Option<&Value>) -> Vec<&str> {
     let names = names.and_then(Value::as_array);
     names
         .into_iter()
@@ -198,11 +210,11 @@ fn required(names: Option<&Value>) -> Vec<&str> {
         .collect()
 }
 
-fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
+fn follow_references<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let mut schema = schema;
-    for _ in 0..MOST_REFERENCES {
+    for _ in 0..MAX_REFERENCE_HOPS {
         let reference = schema.get("$ref").and_then(Value::as_str);
-        match reference.and_then(|reference| target(root, reference)) {
+        match reference.and_then(|reference| resolve_reference(root, reference)) {
             Some(target) => schema = target,
             None => break,
         }
@@ -210,11 +222,11 @@ fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     schema
 }
 
-fn within(parts: impl Iterator<Item = String>, longest: usize) -> String {
+fn join_within(parts: impl Iterator<Item = String>, max_chars: usize) -> String {
     let mut text = String::new();
     for part in parts {
         let separator = if text.is_empty() { "" } else { ", " };
-        if text.chars().count() + part.chars().count() > longest {
+        if text.chars().count() + part.chars().count() > max_chars {
             text.push_str(separator);
             text.push('…');
             break;

@@ -1,3 +1,5 @@
+//! Validation of arguments against tool schemas.
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -6,33 +8,33 @@ mod any;
 mod hostile;
 mod messages;
 
-fn compile(schema: &Value) -> Result<Schema, Unusable> {
+fn compile(schema: &Value) -> Result<Schema, UnusableSchema> {
     compile_text(&schema.to_string())
 }
 
-fn compile_text(schema: &str) -> Result<Schema, Unusable> {
+fn compile_text(schema: &str) -> Result<Schema, UnusableSchema> {
     Schema::compile(&RawValue::from_string(schema.to_owned()).unwrap())
 }
 
-fn fits(schema: &Value, arguments: &str) -> bool {
+fn is_valid(schema: &Value, arguments: &str) -> bool {
     let arguments: Value = serde_json::from_str(arguments).unwrap();
     compile(schema).unwrap().check(&arguments).is_ok()
 }
 
 fn message(schema: &Value, arguments: &str) -> String {
     let arguments: Value = serde_json::from_str(arguments).unwrap();
-    let misfit = compile(schema).unwrap().check(&arguments);
-    misfit.unwrap_err().to_string()
+    let violation = compile(schema).unwrap().check(&arguments);
+    violation.unwrap_err().to_string()
 }
 
 #[test]
-fn schemas_are_shared_between_threads() {
+fn schemas_are_send_and_sync() {
     fn shared<T: Send + Sync + std::fmt::Debug>() {}
     shared::<Schema>();
 }
 
 #[test]
-fn numbers_are_exact() {
+fn numbers_are_compared_exactly() {
     let table = [
         (json!({"type": "integer"}), "1", true),
         (json!({"type": "integer"}), "1.0", true),
@@ -64,18 +66,18 @@ fn numbers_are_exact() {
     for (rule, number, expected) in table {
         let schema = json!({"properties": {"n": rule}});
         let arguments = format!("{{\"n\":{number}}}");
-        assert_eq!(fits(&schema, &arguments), expected, "{rule} {number}");
+        assert_eq!(is_valid(&schema, &arguments), expected, "{rule} {number}");
     }
 }
 
 #[test]
-fn the_draft_is_what_the_schema_says() {
+fn draft_is_taken_from_the_schema() {
     let list = json!({"properties": {"x": {"items": [{"type": "string"}]}}});
-    assert!(matches!(compile(&list), Err(Unusable::Invalid(_))));
+    assert!(matches!(compile(&list), Err(UnusableSchema::Invalid(_))));
     let mut old = list;
     old["$schema"] = json!("http://json-schema.org/draft-07/schema#");
-    assert!(!fits(&old, r#"{"x": [1]}"#));
-    assert!(fits(&old, r#"{"x": ["a", 1]}"#));
+    assert!(!is_valid(&old, r#"{"x": [1]}"#));
+    assert!(is_valid(&old, r#"{"x": ["a", 1]}"#));
     let strange = json!({"$schema": "https://example.com/own", "type": "object"});
     assert!(compile(&strange).is_err());
 }
@@ -87,12 +89,12 @@ fn formats_are_not_asserted() {
             "$schema": format!("https://json-schema.org/draft/{draft}"),
             "properties": {"mail": {"type": "string", "format": "email"}},
         });
-        assert!(fits(&schema, r#"{"mail": "nobody"}"#));
+        assert!(is_valid(&schema, r#"{"mail": "nobody"}"#));
     }
 }
 
 #[test]
-fn keywords_that_only_jsonschema_knows_still_count() {
+fn keywords_without_explanation_are_still_enforced() {
     let table = [
         (json!({"propertyNames": {"maxLength": 2}}), r#"{"abc": 1}"#),
         (
@@ -109,10 +111,10 @@ fn keywords_that_only_jsonschema_knows_still_count() {
         ),
     ];
     for (schema, arguments) in table {
-        let said = message(&schema, arguments);
+        let text = message(&schema, arguments);
         assert!(
-            said.starts_with("the arguments do not fit: they break a rule"),
-            "{said}"
+            text.starts_with("the arguments do not match the tool's schema: a rule of"),
+            "{text}"
         );
     }
 }

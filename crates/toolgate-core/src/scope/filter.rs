@@ -1,40 +1,41 @@
-//! The four filters that a request may send, and what they leave.
+//! Filters that a request may send to narrow its scope.
 
 use crate::name::{ServerName, ToolId};
-use crate::pattern::{Glob, Reading, Selector};
+use crate::pattern::{Glob, Selector, SelectorMode};
 
-/// What a request narrows its scope to; absent lists say nothing, an empty include leaves nothing.
+/// Filters of a request. An absent list does not filter; an empty include list removes everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Filters {
     pub include_clients: Option<Vec<String>>,
     pub exclude_clients: Option<Vec<String>>,
     pub include_tools: Option<Vec<String>>,
     pub exclude_tools: Option<Vec<String>>,
-    /// The only server, where a client talks to one alone.
+    /// Restricts the scope to one server, for clients connected to a single server.
     pub server: Option<ServerName>,
-    /// The virtual server, where a client talks to one.
+    /// Restricts the scope to a virtual server.
     pub virtual_server: Option<String>,
 }
 
-/// A filter that cannot be understood.
+/// Error returned for an ambiguous filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` in `x-bf-mcp-include-tools` can be read in two ways; write the server's name followed by a dot, as in `SERVER.TOOL`"
+    "`{text}` in `x-bf-mcp-include-tools` is ambiguous; write the server name followed by a dot, as in `SERVER.TOOL`"
 )]
 pub struct FilterError {
     pub text: String,
 }
 
-/// Filters read against the configured servers.
+/// Filters resolved against the configured servers.
 #[derive(Debug)]
-pub(super) struct Sieve {
+pub(super) struct CompiledFilters {
     filters: Filters,
     include_clients: Option<Vec<Glob>>,
     exclude_clients: Vec<Glob>,
     include_tools: Option<Vec<Selector>>,
     exclude_tools: Vec<Selector>,
-    within: Option<Vec<Selector>>,
-    /// Texts that are clear only if they are an alias.
+    /// Tools of the virtual server, if the request is limited to one.
+    virtual_server: Option<Vec<Selector>>,
+    /// Texts that are unambiguous only if they are an alias.
     ambiguous: Vec<String>,
 }
 
@@ -44,8 +45,8 @@ impl Filters {
     pub const INCLUDE_TOOLS: &str = "x-bf-mcp-include-tools";
     pub const EXCLUDE_TOOLS: &str = "x-bf-mcp-exclude-tools";
 
-    /// The names in one header's values; a header sent several times is one list.
-    pub fn list<'v>(values: impl IntoIterator<Item = &'v str>) -> Option<Vec<String>> {
+    /// Parses the names in the values of one header; repeated headers form one list.
+    pub fn parse_list<'v>(values: impl IntoIterator<Item = &'v str>) -> Option<Vec<String>> {
         let mut values = values.into_iter().peekable();
         values.peek()?;
         let names = values.flat_map(|value| value.split(','));
@@ -57,13 +58,13 @@ impl Filters {
         *self == Self::default()
     }
 
-    /// Whether tools are named, which is to be read against the servers.
-    pub(super) fn names_tools(&self) -> bool {
+    /// Whether there are tool filters, which must be resolved against the servers.
+    pub(super) fn has_tool_filters(&self) -> bool {
         self.include_tools.is_some() || self.exclude_tools.is_some()
     }
 
-    /// How many names there are in all.
-    pub fn size(&self) -> usize {
+    /// Total number of names in all lists.
+    pub fn name_count(&self) -> usize {
         let lists = [
             &self.include_clients,
             &self.exclude_clients,
@@ -73,7 +74,7 @@ impl Filters {
         lists.into_iter().flatten().map(Vec::len).sum()
     }
 
-    fn list_of(&self, header: &str) -> Option<&Vec<String>> {
+    fn list_for_header(&self, header: &str) -> Option<&Vec<String>> {
         match header {
             Self::INCLUDE_CLIENTS => self.include_clients.as_ref(),
             Self::EXCLUDE_CLIENTS => self.exclude_clients.as_ref(),
@@ -83,12 +84,12 @@ impl Filters {
     }
 }
 
-impl Sieve {
-    /// What a virtual server has stands in `within`.
+impl CompiledFilters {
+    /// Resolves filters. `virtual_server` holds the tools of the virtual server, if any.
     pub(super) fn new(
         filters: &Filters,
         servers: &[ServerName],
-        within: Option<Vec<Selector>>,
+        virtual_server: Option<Vec<Selector>>,
     ) -> Self {
         let globs = |list: &Vec<String>| list.iter().map(|text| Glob::new(text)).collect();
         let mut ambiguous = Vec::new();
@@ -96,10 +97,12 @@ impl Sieve {
             let mut selectors = Vec::new();
             for text in texts {
                 selectors.push(
-                    Selector::meant(text, servers, Reading::Narrow).unwrap_or_else(|| {
-                        ambiguous.push(text.clone());
-                        Selector::alias(text)
-                    }),
+                    Selector::parse_or_alias(text, servers, SelectorMode::Narrow).unwrap_or_else(
+                        || {
+                            ambiguous.push(text.clone());
+                            Selector::from_alias(text)
+                        },
+                    ),
                 );
             }
             selectors
@@ -114,9 +117,9 @@ impl Sieve {
                 .unwrap_or_default(),
             include_tools,
             exclude_tools: exclude_tools
-                .filter_map(|text| Selector::meant(text, servers, Reading::Wide))
+                .filter_map(|text| Selector::parse_or_alias(text, servers, SelectorMode::Wide))
                 .collect(),
-            within,
+            virtual_server,
             ambiguous,
             filters: filters.clone(),
         }
@@ -124,11 +127,13 @@ impl Sieve {
 
     pub(super) fn includes_client(&self, server: &ServerName) -> bool {
         let matches = |globs: &Vec<Glob>| globs.iter().any(|glob| glob.matches(server.as_str()));
-        let only = self.filters.server.as_ref();
-        let within = self.within.as_ref();
+        let single_server = self.filters.server.as_ref();
+        let virtual_server = self.virtual_server.as_ref();
         self.include_clients.as_ref().is_none_or(matches)
-            && only.is_none_or(|only| only == server)
-            && within.is_none_or(|within| within.iter().any(|s| s.names(server)))
+            && single_server.is_none_or(|single_server| single_server == server)
+            && virtual_server.is_none_or(|virtual_server| {
+                virtual_server.iter().any(|s| s.may_match_server(server))
+            })
     }
 
     pub(super) fn excludes_client(&self, server: &ServerName) -> bool {
@@ -138,20 +143,26 @@ impl Sieve {
 
     pub(super) fn includes_tool(&self, id: &ToolId, alias: &str) -> bool {
         let matches = |selectors: &Vec<Selector>| selectors.iter().any(|s| s.matches(id, alias));
-        self.include_tools.as_ref().is_none_or(matches) && self.within.as_ref().is_none_or(matches)
+        self.include_tools.as_ref().is_none_or(matches)
+            && self.virtual_server.as_ref().is_none_or(matches)
     }
 
     pub(super) fn excludes_tool(&self, id: &ToolId, alias: &str) -> bool {
         self.exclude_tools.iter().any(|s| s.matches(id, alias))
     }
 
-    /// A header as it was sent, for people.
-    pub(super) fn was_sent(&self, header: &str) -> Option<String> {
-        self.filters.list_of(header).map(|list| list.join(","))
+    /// Value of a header as sent, for display.
+    pub(super) fn header_text(&self, header: &str) -> Option<String> {
+        self.filters
+            .list_for_header(header)
+            .map(|list| list.join(","))
     }
 
-    /// Texts with two readings are an error unless they are an alias in scope.
-    pub(super) fn check(&self, has_alias: impl Fn(&str) -> bool) -> Result<(), FilterError> {
+    /// Fails if an ambiguous text is not an alias in scope.
+    pub(super) fn check_ambiguous(
+        &self,
+        has_alias: impl Fn(&str) -> bool,
+    ) -> Result<(), FilterError> {
         match self.ambiguous.iter().find(|text| !has_alias(text)) {
             Some(text) => Err(FilterError { text: text.clone() }),
             None => Ok(()),

@@ -1,49 +1,52 @@
-//! Scopes against an independent reading of their specification.
+//! Compares scopes with an independent implementation of their specification.
 //!
-//! A [`Case`] is one configuration, caller and request; the gateway and the [`oracle`] look at the
-//! same [`World`] through it and must see the same. The table goes through every combination of
-//! the filter levels, the properties through random ones, and `bypass` through what an attacker
-//! would try.
+//! A [`Case`] is one configuration, caller and request. The gateway and the [`oracle`] evaluate it
+//! over the same [`Fixture`] and must agree. `table` covers every combination of the filter levels,
+//! `properties` random ones, and `bypass` what an attacker would try.
 
 mod bypass;
 mod case;
+mod fixture;
 mod oracle;
 mod properties;
-mod strange;
 mod table;
-mod world;
+mod unusual_names;
 
 use case::Case;
-use world::World;
+use fixture::Fixture;
 
-use super::{Access, FilterError, Scope};
+use super::{AccessRules, FilterError, Scope};
 use crate::policy::Verdict;
 
-/// What is said of each tool of a world, in its order; none for one that does not exist.
-type Sight = Vec<Option<Verdict>>;
+/// Verdict on each tool of a fixture, in order; `None` if the tool is not in scope.
+type Verdicts = Vec<Option<Verdict>>;
 
-/// What the gateway shows.
-fn sight(world: &World, case: &Case) -> Result<Sight, FilterError> {
-    sight_with(world, case, &Access::new(&case.config(world)))
+/// Verdicts of the gateway.
+fn verdicts(fixture: &Fixture, case: &Case) -> Result<Verdicts, FilterError> {
+    verdicts_with(fixture, case, &AccessRules::new(&case.config(fixture)))
 }
 
-fn sight_with(world: &World, case: &Case, access: &Access) -> Result<Sight, FilterError> {
+fn verdicts_with(
+    fixture: &Fixture,
+    case: &Case,
+    access: &AccessRules,
+) -> Result<Verdicts, FilterError> {
     let principal = case.principal(access);
-    let lens = access.lens(&principal, &case.filters);
-    let scope = Scope::build(&lens, world.catalog.clone())?;
-    let mut sight = vec![None; world.tools.len()];
+    let view = access.view(&principal, &case.filters);
+    let scope = Scope::build(&view, fixture.catalog.clone())?;
+    let mut verdicts = vec![None; fixture.tools.len()];
     for (entry, judgement) in scope.tools() {
-        sight[entry.index] = Some(judgement.decision().verdict);
+        verdicts[entry.index] = Some(judgement.decision().verdict);
     }
-    Ok(sight)
+    Ok(verdicts)
 }
 
-/// The ids of the tools that the gateway shows, or the text that it cannot understand.
-fn visible(world: &World, case: &Case) -> Result<Vec<String>, String> {
-    let sight = sight(world, case).map_err(|error| error.text)?;
-    let seen = world.tools.iter().zip(sight);
-    let seen = seen.filter(|(_, verdict)| verdict.is_some());
-    Ok(seen.map(|(tool, _)| tool.id()).collect())
+/// Ids of the tools that the gateway shows, or the text that it rejects as ambiguous.
+fn visible(fixture: &Fixture, case: &Case) -> Result<Vec<String>, String> {
+    let verdicts = verdicts(fixture, case).map_err(|error| error.text)?;
+    let visible_tools = fixture.tools.iter().zip(verdicts);
+    let visible_tools = visible_tools.filter(|(_, verdict)| verdict.is_some());
+    Ok(visible_tools.map(|(tool, _)| tool.id()).collect())
 }
 
 fn texts(list: &[&str]) -> Vec<String> {

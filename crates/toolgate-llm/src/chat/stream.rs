@@ -1,26 +1,32 @@
-//! Answers that come in pieces.
+//! Decodes and encodes streamed responses.
 
 use serde_json::{Value, json};
 use toolgate_core::sse;
 
-use super::answer::reasoning;
-use super::{error, failure, finish, finish_word, usage, usage_value};
-use crate::event::{BadAnswer, Event, Finish, Usage};
-use crate::turn::Head;
+use super::response::decode_reasoning;
+use super::{
+    decode_error, decode_finish_reason, decode_usage, encode_error, encode_usage, finish_reason,
+};
+use crate::event::{FinishReason, ResponseDecodeError, TokenUsage, TurnEvent};
+use crate::turn::ResponseHead;
 
-/// Reads a stream of chunks.
+/// Decodes a stream of chunks into events.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub struct ChatDecoder {
     started: bool,
-    reasons: bool,
-    /// The calls that were begun, by their index.
+    in_reasoning: bool,
+    /// Indexes of the tool calls seen so far.
     calls: Vec<usize>,
     finished: bool,
     done: bool,
 }
 
-impl Decoder {
-    pub fn take(&mut self, event: &sse::Event, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
+impl ChatDecoder {
+    pub fn decode(
+        &mut self,
+        event: &sse::SseEvent,
+        out: &mut Vec<TurnEvent>,
+    ) -> Result<(), ResponseDecodeError> {
         if event.data.is_empty() {
             return Ok(());
         }
@@ -31,20 +37,20 @@ impl Decoder {
         let chunk: Value = serde_json::from_str(&event.data)?;
         if let Some(error) = chunk.get("error").filter(|error| !error.is_null()) {
             self.done = true;
-            out.push(Event::Failed(failure(error)));
+            out.push(TurnEvent::Error(decode_error(error)));
             return Ok(());
         }
         if !self.started {
             self.started = true;
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            out.push(Event::Start {
+            out.push(TurnEvent::Start {
                 id: text(&chunk["id"]),
                 model: text(&chunk["model"]),
             });
         }
         let choices = chunk["choices"].as_array().map(Vec::as_slice);
         if let Some(choice) = choices.unwrap_or_default().first() {
-            self.delta(&choice["delta"], out)?;
+            self.decode_delta(&choice["delta"], out)?;
             if let Some(reason) = choice["finish_reason"].as_str()
                 && !self.finished
             {
@@ -53,60 +59,68 @@ impl Decoder {
                 out.extend(
                     self.calls
                         .iter()
-                        .map(|index| Event::CallEnd { index: *index }),
+                        .map(|index| TurnEvent::CallEnd { index: *index }),
                 );
-                out.push(Event::Finish(finish(reason)));
+                out.push(TurnEvent::Finish(decode_finish_reason(reason)));
             }
         }
         if chunk["usage"].is_object() {
-            out.push(Event::Usage(usage(&chunk["usage"])));
+            out.push(TurnEvent::Usage(decode_usage(&chunk["usage"])));
         }
         Ok(())
     }
 
-    /// Some providers end without `[DONE]`; the finish is what counts.
+    /// Returns whether the stream is complete. Some providers omit `[DONE]`, so a finish reason
+    /// suffices.
     pub fn is_done(&self) -> bool {
         self.done || self.finished
     }
 
-    fn delta(&mut self, delta: &Value, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
-        if let Some(text) = reasoning(delta) {
-            self.reasons = true;
-            out.push(Event::Reasoning(text));
+    fn decode_delta(
+        &mut self,
+        delta: &Value,
+        out: &mut Vec<TurnEvent>,
+    ) -> Result<(), ResponseDecodeError> {
+        if let Some(text) = decode_reasoning(delta) {
+            self.in_reasoning = true;
+            out.push(TurnEvent::Reasoning(text));
         }
-        let said = |name: &str| delta[name].as_str().filter(|text| !text.is_empty());
-        if let Some(text) = said("content") {
+        let non_empty = |name: &str| delta[name].as_str().filter(|text| !text.is_empty());
+        if let Some(text) = non_empty("content") {
             self.end_reasoning(out);
-            out.push(Event::Text(text.to_owned()));
+            out.push(TurnEvent::Text(text.to_owned()));
         }
-        if let Some(text) = said("refusal") {
+        if let Some(text) = non_empty("refusal") {
             self.end_reasoning(out);
-            out.push(Event::Refusal(text.to_owned()));
+            out.push(TurnEvent::Refusal(text.to_owned()));
         }
         let calls = delta["tool_calls"].as_array().map(Vec::as_slice);
         for call in calls.unwrap_or_default() {
             self.end_reasoning(out);
-            self.call(call, out)?;
+            self.decode_call(call, out)?;
         }
         Ok(())
     }
 
-    fn call(&mut self, call: &Value, out: &mut Vec<Event>) -> Result<(), BadAnswer> {
+    fn decode_call(
+        &mut self,
+        call: &Value,
+        out: &mut Vec<TurnEvent>,
+    ) -> Result<(), ResponseDecodeError> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let function = &call["function"];
-        // A provider that numbers nothing sends each call whole.
+        // Providers that omit `index` send each call in a single chunk.
         let index = match call["index"].as_u64() {
-            Some(index) => {
-                usize::try_from(index).map_err(|_| BadAnswer::new("`index` is too large"))?
-            }
+            Some(index) => usize::try_from(index)
+                .map_err(|_| ResponseDecodeError::new("`index` is too large"))?,
             None => self.calls.len(),
         };
         if !self.calls.contains(&index) {
             if function["name"].is_null() {
-                return Err(BadAnswer::new("a tool call has no name"));
+                return Err(ResponseDecodeError::new("a tool call has no name"));
             }
             self.calls.push(index);
-            out.push(Event::CallStart {
+            out.push(TurnEvent::CallStart {
                 index,
                 id: text(&call["id"]),
                 name: text(&function["name"]),
@@ -114,34 +128,34 @@ impl Decoder {
         }
         let arguments = text(&function["arguments"]);
         if !arguments.is_empty() {
-            out.push(Event::CallDelta { index, arguments });
+            out.push(TurnEvent::CallDelta { index, arguments });
         }
         Ok(())
     }
 
-    fn end_reasoning(&mut self, out: &mut Vec<Event>) {
-        if std::mem::take(&mut self.reasons) {
-            out.push(Event::ReasoningEnd(None));
+    fn end_reasoning(&mut self, out: &mut Vec<TurnEvent>) {
+        if std::mem::take(&mut self.in_reasoning) {
+            out.push(TurnEvent::ReasoningEnd(None));
         }
     }
 }
 
-/// Writes a stream of chunks.
+/// Encodes events as a stream of chunks.
 #[derive(Debug)]
-pub struct Encoder {
-    head: Head,
+pub struct ChatEncoder {
+    head: ResponseHead,
     started: bool,
-    /// Indexes of calls, as they were told; here they count from zero.
+    /// Event indexes of the tool calls; the position in this list is the index on the wire.
     calls: Vec<usize>,
-    usage: Option<Usage>,
-    finish: Option<Finish>,
+    usage: Option<TokenUsage>,
+    finish: Option<FinishReason>,
     failed: bool,
-    /// What stands beside the end, as `toolgate`.
+    /// Value of the `toolgate` member of the last chunk.
     pub(crate) note: Option<Value>,
 }
 
-impl Encoder {
-    pub fn new(head: Head) -> Self {
+impl ChatEncoder {
+    pub fn new(head: ResponseHead) -> Self {
         Self {
             head,
             started: false,
@@ -153,82 +167,84 @@ impl Encoder {
         }
     }
 
-    pub fn put(&mut self, event: &Event, out: &mut String) {
+    pub fn encode(&mut self, event: &TurnEvent, out: &mut String) {
         match event {
-            Event::Start { .. } => self.start(out),
-            Event::Text(text) => self.delta(&json!({"content": text}), out),
-            Event::Refusal(text) => self.delta(&json!({"refusal": text}), out),
-            Event::Reasoning(text) => self.delta(&json!({"reasoning_content": text}), out),
-            // What only another dialect can say is refused before it comes here.
-            Event::ReasoningStart(_)
-            | Event::ReasoningEnd(_)
-            | Event::CallEnd { .. }
-            | Event::Raw(_)
-            | Event::Annotation(_) => {}
-            Event::CallStart { index, id, name } => {
+            TurnEvent::Start { .. } => self.start(out),
+            TurnEvent::Text(text) => self.write_delta(&json!({"content": text}), out),
+            TurnEvent::Refusal(text) => self.write_delta(&json!({"refusal": text}), out),
+            TurnEvent::Reasoning(text) => {
+                self.write_delta(&json!({"reasoning_content": text}), out)
+            }
+            // Content specific to another dialect is rejected before it reaches this encoder.
+            TurnEvent::ReasoningStart(_)
+            | TurnEvent::ReasoningEnd(_)
+            | TurnEvent::CallEnd { .. }
+            | TurnEvent::Raw(_)
+            | TurnEvent::Annotation(_) => {}
+            TurnEvent::CallStart { index, id, name } => {
                 self.calls.push(*index);
                 let call = json!({"index": self.calls.len() - 1, "id": id, "type": "function",
                     "function": {"name": name, "arguments": ""}});
-                self.delta(&json!({"tool_calls": [call]}), out);
+                self.write_delta(&json!({"tool_calls": [call]}), out);
             }
-            Event::CallDelta { index, arguments } => {
+            TurnEvent::CallDelta { index, arguments } => {
                 if let Some(index) = self.calls.iter().rposition(|known| known == index) {
                     let call = json!({"index": index, "function": {"arguments": arguments}});
-                    self.delta(&json!({"tool_calls": [call]}), out);
+                    self.write_delta(&json!({"tool_calls": [call]}), out);
                 }
             }
-            Event::Usage(usage) => self.usage = Some(*usage),
-            Event::Finish(finish) => self.finish = Some(finish.clone()),
-            Event::Failed(failure) => {
+            TurnEvent::Usage(usage) => self.usage = Some(*usage),
+            TurnEvent::Finish(finish) => self.finish = Some(finish.clone()),
+            TurnEvent::Error(error) => {
                 self.failed = true;
-                let mut error = error(failure);
+                let mut body = encode_error(error);
                 if let Some(note) = self.note.take() {
-                    error["toolgate"] = note;
+                    body["toolgate"] = note;
                 }
-                data(&error, out);
+                write_data(&body, out);
             }
         }
     }
 
-    pub fn end(&mut self, out: &mut String) {
+    pub fn finish(&mut self, out: &mut String) {
         if self.failed {
             return;
         }
         self.start(out);
-        let finish = self.finish.take().unwrap_or(Finish::Stop);
-        let choice = json!({"index": 0, "delta": {}, "logprobs": null, "finish_reason": finish_word(&finish)});
-        let mut last = self.chunk(&json!([choice]));
+        let finish = self.finish.take().unwrap_or(FinishReason::Stop);
+        let choice = json!({"index": 0, "delta": {}, "logprobs": null, "finish_reason": finish_reason(&finish)});
+        let mut last = self.build_chunk(&json!([choice]));
         if let Some(note) = self.note.take() {
             last["toolgate"] = note;
         }
-        data(&last, out);
+        write_data(&last, out);
         if let Some(usage) = self.usage.filter(|_| self.head.stream_usage) {
-            let mut chunk = self.chunk(&json!([]));
-            chunk["usage"] = usage_value(&usage);
-            data(&chunk, out);
+            let mut chunk = self.build_chunk(&json!([]));
+            chunk["usage"] = encode_usage(&usage);
+            write_data(&chunk, out);
         }
         out.push_str("data: [DONE]\n\n");
     }
 
     fn start(&mut self, out: &mut String) {
         if !std::mem::replace(&mut self.started, true) {
-            self.delta(&json!({"role": "assistant", "content": ""}), out);
+            self.write_delta(&json!({"role": "assistant", "content": ""}), out);
         }
     }
 
-    fn delta(&mut self, delta: &Value, out: &mut String) {
+    fn write_delta(&mut self, delta: &Value, out: &mut String) {
         self.start(out);
         let choice = json!({"index": 0, "delta": delta, "logprobs": null, "finish_reason": null});
-        data(&self.chunk(&json!([choice])), out);
+        write_data(&self.build_chunk(&json!([choice])), out);
     }
 
-    fn chunk(&self, choices: &Value) -> Value {
+    fn build_chunk(&self, choices: &Value) -> Value {
         json!({"id": self.head.id, "object": "chat.completion.chunk", "created": self.head.created,
             "model": self.head.model, "choices": choices})
     }
 }
 
-fn data(chunk: &Value, out: &mut String) {
+fn write_data(chunk: &Value, out: &mut String) {
     out.push_str("data: ");
     out.push_str(&chunk.to_string());
     out.push_str("\n\n");

@@ -1,27 +1,32 @@
-//! The items of a request's `input`.
+//! Decodes the items of a request's `input`.
 
 use serde_json::{Value, json};
 
-use super::within;
-use crate::fields::{BadField, Fields};
-use crate::prompt::{Call, Ignored, Message, Part, Role, Source};
+use super::qualify_tool_name;
+use crate::fields::{FieldError, FieldReader};
+use crate::prompt::{
+    IgnoredFields, MediaSource, MessageRole, PromptMessage, PromptPart, RequestedToolCall,
+};
 
-pub(super) fn read_input(fields: &mut Fields<'_>) -> Result<Vec<Message>, BadField> {
-    let place = fields.place("input");
+pub(super) fn read_input(fields: &mut FieldReader<'_>) -> Result<Vec<PromptMessage>, FieldError> {
+    let path = fields.path_of("input");
     let items = match fields.take("input") {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) => {
-            return Ok(vec![Message::new(Role::User, vec![Part::Text(text)])]);
+            return Ok(vec![PromptMessage::new(
+                MessageRole::User,
+                vec![PromptPart::Text(text)],
+            )]);
         }
         Some(Value::Array(items)) => items,
-        Some(_) => return Err(BadField::new(place, "must be a string or an array")),
+        Some(_) => return Err(FieldError::new(path, "must be a string or an array")),
     };
-    let mut messages: Vec<Message> = Vec::new();
+    let mut messages: Vec<PromptMessage> = Vec::new();
     for (index, item) in items.into_iter().enumerate() {
-        let message = read_item(item, &format!("{place}[{index}]"), fields.ignored())?;
-        // What a model made in one turn is several items, and so is what is said to it.
+        let message = read_item(item, &format!("{path}[{index}]"), fields.ignored_fields())?;
+        // One hub message spans several consecutive items of the same role.
         match messages.last_mut() {
-            Some(last) if last.role == message.role && message.role != Role::System => {
+            Some(last) if last.role == message.role && message.role != MessageRole::System => {
                 last.parts.extend(message.parts);
             }
             _ => messages.push(message),
@@ -30,124 +35,132 @@ pub(super) fn read_input(fields: &mut Fields<'_>) -> Result<Vec<Message>, BadFie
     Ok(messages)
 }
 
-fn read_item(item: Value, at: &str, ignored: &Ignored) -> Result<Message, BadField> {
-    let mut item = Fields::of(item, at, ignored)?;
-    let kind = item.text("type")?;
+fn read_item(
+    item: Value,
+    path: &str,
+    ignored: &IgnoredFields,
+) -> Result<PromptMessage, FieldError> {
+    let mut item = FieldReader::new(item, path, ignored)?;
+    let kind = item.take_string("type")?;
     let read = match kind.as_deref().unwrap_or("message") {
         "message" => {
-            let role = match item.need_text("role")?.as_str() {
-                "user" => Role::User,
-                "assistant" => Role::Assistant,
-                "system" | "developer" => Role::System,
-                _ => return Err(BadField::untranslatable(item.place("role"))),
+            let role = match item.require_string("role")?.as_str() {
+                "user" => MessageRole::User,
+                "assistant" => MessageRole::Assistant,
+                "system" | "developer" => MessageRole::System,
+                _ => return Err(FieldError::untranslatable(item.path_of("role"))),
             };
-            item.hints(&["phase"]);
-            Message::new(role, read_content(&mut item, "content")?)
+            item.discard(&["phase"]);
+            PromptMessage::new(role, read_content(&mut item, "content")?)
         }
         "function_call" => {
-            let name = item.need_text("name")?;
-            let namespace = item.text("namespace")?;
-            let call = Call {
-                id: item.need_text("call_id")?,
-                name: namespace.map_or(name.clone(), |namespace| within(&namespace, &name)),
-                arguments: item.text("arguments")?.unwrap_or_default(),
+            let name = item.require_string("name")?;
+            let namespace = item.take_string("namespace")?;
+            let call = RequestedToolCall {
+                id: item.require_string("call_id")?,
+                name: namespace.map_or(name.clone(), |namespace| {
+                    qualify_tool_name(&namespace, &name)
+                }),
+                arguments: item.take_string("arguments")?.unwrap_or_default(),
             };
-            Message::new(Role::Assistant, vec![Part::Call(call)])
+            PromptMessage::new(MessageRole::Assistant, vec![PromptPart::ToolCall(call)])
         }
         "function_call_output" => {
-            let answered = Part::Answered {
-                id: item.need_text("call_id")?,
+            let result = PromptPart::ToolResult {
+                id: item.require_string("call_id")?,
                 parts: read_content(&mut item, "output")?,
                 is_error: false,
             };
-            item.hints(&["name"]);
-            Message::new(Role::User, vec![answered])
+            item.discard(&["name"]);
+            PromptMessage::new(MessageRole::User, vec![result])
         }
         "reasoning" => {
-            item.hints(&["summary", "content", "encrypted_content"]);
-            Message::new(Role::Assistant, vec![Part::Reasoning])
+            item.discard(&["summary", "content", "encrypted_content"]);
+            PromptMessage::new(MessageRole::Assistant, vec![PromptPart::Reasoning])
         }
-        _ => return Err(BadField::untranslatable(item.place("type"))),
+        _ => return Err(FieldError::untranslatable(item.path_of("type"))),
     };
-    item.only("caller", &[json!({"type": "direct"})])?;
-    // Under which name the provider knew it, and that it was complete.
-    item.hints(&["id", "status"]);
-    // What SDKs note down for themselves.
-    item.hints(&["parsed_arguments"]);
-    item.end()?;
+    item.allow_only("caller", &[json!({"type": "direct"})])?;
+    // Provider-side id and completion status.
+    item.discard(&["id", "status"]);
+    // Added by SDKs for their own use.
+    item.discard(&["parsed_arguments"]);
+    item.finish()?;
     Ok(read)
 }
 
-fn read_content(item: &mut Fields<'_>, name: &str) -> Result<Vec<Part>, BadField> {
-    let place = item.place(name);
+fn read_content(item: &mut FieldReader<'_>, name: &str) -> Result<Vec<PromptPart>, FieldError> {
+    let path = item.path_of(name);
     let parts = match item.take(name) {
         None => return Ok(Vec::new()),
         Some(Value::String(text)) if text.is_empty() => return Ok(Vec::new()),
-        Some(Value::String(text)) => return Ok(vec![Part::Text(text)]),
+        Some(Value::String(text)) => return Ok(vec![PromptPart::Text(text)]),
         Some(Value::Array(parts)) => parts,
-        Some(_) => return Err(BadField::new(place, "must be a string or an array")),
+        Some(_) => return Err(FieldError::new(path, "must be a string or an array")),
     };
     let parts = parts.into_iter().enumerate();
-    let read =
-        parts.map(|(index, part)| read_part(part, &format!("{place}[{index}]"), item.ignored()));
+    let read = parts
+        .map(|(index, part)| read_part(part, &format!("{path}[{index}]"), item.ignored_fields()));
     read.collect()
 }
 
-fn read_part(part: Value, at: &str, ignored: &Ignored) -> Result<Part, BadField> {
-    let mut part = Fields::of(part, at, ignored)?;
-    part.hints(&["prompt_cache_breakpoint"]);
-    let kind = part.need_text("type")?;
+fn read_part(part: Value, path: &str, ignored: &IgnoredFields) -> Result<PromptPart, FieldError> {
+    let mut part = FieldReader::new(part, path, ignored)?;
+    part.discard(&["prompt_cache_breakpoint"]);
+    let kind = part.require_string("type")?;
     let read = match kind.as_str() {
-        "input_text" => Part::Text(part.need_text("text")?),
+        "input_text" => PromptPart::Text(part.require_string("text")?),
         "output_text" => {
-            part.only("annotations", &[json!([])])?;
-            part.hints(&["logprobs", "parsed"]);
-            Part::Text(part.need_text("text")?)
+            part.allow_only("annotations", &[json!([])])?;
+            part.discard(&["logprobs", "parsed"]);
+            PromptPart::Text(part.require_string("text")?)
         }
-        "refusal" => Part::Refusal(part.need_text("refusal")?),
+        "refusal" => PromptPart::Refusal(part.require_string("refusal")?),
         "input_image" => {
-            foreign(&mut part)?;
-            Part::Image {
-                source: Source::read(&part.need_text("image_url")?),
-                detail: part.text("detail")?.filter(|detail| detail != "auto"),
+            reject_file_id(&mut part)?;
+            PromptPart::Image {
+                source: MediaSource::from_url(&part.require_string("image_url")?),
+                detail: part
+                    .take_string("detail")?
+                    .filter(|detail| detail != "auto"),
             }
         }
         "input_file" => read_file(&mut part)?,
         "input_audio" => {
-            let audio = part.object("input_audio")?;
-            let mut audio = audio.ok_or_else(|| part.wrong("input_audio", "is missing"))?;
-            let read = Part::Audio {
-                data: audio.need_text("data")?,
-                format: audio.need_text("format")?,
+            let audio = part.take_object("input_audio")?;
+            let mut audio = audio.ok_or_else(|| part.error_at("input_audio", "is missing"))?;
+            let read = PromptPart::Audio {
+                data: audio.require_string("data")?,
+                format: audio.require_string("format")?,
             };
-            audio.end()?;
+            audio.finish()?;
             read
         }
-        _ => return Err(BadField::untranslatable(part.place("type"))),
+        _ => return Err(FieldError::untranslatable(part.path_of("type"))),
     };
-    part.end()?;
+    part.finish()?;
     Ok(read)
 }
 
-fn read_file(part: &mut Fields<'_>) -> Result<Part, BadField> {
-    foreign(part)?;
-    part.only("detail", &[json!("auto")])?;
-    let name = part.text("filename")?;
-    let source = match part.text("file_url")? {
-        Some(url) => Source::read(&url),
-        None => match Source::read(&part.need_text("file_data")?) {
-            // What kind of file it is has to be told elsewhere.
-            Source::Url(_) => return Err(part.wrong("file_data", "must be a `data:` URL")),
+fn read_file(part: &mut FieldReader<'_>) -> Result<PromptPart, FieldError> {
+    reject_file_id(part)?;
+    part.allow_only("detail", &[json!("auto")])?;
+    let name = part.take_string("filename")?;
+    let source = match part.take_string("file_url")? {
+        Some(url) => MediaSource::from_url(&url),
+        None => match MediaSource::from_url(&part.require_string("file_data")?) {
+            // Other dialects need the media type, which only a `data:` URL carries.
+            MediaSource::Url(_) => return Err(part.error_at("file_data", "must be a `data:` URL")),
             data => data,
         },
     };
-    Ok(Part::File { source, name })
+    Ok(PromptPart::File { source, name })
 }
 
-/// A file that was given to a provider is known to that one only.
-fn foreign(part: &mut Fields<'_>) -> Result<(), BadField> {
+/// Rejects `file_id`, which is valid only at the provider that issued it.
+fn reject_file_id(part: &mut FieldReader<'_>) -> Result<(), FieldError> {
     match part.take("file_id") {
         None => Ok(()),
-        Some(_) => Err(BadField::untranslatable(part.place("file_id"))),
+        Some(_) => Err(FieldError::untranslatable(part.path_of("file_id"))),
     }
 }

@@ -1,149 +1,159 @@
-//! The items of an answer, as they are told to a caller.
+//! Output items of a response, as callers see them.
 
 use serde_json::{Value, json};
 
-use super::Status;
-use crate::event::Proof;
-use crate::prompt::{Call, object};
-use crate::turn::{Head, Item, Turn};
+use super::ResponseStatus;
+use crate::event::ReasoningProof;
+use crate::prompt::{RequestedToolCall, json_object};
+use crate::turn::{ModelTurn, ResponseHead, TurnItem};
 
-/// An item of the output.
+/// An item of a response's `output`.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct OutputItem {
     pub(super) id: String,
-    pub(super) made: Made,
+    pub(super) content: OutputContent,
     /// `in_progress`, `completed` or `incomplete`.
     pub(super) status: &'static str,
-    /// Of a call: the namespace in which the caller wraps the tool, and its name there.
+    /// For a call: the caller's namespace of the tool, and the name within it.
     namespace: Option<(String, String)>,
 }
 
 #[derive(Debug)]
-pub(super) enum Made {
-    Message(Vec<Said>),
+pub(super) enum OutputContent {
+    Message(Vec<OutputPart>),
     Reasoning {
         text: String,
         encrypted: Option<String>,
     },
-    Call(Call),
-    /// As it came.
+    Call(RequestedToolCall),
+    /// Dialect-specific item, unmodified.
     Raw(Value),
 }
 
 /// A part of a message.
 #[derive(Debug)]
-pub(super) struct Said {
-    pub(super) voice: Voice,
+pub(super) struct OutputPart {
+    pub(super) kind: PartKind,
     pub(super) text: String,
-    /// Where a text was found.
+    /// Citations of a text.
     pub(super) annotations: Vec<Value>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Voice {
+pub(super) enum PartKind {
     Text,
     Refusal,
 }
 
-impl Output {
-    /// An item at a place of the output. Its id is made of the answer's, so that it is the same in
-    /// a stream and in a whole answer.
-    pub(super) fn new(head: &Head, at: usize, mut made: Made) -> Self {
-        let of = head.id.strip_prefix("resp_").unwrap_or(&head.id);
-        let prefix = match &mut made {
-            Made::Message(_) => "msg",
-            Made::Reasoning { .. } => "rs",
-            Made::Raw(_) => "item",
-            Made::Call(call) => {
-                // Some providers number no calls, but callers tell them apart by this.
+impl OutputItem {
+    /// Creates the item at an output index. Its id derives from the response id, so that a stream and
+    /// a complete response use the same one.
+    pub(super) fn new(head: &ResponseHead, index: usize, mut content: OutputContent) -> Self {
+        let response_id = head.id.strip_prefix("resp_").unwrap_or(&head.id);
+        let prefix = match &mut content {
+            OutputContent::Message(_) => "msg",
+            OutputContent::Reasoning { .. } => "rs",
+            OutputContent::Raw(_) => "item",
+            OutputContent::Call(call) => {
+                // Some providers send no call ids, but callers need them to match results.
                 if call.id.is_empty() {
-                    call.id = format!("call_{of}_{at}");
+                    call.id = format!("call_{response_id}_{index}");
                 }
                 "fc"
             }
         };
-        let namespace = match &made {
-            Made::Call(call) => head.namespace(&call.name),
+        let namespace = match &content {
+            OutputContent::Call(call) => head.split_namespace(&call.name),
             _ => None,
         };
         Self {
-            id: format!("{prefix}_{of}_{at}"),
+            id: format!("{prefix}_{response_id}_{index}"),
             namespace: namespace.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
-            made,
+            content,
             status: "in_progress",
         }
     }
 
-    /// An item under the id by which its provider knows it, if there is one: only under that one
-    /// is encrypted reasoning taken back.
-    pub(super) fn known(mut self, id: Option<&str>) -> Self {
+    /// Sets the provider's own id, if any. Providers accept encrypted reasoning back only under its
+    /// original id.
+    pub(super) fn with_id(mut self, id: Option<&str>) -> Self {
         if let Some(id) = id.filter(|id| !id.is_empty()) {
             id.clone_into(&mut self.id);
         }
         self
     }
 
-    /// All that a turn made. Only the last item can have been cut off.
-    pub(super) fn of(head: &Head, turn: &Turn, status: Status<'_>) -> Vec<Self> {
+    /// Converts a turn into items. Only the last item can be incomplete.
+    pub(super) fn from_turn(
+        head: &ResponseHead,
+        turn: &ModelTurn,
+        status: ResponseStatus<'_>,
+    ) -> Vec<Self> {
         let mut output: Vec<Self> = Vec::new();
         for item in &turn.items {
-            let (made, id) = match item {
-                Item::Text(text) | Item::Refusal(text) if text.is_empty() => continue,
-                Item::Text(text) => (Made::said(Voice::Text, text), None),
-                Item::Refusal(text) => (Made::said(Voice::Refusal, text), None),
-                Item::Call(call) => (Made::Call(call.clone()), None),
-                Item::Raw(item) => (Made::Raw(item.clone()), item["id"].as_str()),
-                Item::Reasoning { text, proof } => {
+            let (content, id) = match item {
+                TurnItem::Text(text) | TurnItem::Refusal(text) if text.is_empty() => continue,
+                TurnItem::Text(text) => (OutputContent::message(PartKind::Text, text), None),
+                TurnItem::Refusal(text) => (OutputContent::message(PartKind::Refusal, text), None),
+                TurnItem::ToolCall(call) => (OutputContent::Call(call.clone()), None),
+                TurnItem::Raw(item) => (OutputContent::Raw(item.clone()), item["id"].as_str()),
+                TurnItem::Reasoning { text, proof } => {
                     let text = text.clone();
                     match proof {
-                        Some(Proof::Encrypted { id, content }) => {
+                        Some(ReasoningProof::Encrypted { id, content }) => {
                             let encrypted = content.clone();
-                            (Made::Reasoning { text, encrypted }, Some(id.as_str()))
+                            (
+                                OutputContent::Reasoning { text, encrypted },
+                                Some(id.as_str()),
+                            )
                         }
-                        // What proves it to another provider cannot be said here.
+                        // Proofs of other providers have no equivalent here.
                         _ if text.is_empty() => continue,
                         _ => {
                             let encrypted = None;
-                            (Made::Reasoning { text, encrypted }, None)
+                            (OutputContent::Reasoning { text, encrypted }, None)
                         }
                     }
                 }
             };
-            match (output.last_mut().map(|last| &mut last.made), made) {
-                (Some(Made::Message(said)), Made::Message(more)) => said.extend(more),
-                (_, made) => output.push(Self::new(head, output.len(), made).known(id)),
+            match (output.last_mut().map(|last| &mut last.content), content) {
+                (Some(OutputContent::Message(parts)), OutputContent::Message(more)) => {
+                    parts.extend(more)
+                }
+                (_, content) => output.push(Self::new(head, output.len(), content).with_id(id)),
             }
         }
         for item in &mut output {
             item.status = "completed";
         }
         if let Some(last) = output.last_mut() {
-            last.status = status.last_item();
+            last.status = status.last_item_status();
         }
         output
     }
 
-    pub(super) fn value(&self) -> Value {
-        match &self.made {
-            Made::Raw(item) => item.clone(),
-            Made::Message(said) => {
-                let content: Vec<Value> = said.iter().map(Said::value).collect();
+    pub(super) fn to_json(&self) -> Value {
+        match &self.content {
+            OutputContent::Raw(item) => item.clone(),
+            OutputContent::Message(parts) => {
+                let content: Vec<Value> = parts.iter().map(OutputPart::to_json).collect();
                 json!({"id": self.id, "type": "message", "status": self.status, "role": "assistant",
                     "content": content})
             }
-            Made::Reasoning { text, encrypted } => {
-                let summary = match text.is_empty() {
-                    true => json!([]),
-                    false => json!([summary(text)]),
+            OutputContent::Reasoning { text, encrypted } => {
+                let summary = if text.is_empty() {
+                    json!([])
+                } else {
+                    json!([summary_part(text)])
                 };
-                object([
+                json_object([
                     ("id", Some(json!(self.id))),
                     ("type", Some(json!("reasoning"))),
                     ("summary", Some(summary)),
                     ("encrypted_content", encrypted.as_deref().map(Value::from)),
                 ])
             }
-            Made::Call(call) => {
+            OutputContent::Call(call) => {
                 let mut value = json!({"id": self.id, "type": "function_call",
                     "status": self.status, "arguments": call.arguments, "call_id": call.id,
                     "name": call.name});
@@ -157,33 +167,33 @@ impl Output {
     }
 }
 
-impl Made {
-    fn said(voice: Voice, text: &str) -> Self {
-        Self::Message(vec![Said::new(voice, text.to_owned())])
+impl OutputContent {
+    fn message(kind: PartKind, text: &str) -> Self {
+        Self::Message(vec![OutputPart::new(kind, text.to_owned())])
     }
 }
 
-impl Said {
-    pub(super) fn new(voice: Voice, text: String) -> Self {
+impl OutputPart {
+    pub(super) fn new(kind: PartKind, text: String) -> Self {
         Self {
-            voice,
+            kind,
             text,
             annotations: Vec::new(),
         }
     }
 
-    pub(super) fn value(&self) -> Value {
-        match self.voice {
-            Voice::Text => {
+    pub(super) fn to_json(&self) -> Value {
+        match self.kind {
+            PartKind::Text => {
                 json!({"type": "output_text", "annotations": self.annotations, "logprobs": [],
                 "text": self.text})
             }
-            Voice::Refusal => json!({"type": "refusal", "refusal": self.text}),
+            PartKind::Refusal => json!({"type": "refusal", "refusal": self.text}),
         }
     }
 }
 
-/// A part of the summary of reasoning.
-pub(super) fn summary(text: &str) -> Value {
+/// Returns a part of a reasoning summary.
+pub(super) fn summary_part(text: &str) -> Value {
     json!({"type": "summary_text", "text": text})
 }

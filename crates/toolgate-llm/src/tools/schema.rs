@@ -1,26 +1,27 @@
-//! Schemas as providers take them. What a tool is called with is checked against its own schema,
-//! so nothing is lost by saying less here.
+//! Adapts tool schemas to what providers accept. Arguments are validated against the original
+//! schema, so a looser schema here is safe.
 
 use serde_json::{Map, Value, json};
 
-/// References that are followed one behind the other, and in all: some schemas refer to themselves.
-const DEEPEST: usize = 6;
-const MOST: usize = 200;
-/// Bytes that references may bring.
-const MOST_BYTES: usize = 128 * 1024;
+/// Maximum depth of nested references; some schemas refer to themselves.
+const MAX_REF_DEPTH: usize = 6;
+/// Maximum number of references inlined in one schema.
+const MAX_REFS: usize = 200;
+/// Maximum total size of inlined references.
+const MAX_REF_BYTES: usize = 128 * 1024;
 
-/// A schema that providers take: an object at the top, with items for every array; and, where it
-/// must be `flat`, without references.
-pub(super) fn adapted(schema: &Value, flat: bool) -> Value {
-    let mut writer = Writer {
+/// Returns a schema that providers accept: an object at the top level, `items` for every array and,
+/// if `flat`, no references.
+pub(super) fn adapt_schema(schema: &Value, flat: bool) -> Value {
+    let mut adapter = SchemaAdapter {
         root: schema,
         flat,
-        left: MOST,
-        bytes: MOST_BYTES,
+        refs_left: MAX_REFS,
+        bytes_left: MAX_REF_BYTES,
     };
     let mut schema = match schema.get("$ref") {
-        Some(_) => writer.followed(schema, 0),
-        None => writer.written(schema, 0),
+        Some(_) => adapter.resolve_ref(schema, 0),
+        None => adapter.rewrite(schema, 0),
     };
     let Value::Object(top) = &mut schema else {
         return json!({"type": "object", "properties": {}});
@@ -30,10 +31,10 @@ pub(super) fn adapted(schema: &Value, flat: bool) -> Value {
     }
     for name in ["anyOf", "oneOf", "allOf"] {
         if let Some(Value::Array(variants)) = top.shift_remove(name) {
-            merge(top, &variants, name == "allOf");
+            merge_variants(top, &variants, name == "allOf");
         }
     }
-    // Providers refuse these at the top.
+    // Providers reject these at the top level.
     for name in ["not", "enum", "const", "if", "then", "else"] {
         top.shift_remove(name);
     }
@@ -44,9 +45,9 @@ pub(super) fn adapted(schema: &Value, flat: bool) -> Value {
     schema
 }
 
-/// The variants of the top as one object: all properties; required is what all of them require,
-/// or, where all hold together, what any of them does.
-fn merge(top: &mut Map<String, Value>, variants: &[Value], together: bool) {
+/// Merges top-level variants into one object with all their properties. A property is required if
+/// every variant requires it or, if `together` (`allOf`), if any does.
+fn merge_variants(top: &mut Map<String, Value>, variants: &[Value], together: bool) {
     let mut properties = match top.shift_remove("properties") {
         Some(Value::Object(properties)) => properties,
         _ => Map::new(),
@@ -54,20 +55,22 @@ fn merge(top: &mut Map<String, Value>, variants: &[Value], together: bool) {
     let list = |of: Option<&Value>| of.and_then(Value::as_array).cloned().unwrap_or_default();
     let mut required: Option<Vec<Value>> = None;
     for variant in variants {
-        let own = variant.get("properties").and_then(Value::as_object);
-        for (name, schema) in own.into_iter().flatten() {
+        let variant_properties = variant.get("properties").and_then(Value::as_object);
+        for (name, schema) in variant_properties.into_iter().flatten() {
             properties
                 .entry(name.clone())
                 .or_insert_with(|| schema.clone());
         }
-        let own = list(variant.get("required"));
+        let variant_required = list(variant.get("required"));
         required = Some(match (required, together) {
-            (None, _) => own,
+            (None, _) => variant_required,
             (Some(known), false) => {
-                let both = known.into_iter().filter(|name| own.contains(name));
+                let both = known
+                    .into_iter()
+                    .filter(|name| variant_required.contains(name));
                 both.collect()
             }
-            (Some(known), true) => known.into_iter().chain(own).collect(),
+            (Some(known), true) => known.into_iter().chain(variant_required).collect(),
         });
     }
     let mut all = list(top.get("required"));
@@ -82,83 +85,87 @@ fn merge(top: &mut Map<String, Value>, variants: &[Value], together: bool) {
     }
 }
 
-struct Writer<'a> {
+struct SchemaAdapter<'a> {
     root: &'a Value,
     flat: bool,
-    /// References that may still be followed, and bytes that they may bring.
-    left: usize,
-    bytes: usize,
+    /// Remaining number and total size of references to inline.
+    refs_left: usize,
+    bytes_left: usize,
 }
 
-impl Writer<'_> {
-    /// The schema that a reference leads to, with what stands beside it.
-    fn followed(&mut self, schema: &Value, depth: usize) -> Value {
+impl SchemaAdapter<'_> {
+    /// Returns the schema that a reference points to, merged with the members beside the `$ref`.
+    fn resolve_ref(&mut self, schema: &Value, depth: usize) -> Value {
         let root = self.root;
         let target = schema["$ref"]
             .as_str()
             .and_then(|path| path.strip_prefix('#'));
         let target = target.and_then(|path| root.pointer(path));
         let target = target.and_then(Value::as_object);
-        let beside = schema.as_object().into_iter().flatten();
-        let beside = beside.filter(|(name, _)| *name != "$ref");
-        let beside = beside.map(|(name, value)| (name.clone(), value.clone()));
+        let siblings = schema.as_object().into_iter().flatten();
+        let siblings = siblings.filter(|(name, _)| *name != "$ref");
+        let siblings = siblings.map(|(name, value)| (name.clone(), value.clone()));
         let size = target.map_or(0, |target| Value::Object(target.clone()).to_string().len());
-        let mut together = match target {
-            Some(target) if depth < DEEPEST && self.left > 0 && size <= self.bytes => {
+        let mut merged = match target {
+            Some(target)
+                if depth < MAX_REF_DEPTH && self.refs_left > 0 && size <= self.bytes_left =>
+            {
                 target.clone()
             }
-            // One that refers to itself, or elsewhere: anything goes.
-            _ => return Value::Object(beside.collect()),
+            // A recursive or external reference: accept anything.
+            _ => return Value::Object(siblings.collect()),
         };
-        self.left -= 1;
-        self.bytes -= size;
-        together.extend(beside);
-        let together = Value::Object(together);
-        match together.get("$ref") {
-            Some(_) => self.followed(&together, depth + 1),
-            None => self.written(&together, depth + 1),
+        self.refs_left -= 1;
+        self.bytes_left -= size;
+        merged.extend(siblings);
+        let merged = Value::Object(merged);
+        match merged.get("$ref") {
+            Some(_) => self.resolve_ref(&merged, depth + 1),
+            None => self.rewrite(&merged, depth + 1),
         }
     }
 
-    fn written(&mut self, schema: &Value, depth: usize) -> Value {
+    fn rewrite(&mut self, schema: &Value, depth: usize) -> Value {
         match schema {
             Value::Object(members) => {
                 if self.flat && members.get("$ref").is_some_and(Value::is_string) {
-                    return self.followed(schema, depth);
+                    return self.resolve_ref(schema, depth);
                 }
-                let mut written = Map::new();
+                let mut rewritten = Map::new();
                 for (name, value) in members {
                     let value = match name.as_str() {
                         "$defs" | "definitions" if self.flat => continue,
                         // These hold values, not schemas.
                         "enum" | "const" | "default" | "example" | "examples" => value.clone(),
-                        // These hold schemas by names of the user's own.
+                        // These map user-defined names to schemas.
                         "properties" | "patternProperties" | "$defs" | "definitions" => {
-                            self.each(value, depth)
+                            self.rewrite_each(value, depth)
                         }
-                        _ => self.written(value, depth),
+                        _ => self.rewrite(value, depth),
                     };
-                    written.insert(name.clone(), value);
+                    rewritten.insert(name.clone(), value);
                 }
-                if written.get("type") == Some(&json!("array")) && !written.contains_key("items") {
-                    written.insert("items".to_owned(), json!({}));
+                if rewritten.get("type") == Some(&json!("array"))
+                    && !rewritten.contains_key("items")
+                {
+                    rewritten.insert("items".to_owned(), json!({}));
                 }
-                Value::Object(written)
+                Value::Object(rewritten)
             }
             Value::Array(items) => {
-                let items = items.iter().map(|item| self.written(item, depth));
+                let items = items.iter().map(|item| self.rewrite(item, depth));
                 Value::Array(items.collect())
             }
             other => other.clone(),
         }
     }
 
-    fn each(&mut self, schemas: &Value, depth: usize) -> Value {
+    fn rewrite_each(&mut self, schemas: &Value, depth: usize) -> Value {
         let Value::Object(schemas) = schemas else {
             return schemas.clone();
         };
         let schemas = schemas.iter();
-        let schemas = schemas.map(|(name, schema)| (name.clone(), self.written(schema, depth)));
+        let schemas = schemas.map(|(name, schema)| (name.clone(), self.rewrite(schema, depth)));
         Value::Object(schemas.collect())
     }
 }
@@ -168,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_schema_becomes_one_that_providers_take() {
+    fn adapted_schema_is_accepted_by_providers() {
         for (schema, expected) in [
             (json!(true), json!({"type": "object", "properties": {}})),
             (json!({}), json!({"type": "object", "properties": {}})),
@@ -189,15 +196,15 @@ mod tests {
                 json!({"type": "object", "properties": {"$ref": {"type": "string"}, "n": {"enum": [1.50, {"$ref": "#/x"}]}}, "required": ["n"]}),
             ),
         ] {
-            assert_eq!(adapted(&schema, false), expected, "{schema}");
+            assert_eq!(adapt_schema(&schema, false), expected, "{schema}");
         }
     }
 
     #[test]
-    fn a_flat_schema_has_no_references() {
+    fn flat_schema_has_no_references() {
         let schema = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/A", "description": "d"}}, "$defs": {"A": {"type": "array"}}});
         assert_eq!(
-            adapted(&schema, true),
+            adapt_schema(&schema, true),
             json!({"type": "object", "properties": {"a": {"type": "array", "description": "d", "items": {}}}})
         );
         for schema in [
@@ -206,7 +213,7 @@ mod tests {
             json!({"$ref": "#"}),
             json!({"properties": {"a": {"$ref": "#/properties/a"}}}),
         ] {
-            let text = adapted(&schema, true).to_string();
+            let text = adapt_schema(&schema, true).to_string();
             assert!(!text.contains("$ref") && text.len() < 50_000, "{text}");
         }
     }

@@ -1,7 +1,7 @@
-//! The HTTP clients of providers.
+//! HTTP clients of providers.
 //!
-//! One takes a while to make, since it reads the machine's certificates, and it keeps connections.
-//! So providers with the same settings share one, over changes of the configuration too.
+//! Building a client is slow, since it reads the system's certificates, and each client pools its
+//! connections. Providers with equal settings therefore share one, across configuration changes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,72 +9,75 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::{Certificate, Client, Proxy as HttpProxy, redirect};
-use toolgate_core::config::provider::{Provider, Proxy};
-use toolgate_core::secret::{Secret, Unset};
+use toolgate_core::config::provider::{ProviderConfig, Proxy};
+use toolgate_core::secret::{Secret, UnsetVariable};
 use url::{Host, Url};
 
 use super::SetupError;
 
-/// Clients by their settings; clones share them.
+/// HTTP clients by settings; clones share the same clients.
 #[derive(Clone, Default)]
-pub struct Clients(Arc<Mutex<HashMap<Settings, Client>>>);
+pub struct ProviderClients(Arc<Mutex<HashMap<ClientSettings, Client>>>);
 
-/// What tells one client from another.
+/// Settings that require a separate client.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Settings {
+struct ClientSettings {
     timeout: Duration,
-    way: Way,
-    roots: Roots,
+    proxy: ProxyMode,
+    roots: TrustRoots,
     insecure_skip_verify: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Way {
-    Directly,
-    /// As the environment says.
+enum ProxyMode {
+    Direct,
+    /// Uses the proxy variables of the environment.
     Environment,
-    Through {
+    Proxy {
         proxy: String,
         user: Option<(String, String)>,
     },
 }
 
-/// Whom to trust.
+/// Certificate authorities to trust.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Roots {
-    /// Nobody: there is no TLS.
+enum TrustRoots {
+    /// None, since the connection uses no TLS.
     None,
-    Machine,
-    /// These in PEM form too.
-    And(String),
+    System,
+    /// The system's, plus these in PEM format.
+    SystemAnd(String),
 }
 
-impl Clients {
+impl ProviderClients {
     pub(super) fn get(
         &self,
-        provider: &Provider,
+        provider: &ProviderConfig,
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Client, SetupError> {
-        let settings = Settings::of(provider, env)?;
+        let settings = ClientSettings::from_provider(provider, env)?;
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(&settings) {
             return Ok(client.clone());
         }
-        let client = settings.client()?;
+        let client = settings.build_client()?;
         clients.insert(settings, client.clone());
         Ok(client)
     }
 }
 
-impl Settings {
-    fn of(provider: &Provider, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Unset> {
+impl ClientSettings {
+    fn from_provider(
+        provider: &ProviderConfig,
+        env: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, UnsetVariable> {
         let network = &provider.network;
         let is_loopback = is_loopback(&provider.base_url);
-        let way = match &network.proxy {
-            Proxy::None => Way::Directly,
-            Proxy::Environment if is_loopback => Way::Directly,
-            Proxy::Environment => Way::Environment,
-            Proxy::Url { url, user } => Way::Through {
+        let proxy = match &network.proxy {
+            Proxy::None => ProxyMode::Direct,
+            Proxy::Environment if is_loopback => ProxyMode::Direct,
+            Proxy::Environment => ProxyMode::Environment,
+            Proxy::Url { url, user } => ProxyMode::Proxy {
                 proxy: url.resolve(env)?,
                 user: match user {
                     Some((name, password)) => Some((name.resolve(env)?, password.resolve(env)?)),
@@ -87,30 +90,32 @@ impl Settings {
         Ok(Self {
             timeout: network.timeout,
             roots: match pem {
-                Some(pem) => Roots::And(pem),
-                None if provider.base_url.scheme() == "http" && way == Way::Directly => Roots::None,
-                None => Roots::Machine,
+                Some(pem) => TrustRoots::SystemAnd(pem),
+                None if provider.base_url.scheme() == "http" && proxy == ProxyMode::Direct => {
+                    TrustRoots::None
+                }
+                None => TrustRoots::System,
             },
-            way,
+            proxy,
             insecure_skip_verify: network.tls.insecure_skip_verify,
         })
     }
 
-    fn client(&self) -> Result<Client, SetupError> {
-        // Fails only if one is installed already, which is as good.
+    fn build_client(&self) -> Result<Client, SetupError> {
+        // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(10).min(self.timeout))
-            // A stream lives as long as something comes.
+            // Limits the time between reads, so that long streams stay open.
             .read_timeout(self.timeout)
             .tcp_nodelay(true)
             .redirect(redirect::Policy::none())
             .tls_danger_accept_invalid_certs(self.insecure_skip_verify);
-        builder = match &self.way {
-            Way::Directly => builder.no_proxy(),
-            Way::Environment => builder,
-            Way::Through { proxy, user } => {
+        builder = match &self.proxy {
+            ProxyMode::Direct => builder.no_proxy(),
+            ProxyMode::Environment => builder,
+            ProxyMode::Proxy { proxy, user } => {
                 let mut proxy = HttpProxy::all(proxy)?;
                 if let Some((name, password)) = user {
                     proxy = proxy.basic_auth(name, password);
@@ -119,9 +124,9 @@ impl Settings {
             }
         };
         builder = match &self.roots {
-            Roots::None => builder.tls_certs_only([]),
-            Roots::Machine => builder,
-            Roots::And(pem) => {
+            TrustRoots::None => builder.tls_certs_only([]),
+            TrustRoots::System => builder,
+            TrustRoots::SystemAnd(pem) => {
                 let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
                 if certificates.is_empty() {
                     return Err(SetupError::Certificate);
@@ -142,8 +147,8 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-impl fmt::Debug for Clients {
+impl fmt::Debug for ProviderClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clients")
+        f.write_str("ProviderClients")
     }
 }

@@ -1,10 +1,10 @@
-//! The wire formats, by golden files.
+//! Snapshot and property tests of the wire formats.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "these are tests"
+    reason = "test code"
 )]
 
 mod chat;

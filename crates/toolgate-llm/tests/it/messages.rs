@@ -1,19 +1,19 @@
-//! Anthropic Messages, into the hub and out of it.
+//! Anthropic Messages, to and from the hub.
 
-mod answers;
 mod properties;
 mod requests;
+mod response_bodies;
 mod streams;
 
 use toolgate_core::sse;
-use toolgate_llm::event::BadAnswer;
-use toolgate_llm::messages::Decoder;
-use toolgate_llm::prompt::Ignored;
-use toolgate_llm::turn::Head;
-use toolgate_llm::{Dialect, Event, Wire as _};
+use toolgate_llm::event::ResponseDecodeError;
+use toolgate_llm::messages::MessagesDecoder;
+use toolgate_llm::prompt::IgnoredFields;
+use toolgate_llm::turn::ResponseHead;
+use toolgate_llm::{Dialect, TurnEvent, WireFormat as _};
 
-fn head() -> Head {
-    Head {
+fn head() -> ResponseHead {
+    ResponseHead {
         id: "msg_1".to_owned(),
         model: "m".to_owned(),
         created: 7,
@@ -22,43 +22,43 @@ fn head() -> Head {
     }
 }
 
-/// JSON, to be looked at.
+/// Pretty-prints JSON for snapshots.
 fn pretty(json: &str) -> String {
     let value: serde_json::Value = serde_json::from_str(json).unwrap();
     serde_json::to_string_pretty(&value).unwrap()
 }
 
-/// A request of one dialect, said in another.
-fn translated(from: Dialect, to: Dialect, body: &str) -> Result<String, String> {
-    let prompt = from.read(body, &Ignored::default());
+/// Translates a request between dialects; the error is the offending field.
+fn translate(from: Dialect, to: Dialect, body: &str) -> Result<String, String> {
+    let prompt = from.decode_request(body, &IgnoredFields::default());
     let prompt = prompt.map_err(|error| error.field)?;
-    to.write(&prompt).map_err(|error| error.field)
+    to.encode_request(&prompt).map_err(|error| error.field)
 }
 
-/// A stream that tells of these events.
-fn encoded(dialect: Dialect, events: &[Event]) -> String {
-    let (mut encoder, mut stream) = (dialect.encoder(head()), String::new());
+/// Encodes events as a stream.
+fn encode(dialect: Dialect, events: &[TurnEvent]) -> String {
+    let (mut encoder, mut stream) = (dialect.stream_encoder(head()), String::new());
     events
         .iter()
-        .for_each(|event| encoder.put(event, &mut stream));
-    encoder.end(&mut stream);
+        .for_each(|event| encoder.encode(event, &mut stream));
+    encoder.finish(&mut stream);
     stream
 }
 
-/// What a stream means, and whether it came to its end.
-fn decode(stream: &str) -> Result<(Vec<Event>, bool), BadAnswer> {
+/// Decodes a stream and returns whether it completed.
+fn decode(stream: &str) -> Result<(Vec<TurnEvent>, bool), ResponseDecodeError> {
     let (mut raw, mut out) = (Vec::new(), Vec::new());
-    let mut bytes = sse::Decoder::new(1 << 20);
+    let mut bytes = sse::SseDecoder::new(1 << 20);
     bytes.feed(stream.as_bytes(), &mut raw).unwrap();
-    let mut decoder = Decoder::default();
+    let mut decoder = MessagesDecoder::default();
     for event in &raw {
-        decoder.take(event, &mut out)?;
+        decoder.decode(event, &mut out)?;
     }
     Ok((out, decoder.is_done()))
 }
 
-/// The events of a stream that is whole.
-fn decoded(stream: &str) -> Vec<Event> {
+/// Decodes a complete stream.
+fn decode_complete(stream: &str) -> Vec<TurnEvent> {
     let (events, done) = decode(stream).unwrap();
     assert!(done, "{stream}");
     events

@@ -1,19 +1,19 @@
-//! OpenAI Responses, into the hub and out of it.
+//! OpenAI Responses, to and from the hub.
 
-mod answers;
 mod properties;
 mod requests;
+mod response_bodies;
 mod streams;
 
 use serde_json::Value;
 use toolgate_core::sse;
-use toolgate_llm::event::BadAnswer;
-use toolgate_llm::responses::{Decoder, Encoder};
-use toolgate_llm::turn::Head;
-use toolgate_llm::{Event, Turn};
+use toolgate_llm::event::ResponseDecodeError;
+use toolgate_llm::responses::{ResponsesDecoder, ResponsesEncoder};
+use toolgate_llm::turn::ResponseHead;
+use toolgate_llm::{ModelTurn, TurnEvent};
 
-fn head() -> Head {
-    Head {
+fn head() -> ResponseHead {
+    ResponseHead {
         id: "resp_1".to_owned(),
         model: "m".to_owned(),
         created: 7,
@@ -27,42 +27,42 @@ fn pretty(json: &str) -> String {
     serde_json::to_string_pretty(&value).unwrap()
 }
 
-fn encoded(events: &[Event]) -> String {
-    let (mut encoder, mut out) = (Encoder::new(head()), String::new());
+fn encode(events: &[TurnEvent]) -> String {
+    let (mut encoder, mut out) = (ResponsesEncoder::new(head()), String::new());
     for event in events {
-        encoder.put(event, &mut out);
+        encoder.encode(event, &mut out);
     }
-    encoder.end(&mut out);
+    encoder.finish(&mut out);
     out
 }
 
-/// The events of a stream that arrives in chunks of a size, and whether it came to its end.
-fn decode(stream: &str, size: usize) -> Result<(Vec<Event>, bool), BadAnswer> {
+/// Decodes a stream in chunks of `size` bytes and returns whether it completed.
+fn decode(stream: &str, size: usize) -> Result<(Vec<TurnEvent>, bool), ResponseDecodeError> {
     let (mut raw, mut out) = (Vec::new(), Vec::new());
-    let mut bytes = sse::Decoder::new(1 << 20);
+    let mut bytes = sse::SseDecoder::new(1 << 20);
     for chunk in stream.as_bytes().chunks(size) {
         bytes.feed(chunk, &mut raw).unwrap();
     }
-    let mut decoder = Decoder::default();
+    let mut decoder = ResponsesDecoder::default();
     for event in &raw {
-        decoder.take(event, &mut out)?;
+        decoder.decode(event, &mut out)?;
     }
     Ok((out, decoder.is_done()))
 }
 
-fn decoded(stream: &str) -> Vec<Event> {
+fn decode_complete(stream: &str) -> Vec<TurnEvent> {
     let (events, is_done) = decode(stream, 11).unwrap();
     assert!(is_done, "{stream}");
     events
 }
 
-/// A stream of events that are written as their data only.
+/// Builds a stream from the data of its events.
 fn stream(data: &[&str]) -> String {
     let events = data.iter().map(|data| format!("data: {data}\n\n"));
     events.collect()
 }
 
-/// What a turn is, whatever it is called.
-fn essence(turn: &Turn) -> impl PartialEq + std::fmt::Debug + '_ {
-    (&turn.items, &turn.usage, &turn.finish, &turn.failure)
+/// The parts of a turn to compare, without its id and model.
+fn comparable(turn: &ModelTurn) -> impl PartialEq + std::fmt::Debug + '_ {
+    (&turn.items, &turn.usage, &turn.finish, &turn.error)
 }

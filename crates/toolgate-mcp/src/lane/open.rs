@@ -1,45 +1,45 @@
-//! How a lane is opened: the right transport, then the handshake.
+//! Opening a lane: selects the transport, then performs the handshake.
 
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::{Flavour, Link, Server};
-use toolgate_core::secret::Unset;
+use toolgate_core::config::{HttpTransport, ServerConfig, ServerConnection};
+use toolgate_core::secret::UnsetVariable;
 
 use super::{Inner, Lane, LaneKey};
-use crate::ear::{Client, Ear};
-use crate::environment::{Environment, MINIMAL};
+use crate::client_handler::{ClientHandler, SessionClient};
+use crate::environment::{Environment, INHERITED_VARIABLES};
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
-use crate::transport::http::{ClientError, Clients, Endpoint, Http};
-use crate::transport::sse::Sse;
-use crate::transport::stdio::{Command, SpawnError, Stdio};
-use crate::transport::{Events, RequestError, Tail, Transport};
+use crate::transport::http::{ClientError, HttpClients, ResolvedEndpoint, StreamableHttp};
+use crate::transport::sse::SseTransport;
+use crate::transport::stdio::{ChildCommand, SpawnError, StdioTransport};
+use crate::transport::{RequestError, StderrTail, Transport, TransportEvents};
 
-/// What a lane needs of its surroundings.
+/// Everything besides its configuration that a lane needs to open.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct Dependencies {
     pub(crate) local: Option<Arc<LocalServer>>,
     pub(crate) environment: Environment,
-    /// The HTTP clients that servers share.
-    pub(crate) clients: Clients,
-    /// Takes what a child says on its standard error.
-    pub(crate) tail: Tail,
+    /// HTTP clients shared between servers.
+    pub(crate) clients: HttpClients,
+    /// Collects the child's standard error.
+    pub(crate) tail: StderrTail,
     pub(crate) tasks: TaskTracker,
-    /// On whose behalf it is opened.
-    pub(crate) client: Client,
+    /// The client for which the lane is opened.
+    pub(crate) client: SessionClient,
 }
 
-impl Surroundings {
-    fn ear(&self) -> Arc<dyn Ear> {
-        Arc::clone(&self.client.ear)
+impl Dependencies {
+    fn handler(&self) -> Arc<dyn ClientHandler> {
+        Arc::clone(&self.client.handler)
     }
 }
 
-/// Why a lane could not be opened, by who can mend it.
+/// Reasons why a lane could not be opened, by who can fix them.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Nothing changes until the configuration does.
+    /// Permanent until the configuration changes.
     #[error("{0}")]
     Config(String),
     #[error(transparent)]
@@ -51,50 +51,59 @@ pub enum OpenError {
 impl Lane {
     pub(crate) async fn open(
         key: LaneKey,
-        server: &Server,
-        surroundings: &Surroundings,
-        first: Option<Era>,
-    ) -> Result<(Self, Events), OpenError> {
-        let Surroundings {
+        server: &ServerConfig,
+        dependencies: &Dependencies,
+        era_hint: Option<Era>,
+    ) -> Result<(Self, TransportEvents), OpenError> {
+        let Dependencies {
             local,
             environment,
             clients,
             tail,
             tasks,
             client: _,
-        } = surroundings;
-        match &server.link {
-            Link::Stdio(stdio) => {
-                let (stdio, events) = Stdio::start(
-                    &command(stdio, environment)?,
+        } = dependencies;
+        match &server.connection {
+            ServerConnection::Stdio(stdio) => {
+                let (stdio, events) = StdioTransport::start(
+                    &child_command(stdio, environment)?,
                     tail,
                     tasks,
-                    surroundings.ear(),
+                    dependencies.handler(),
                 )?;
-                Self::greet(
+                Self::handshake_on(
                     key,
                     server,
-                    surroundings,
+                    dependencies,
                     (Transport::Stdio(stdio), events),
-                    first,
+                    era_hint,
                 )
                 .await
             }
-            Link::Http(http) => {
-                let endpoint = Endpoint::resolve(http, environment, clients)?;
-                Self::open_http(key, server, (&endpoint, http.flavour), surroundings, first).await
-            }
-            Link::InProcess => {
-                let local = local.clone();
-                let local = local.ok_or_else(|| {
-                    OpenError::Config("no tools are registered for it".to_owned())
-                })?;
-                Self::greet(
+            ServerConnection::Http(http) => {
+                let endpoint = ResolvedEndpoint::resolve(http, environment, clients)?;
+                Self::open_http(
                     key,
                     server,
-                    surroundings,
+                    (&endpoint, http.transport),
+                    dependencies,
+                    era_hint,
+                )
+                .await
+            }
+            ServerConnection::InProcess => {
+                let local = local.clone();
+                let local = local.ok_or_else(|| {
+                    OpenError::Config(
+                        "no in-process tools are registered for this server".to_owned(),
+                    )
+                })?;
+                Self::handshake_on(
+                    key,
+                    server,
+                    dependencies,
                     (Transport::Local(local), LocalServer::events()),
-                    first,
+                    era_hint,
                 )
                 .await
             }
@@ -103,61 +112,62 @@ impl Lane {
 
     async fn open_http(
         key: LaneKey,
-        server: &Server,
-        (endpoint, flavour): (&Endpoint, Flavour),
-        surroundings: &Surroundings,
-        first: Option<Era>,
-    ) -> Result<(Self, Events), OpenError> {
-        let tasks = &surroundings.tasks;
+        server: &ServerConfig,
+        (endpoint, http_transport): (&ResolvedEndpoint, HttpTransport),
+        dependencies: &Dependencies,
+        era_hint: Option<Era>,
+    ) -> Result<(Self, TransportEvents), OpenError> {
+        let tasks = &dependencies.tasks;
         let mut refusal = None;
-        if flavour != Flavour::Sse {
-            let (http, events) = Http::new(endpoint, tasks, surroundings.ear())?;
+        if http_transport != HttpTransport::Sse {
+            let (http, events) = StreamableHttp::new(endpoint, tasks, dependencies.handler())?;
             let streamable = (Transport::Http(Box::new(http)), events);
-            match Self::greet(key.clone(), server, surroundings, streamable, first).await {
-                Err(error) if flavour == Flavour::Auto && asks_for_sse(&error) => {
+            match Self::handshake_on(key.clone(), server, dependencies, streamable, era_hint).await
+            {
+                Err(error) if http_transport == HttpTransport::Auto && suggests_sse(&error) => {
                     refusal = Some(error)
                 }
                 opened => return opened,
             }
         }
-        match Sse::start(endpoint, tasks, surroundings.ear()).await {
+        match SseTransport::start(endpoint, tasks, dependencies.handler()).await {
             Ok((sse, events)) => {
-                Self::greet(
+                Self::handshake_on(
                     key,
                     server,
-                    surroundings,
+                    dependencies,
                     (Transport::Sse(Box::new(sse)), events),
-                    first,
+                    era_hint,
                 )
                 .await
             }
-            // What the newer way was answered with says more about a server that knows neither.
+            // For a server that supports neither transport, the first refusal says more.
             Err(error) => Err(refusal.unwrap_or_else(|| HandshakeError::Request(error).into())),
         }
     }
 
-    async fn greet(
+    async fn handshake_on(
         key: LaneKey,
-        server: &Server,
-        surroundings: &Surroundings,
-        (transport, events): (Transport, Events),
-        first: Option<Era>,
-    ) -> Result<(Self, Events), OpenError> {
-        let capabilities = Arc::clone(&surroundings.client.capabilities);
-        match handshake::shake(&transport, server.protocol, first, &capabilities).await {
+        server: &ServerConfig,
+        dependencies: &Dependencies,
+        (transport, events): (Transport, TransportEvents),
+        era_hint: Option<Era>,
+    ) -> Result<(Self, TransportEvents), OpenError> {
+        let capabilities = Arc::clone(&dependencies.client.capabilities);
+        match handshake::negotiate(&transport, server.protocol, era_hint, &capabilities).await {
             Ok(session) => {
                 let inner = Inner {
                     key,
                     transport,
                     session,
                     modern_meta: handshake::modern_meta(&capabilities),
-                    ping: server.care.ping,
-                    masker: surroundings.environment.masker(server),
+                    ping: server.tuning.ping,
+                    masker: dependencies.environment.masker(server),
                 };
                 Ok((Self(Arc::new(inner)), events))
             }
             Err(error) => {
-                let error = told_by_child(error, &transport).await;
+                let error = with_exit_reason(error, &transport).await;
                 transport.close().await;
                 Err(error.into())
             }
@@ -165,8 +175,8 @@ impl Lane {
     }
 }
 
-impl From<Unset> for OpenError {
-    fn from(error: Unset) -> Self {
+impl From<UnsetVariable> for OpenError {
+    fn from(error: UnsetVariable) -> Self {
         Self::Config(error.to_string())
     }
 }
@@ -177,8 +187,8 @@ impl From<ClientError> for OpenError {
     }
 }
 
-/// Whether a refusal is what a server of the first revision says to a request it does not expect.
-fn asks_for_sse(error: &OpenError) -> bool {
+/// Returns whether the refusal is typical of a 2024-11-05 server receiving a streamable request.
+fn suggests_sse(error: &OpenError) -> bool {
     matches!(
         error,
         OpenError::Handshake(HandshakeError::Request(RequestError::Status {
@@ -188,29 +198,29 @@ fn asks_for_sse(error: &OpenError) -> bool {
     )
 }
 
-/// A child that exits during the handshake says more by its last words than by a closed pipe.
-async fn told_by_child(error: HandshakeError, transport: &Transport) -> HandshakeError {
+/// Replaces a closed-pipe error by the exit reason, which includes the child's last stderr line.
+async fn with_exit_reason(error: HandshakeError, transport: &Transport) -> HandshakeError {
     match (&error, transport) {
         (
             HandshakeError::Request(RequestError::NotSent(_) | RequestError::Lost(_)),
             Transport::Stdio(_),
-        ) => HandshakeError::Request(RequestError::Lost(transport.closed().await)),
+        ) => HandshakeError::Request(RequestError::Lost(transport.wait_closed().await)),
         _ => error,
     }
 }
 
-fn command(
-    stdio: &toolgate_core::config::Stdio,
+fn child_command(
+    stdio: &toolgate_core::config::StdioConnection,
     environment: &Environment,
-) -> Result<Command, Unset> {
-    let inherited = MINIMAL
+) -> Result<ChildCommand, UnsetVariable> {
+    let inherited = INHERITED_VARIABLES
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), environment.get(name)?)));
     let mut env: Vec<(String, String)> = inherited.collect();
     for (name, value) in &stdio.env {
         env.push((name.clone(), value.resolve(&|name| environment.get(name))?));
     }
-    Ok(Command {
+    Ok(ChildCommand {
         program: stdio.command.clone(),
         args: stdio.args.clone(),
         env,

@@ -1,4 +1,5 @@
-//! One server of the registry: its settings, and the supervisor that keeps it connected.
+//! One server of the registry: its settings and the handle of the supervisor that keeps it
+//! connected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,260 +8,275 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::{Server, ServerLists};
+use toolgate_core::config::{ServerConfig, ServerLists};
 use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
-use super::{Access, Away, NoAccess};
+use super::{AccessError, LaneAccess, ServerUnavailable};
 use crate::activity::Activity;
-use crate::handshake::Session;
-use crate::lane::{Lane, Surroundings};
+use crate::handshake::UpstreamSession;
+use crate::lane::{Dependencies, Lane};
 use crate::publisher::Publisher;
-use crate::status::{State, Status};
-use crate::supervisor::{Report, Rhythm, START_STDIO, Signals, Supervisor};
-use crate::transport::Tail;
+use crate::status::{ServerState, ServerStatus};
+use crate::supervisor::{
+    Intervals, STDIO_START_TIMEOUT, Supervisor, SupervisorOutputs, SupervisorSignals,
+};
+use crate::transport::StderrTail;
 
-/// One server, supervised or kept from being connected.
+/// One server, either supervised or disabled.
 #[derive(Debug)]
-pub struct Entry {
-    pub server: Arc<Server>,
-    supervised: Arc<Supervised>,
-    /// The connection under earlier settings, while the new one is not up yet.
-    before: Arc<ArcSwapOption<Supervised>>,
+pub struct RegistryEntry {
+    pub server: Arc<ServerConfig>,
+    supervisor: Arc<SupervisorHandle>,
+    /// The supervisor under earlier settings, until the new one has settled.
+    predecessor: Arc<ArcSwapOption<SupervisorHandle>>,
 }
 
-/// What a supervisor is started with.
+/// Options for starting a supervisor.
 #[derive(Debug)]
-pub(super) struct Start {
-    pub(super) kept_out: Option<String>,
-    pub(super) rhythm: Rhythm,
+pub(super) struct SupervisorOptions {
+    pub(super) disabled_reason: Option<String>,
+    pub(super) intervals: Intervals,
     pub(super) generation: u64,
-    /// What the server said of itself under earlier settings.
-    pub(super) session: Option<Session>,
-    /// Says that some server is in a new state.
+    /// The last session under earlier settings.
+    pub(super) session: Option<UpstreamSession>,
+    /// Notified when any server changes state.
     pub(super) changes: watch::Sender<()>,
 }
 
-/// What a supervisor is and tells.
+/// Handle to a supervisor: its published state and its signals.
 #[derive(Debug)]
-pub(super) struct Supervised {
-    status: watch::Receiver<Arc<Status>>,
+pub(super) struct SupervisorHandle {
+    status: watch::Receiver<Arc<ServerStatus>>,
     lane: watch::Receiver<Option<Lane>>,
     activity: Arc<Activity>,
-    signals: Signals,
-    tail: Tail,
+    signals: SupervisorSignals,
+    tail: StderrTail,
     masker: Masker,
-    kept_out: Option<String>,
-    rhythm: Rhythm,
+    disabled_reason: Option<String>,
+    intervals: Intervals,
     generation: u64,
 }
 
-impl Entry {
-    pub(super) fn new(server: Server, start: impl FnOnce(Arc<Server>) -> Supervised) -> Self {
+impl RegistryEntry {
+    pub(super) fn new(
+        server: ServerConfig,
+        start: impl FnOnce(Arc<ServerConfig>) -> SupervisorHandle,
+    ) -> Self {
         let server = Arc::new(server);
         Self {
-            supervised: Arc::new(start(Arc::clone(&server))),
+            supervisor: Arc::new(start(Arc::clone(&server))),
             server,
-            before: Arc::default(),
+            predecessor: Arc::default(),
         }
     }
 
-    pub fn status(&self) -> Arc<Status> {
-        Arc::clone(&self.supervised.status.borrow())
+    pub fn status(&self) -> Arc<ServerStatus> {
+        Arc::clone(&self.supervisor.status.borrow())
     }
 
-    /// Waits until the server is connected or has failed to.
-    pub async fn settled(&self) -> Arc<Status> {
-        self.supervised.settled().await
+    /// Waits until the first connection attempt has succeeded or failed.
+    pub async fn wait_settled(&self) -> Arc<ServerStatus> {
+        self.supervisor.wait_settled().await
     }
 
-    /// The last words of its process, without the secrets it was given.
+    /// Returns the end of the process's stderr with secrets masked.
     pub fn stderr_tail(&self) -> String {
-        self.supervised.masker.mask(&self.supervised.tail.text())
+        self.supervisor.masker.mask(&self.supervisor.tail.text())
     }
 
-    /// Calls under way.
+    /// Returns the number of calls in flight.
     pub fn in_flight(&self) -> usize {
-        self.supervised.activity.in_flight()
+        self.supervisor.activity.in_flight()
     }
 
-    /// Opens a new connection, at once.
+    /// Replaces the connection immediately.
     pub fn reconnect(&self) {
-        self.supervised.signals.reconnect.notify_one();
+        self.supervisor.signals.reconnect.notify_one();
     }
 
-    pub(super) async fn access(&self, within: Duration) -> Result<Access, NoAccess> {
-        if let Some(before) = self.before.load_full()
-            && self.supervised.lane.borrow().is_none()
-            && let Some(access) = before.access_now()
+    pub(super) async fn access(&self, within: Duration) -> Result<LaneAccess, AccessError> {
+        if let Some(predecessor) = self.predecessor.load_full()
+            && self.supervisor.lane.borrow().is_none()
+            && let Some(access) = predecessor.try_access()
         {
-            return Ok(Access {
+            return Ok(LaneAccess {
                 outdated: true,
                 ..access
             });
         }
-        self.supervised.access(&self.server.name, within).await
+        self.supervisor.access(&self.server.name, within).await
     }
 
+    /// Waits for the lane that replaces `old`, waking an idle server.
     pub(super) async fn lane_after(&self, old: &Lane) -> Option<Lane> {
-        if self.status().state == State::Asleep {
-            self.supervised.activity.wake.notify_one();
+        if self.status().state == ServerState::Asleep {
+            self.supervisor.activity.wake.notify_one();
         }
         self.newer_lane(old).await
     }
 
-    /// The lane that comes after `old`; a server that sleeps is not woken for it.
+    /// Waits for the lane that replaces `old`, without waking an idle server.
     pub(super) async fn newer_lane(&self, old: &Lane) -> Option<Lane> {
-        let mut lane = self.supervised.lane.clone();
+        let mut lane = self.supervisor.lane.clone();
         let newer = lane
-            .wait_for(|lane| lane.as_ref().is_some_and(|lane| !lane.is(old)))
+            .wait_for(|lane| {
+                lane.as_ref()
+                    .is_some_and(|lane| !lane.is_same_connection(old))
+            })
             .await;
         newer.ok().and_then(|lane| lane.clone())
     }
 
-    /// Whether this is the same supervisor, perhaps under newer settings.
-    pub(super) fn continues(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.supervised, &other.supervised)
+    /// Returns whether both entries share one supervisor, possibly under different settings.
+    pub(super) fn has_same_supervisor(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.supervisor, &other.supervisor)
     }
 
-    /// The earliest supervisor whose offer counts; none if the server is kept out.
-    pub(super) fn since(&self) -> Option<u64> {
-        let before = self.before.load();
-        let earliest = before
+    /// Returns the oldest supervisor generation whose listing is current; `None` if disabled.
+    pub(super) fn min_generation(&self) -> Option<u64> {
+        let predecessor = self.predecessor.load();
+        let oldest = predecessor
             .as_ref()
-            .map_or(self.supervised.generation, |before| before.generation);
-        self.supervised.kept_out.is_none().then_some(earliest)
+            .map_or(self.supervisor.generation, |predecessor| {
+                predecessor.generation
+            });
+        self.supervisor.disabled_reason.is_none().then_some(oldest)
     }
 
-    /// Whether a client's session can have a lane of its own just now.
-    pub(super) fn has_own_lanes(&self) -> bool {
-        self.supervised.kept_out.is_none() && self.server.has_own_lanes()
+    /// Returns whether client sessions get their own lane to this server.
+    pub(super) fn has_session_lanes(&self) -> bool {
+        self.supervisor.disabled_reason.is_none() && self.server.has_own_lanes()
     }
 
-    /// Whether these settings need no new supervisor.
-    pub(super) fn goes_on_as(
+    /// Returns whether the current supervisor can continue under these settings.
+    pub(super) fn can_keep_supervisor(
         &self,
-        server: &Server,
-        kept_out: Option<&String>,
-        rhythm: Rhythm,
+        server: &ServerConfig,
+        disabled_reason: Option<&String>,
+        intervals: Intervals,
     ) -> bool {
-        let own = self.supervised.rhythm;
-        let same_rhythm = (rhythm.sync, rhythm.health) == (own.sync, own.health);
-        !server.reconnects_after(&self.server)
-            && self.supervised.kept_out.as_ref() == kept_out
-            && same_rhythm
+        let current = self.supervisor.intervals;
+        let same_intervals = (intervals.sync, intervals.health) == (current.sync, current.health);
+        !server.needs_reconnect(&self.server)
+            && self.supervisor.disabled_reason.as_ref() == disabled_reason
+            && same_intervals
     }
 
-    /// The same supervisor under new settings.
-    pub(super) fn with(&self, server: Server) -> Self {
+    /// Returns an entry with the same supervisor and new settings.
+    pub(super) fn with_settings(&self, server: ServerConfig) -> Self {
         Self {
             server: Arc::new(server),
-            supervised: Arc::clone(&self.supervised),
-            before: Arc::clone(&self.before),
+            supervisor: Arc::clone(&self.supervisor),
+            predecessor: Arc::clone(&self.predecessor),
         }
     }
 
-    /// Lets `old` serve until this one has settled; or the one before it, if `old` never came up.
-    pub(super) fn succeed(&self, old: &Self, publisher: &Publisher, tasks: &TaskTracker) {
-        if self.supervised.kept_out.is_some() {
+    /// Keeps `old` serving until this entry has settled, or the predecessor of `old` if `old` never
+    /// connected.
+    pub(super) fn take_over_from(&self, old: &Self, publisher: &Publisher, tasks: &TaskTracker) {
+        if self.supervisor.disabled_reason.is_some() {
             old.retire();
             return;
         }
-        let older = old.before.swap(None);
-        let old_is_up = old.supervised.lane.borrow().is_some();
+        let older = old.predecessor.swap(None);
+        let is_old_connected = old.supervisor.lane.borrow().is_some();
         let predecessor = match older {
-            Some(older) if !old_is_up => {
-                old.supervised.retire();
+            Some(older) if !is_old_connected => {
+                old.supervisor.retire();
                 older
             }
             older => {
                 older.iter().for_each(|older| older.retire());
-                Arc::clone(&old.supervised)
+                Arc::clone(&old.supervisor)
             }
         };
-        self.before.store(Some(predecessor));
-        let (new, before) = (Arc::clone(&self.supervised), Arc::clone(&self.before));
-        let elsewhere = self.server.link != old.server.link;
+        self.predecessor.store(Some(predecessor));
+        let (new, predecessor) = (Arc::clone(&self.supervisor), Arc::clone(&self.predecessor));
+        let connection_changed = self.server.connection != old.server.connection;
         let (publisher, name) = (publisher.clone(), self.server.name.clone());
         tasks.spawn(async move {
             let settled = tokio::select! {
                 biased;
                 () = new.signals.stop.cancelled() => false,
-                _ = new.settled() => !new.signals.stop.is_cancelled(),
+                _ = new.wait_settled() => !new.signals.stop.is_cancelled(),
             };
-            // A later change may have taken it over.
-            if let Some(before) = before.swap(None) {
-                before.retire();
+            // A later change may already have taken the predecessor.
+            if let Some(predecessor) = predecessor.swap(None) {
+                predecessor.retire();
             }
-            if elsewhere && settled {
-                publisher.outdate(name, new.generation);
+            if connection_changed && settled {
+                publisher.expire_before(name, new.generation);
             }
         });
     }
 
-    /// Closes the connection when the calls on it are done.
+    /// Closes the connection once its calls have finished.
     pub(super) fn retire(&self) {
-        if let Some(before) = self.before.swap(None) {
-            before.retire();
+        if let Some(predecessor) = self.predecessor.swap(None) {
+            predecessor.retire();
         }
-        self.supervised.retire();
+        self.supervisor.retire();
     }
 }
 
-impl Supervised {
-    /// Starts the supervisor, unless the server is kept out.
+impl SupervisorHandle {
+    /// Starts the supervisor unless the server is disabled.
     pub(super) fn start(
-        start: Start,
-        surroundings: Surroundings,
+        options: SupervisorOptions,
+        dependencies: Dependencies,
         publisher: &Publisher,
         stop: CancellationToken,
-    ) -> impl FnOnce(Arc<Server>) -> Self {
+    ) -> impl FnOnce(Arc<ServerConfig>) -> Self {
         let publisher = publisher.clone();
-        let Start {
-            kept_out,
-            rhythm,
+        let SupervisorOptions {
+            disabled_reason,
+            intervals,
             generation,
             session,
             changes,
-        } = start;
+        } = options;
         move |server| {
-            let masker = surroundings.environment.masker(&server);
-            let (state, reason) = match &kept_out {
-                Some(reason) => (State::Disabled, reason.clone()),
-                None => (State::Connecting, "waiting for its first answer".to_owned()),
+            let masker = dependencies.environment.masker(&server);
+            let (state, reason) = match &disabled_reason {
+                Some(reason) => (ServerState::Disabled, reason.clone()),
+                None => (
+                    ServerState::Connecting,
+                    "waiting for the first response".to_owned(),
+                ),
             };
-            let status = Status {
+            let status = ServerStatus {
                 session,
-                ..Status::new(state, Some(reason))
+                ..ServerStatus::new(state, Some(reason))
             };
-            let (status, status_seen) = watch::channel(Arc::new(status));
-            let (lane, lane_seen) = watch::channel(None);
-            let supervised = Self {
-                status: status_seen,
-                lane: lane_seen,
-                activity: Arc::new(Activity::new(&server.care)),
-                signals: Signals {
+            let (status, status_receiver) = watch::channel(Arc::new(status));
+            let (lane, lane_receiver) = watch::channel(None);
+            let handle = Self {
+                status: status_receiver,
+                lane: lane_receiver,
+                activity: Arc::new(Activity::new(&server.tuning)),
+                signals: SupervisorSignals {
                     stop,
-                    ..Signals::default()
+                    ..SupervisorSignals::default()
                 },
-                tail: surroundings.tail.clone(),
+                tail: dependencies.tail.clone(),
                 masker,
-                kept_out,
-                rhythm,
+                disabled_reason,
+                intervals,
                 generation,
             };
-            if supervised.kept_out.is_none() {
-                let tasks = surroundings.tasks.clone();
+            if handle.disabled_reason.is_none() {
+                let tasks = dependencies.tasks.clone();
                 let supervisor = Supervisor {
                     server,
-                    surroundings,
-                    masker: supervised.masker.clone(),
+                    dependencies,
+                    masker: handle.masker.clone(),
                     publisher,
                     generation,
-                    rhythm,
-                    activity: Arc::clone(&supervised.activity),
-                    signals: supervised.signals.clone(),
-                    report: Report {
+                    intervals,
+                    activity: Arc::clone(&handle.activity),
+                    signals: handle.signals.clone(),
+                    outputs: SupervisorOutputs {
                         status,
                         lane,
                         changes,
@@ -268,11 +284,11 @@ impl Supervised {
                 };
                 tasks.spawn(supervisor.run());
             }
-            supervised
+            handle
         }
     }
 
-    async fn settled(&self) -> Arc<Status> {
+    async fn wait_settled(&self) -> Arc<ServerStatus> {
         let mut status = self.status.clone();
         match status.wait_for(|status| status.state.is_settled()).await {
             Ok(status) => Arc::clone(&status),
@@ -280,55 +296,61 @@ impl Supervised {
         }
     }
 
-    /// A lane and a place on it. The lane is taken after the place: one that is being closed waits
-    /// for the calls on it, and must not wait for those that have yet to find a lane.
-    async fn access(&self, server: &ServerName, within: Duration) -> Result<Access, NoAccess> {
-        let busy = |busy| NoAccess::Busy {
+    /// Acquires a permit, then reads the lane, which may have closed during the wait. A closing lane
+    /// waits for all permits, so a caller that finds no lane releases its permit before it waits
+    /// for the next lane.
+    async fn access(
+        &self,
+        server: &ServerName,
+        within: Duration,
+    ) -> Result<LaneAccess, AccessError> {
+        let busy = |busy| AccessError::Busy {
             server: server.clone(),
             busy,
         };
         loop {
-            let up = self.lane().await;
-            up.map_err(|status| Away {
+            let up = self.wait_lane().await;
+            up.map_err(|status| ServerUnavailable {
                 server: server.clone(),
                 status,
             })?;
-            let entered = tokio::time::timeout(within, self.activity.enter()).await;
-            let turn = entered
-                .map_err(|_| busy(self.activity.busy()))?
+            let acquired = tokio::time::timeout(within, self.activity.acquire()).await;
+            let permit = acquired
+                .map_err(|_| busy(self.activity.busy_error()))?
                 .map_err(busy)?;
             if let Some(lane) = &*self.lane.borrow() {
-                return Ok(Access {
+                return Ok(LaneAccess {
                     lane: lane.clone(),
-                    turn,
+                    permit,
                     outdated: false,
-                    _own: None,
+                    _session_call: None,
                 });
             }
         }
     }
 
-    /// A lane and a place on it, if both are to be had without waiting.
-    fn access_now(&self) -> Option<Access> {
-        let turn = self.activity.try_enter()?;
+    /// Returns a lane and a permit if both are available without waiting.
+    fn try_access(&self) -> Option<LaneAccess> {
+        let permit = self.activity.try_acquire()?;
         let lane = self.lane.borrow().clone()?;
-        Some(Access {
+        Some(LaneAccess {
             lane,
-            turn,
+            permit,
             outdated: false,
-            _own: None,
+            _session_call: None,
         })
     }
 
-    /// The lane, after waking a server that sleeps.
-    async fn lane(&self) -> Result<Lane, Arc<Status>> {
-        let now = || Arc::clone(&self.status.borrow());
+    /// Returns the lane, waking an idle server if needed.
+    async fn wait_lane(&self) -> Result<Lane, Arc<ServerStatus>> {
+        let current_status = || Arc::clone(&self.status.borrow());
         if let Some(lane) = &*self.lane.borrow() {
             return Ok(lane.clone());
         }
-        let coming = matches!(now().state, State::Connecting) && now().session.is_some();
-        if now().state != State::Asleep && !coming {
-            return Err(now());
+        let is_reconnecting = matches!(current_status().state, ServerState::Connecting)
+            && current_status().session.is_some();
+        if current_status().state != ServerState::Asleep && !is_reconnecting {
+            return Err(current_status());
         }
         let mut lanes = self.lane.clone();
         let mut statuses = self.status.clone();
@@ -337,17 +359,20 @@ impl Supervised {
         let failed = statuses.wait_for(|status| {
             matches!(
                 status.state,
-                State::Unavailable | State::NeedsAuth | State::Disabled | State::Error
+                ServerState::Unavailable
+                    | ServerState::NeedsAuth
+                    | ServerState::Disabled
+                    | ServerState::Error
             )
         });
-        let woken = tokio::time::timeout(START_STDIO, async {
+        let opened = tokio::time::timeout(STDIO_START_TIMEOUT, async {
             tokio::select! {
                 biased;
                 lane = up => lane.ok().and_then(|lane| lane.clone()),
                 _ = failed => None,
             }
         });
-        woken.await.ok().flatten().ok_or_else(now)
+        opened.await.ok().flatten().ok_or_else(current_status)
     }
 
     fn retire(&self) {
@@ -355,10 +380,11 @@ impl Supervised {
     }
 }
 
-pub(super) fn kept_out(server: &Server, lists: &ServerLists) -> Option<String> {
-    match lists.refuses(&server.name) {
-        Some(list) => Some(format!("`{list}` keeps it from being connected")),
-        None if !server.enabled => Some("it is switched off in the configuration".to_owned()),
+/// Returns why the configuration excludes a server; `None` if it may be connected.
+pub(super) fn disabled_reason(server: &ServerConfig, lists: &ServerLists) -> Option<String> {
+    match lists.refusal_key(&server.name) {
+        Some(list) => Some(format!("excluded by `{list}`")),
+        None if !server.enabled => Some("disabled in the configuration".to_owned()),
         None => None,
     }
 }

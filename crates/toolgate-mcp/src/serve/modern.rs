@@ -1,12 +1,13 @@
-//! Requests of the modern era: each says by itself who asks, and its headers repeat its body.
+//! Modern requests: each carries its own version and client capabilities in `_meta`, and its HTTP
+//! headers mirror its body.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::json::Members;
 
-use super::{VERSIONS, rpc};
-use crate::ear::Level;
-use crate::handshake::MODERN;
+use super::{SUPPORTED_VERSIONS, rpc_error};
+use crate::client_handler::LogLevel;
+use crate::handshake::MODERN_VERSION;
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError, UNSUPPORTED_VERSION};
 use crate::trace_context::TraceContext;
 
@@ -17,59 +18,59 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const PROGRESS: &str = "progressToken";
 
-/// The headers that repeat a request's body.
+/// The HTTP headers that mirror a request's body.
 #[derive(Clone, Debug, Default)]
-pub struct Headers<'a> {
+pub struct MirroredHeaders<'a> {
     pub version: Option<&'a str>,
     pub method: Option<&'a str>,
     pub name: Option<&'a str>,
 }
 
-/// A request's `_meta`, taken apart.
+/// The members of a request's `_meta`.
 #[derive(Debug, Default)]
-pub struct Meta<'a>(Members<'a>);
+pub struct RawMeta<'a>(Members<'a>);
 
-/// What a request's `_meta` says in either era.
+/// The content of a request's `_meta` that both eras share.
 #[derive(Clone, Debug)]
-pub struct Said {
-    /// The token under which a client wants to hear of a request's progress.
+pub struct RequestMeta {
+    /// The token for progress notifications.
     pub progress_token: Option<Box<RawValue>>,
     pub trace: TraceContext,
-    /// What else stood there, which is passed on.
-    pub rest: Object,
+    /// All other members, which are forwarded.
+    pub forwarded: Object,
 }
 
-/// What a modern request's `_meta` says.
+/// The parsed `_meta` of a modern request.
 #[derive(Clone, Debug)]
-pub struct Modern {
+pub struct ModernRequest {
     pub capabilities: Box<RawValue>,
-    /// From which level on it wants to hear log messages.
-    pub log_level: Option<Level>,
-    pub said: Said,
+    /// Minimum level of the log messages the client receives.
+    pub log_level: Option<LogLevel>,
+    pub meta: RequestMeta,
 }
 
-/// An error with the HTTP status that goes with it.
+/// A rejected request: the error and the HTTP status to send it with.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct RequestRejection {
     pub status: u16,
     pub error: RpcError,
 }
 
-impl Modern {
-    /// Whether a request speaks the modern way.
-    pub fn is_spoken(method: &str, meta: &Meta<'_>) -> bool {
+impl ModernRequest {
+    /// Returns whether a request belongs to the modern era.
+    pub fn is_modern(method: &str, meta: &RawMeta<'_>) -> bool {
         method == "server/discover" || meta.0.get(VERSION).is_some()
     }
 
-    /// Reads a request's `_meta` and holds its headers against it. Pipes have no headers.
-    pub fn read(
+    /// Parses a request's `_meta` and verifies that the headers match. Stdio has no headers.
+    pub fn parse(
         method: &str,
-        (params, meta): (Option<&RawValue>, &Meta<'_>),
-        headers: Option<&Headers<'_>>,
-    ) -> Result<Self, Refusal> {
+        (params, meta): (Option<&RawValue>, &RawMeta<'_>),
+        headers: Option<&MirroredHeaders<'_>>,
+    ) -> Result<Self, RequestRejection> {
         let missing = |name: &str| {
-            let message = format!("`_meta` lacks `{name}`");
-            Refusal::new(400, rpc(INVALID_PARAMS, message))
+            let message = format!("`_meta` is missing `{name}`");
+            RequestRejection::new(400, rpc_error(INVALID_PARAMS, message))
         };
         let version = meta.0.get(VERSION);
         let version = version.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
@@ -77,8 +78,8 @@ impl Modern {
         if let Some(headers) = headers {
             headers.check(method, params, &version)?;
         }
-        if version != MODERN {
-            return Err(Refusal::new(400, unsupported(&version)));
+        if version != MODERN_VERSION {
+            return Err(RequestRejection::new(400, unsupported_version(&version)));
         }
         let capabilities = meta
             .0
@@ -89,19 +90,19 @@ impl Modern {
         let log_level = log_level.map(|raw| serde_json::from_str(raw.get()));
         let log_level = log_level.transpose().map_err(|error| {
             let message = format!("`{LOG_LEVEL}`: {error}");
-            Refusal::new(400, rpc(INVALID_PARAMS, message))
+            RequestRejection::new(400, rpc_error(INVALID_PARAMS, message))
         })?;
         Ok(Self {
             capabilities: capabilities.to_owned(),
             log_level,
-            said: meta.said(),
+            meta: meta.to_request_meta(),
         })
     }
 }
 
-impl<'a> Meta<'a> {
-    /// That of a request's parameters; empty if there is none.
-    pub fn of(params: Option<&'a RawValue>) -> Self {
+impl<'a> RawMeta<'a> {
+    /// Extracts `_meta` from a request's parameters; empty if there is none.
+    pub fn from_params(params: Option<&'a RawValue>) -> Self {
         #[derive(Deserialize)]
         struct Params<'a> {
             #[serde(borrow, default, rename = "_meta")]
@@ -109,66 +110,83 @@ impl<'a> Meta<'a> {
         }
         let params =
             params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok());
-        let members = params.and_then(|params| Members::of(params.meta?.get()));
+        let members = params.and_then(|params| Members::parse(params.meta?.get()));
         Self(members.unwrap_or_default())
     }
 
-    pub fn said(&self) -> Said {
-        Said {
+    /// Extracts the members that both eras share.
+    pub fn to_request_meta(&self) -> RequestMeta {
+        RequestMeta {
             progress_token: self.0.get(PROGRESS).map(ToOwned::to_owned),
-            trace: TraceContext::of_meta(&self.0),
-            rest: self.to_pass_on(),
+            trace: TraceContext::from_meta(&self.0),
+            forwarded: self.forwarded_members(),
         }
     }
 
-    /// What is not between the client and the gateway.
-    fn to_pass_on(&self) -> Object {
-        // Those that say to which trace it belongs go their own way.
-        let known = |name: &str| {
+    /// Returns the members that are not addressed to the gateway.
+    fn forwarded_members(&self) -> Object {
+        // The trace context is forwarded separately.
+        let is_reserved = |name: &str| {
             name.starts_with(PREFIX) || name == PROGRESS || TraceContext::NAMES.contains(&name)
         };
-        let mut rest: Vec<_> = self.0.iter().filter(|(name, _)| !known(name)).collect();
-        rest.sort_by_key(|(name, _)| *name);
-        rest.into_iter()
-            .fold(Object::new(), |rest, (name, raw)| rest.raw(name, raw.get()))
+        let mut forwarded: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(name, _)| !is_reserved(name))
+            .collect();
+        forwarded.sort_by_key(|(name, _)| *name);
+        forwarded
+            .into_iter()
+            .fold(Object::new(), |forwarded, (name, raw)| {
+                forwarded.raw(name, raw.get())
+            })
     }
 }
 
-impl Headers<'_> {
-    fn check(&self, method: &str, params: Option<&RawValue>, version: &str) -> Result<(), Refusal> {
-        let named = match method {
-            "tools/call" | "prompts/get" => field(params, "name"),
-            "resources/read" => field(params, "uri"),
+impl MirroredHeaders<'_> {
+    fn check(
+        &self,
+        method: &str,
+        params: Option<&RawValue>,
+        version: &str,
+    ) -> Result<(), RequestRejection> {
+        let expected_name = match method {
+            "tools/call" | "prompts/get" => string_field(params, "name"),
+            "resources/read" => string_field(params, "uri"),
             _ => None,
         };
         let pairs = [
             ("MCP-Protocol-Version", self.version, Some(version)),
             ("Mcp-Method", self.method, Some(method)),
-            ("Mcp-Name", self.name, named.as_deref()),
+            ("Mcp-Name", self.name, expected_name.as_deref()),
         ];
         for (header, sent, body) in pairs {
             let Some(body) = body else { continue };
-            let fits = sent.is_some_and(|sent| decoded(sent).as_deref() == Some(body));
-            if !fits {
+            let matches =
+                sent.is_some_and(|sent| decode_header_value(sent).as_deref() == Some(body));
+            if !matches {
                 let message = match sent {
-                    Some(_) => format!("`{header}` says something else than the body"),
+                    Some(_) => format!("`{header}` does not match the body"),
                     None => format!("`{header}` is missing"),
                 };
-                return Err(Refusal::new(400, rpc(HEADER_MISMATCH, message)));
+                return Err(RequestRejection::new(
+                    400,
+                    rpc_error(HEADER_MISMATCH, message),
+                ));
             }
         }
         Ok(())
     }
 }
 
-impl Refusal {
+impl RequestRejection {
     pub fn new(status: u16, error: RpcError) -> Self {
         Self { status, error }
     }
 }
 
-/// A header's value; what does not fit into a header comes in base64.
-pub(crate) fn decoded(value: &str) -> Option<String> {
+/// Decodes a header value, which may be wrapped in base64; `None` if the encoding is invalid.
+pub(crate) fn decode_header_value(value: &str) -> Option<String> {
     use base64::Engine as _;
     let inner = value
         .strip_prefix("=?base64?")
@@ -184,17 +202,17 @@ pub(crate) fn decoded(value: &str) -> Option<String> {
     }
 }
 
-fn unsupported(version: &str) -> RpcError {
-    let data = serde_json::json!({"supported": VERSIONS, "requested": version});
+fn unsupported_version(version: &str) -> RpcError {
+    let data = serde_json::json!({"supported": SUPPORTED_VERSIONS, "requested": version});
     RpcError {
         code: UNSUPPORTED_VERSION,
-        message: format!("protocol version `{version}` is not spoken here"),
+        message: format!("unsupported protocol version `{version}`"),
         data: serde_json::value::to_raw_value(&data).ok(),
     }
 }
 
-fn field(params: Option<&RawValue>, name: &str) -> Option<String> {
-    let members = Members::of(params?.get())?;
+fn string_field(params: Option<&RawValue>, name: &str) -> Option<String> {
+    let members = Members::parse(params?.get())?;
     serde_json::from_str(members.get(name)?.get()).ok()
 }
 
@@ -209,52 +227,52 @@ mod tests {
     const META: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"elicitation":{}}"#;
 
     #[test]
-    fn the_meta_is_read_and_the_rest_passed_on() {
+    fn meta_is_parsed_and_other_members_are_forwarded() {
         let call = params(&format!(
             r#"{{"name":"é","_meta":{{{META},"traceparent":"00-1","progressToken":"t","x":1.0}}}}"#
         ));
-        let headers = Headers {
+        let headers = MirroredHeaders {
             version: Some("2026-07-28"),
             method: Some("tools/call"),
             name: Some("=?base64?w6k=?="),
         };
-        let asked = (Some(&*call), &Meta::of(Some(&call)));
-        let read = Modern::read("tools/call", asked, Some(&headers)).unwrap();
-        assert_eq!(read.said.rest.to_string(), r#"{"x":1.0}"#);
-        assert_eq!(read.said.trace.traceparent.as_deref(), Some("00-1"));
-        assert_eq!(read.said.progress_token.unwrap().get(), r#""t""#);
+        let request = (Some(&*call), &RawMeta::from_params(Some(&call)));
+        let read = ModernRequest::parse("tools/call", request, Some(&headers)).unwrap();
+        assert_eq!(read.meta.forwarded.to_string(), r#"{"x":1.0}"#);
+        assert_eq!(read.meta.trace.traceparent.as_deref(), Some("00-1"));
+        assert_eq!(read.meta.progress_token.unwrap().get(), r#""t""#);
         assert_eq!(read.capabilities.get(), r#"{"elicitation":{}}"#);
     }
 
     #[test]
-    fn what_is_wrong_is_refused_with_its_code() {
+    fn invalid_requests_are_rejected_with_their_code() {
         let call = params(&format!(r#"{{"name":"a","_meta":{{{META}}}}}"#));
-        let good = Headers {
+        let good = MirroredHeaders {
             version: Some("2026-07-28"),
             method: Some("tools/call"),
             name: Some("a"),
         };
-        let code = |params: &RawValue, headers: &Headers<'_>| {
-            let asked = (Some(params), &Meta::of(Some(params)));
-            Modern::read("tools/call", asked, Some(headers))
+        let code = |params: &RawValue, headers: &MirroredHeaders<'_>| {
+            let request = (Some(params), &RawMeta::from_params(Some(params)));
+            ModernRequest::parse("tools/call", request, Some(headers))
                 .unwrap_err()
                 .error
                 .code
         };
         for headers in [
-            Headers {
+            MirroredHeaders {
                 name: None,
                 ..good.clone()
             },
-            Headers {
+            MirroredHeaders {
                 name: Some("b"),
                 ..good.clone()
             },
-            Headers {
+            MirroredHeaders {
                 method: Some("tools/list"),
                 ..good.clone()
             },
-            Headers {
+            MirroredHeaders {
                 version: None,
                 ..good.clone()
             },
@@ -264,14 +282,14 @@ mod tests {
         let later = params(
             r#"{"name":"a","_meta":{"io.modelcontextprotocol/protocolVersion":"2099-01-01","io.modelcontextprotocol/clientCapabilities":{}}}"#,
         );
-        let headers = Headers {
+        let headers = MirroredHeaders {
             version: Some("2099-01-01"),
             ..good.clone()
         };
         assert_eq!(code(&later, &headers), UNSUPPORTED_VERSION);
-        let silent = params(
+        let without_capabilities = params(
             r#"{"name":"a","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
         );
-        assert_eq!(code(&silent, &good), INVALID_PARAMS);
+        assert_eq!(code(&without_capabilities, &good), INVALID_PARAMS);
     }
 }

@@ -1,12 +1,12 @@
-//! A server behind a streamable HTTP endpoint: each request is a POST, answered by JSON or by a
-//! stream of events that ends with the answer.
+//! The streamable HTTP transport: each request is a POST, answered with JSON or with an event
+//! stream that ends with the response.
 //!
-//! In the legacy era the endpoint may hand out a session, which every later request names. A
-//! stream that breaks off is resumed where the server gave its events ids.
+//! In the legacy era the server may assign a session id, which every later request carries. A
+//! stream that breaks is resumed if the server assigned event ids.
 
 mod client;
 mod direct;
-mod failure;
+mod errors;
 pub(super) mod stream;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,76 +14,76 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use direct::Direct;
+use direct::DirectClient;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Client, Request, Response};
-use stream::{Resume, Stream};
+use stream::{EventStream, ResumeState};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use super::asking::Asking;
-use super::closing::{self, Closing, Ending};
-use super::{Event, Events, Outgoing, RequestError};
+use super::close_signal::{self, CloseNotifier, CloseReceiver};
+use super::server_requests::ServerRequests;
+use super::{OutgoingRequest, RequestError, TransportEvent, TransportEvents};
 use crate::MAX_MESSAGE_BYTES;
-use crate::ear::Ear;
-use crate::jsonrpc::{self, Answer, Incoming, Object, RpcError};
+use crate::client_handler::ClientHandler;
+use crate::jsonrpc::{self, Incoming, Object, RpcError, RpcResult};
 
-pub(crate) use client::Clients;
-pub use client::{ClientError, Endpoint};
-pub(super) use failure::unreachable;
-use failure::{cause, lost};
+pub(crate) use client::HttpClients;
+pub use client::{ClientError, ResolvedEndpoint};
+pub(super) use errors::send_error;
+use errors::{lost_error, root_cause};
 
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_HEADER: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Before a stream for news is opened again.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
-const LISTEN_LATEST: Duration = Duration::from_secs(30);
+/// Delay before the notification stream is reopened; doubles after each failure.
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_LISTEN_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// What of an error's body is shown.
-const EXCERPT: usize = 300;
+/// Maximum number of characters quoted from an error body.
+const MAX_EXCERPT_CHARS: usize = 300;
 
-/// An endpoint, and the session with it if there is one.
+/// An endpoint and the session with it, if any.
 #[derive(Debug)]
-pub struct Http {
+pub struct StreamableHttp {
     client: Client,
     url: Url,
-    /// The same address, where requests need nothing around them.
-    direct: Option<Direct>,
+    /// Faster client for the same URL where neither TLS nor a proxy is involved.
+    direct: Option<DirectClient>,
     headers: HeaderMap,
     session: OnceLock<HeaderValue>,
-    /// The legacy revision that was agreed on; the modern one is named in each request.
+    /// The negotiated legacy version; modern requests carry their version themselves.
     version: OnceLock<HeaderValue>,
-    next: AtomicU64,
-    events: mpsc::Sender<Event>,
-    ending: Ending,
-    closing: Closing,
+    next_id: AtomicU64,
+    events: mpsc::Sender<TransportEvent>,
+    close_notifier: CloseNotifier,
+    close_receiver: CloseReceiver,
     tasks: TaskTracker,
-    /// Who hears what is said outside of any request.
-    ear: Arc<dyn Ear>,
-    asking: Asking,
-    /// Ends what the server has asked.
+    /// Handles messages that belong to no request.
+    handler: Arc<dyn ClientHandler>,
+    server_requests: ServerRequests,
+    /// Cancels open server requests.
     stop: CancellationToken,
     _guard: DropGuard,
 }
 
-impl Http {
+impl StreamableHttp {
     pub fn new(
-        endpoint: &Endpoint,
+        endpoint: &ResolvedEndpoint,
         tasks: &TaskTracker,
-        ear: Arc<dyn Ear>,
-    ) -> Result<(Self, Events), ClientError> {
+        handler: Arc<dyn ClientHandler>,
+    ) -> Result<(Self, TransportEvents), ClientError> {
         let client = endpoint.client()?;
-        let (events, heard) = mpsc::channel(16);
-        let (ending, closing) = closing::channel();
+        let (events, event_receiver) = mpsc::channel(16);
+        let (close_notifier, close_receiver) = close_signal::channel();
         let stop = CancellationToken::new();
         let direct = endpoint.direct();
         if let Some(direct) = direct.clone() {
-            tasks.spawn(direct.tended(stop.clone()));
+            tasks.spawn(direct.sweep_idle(stop.clone()));
         }
         let http = Self {
             client,
@@ -92,60 +92,67 @@ impl Http {
             headers: endpoint.headers.clone(),
             session: OnceLock::new(),
             version: OnceLock::new(),
-            next: AtomicU64::new(1),
+            next_id: AtomicU64::new(1),
             events,
-            ending,
-            closing,
+            close_notifier,
+            close_receiver,
             tasks: tasks.clone(),
-            ear,
-            asking: Asking::new(tasks),
+            handler,
+            server_requests: ServerRequests::new(tasks),
             _guard: stop.clone().drop_guard(),
             stop,
         };
-        Ok((http, heard))
+        Ok((http, event_receiver))
     }
 
-    /// From now on every request names this revision.
-    pub(crate) fn agree(&self, version: &str) {
+    /// Sets the protocol version that every later request carries.
+    pub(crate) fn set_version(&self, version: &str) {
         if let Ok(value) = HeaderValue::from_str(version) {
             let _ = self.version.set(value);
         }
     }
 
-    pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
-        let answer = self.ask(outgoing).await;
+    pub(super) async fn request(
+        &self,
+        outgoing: OutgoingRequest,
+    ) -> Result<RpcResult, RequestError> {
+        let result = self.send_request(outgoing).await;
         let in_session = self.session.get().is_some();
-        let doubtful = match &answer {
+        let is_suspect = match &result {
             Err(RequestError::NotSent(_) | RequestError::Lost(_)) => true,
+            // Without a session, a status says nothing about the connection.
             Err(RequestError::Status { .. }) => in_session,
             _ => false,
         };
-        if doubtful {
-            // A full queue holds the same news already.
-            let _ = self.events.try_send(Event::Doubt);
+        if is_suspect {
+            // A full queue already contains an event that triggers the same check.
+            let _ = self.events.try_send(TransportEvent::ConnectionSuspect);
         }
-        answer
+        result
     }
 
-    async fn ask(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+    async fn send_request(&self, outgoing: OutgoingRequest) -> Result<RpcResult, RequestError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let message = outgoing.message(id);
-        let legacy = self.version.get().is_some();
-        let mut call = Call {
+        let is_legacy = self.version.get().is_some();
+        let mut guard = RequestGuard {
             http: self,
             id,
-            open: legacy,
+            is_open: is_legacy,
         };
         let response = self.post(message, &outgoing.headers).await;
-        let response = response.inspect_err(|_| call.open = false)?;
+        let response = response.inspect_err(|_| guard.is_open = false)?;
         if outgoing.method == "initialize"
-            && let Some(session) = response.headers().get(SESSION)
+            && let Some(session) = response.headers().get(SESSION_HEADER)
         {
             let _ = self.session.set(session.clone());
         }
-        let answer = self.answer(response, id, outgoing.ear.as_ref()).await;
-        call.open = legacy && matches!(answer, Err(RequestError::TooLarge(_)));
-        answer
+        let result = self
+            .read_response(response, id, outgoing.handler.as_ref())
+            .await;
+        // An oversized response leaves the request running on the server.
+        guard.is_open = is_legacy && matches!(result, Err(RequestError::TooLarge(_)));
+        result
     }
 
     pub(super) async fn notify(&self, method: &str) -> Result<(), RequestError> {
@@ -153,29 +160,30 @@ impl Http {
         self.post(message, &HeaderMap::new()).await.map(drop)
     }
 
-    pub(super) async fn closed(&self) -> String {
-        self.closing.wait().await
+    pub(super) async fn wait_closed(&self) -> String {
+        self.close_receiver.wait().await
     }
 
     pub(super) async fn close(&self) {
         self.stop.cancel();
         if self.session.get().is_some() {
-            let goodbye = self
+            let request = self
                 .client
                 .delete(self.url.clone())
-                .headers(self.own_headers());
-            // It is a courtesy: a server that does not answer forgets the session by itself.
-            let _ = goodbye.timeout(Duration::from_secs(2)).send().await;
+                .headers(self.session_headers());
+            // Best effort: an unresponsive server expires the session eventually.
+            let _ = request.timeout(Duration::from_secs(2)).send().await;
         }
     }
 
-    fn own_headers(&self) -> HeaderMap {
+    /// Returns the configured headers plus session id and version.
+    fn session_headers(&self) -> HeaderMap {
         let mut headers = self.headers.clone();
         if let Some(session) = self.session.get() {
-            headers.insert(SESSION, session.clone());
+            headers.insert(SESSION_HEADER, session.clone());
         }
         if let Some(version) = self.version.get() {
-            headers.insert(VERSION, version.clone());
+            headers.insert(VERSION_HEADER, version.clone());
         }
         headers
     }
@@ -185,7 +193,7 @@ impl Http {
         if let Some(direct) = &self.direct {
             let headers = self.headers_with(extra);
             let response = direct.post(&self.url, headers, body.clone()).await?;
-            // The other client knows how far to follow.
+            // The reqwest client below implements the redirect policy.
             if !response.status().is_redirection() {
                 return self.check(response).await;
             }
@@ -194,12 +202,12 @@ impl Http {
         *request.headers_mut() = self.headers_with(extra);
         *request.body_mut() = Some(body.into());
         let response = Box::pin(self.client.execute(request)).await;
-        let response = response.map_err(|error| unreachable(&error))?;
+        let response = response.map_err(|error| send_error(&error))?;
         self.check(response).await
     }
 
     fn headers_with(&self, extra: &HeaderMap) -> HeaderMap {
-        let mut headers = self.own_headers();
+        let mut headers = self.session_headers();
         for (name, value) in extra {
             headers.insert(name.clone(), value.clone());
         }
@@ -211,18 +219,19 @@ impl Http {
         headers
     }
 
-    /// Turns a status that is no success into an error.
+    /// Turns an unsuccessful status into an error.
     async fn check(&self, response: Response) -> Result<Response, RequestError> {
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
         if status == StatusCode::NOT_FOUND && self.session.get().is_some() {
-            self.ending.tell("the server has forgotten the session");
+            self.close_notifier
+                .notify("the session has expired on the server");
             return Err(RequestError::SessionGone);
         }
-        let body = Box::pin(body(response)).await.unwrap_or_default();
-        let rpc = rpc_error(&body);
+        let body = Box::pin(read_body(response)).await.unwrap_or_default();
+        let rpc = parse_rpc_error(&body);
         let text = match &rpc {
             Some(error) => error.to_string(),
             None => excerpt(&body),
@@ -234,117 +243,124 @@ impl Http {
         })
     }
 
-    async fn answer(
+    async fn read_response(
         &self,
         response: Response,
         id: u64,
-        ear: Option<&Arc<dyn Ear>>,
-    ) -> Result<Answer, RequestError> {
-        if is_stream(&response) {
-            return Box::pin(self.streamed(response, id, ear)).await;
+        handler: Option<&Arc<dyn ClientHandler>>,
+    ) -> Result<RpcResult, RequestError> {
+        if is_event_stream(&response) {
+            return Box::pin(self.read_stream_response(response, id, handler)).await;
         }
-        let body = body(response).await?;
+        let body = read_body(response).await?;
         let messages = jsonrpc::parse(&body)
             .map_err(|error| RequestError::Malformed(format!("{error}: {}", excerpt(&body))))?;
         messages
             .into_iter()
             .find_map(|message| match message {
                 Incoming::Response {
-                    id: Some(of),
-                    answer,
-                } if of == id => Some(answer),
+                    id: Some(response_id),
+                    result,
+                } if response_id == id => Some(result),
                 _ => None,
             })
-            .ok_or_else(|| RequestError::Malformed("it has no answer to the request".to_owned()))
+            .ok_or_else(|| RequestError::Malformed("no response to the request".to_owned()))
     }
 
-    async fn streamed(
+    async fn read_stream_response(
         &self,
         response: Response,
         id: u64,
-        ear: Option<&Arc<dyn Ear>>,
-    ) -> Result<Answer, RequestError> {
-        let mut stream = Stream::new(response);
-        let mut resume = Resume::default();
-        // What is asked on the stream of a request is forgotten with the request.
+        handler: Option<&Arc<dyn ClientHandler>>,
+    ) -> Result<RpcResult, RequestError> {
+        let mut stream = EventStream::new(response);
+        let mut resume = ResumeState::default();
+        // Server requests on a request's stream end with the request.
         let end = self.stop.child_token();
         let _guard = end.clone().drop_guard();
-        let heard = Heard { id, ear, end: &end };
+        let context = StreamContext {
+            id,
+            handler,
+            end: &end,
+        };
         loop {
-            match stream.next(&mut resume).await {
+            match stream.next_message(&mut resume).await {
                 Ok(Some(text)) => {
-                    if let Some(answer) = self.hear(&text, &heard) {
-                        return Ok(answer);
+                    if let Some(result) = self.handle_message(&text, &context) {
+                        return Ok(result);
                     }
                 }
                 Err(error @ RequestError::TooLarge(_)) => return Err(error),
                 Ok(None) | Err(_) => {
-                    // The modern era knows no resumption.
-                    let last = match self.version.get() {
-                        Some(_) => resume.again().await,
+                    // Modern streams cannot be resumed.
+                    let last_event_id = match self.version.get() {
+                        Some(_) => resume.wait_retry().await,
                         None => None,
                     };
-                    let Some(last) = last else {
-                        let reason = "the server ended the stream before the answer".to_owned();
+                    let Some(last_event_id) = last_event_id else {
+                        let reason = "server closed the stream before responding".to_owned();
                         return Err(RequestError::Lost(reason));
                     };
-                    if let Some(continued) = self.continued(last).await {
-                        stream = continued;
+                    if let Some(resumed) = self.resume_stream(last_event_id).await {
+                        stream = resumed;
                     }
                 }
             }
         }
     }
 
-    /// Takes a message of a stream; the answer if it is that. All else on the stream is meant for
-    /// whoever caused the request.
-    fn hear(&self, text: &str, stream: &Heard<'_>) -> Option<Answer> {
+    /// Handles a message on a stream and returns the response if it is one. All other messages on
+    /// the stream of a request belong to that request's handler.
+    fn handle_message(&self, text: &str, stream: &StreamContext<'_>) -> Option<RpcResult> {
         let messages = match jsonrpc::parse(text) {
             Ok(messages) => messages,
             Err(error) => {
-                tracing::debug!(%error, "an event is no message");
+                tracing::debug!(%error, "ignoring invalid message in event stream");
                 return None;
             }
         };
-        let mut found = None;
+        let mut response = None;
         for message in messages {
             match message {
                 Incoming::Response {
-                    id: Some(of),
-                    answer,
-                } if of == stream.id => found = Some(answer),
+                    id: Some(response_id),
+                    result,
+                } if response_id == stream.id => response = Some(result),
                 Incoming::Response { .. } => {}
                 Incoming::Notification { method, params } => {
-                    if super::announce(&method, &self.events) {
+                    if super::forward_list_changed(&method, &self.events) {
                         continue;
                     }
-                    match (&*method, stream.ear) {
-                        ("notifications/cancelled", _) => self.asking.withdraw(params),
-                        // A resource that changed concerns whoever watches it.
+                    match (&*method, stream.handler) {
+                        ("notifications/cancelled", _) => self.server_requests.cancel(params),
+                        // Resource updates concern all subscribers, not just this request.
                         ("notifications/resources/updated", _) | (_, None) => {
-                            self.ear.hear(&method, params);
+                            self.handler.on_notification(&method, params);
                         }
-                        (_, Some(ear)) => ear.hear(&method, params),
+                        (_, Some(handler)) => handler.on_notification(&method, params),
                     }
                 }
                 Incoming::Request { id, method, params } => {
-                    let speaker = self.speaker();
-                    let asked = (id, &*method, params);
-                    // Only a client of its own connection can be asked.
-                    let ear = stream.ear.filter(|_| self.ear.can_be_asked());
-                    let ear = ear.unwrap_or(&self.ear);
-                    let reply = move |reply| speaker.say(reply);
-                    self.asking.answer(ear, asked, stream.end, reply);
+                    let poster = self.poster();
+                    let request = (id, &*method, params);
+                    // On a shared connection no client can answer.
+                    let handler = stream
+                        .handler
+                        .filter(|_| self.handler.can_answer_requests());
+                    let handler = handler.unwrap_or(&self.handler);
+                    let reply = move |reply| poster.post(reply);
+                    self.server_requests
+                        .answer(handler, request, stream.end, reply);
                 }
             }
         }
-        found
+        response
     }
 
-    async fn continued(&self, last: HeaderValue) -> Option<Stream> {
-        let mut headers = self.own_headers();
+    async fn resume_stream(&self, last_event_id: HeaderValue) -> Option<EventStream> {
+        let mut headers = self.session_headers();
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        headers.insert(LAST_EVENT, last);
+        headers.insert(LAST_EVENT_HEADER, last_event_id);
         let response = self
             .client
             .get(self.url.clone())
@@ -352,27 +368,30 @@ impl Http {
             .send()
             .await
             .ok()?;
-        (response.status().is_success() && is_stream(&response)).then(|| Stream::new(response))
+        (response.status().is_success() && is_event_stream(&response))
+            .then(|| EventStream::new(response))
     }
 
-    /// Keeps a stream open on which a legacy server tells its news; ends if it offers none.
+    /// Keeps the notification stream of a legacy server open; returns if the server offers none.
     pub(crate) async fn listen(&self) {
-        let mut wait = LISTEN_AGAIN;
+        let mut delay = LISTEN_RETRY_DELAY;
         loop {
-            let mut headers = self.own_headers();
+            let mut headers = self.session_headers();
             headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
             let request = self.client.get(self.url.clone()).headers(headers);
             match request.send().await {
-                Ok(response) if response.status().is_success() && is_stream(&response) => {
-                    wait = LISTEN_AGAIN;
-                    let mut stream = Stream::new(response);
-                    let heard = Heard {
-                        id: 0, // no request has it
-                        ear: None,
+                Ok(response) if response.status().is_success() && is_event_stream(&response) => {
+                    delay = LISTEN_RETRY_DELAY;
+                    let mut stream = EventStream::new(response);
+                    let context = StreamContext {
+                        id: 0, // request ids start at 1
+                        handler: None,
                         end: &self.stop,
                     };
-                    while let Ok(Some(text)) = stream.next(&mut Resume::default()).await {
-                        self.hear(&text, &heard);
+                    while let Ok(Some(text)) =
+                        stream.next_message(&mut ResumeState::default()).await
+                    {
+                        self.handle_message(&text, &context);
                     }
                 }
                 Ok(response)
@@ -381,44 +400,43 @@ impl Http {
                 {
                     return;
                 }
-                Ok(_) | Err(_) => wait = (wait * 2).min(LISTEN_LATEST),
+                Ok(_) | Err(_) => delay = (delay * 2).min(MAX_LISTEN_RETRY_DELAY),
             }
-            // What was said meanwhile is lost, and the server may be gone.
-            let _ = self.events.try_send(Event::Doubt);
-            tokio::time::sleep(wait).await;
+            // Notifications may have been missed, and the server may be gone.
+            let _ = self.events.try_send(TransportEvent::ConnectionSuspect);
+            tokio::time::sleep(delay).await;
         }
     }
 
-    /// Sends messages that have no answer, without waiting for it.
-    fn speaker(&self) -> Speaker {
-        Speaker {
+    /// Returns a poster for messages that expect no response.
+    fn poster(&self) -> MessagePoster {
+        MessagePoster {
             client: self.client.clone(),
             url: self.url.clone(),
-            headers: self.own_headers(),
+            headers: self.session_headers(),
             tasks: self.tasks.clone(),
         }
     }
 }
 
-/// On whose behalf a stream is heard.
-struct Heard<'a> {
-    /// The request that it belongs to.
+/// The request that a stream belongs to.
+struct StreamContext<'a> {
     id: u64,
-    ear: Option<&'a Arc<dyn Ear>>,
-    /// Ends what is asked on it.
+    handler: Option<&'a Arc<dyn ClientHandler>>,
+    /// Ends server requests received on the stream.
     end: &'a CancellationToken,
 }
 
-/// Sends messages that have no answer.
-struct Speaker {
+/// Posts messages that expect no response, in the background.
+struct MessagePoster {
     client: Client,
     url: Url,
     headers: HeaderMap,
     tasks: TaskTracker,
 }
 
-impl Speaker {
-    fn say(self, message: String) {
+impl MessagePoster {
+    fn post(self, message: String) {
         let request = self
             .client
             .post(self.url)
@@ -429,55 +447,60 @@ impl Speaker {
             .body(message);
         self.tasks.spawn(async move {
             if let Err(error) = request.send().await {
-                tracing::debug!(error = cause(&error), "the server did not take a message");
+                tracing::debug!(
+                    error = root_cause(&error),
+                    "failed to post a message to the server"
+                );
             }
         });
     }
 }
 
-/// A request in flight. In the modern era closing the stream is the cancel; before it, the server
-/// must be told.
-struct Call<'a> {
-    http: &'a Http,
+/// A request in flight. Dropping it while open cancels it: closing the stream suffices in the
+/// modern era, a legacy server needs `notifications/cancelled`.
+struct RequestGuard<'a> {
+    http: &'a StreamableHttp,
     id: u64,
-    open: bool,
+    is_open: bool,
 }
 
-impl Drop for Call<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
-        if self.open {
+        if self.is_open {
             let params = Object::new().raw("requestId", &self.id.to_string());
             self.http
-                .speaker()
-                .say(jsonrpc::notification("notifications/cancelled", &params));
+                .poster()
+                .post(jsonrpc::notification("notifications/cancelled", &params));
         }
     }
 }
 
-pub(super) fn is_stream(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"))
+pub(super) fn is_event_stream(response: &Response) -> bool {
+    let content_type = response.headers().get(CONTENT_TYPE);
+    content_type
+        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"text/event-stream"))
 }
 
-pub(super) async fn body(mut response: Response) -> Result<String, RequestError> {
+pub(super) async fn read_body(mut response: Response) -> Result<String, RequestError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response
         .chunk()
         .await
-        .map_err(|error| lost(&cause(&error)))?
+        .map_err(|error| lost_error(&root_cause(&error)))?
     {
         if bytes.len() + chunk.len() > MAX_MESSAGE_BYTES {
             return Err(RequestError::TooLarge(MAX_MESSAGE_BYTES));
         }
         bytes.extend_from_slice(&chunk);
     }
-    String::from_utf8(bytes).map_err(|_| RequestError::Malformed("it is not UTF-8".to_owned()))
+    String::from_utf8(bytes)
+        .map_err(|_| RequestError::Malformed("body is not valid UTF-8".to_owned()))
 }
 
-fn rpc_error(body: &str) -> Option<RpcError> {
+fn parse_rpc_error(body: &str) -> Option<RpcError> {
     match jsonrpc::parse(body).ok()?.pop()? {
         Incoming::Response {
-            answer: Err(error), ..
+            result: Err(error), ..
         } => Some(error),
         _ => None,
     }
@@ -487,7 +510,7 @@ pub(super) fn excerpt(body: &str) -> String {
     let text: String = body
         .chars()
         .filter(|c| !c.is_control())
-        .take(EXCERPT)
+        .take(MAX_EXCERPT_CHARS)
         .collect();
     text.trim().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for their answers, by id.
+//! Requests waiting for their responses, by id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,120 +7,130 @@ use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::RequestError;
-use crate::ear::Ear;
-use crate::jsonrpc::Answer;
+use crate::client_handler::ClientHandler;
+use crate::jsonrpc::RpcResult;
 
-type Outcome = Result<Answer, RequestError>;
+type RequestOutcome = Result<RpcResult, RequestError>;
 
 /// The requests in flight on one connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pending(Arc<Mutex<Slots>>);
+pub(super) struct PendingRequests(Arc<Mutex<PendingTable>>);
 
 #[derive(Debug, Default)]
-struct Slots {
-    next: u64,
-    waiting: HashMap<u64, Waiter>,
+struct PendingTable {
+    last_id: u64,
+    waiting: HashMap<u64, PendingEntry>,
+    /// Reason of the close, once the connection is closed.
     closed: Option<String>,
 }
 
 #[derive(Debug)]
-struct Waiter {
-    sender: oneshot::Sender<Outcome>,
-    ear: Option<Arc<dyn Ear>>,
-    /// Ends what the server asks on its behalf.
+struct PendingEntry {
+    sender: oneshot::Sender<RequestOutcome>,
+    handler: Option<Arc<dyn ClientHandler>>,
+    /// Ends server requests made for this request.
     end: Option<(CancellationToken, DropGuard)>,
 }
 
-/// One request's place; leaving it early forgets the request.
+/// One request in flight.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PendingRequest {
     pub(super) id: u64,
-    pending: Pending,
-    answer: oneshot::Receiver<Outcome>,
+    pending: PendingRequests,
+    receiver: oneshot::Receiver<RequestOutcome>,
 }
 
-impl Pending {
-    /// Takes a place; an error says why the connection is closed.
-    pub(super) fn enter(&self, ear: Option<Arc<dyn Ear>>) -> Result<Place, RequestError> {
-        let (sender, answer) = oneshot::channel();
-        let id = self.with(|slots| match &slots.closed {
+impl PendingRequests {
+    /// Registers a request; fails with the reason if the connection is closed.
+    pub(super) fn register(
+        &self,
+        handler: Option<Arc<dyn ClientHandler>>,
+    ) -> Result<PendingRequest, RequestError> {
+        let (sender, receiver) = oneshot::channel();
+        let id = self.with(|table| match &table.closed {
             Some(reason) => Err(RequestError::NotSent(reason.clone())),
             None => {
-                slots.next += 1;
+                table.last_id += 1;
                 let end = None;
-                slots
-                    .waiting
-                    .insert(slots.next, Waiter { sender, ear, end });
-                Ok(slots.next)
+                table.waiting.insert(
+                    table.last_id,
+                    PendingEntry {
+                        sender,
+                        handler,
+                        end,
+                    },
+                );
+                Ok(table.last_id)
             }
         })?;
-        Ok(Place {
+        Ok(PendingRequest {
             id,
             pending: self.clone(),
-            answer,
+            receiver,
         })
     }
 
-    /// Hands an outcome to the request that waits for it; false if none does.
-    pub(super) fn settle(&self, id: u64, outcome: Outcome) -> bool {
-        let waiting = self.with(|slots| slots.waiting.remove(&id));
-        waiting.is_some_and(|waiter| waiter.sender.send(outcome).is_ok())
+    /// Completes a pending request; returns false if there is none with this id.
+    pub(super) fn complete(&self, id: u64, outcome: RequestOutcome) -> bool {
+        let waiting = self.with(|table| table.waiting.remove(&id));
+        waiting.is_some_and(|entry| entry.sender.send(outcome).is_ok())
     }
 
-    /// Who hears of the progress of a request.
-    pub(super) fn ear(&self, id: u64) -> Option<Arc<dyn Ear>> {
-        self.with(|slots| slots.waiting.get(&id)?.ear.clone())
+    /// Returns the handler of a request.
+    pub(super) fn handler(&self, id: u64) -> Option<Arc<dyn ClientHandler>> {
+        self.with(|table| table.waiting.get(&id)?.handler.clone())
     }
 
-    /// Who waits, if only one does who hears anything; and what ends with its request, or with
-    /// the connection.
-    pub(super) fn only(
+    /// Returns the handler of the only pending request that has one, with a token that is cancelled
+    /// at the end of that request or of the connection.
+    pub(super) fn sole_handler(
         &self,
         end: &CancellationToken,
-    ) -> Option<(Arc<dyn Ear>, CancellationToken)> {
-        self.with(|slots| {
-            let mut waiters = slots
+    ) -> Option<(Arc<dyn ClientHandler>, CancellationToken)> {
+        self.with(|table| {
+            let mut entries = table
                 .waiting
                 .values_mut()
-                .filter(|waiter| waiter.ear.is_some());
-            let only = waiters.next().filter(|_| waiters.next().is_none())?;
-            let (end, _) = only.end.get_or_insert_with(|| {
+                .filter(|entry| entry.handler.is_some());
+            let sole = entries.next().filter(|_| entries.next().is_none())?;
+            let (end, _) = sole.end.get_or_insert_with(|| {
                 let end = end.child_token();
                 (end.clone(), end.drop_guard())
             });
-            Some((only.ear.clone()?, end.clone()))
+            Some((sole.handler.clone()?, end.clone()))
         })
     }
 
-    /// Fails everything in flight, and whatever comes later.
+    /// Fails all pending and all later requests.
     pub(super) fn close(&self, reason: &str) {
-        let waiting = self.with(|slots| {
-            slots.closed.get_or_insert_with(|| reason.to_owned());
-            std::mem::take(&mut slots.waiting)
+        let waiting = self.with(|table| {
+            table.closed.get_or_insert_with(|| reason.to_owned());
+            std::mem::take(&mut table.waiting)
         });
-        for waiter in waiting.into_values() {
-            let _ = waiter
+        for entry in waiting.into_values() {
+            let _ = entry
                 .sender
                 .send(Err(RequestError::Lost(reason.to_owned())));
         }
     }
 
-    fn with<T>(&self, f: impl FnOnce(&mut Slots) -> T) -> T {
+    fn with<T>(&self, f: impl FnOnce(&mut PendingTable) -> T) -> T {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Place {
-    pub(super) async fn answer(&mut self) -> Outcome {
-        (&mut self.answer)
+impl PendingRequest {
+    /// Waits for the response, or for the connection to close.
+    pub(super) async fn wait_result(&mut self) -> RequestOutcome {
+        (&mut self.receiver)
             .await
             .unwrap_or_else(|_| Err(RequestError::Lost("the connection was closed".to_owned())))
     }
 
-    /// Gives the place up; true if no answer had come yet.
-    pub(super) fn leave(&self) -> bool {
+    /// Removes the request; returns true if it was still waiting for its response.
+    pub(super) fn remove(&self) -> bool {
         self.pending
-            .with(|slots| slots.waiting.remove(&self.id))
+            .with(|table| table.waiting.remove(&self.id))
             .is_some()
     }
 }

@@ -1,5 +1,5 @@
-//! A server of the first revision behind HTTP: an event stream carries all that it says, and its
-//! first event names the address that takes requests.
+//! The HTTP+SSE transport of revision 2024-11-05: one event stream carries all server messages, and
+//! its `endpoint` event announces the URL for client messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,44 +11,44 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use super::asking::Asking;
-use super::closing::{self, Closing};
-use super::http::stream::{Resume, Stream};
-use super::http::{self, Endpoint};
-use super::inbox::Inbox;
-use super::pending::{Pending, Place};
-use super::{Events, Outgoing, RequestError};
-use crate::ear::Ear;
-use crate::jsonrpc::{self, Answer, Object};
+use super::close_signal::{self, CloseReceiver};
+use super::http::stream::{EventStream, ResumeState};
+use super::http::{self, ResolvedEndpoint};
+use super::message_router::MessageRouter;
+use super::pending::{PendingRequest, PendingRequests};
+use super::server_requests::ServerRequests;
+use super::{OutgoingRequest, RequestError, TransportEvents};
+use crate::client_handler::ClientHandler;
+use crate::jsonrpc::{self, Object, RpcResult};
 
-/// How long a server may take to name the address for requests.
-const NAMING: Duration = Duration::from_secs(10);
+/// Timeout for the `endpoint` event, and for messages sent in the background.
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An open event stream and the requests that wait for their answers on it.
+/// An open event stream and the requests waiting for responses on it.
 #[derive(Debug)]
-pub struct Sse {
-    poster: Poster,
-    pending: Pending,
-    closing: Closing,
+pub struct SseTransport {
+    poster: MessagePoster,
+    pending: PendingRequests,
+    close_receiver: CloseReceiver,
     stop: CancellationToken,
 }
 
-/// Sends messages to the address that the server named.
+/// Posts messages to the announced endpoint.
 #[derive(Clone, Debug)]
-struct Poster {
+struct MessagePoster {
     client: Client,
     url: Url,
     headers: HeaderMap,
     tasks: TaskTracker,
 }
 
-impl Sse {
-    /// Opens the stream and waits until the server has named the address for requests.
+impl SseTransport {
+    /// Opens the stream and waits until the server has announced its message endpoint.
     pub async fn start(
-        endpoint: &Endpoint,
+        endpoint: &ResolvedEndpoint,
         tasks: &TaskTracker,
-        ear: Arc<dyn Ear>,
-    ) -> Result<(Self, Events), RequestError> {
+        handler: Arc<dyn ClientHandler>,
+    ) -> Result<(Self, TransportEvents), RequestError> {
         let client = endpoint
             .client()
             .map_err(|error| RequestError::NotSent(error.to_string()))?;
@@ -56,67 +56,74 @@ impl Sse {
             .get(endpoint.url.clone())
             .headers(endpoint.headers.clone());
         let response = request.header(ACCEPT, "text/event-stream").send().await;
-        let mut stream = Stream::new(opened(
-            response.map_err(|error| http::unreachable(&error))?,
+        let mut stream = EventStream::new(require_event_stream(
+            response.map_err(|error| http::send_error(&error))?,
         )?);
-        let url = tokio::time::timeout(NAMING, named(&mut stream, &endpoint.url)).await;
-        let url = url.map_err(|_| malformed("its stream names no address for requests"))??;
-        let poster = Poster {
+        let url = tokio::time::timeout(
+            ENDPOINT_TIMEOUT,
+            read_endpoint_url(&mut stream, &endpoint.url),
+        )
+        .await;
+        let url =
+            url.map_err(|_| malformed_response("event stream announced no message endpoint"))??;
+        let poster = MessagePoster {
             client,
             url,
             headers: endpoint.headers.clone(),
             tasks: tasks.clone(),
         };
-        let (events, heard) = mpsc::channel(16);
-        let (ending, closing) = closing::channel();
-        let pending = Pending::default();
+        let (events, event_receiver) = mpsc::channel(16);
+        let (close_notifier, close_receiver) = close_signal::channel();
+        let pending = PendingRequests::default();
         let stop = CancellationToken::new();
-        let inbox = Inbox {
+        let router = MessageRouter {
             pending: pending.clone(),
             events,
-            ear,
-            asking: Asking::new(tasks),
+            handler,
+            server_requests: ServerRequests::new(tasks),
             end: stop.clone(),
         };
-        let reading = read(stream, inbox, poster.clone());
-        let stopped = stop.clone();
-        let ended = pending.clone();
+        let reading = read_messages(stream, router, poster.clone());
+        let (stopped, unanswered) = (stop.clone(), pending.clone());
         tasks.spawn(async move {
             let reason = tokio::select! {
                 reason = reading => reason,
                 () = stopped.cancelled() => "the connection was closed".to_owned(),
             };
-            ended.close(&reason);
+            unanswered.close(&reason);
             stopped.cancel();
-            ending.tell(&reason);
+            close_notifier.notify(&reason);
         });
         let sse = Self {
             poster,
             pending,
-            closing,
+            close_receiver,
             stop,
         };
-        Ok((sse, heard))
+        Ok((sse, event_receiver))
     }
 
-    pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
-        let place = self.pending.enter(outgoing.ear.clone())?;
-        let message = outgoing.message(place.id);
-        let cancellable = outgoing.method != "initialize";
-        let mut call = Call {
-            place,
+    pub(super) async fn request(
+        &self,
+        outgoing: OutgoingRequest,
+    ) -> Result<RpcResult, RequestError> {
+        let request = self.pending.register(outgoing.handler.clone())?;
+        let message = outgoing.message(request.id);
+        let mut guard = RequestGuard {
+            request,
             poster: &self.poster,
-            cancellable,
+            // The protocol does not allow clients to cancel `initialize`.
+            is_cancellable: outgoing.method != "initialize",
         };
-        let posted = self.poster.post(message, outgoing.headers);
-        tokio::pin!(posted);
-        // The answer may come before the address for requests has said that it took the request.
+        let posting = self.poster.post(message, outgoing.headers);
+        tokio::pin!(posting);
+        // The response may arrive on the stream before the POST itself is acknowledged.
         tokio::select! {
             biased;
-            answer = call.place.answer() => return answer,
-            posted = &mut posted => posted?,
+            result = guard.request.wait_result() => return result,
+            posting = &mut posting => posting?,
         }
-        call.place.answer().await
+        guard.request.wait_result().await
     }
 
     pub(super) async fn notify(&self, method: &str) -> Result<(), RequestError> {
@@ -124,23 +131,23 @@ impl Sse {
         self.poster.post(message, HeaderMap::new()).await
     }
 
-    pub(super) async fn closed(&self) -> String {
-        self.closing.wait().await
+    pub(super) async fn wait_closed(&self) -> String {
+        self.close_receiver.wait().await
     }
 
     pub(super) async fn close(&self) {
         self.stop.cancel();
-        self.closed().await;
+        self.wait_closed().await;
     }
 }
 
-impl Drop for Sse {
+impl Drop for SseTransport {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-impl Poster {
+impl MessagePoster {
     async fn post(&self, message: String, extra: HeaderMap) -> Result<(), RequestError> {
         let mut headers = self.headers.clone();
         headers.extend(extra);
@@ -151,12 +158,12 @@ impl Poster {
         let response = request
             .send()
             .await
-            .map_err(|error| http::unreachable(&error))?;
+            .map_err(|error| http::send_error(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(());
         }
-        let text = http::excerpt(&http::body(response).await.unwrap_or_default());
+        let text = http::excerpt(&http::read_body(response).await.unwrap_or_default());
         Err(RequestError::Status {
             status: status.as_u16(),
             text,
@@ -164,80 +171,88 @@ impl Poster {
         })
     }
 
-    /// Sends a message without waiting for what becomes of it.
-    fn say(&self, message: String) {
+    /// Posts a message in the background.
+    fn post_detached(&self, message: String) {
         let poster = self.clone();
         self.tasks.spawn(async move {
-            let sent = tokio::time::timeout(NAMING, poster.post(message, HeaderMap::new())).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                tracing::debug!("the server did not take a message");
+            let posted =
+                tokio::time::timeout(ENDPOINT_TIMEOUT, poster.post(message, HeaderMap::new()))
+                    .await;
+            if !matches!(posted, Ok(Ok(()))) {
+                tracing::debug!("failed to post a message to the server");
             }
         });
     }
 }
 
-/// A request in flight; dropped before its answer, it tells the server to stop.
-struct Call<'a> {
-    place: Place,
-    poster: &'a Poster,
-    cancellable: bool,
+/// A request in flight. Dropping it before the response sends `notifications/cancelled`.
+struct RequestGuard<'a> {
+    request: PendingRequest,
+    poster: &'a MessagePoster,
+    is_cancellable: bool,
 }
 
-impl Drop for Call<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
-        if self.place.leave() && self.cancellable {
-            let params = Object::new().raw("requestId", &self.place.id.to_string());
+        if self.request.remove() && self.is_cancellable {
+            let params = Object::new().raw("requestId", &self.request.id.to_string());
             self.poster
-                .say(jsonrpc::notification("notifications/cancelled", &params));
+                .post_detached(jsonrpc::notification("notifications/cancelled", &params));
         }
     }
 }
 
-fn opened(response: Response) -> Result<Response, RequestError> {
+fn require_event_stream(response: Response) -> Result<Response, RequestError> {
     let status = response.status();
-    match status.is_success() && http::is_stream(&response) {
-        true => Ok(response),
-        false => Err(RequestError::Status {
+    if status.is_success() && http::is_event_stream(&response) {
+        Ok(response)
+    } else {
+        Err(RequestError::Status {
             status: status.as_u16(),
-            text: "it opens no event stream".to_owned(),
+            text: "response is not an event stream".to_owned(),
             rpc: None,
-        }),
+        })
     }
 }
 
-/// The address for requests, which must be of the same origin.
-async fn named(stream: &mut Stream, base: &Url) -> Result<Url, RequestError> {
-    while let Some(event) = stream.event().await? {
+/// Waits for the message endpoint, which must have the same origin so that credentials stay there.
+async fn read_endpoint_url(stream: &mut EventStream, base: &Url) -> Result<Url, RequestError> {
+    while let Some(event) = stream.next_event().await? {
         if event.name == "endpoint" {
             let url = base
                 .join(&event.data)
-                .map_err(|_| malformed("the address it names for requests is no URL"))?;
-            return match url.origin() == base.origin() {
-                true => Ok(url),
-                false => Err(malformed(
-                    "it names an address for requests on another host",
-                )),
+                .map_err(|_| malformed_response("announced message endpoint is not a valid URL"))?;
+            return if url.origin() == base.origin() {
+                Ok(url)
+            } else {
+                Err(malformed_response(
+                    "announced message endpoint has a different origin",
+                ))
             };
         }
     }
-    Err(malformed(
-        "its stream ended before it named an address for requests",
+    Err(malformed_response(
+        "event stream ended before announcing a message endpoint",
     ))
 }
 
-async fn read(mut stream: Stream, inbox: Inbox, poster: Poster) -> String {
+async fn read_messages(
+    mut stream: EventStream,
+    router: MessageRouter,
+    poster: MessagePoster,
+) -> String {
     loop {
-        match stream.next(&mut Resume::default()).await {
+        match stream.next_message(&mut ResumeState::default()).await {
             Ok(Some(text)) => {
                 let poster = poster.clone();
-                inbox.take(&text, move |reply| poster.say(reply));
+                router.route(&text, move |reply| poster.post_detached(reply));
             }
-            Ok(None) => return "the server ended the event stream".to_owned(),
+            Ok(None) => return "server closed the event stream".to_owned(),
             Err(error) => return error.to_string(),
         }
     }
 }
 
-fn malformed(text: &str) -> RequestError {
+fn malformed_response(text: &str) -> RequestError {
     RequestError::Malformed(text.to_owned())
 }

@@ -1,113 +1,117 @@
-//! A server as a child process: one JSON message a line on its pipes.
+//! The stdio transport: a child process with one JSON message per line on its pipes.
 //!
-//! The child leads a process group of its own, gets a minimal environment and ends, with whatever
-//! it started, when the transport closes. Its standard error goes into a bounded ring.
+//! The child leads its own process group, gets a minimal environment, and is terminated with all
+//! its descendants when the transport closes. The end of its stderr is kept in a bounded buffer.
 
 mod child;
 
 use std::sync::Arc;
 
-use child::Child;
+use child::ChildProcess;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::asking::Asking;
-use super::closing::{self, Closing};
-use super::inbox::Inbox;
-use super::pending::Pending;
-use super::{Events, Outgoing, RequestError, Tail};
+use super::close_signal::{self, CloseReceiver};
+use super::message_router::MessageRouter;
+use super::pending::{PendingRequest, PendingRequests};
+use super::server_requests::ServerRequests;
+use super::{OutgoingRequest, RequestError, StderrTail, TransportEvents};
 use crate::MAX_MESSAGE_BYTES;
-use crate::ear::Ear;
-use crate::jsonrpc::{self, Answer, Object};
-use crate::line::{Line, Lines};
+use crate::client_handler::ClientHandler;
+use crate::jsonrpc::{self, Object, RpcResult};
+use crate::line::{LineReader, MessageLine};
 
-pub use child::{Command, SpawnError};
+pub use child::{ChildCommand, SpawnError};
 
-/// Messages that may wait for a child that does not read.
-const OUTBOX: usize = 1024;
+/// Maximum number of messages queued for a child that does not read.
+const OUTBOX_CAPACITY: usize = 1024;
 
-/// A running child and the requests it has not answered yet.
+/// A running child process and its pending requests.
 #[derive(Debug)]
-pub struct Stdio {
+pub struct StdioTransport {
     outbox: mpsc::Sender<String>,
-    pending: Pending,
-    closing: Closing,
+    pending: PendingRequests,
+    close_receiver: CloseReceiver,
     stop: CancellationToken,
 }
 
-impl Stdio {
-    /// Starts the child; its tasks run in `tasks`, whose owner waits for them.
+impl StdioTransport {
+    /// Starts the child. Its tasks run in `tasks`, whose owner waits for them.
     pub fn start(
-        command: &Command,
-        tail: &Tail,
+        command: &ChildCommand,
+        tail: &StderrTail,
         tasks: &TaskTracker,
-        ear: Arc<dyn Ear>,
-    ) -> Result<(Self, Events), SpawnError> {
-        let (mut child, pipes) = Child::spawn(command)?;
-        let (outbox, outgoing) = mpsc::channel(OUTBOX);
-        let (events, heard) = mpsc::channel(16);
-        let (ending, closing) = closing::channel();
+        handler: Arc<dyn ClientHandler>,
+    ) -> Result<(Self, TransportEvents), SpawnError> {
+        let (mut child, pipes) = ChildProcess::spawn(command)?;
+        let (outbox, outgoing) = mpsc::channel(OUTBOX_CAPACITY);
+        let (events, event_receiver) = mpsc::channel(16);
+        let (close_notifier, close_receiver) = close_signal::channel();
         let stdio = Self {
             outbox: outbox.clone(),
-            pending: Pending::default(),
-            closing,
+            pending: PendingRequests::default(),
+            close_receiver,
             stop: CancellationToken::new(),
         };
         let pending = stdio.pending.clone();
         let stop = stdio.stop.clone();
-        let inbox = Inbox {
+        let router = MessageRouter {
             pending: pending.clone(),
             events,
-            ear,
-            asking: Asking::new(tasks),
+            handler,
+            server_requests: ServerRequests::new(tasks),
             end: stop.clone(),
         };
-        let reader = read(pipes.stdout, inbox, outbox);
-        let mut stderr = tasks.spawn(drain(pipes.stderr, tail.clone()));
-        let mut writer = tasks.spawn(write(pipes.stdin, outgoing, stop.clone()));
+        let reader = read_messages(pipes.stdout, router, outbox);
+        let mut stderr = tasks.spawn(capture_stderr(pipes.stderr, tail.clone()));
+        let mut writer = tasks.spawn(write_messages(pipes.stdin, outgoing, stop.clone()));
         let tail = tail.clone();
         tasks.spawn(async move {
             tokio::select! {
                 () = reader => {}
-                () = child.gone() => {}
+                () = child.wait_exit() => {}
                 _ = &mut writer => {}
                 () = stop.cancelled() => {}
             }
             writer.abort();
-            let status = child.end(stop.is_cancelled()).await;
-            // The last words are worth a moment; a grandchild may hold the pipe open for ever.
-            if tokio::time::timeout(child::GRACE, &mut stderr)
+            let status = child.shut_down(stop.is_cancelled()).await;
+            // Wait briefly for the rest of stderr; a grandchild may hold the pipe open forever.
+            if tokio::time::timeout(child::EXIT_GRACE_PERIOD, &mut stderr)
                 .await
                 .is_err()
             {
                 stderr.abort();
             }
-            let ended = format!("the server's process ended ({status})");
+            let exit = format!("server process exited ({status})");
             let reason = match tail.last_line() {
-                Some(line) => format!("{ended}: {line}"),
-                None => ended.clone(),
+                Some(line) => format!("{exit}: {line}"),
+                None => exit.clone(),
             };
-            // What the child said last is for those who run the gateway, not for those who call it.
-            pending.close(&ended);
+            // Stderr may contain secrets: only operators see it, callers get the bare status.
+            pending.close(&exit);
             stop.cancel();
-            ending.tell(&reason);
+            close_notifier.notify(&reason);
         });
-        Ok((stdio, heard))
+        Ok((stdio, event_receiver))
     }
 
-    pub(super) async fn request(&self, outgoing: Outgoing) -> Result<Answer, RequestError> {
-        let place = self.pending.enter(outgoing.ear.clone())?;
-        let message = outgoing.message(place.id);
-        let mut call = Call {
-            place,
+    pub(super) async fn request(
+        &self,
+        outgoing: OutgoingRequest,
+    ) -> Result<RpcResult, RequestError> {
+        let request = self.pending.register(outgoing.handler.clone())?;
+        let message = outgoing.message(request.id);
+        let mut guard = RequestGuard {
+            request,
             outbox: &self.outbox,
-            cancellable: outgoing.method != "initialize",
+            // The protocol does not allow clients to cancel `initialize`.
+            is_cancellable: outgoing.method != "initialize",
         };
         self.send(message).await?;
-        call.place.answer().await
+        guard.request.wait_result().await
     }
 
     pub(super) async fn notify(&self, method: &str) -> Result<(), RequestError> {
@@ -115,49 +119,50 @@ impl Stdio {
             .await
     }
 
-    pub(super) async fn closed(&self) -> String {
-        self.closing.wait().await
+    pub(super) async fn wait_closed(&self) -> String {
+        self.close_receiver.wait().await
     }
 
     pub(super) async fn close(&self) {
         self.stop.cancel();
-        self.closed().await;
+        self.wait_closed().await;
     }
 
     async fn send(&self, message: String) -> Result<(), RequestError> {
-        let message = one_line(message);
+        let message = to_single_line(message);
         let sent = self.outbox.send(message).await;
-        sent.map_err(|_| RequestError::NotSent("the server's process has ended".to_owned()))
+        sent.map_err(|_| RequestError::NotSent("server process has exited".to_owned()))
     }
 }
 
-impl Drop for Stdio {
+impl Drop for StdioTransport {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-/// A message ends at its line's end, so what callers wrote must not end it earlier. In JSON a line
-/// break can only stand between tokens, where a blank is as good.
-fn one_line(message: String) -> String {
-    match message.contains(['\n', '\r']) {
-        true => message.replace(['\n', '\r'], " "),
-        false => message,
+/// Replaces line breaks, which would end the message early, by blanks. In valid JSON a raw line
+/// break occurs only between tokens, so the meaning stays the same.
+fn to_single_line(message: String) -> String {
+    if message.contains(['\n', '\r']) {
+        message.replace(['\n', '\r'], " ")
+    } else {
+        message
     }
 }
 
-/// A request in flight; dropped before its answer, it tells the server to stop.
-struct Call<'a> {
-    place: super::pending::Place,
+/// A request in flight. Dropping it before the response sends `notifications/cancelled`.
+struct RequestGuard<'a> {
+    request: PendingRequest,
     outbox: &'a mpsc::Sender<String>,
-    cancellable: bool,
+    is_cancellable: bool,
 }
 
-impl Drop for Call<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
-        if self.place.leave() && self.cancellable {
-            let params = Object::new().raw("requestId", &self.place.id.to_string());
-            // A full outbox means a child that does not read: it would not hear this either.
+        if self.request.remove() && self.is_cancellable {
+            let params = Object::new().raw("requestId", &self.request.id.to_string());
+            // A full outbox means that the child does not read, so it would not see this either.
             let _ = self
                 .outbox
                 .try_send(jsonrpc::notification("notifications/cancelled", &params));
@@ -165,7 +170,11 @@ impl Drop for Call<'_> {
     }
 }
 
-async fn write(stdin: ChildStdin, mut outgoing: mpsc::Receiver<String>, stop: CancellationToken) {
+async fn write_messages(
+    stdin: ChildStdin,
+    mut outgoing: mpsc::Receiver<String>,
+    stop: CancellationToken,
+) {
     let mut stdin = BufWriter::new(stdin);
     loop {
         let message = tokio::select! {
@@ -173,44 +182,47 @@ async fn write(stdin: ChildStdin, mut outgoing: mpsc::Receiver<String>, stop: Ca
             () = stop.cancelled() => None,
         };
         let Some(message) = message else { return };
-        let mut written = put(&mut stdin, &message).await;
+        let mut written = write_line(&mut stdin, &message).await;
         while let (true, Ok(message)) = (written.is_ok(), outgoing.try_recv()) {
-            written = put(&mut stdin, &message).await;
+            written = write_line(&mut stdin, &message).await;
         }
         if written.is_err() || stdin.flush().await.is_err() {
-            return; // the reader sees the end and says why
+            return; // the reader notices the closed pipe and reports the reason
         }
     }
 }
 
-async fn put(stdin: &mut BufWriter<ChildStdin>, message: &str) -> std::io::Result<()> {
+async fn write_line(stdin: &mut BufWriter<ChildStdin>, message: &str) -> std::io::Result<()> {
     stdin.write_all(message.as_bytes()).await?;
     stdin.write_all(b"\n").await
 }
 
-async fn read(stdout: ChildStdout, inbox: Inbox, outbox: mpsc::Sender<String>) {
-    let mut lines = Lines::new(stdout, MAX_MESSAGE_BYTES);
+async fn read_messages(stdout: ChildStdout, router: MessageRouter, outbox: mpsc::Sender<String>) {
+    let mut lines = LineReader::new(stdout, MAX_MESSAGE_BYTES);
     let too_large = || RequestError::TooLarge(MAX_MESSAGE_BYTES);
     while let Ok(Some(line)) = lines.next().await {
         match line {
-            Line::Text(text) => {
+            MessageLine::Text(text) => {
                 let outbox = outbox.clone();
-                inbox.take(&text, move |reply| {
+                router.route(&text, move |reply| {
                     // A child that does not read would not see the reply either.
-                    let _ = outbox.try_send(one_line(reply));
+                    let _ = outbox.try_send(to_single_line(reply));
                 });
             }
-            Line::TooLong { id: Some(id) } => {
-                inbox.pending.settle(id, Err(too_large()));
+            MessageLine::TooLong { id: Some(id) } => {
+                router.pending.complete(id, Err(too_large()));
             }
-            Line::TooLong { id: None } => {
-                tracing::warn!("a message of the server was too large and is dropped")
+            MessageLine::TooLong { id: None } => {
+                tracing::warn!(
+                    limit = MAX_MESSAGE_BYTES,
+                    "dropping oversized message from server"
+                )
             }
         }
     }
 }
 
-async fn drain(mut stderr: ChildStderr, tail: Tail) {
+async fn capture_stderr(mut stderr: ChildStderr, tail: StderrTail) {
     let mut buffer = vec![0; 4096];
     while let Ok(read @ 1..) = stderr.read(&mut buffer).await {
         tail.push(&buffer[..read]);

@@ -1,4 +1,4 @@
-//! The tools of a run: those that the tasks need, and all the others that are in the way.
+//! Tool catalog of a benchmark run: the tools that the tasks need, and unrelated filler tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,27 +6,27 @@ use std::sync::Arc;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use toolgate_core::ServerName;
-use toolgate_core::catalog::{Kind, Offer, Tool};
+use toolgate_core::catalog::{ItemKind, ServerListing, Tool};
 
-/// A tool that no task needs.
+/// A tool that no task uses.
 #[derive(Clone, Debug)]
-pub(crate) struct Ballast {
+pub(crate) struct FillerTool {
     pub(crate) server: String,
     pub(crate) definition: Value,
 }
 
-/// Reads definitions as functions named `server-tool`, or as objects with server and tool apart.
-pub(crate) fn parse(text: &str) -> Vec<Ballast> {
-    let file: Value = serde_json::from_str(text).expect("a file of JSON");
+/// Parses definitions: functions named `server-tool`, or objects with separate `server` and `tool`.
+pub(crate) fn parse(text: &str) -> Vec<FillerTool> {
+    let file: Value = serde_json::from_str(text).expect("the file contains JSON");
     let list = file
         .get("tools")
         .unwrap_or(&file)
         .as_array()
-        .expect("an array of tools");
-    list.iter().filter_map(one).collect()
+        .expect("the file contains an array of tools");
+    list.iter().filter_map(parse_tool).collect()
 }
 
-fn one(tool: &Value) -> Option<Ballast> {
+fn parse_tool(tool: &Value) -> Option<FillerTool> {
     let (server, name, parts) = match tool.get("function") {
         Some(function) => {
             let (server, name) = function["name"].as_str()?.split_once('-')?;
@@ -39,18 +39,18 @@ fn one(tool: &Value) -> Option<Ballast> {
         ),
     };
     let (from, schema) = parts;
-    Some(Ballast {
+    Some(FillerTool {
         server: server.to_owned(),
         definition: json!({"name": name, "description": from["description"], "inputSchema": from[schema]}),
     })
 }
 
-/// All tools of a run, by server.
-pub(crate) fn tools(ballast: &[Ballast]) -> Vec<Arc<Tool>> {
+/// Returns all tools of a run.
+pub(crate) fn tools(fillers: &[FillerTool]) -> Vec<Arc<Tool>> {
     let mut by_server: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     by_server.insert("crm", crm());
     by_server.insert("hr", hr());
-    for tool in ballast {
+    for tool in fillers {
         by_server
             .entry(&tool.server)
             .or_default()
@@ -58,22 +58,22 @@ pub(crate) fn tools(ballast: &[Ballast]) -> Vec<Arc<Tool>> {
     }
     by_server
         .into_iter()
-        .flat_map(|(server, definitions)| offer(server, &definitions).tools)
+        .flat_map(|(server, definitions)| list_tools(server, &definitions).tools)
         .collect()
 }
 
-fn offer(server: &str, definitions: &[Value]) -> Offer {
-    let server = ServerName::parse(server).expect("the name of a server");
-    let mut offer = Offer::default();
+fn list_tools(server: &str, definitions: &[Value]) -> ServerListing {
+    let server = ServerName::parse(server).expect("the server name is valid");
+    let mut offer = ServerListing::default();
     for definition in definitions {
-        let raw = to_raw_value(definition).expect("JSON");
-        offer.add(&server, Kind::Tool, &raw);
+        let raw = to_raw_value(definition).expect("the definition is valid JSON");
+        offer.add(&server, ItemKind::Tool, &raw);
     }
-    offer.sorted()
+    offer.into_sorted()
 }
 
-/// A tool as a chat completion request carries it.
-pub(crate) fn function(tool: &Tool) -> Value {
+/// Encodes a tool for a chat completion request.
+pub(crate) fn chat_function(tool: &Tool) -> Value {
     let view = tool.view();
     let schema = view.input_schema.map_or("{}", |schema| schema.get());
     json!({"type": "function", "function": {

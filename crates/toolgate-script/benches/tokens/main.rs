@@ -1,89 +1,96 @@
-//! How many prompt tokens tasks take when tools are shown one by one, and when scripts call them.
+//! Counts the prompt tokens of tasks with direct tool calls and with code mode.
 //!
-//! A scripted model makes the obvious calls and nothing else; what it would read is counted by o200k:
-//! for every request, the tool definitions and all messages as they are sent. Nothing is run and no
-//! model is asked, so the figures are the same each time. `make bench-tokens` runs it on tools that it
-//! makes itself, or on those of files (`TOOLS="file.json ..."`), and fails if they are over the goals.
+//! A scripted model makes exactly the calls each task needs. The benchmark counts what it would read with
+//! o200k: for every request, the tool definitions and all messages. It runs no tools and queries no
+//! model, so the figures are deterministic. `make bench-tokens` uses a synthetic catalog, or those of files
+//! (`TOOLS="file.json ..."`), and fails if the counts exceed the goals.
 
-#![allow(
-    clippy::expect_used,
-    reason = "a bench that cannot start has nothing to say"
-)]
+#![allow(clippy::expect_used, reason = "a benchmark may panic on invalid input")]
 
 mod catalog;
 mod conversation;
-mod made;
 mod records;
+mod synthetic;
 mod task;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::process::ExitCode;
 
-use catalog::Ballast;
-use conversation::Setting;
+use catalog::FillerTool;
+use conversation::Scenario;
 use task::Task;
 
-/// Beside the five tools that the tasks need.
-const SOME: usize = 40;
-const MANY: usize = 527;
+// Tools in addition to the five that the tasks need.
+const SMALL_CATALOG_TOOLS: usize = 40;
+const LARGE_CATALOG_TOOLS: usize = 527;
 
-/// Prompt tokens of all tasks that code mode may take with up to so many tools, and with more.
-const FEW: usize = 50;
-const GOAL_WITH_FEW: usize = 25_000;
-const GOAL_WITH_MANY: usize = 60_000;
+// Maximum prompt tokens of all tasks in code mode, with a small and with a large catalog.
+const MAX_SMALL_CATALOG_TOOLS: usize = 50;
+const SMALL_CATALOG_GOAL: usize = 25_000;
+const LARGE_CATALOG_GOAL: usize = 60_000;
 
 fn main() -> ExitCode {
     let files: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
         .collect();
-    let catalogs: Vec<Vec<Ballast>> = match files.is_empty() {
-        true => vec![made::tools(SOME), made::tools(MANY)],
-        false => files.iter().flat_map(|file| sizes(&read(file))).collect(),
+    let catalogs: Vec<Vec<FillerTool>> = if files.is_empty() {
+        vec![
+            synthetic::generate_tools(SMALL_CATALOG_TOOLS),
+            synthetic::generate_tools(LARGE_CATALOG_TOOLS),
+        ]
+    } else {
+        files
+            .iter()
+            .flat_map(|file| catalog_sizes(&read_catalog(file)))
+            .collect()
     };
-    let mut is_over = false;
-    for ballast in &catalogs {
-        let setting = Setting::new(ballast);
-        let (table, sum) = table(&setting);
-        let goal = match setting.tools <= FEW {
-            true => GOAL_WITH_FEW,
-            false => GOAL_WITH_MANY,
+    let mut exceeds_goal = false;
+    for fillers in &catalogs {
+        let scenario = Scenario::new(fillers);
+        let (table, sum) = format_table(&scenario);
+        let goal = if scenario.tools <= MAX_SMALL_CATALOG_TOOLS {
+            SMALL_CATALOG_GOAL
+        } else {
+            LARGE_CATALOG_GOAL
         };
-        is_over |= sum > goal;
-        say(&format!("{table}goal for code mode: {goal}\n"));
+        exceeds_goal |= sum > goal;
+        print_report(&format!("{table}goal for code mode: {goal}\n"));
     }
-    match is_over {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
+    if exceeds_goal {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
     }
 }
 
-fn read(file: &str) -> Vec<Ballast> {
-    let text = fs::read_to_string(file).expect("a file that can be read");
+fn read_catalog(file: &str) -> Vec<FillerTool> {
+    let text = fs::read_to_string(file).expect("the catalog file is readable");
     let tools = catalog::parse(&text);
     assert!(!tools.is_empty(), "no tools in {file}");
     tools
 }
 
-/// Some of the tools, if there are more, and all of them.
-fn sizes(tools: &[Ballast]) -> Vec<Vec<Ballast>> {
-    match tools.len() > SOME {
-        true => vec![tools[..SOME].to_vec(), tools.to_vec()],
-        false => vec![tools.to_vec()],
+/// Returns a small subset of the tools, if there are enough, and all of them.
+fn catalog_sizes(tools: &[FillerTool]) -> Vec<Vec<FillerTool>> {
+    if tools.len() > SMALL_CATALOG_TOOLS {
+        vec![tools[..SMALL_CATALOG_TOOLS].to_vec(), tools.to_vec()]
+    } else {
+        vec![tools.to_vec()]
     }
 }
 
-/// The table, and what all tasks take in code mode.
-fn table(setting: &Setting) -> (String, usize) {
+/// Formats the table. Also returns the total tokens of code mode.
+fn format_table(scenario: &Scenario) -> (String, usize) {
     let mut text = format!(
-        "{} tools of {} servers: direct definitions {}, the four tools {}, list {}, file of crm {}\n",
-        setting.tools,
-        setting.servers,
-        setting.direct_tokens,
-        setting.script_tokens,
-        setting.list_tokens(),
-        setting.file_tokens("crm"),
+        "{} tools of {} servers: direct definitions {}, code mode definitions {}, list {}, file of crm {}\n",
+        scenario.tools,
+        scenario.servers,
+        scenario.direct_tokens,
+        scenario.script_tokens,
+        scenario.list_tokens(),
+        scenario.file_tokens("crm"),
     );
     let _ = writeln!(
         text,
@@ -92,8 +99,8 @@ fn table(setting: &Setting) -> (String, usize) {
     );
     let (mut direct_sum, mut script_sum) = (0, 0);
     for task in Task::ALL {
-        let direct = setting.direct(task);
-        let script = setting.script(task);
+        let direct = scenario.direct_cost(task);
+        let script = scenario.script_cost(task);
         direct_sum += direct.tokens;
         script_sum += script.tokens;
         let _ = writeln!(
@@ -104,7 +111,7 @@ fn table(setting: &Setting) -> (String, usize) {
             direct.tokens,
             script.tokens,
             script.requests,
-            ratio(direct.tokens, script.tokens)
+            format_ratio(direct.tokens, script.tokens)
         );
     }
     let _ = writeln!(
@@ -115,16 +122,16 @@ fn table(setting: &Setting) -> (String, usize) {
         direct_sum,
         script_sum,
         "",
-        ratio(direct_sum, script_sum)
+        format_ratio(direct_sum, script_sum)
     );
     (text, script_sum)
 }
 
-fn ratio(direct: usize, script: usize) -> String {
+fn format_ratio(direct: usize, script: usize) -> String {
     format!("{:.1}×", direct as f64 / script as f64)
 }
 
-#[allow(clippy::print_stdout, reason = "it is what the program is for")]
-fn say(text: &str) {
+#[allow(clippy::print_stdout, reason = "the program's output")]
+fn print_report(text: &str) {
     println!("{text}");
 }

@@ -1,4 +1,4 @@
-//! What the servers of the tasks answer.
+//! Data returned by the servers of the tasks.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(crate) fn record(number: usize) -> Value {
     })
 }
 
-/// The 300 numbers of a region's records.
+/// Returns the numbers of a region's 300 records.
 pub(crate) fn numbers(region: usize) -> std::ops::Range<usize> {
     region * 300 + 1..region * 300 + 301
 }
@@ -48,7 +48,7 @@ pub(crate) fn won(region: usize) -> usize {
         .sum()
 }
 
-/// The step that follows cursor `c{number}`.
+/// Returns the step after cursor `c{number}`.
 pub(crate) fn step(number: usize) -> Value {
     let next = number + 1;
     json!({"cursor": format!("c{next}"), "value": 3.5 * next as f64, "done": next == STEPS})
@@ -81,7 +81,7 @@ fn salary(number: usize) -> usize {
     48_000 + 1_500 * number
 }
 
-/// The average salary of each team.
+/// Returns the average salary of each team.
 pub(crate) fn averages() -> Value {
     let average = |team: usize| {
         let members: Vec<usize> = (1..=EMPLOYEES)

@@ -1,7 +1,7 @@
-//! The tasks, as direct calls and as scripts.
+//! Benchmark tasks, as direct calls and as scripts.
 
 use serde_json::{Value, json};
-use toolgate_script::surface::Called;
+use toolgate_script::surface::CallCount;
 
 use crate::records;
 
@@ -14,19 +14,19 @@ pub(crate) enum Task {
     Salaries,
 }
 
-/// A call of a tool and its answer.
-pub(crate) struct Step {
+/// A direct tool call and its result.
+pub(crate) struct DirectCall {
     pub(crate) tool: &'static str,
     pub(crate) arguments: Value,
     pub(crate) answer: Value,
 }
 
-/// A script, the server whose file it needs, and what comes of it.
-pub(crate) struct Script {
+/// A script, the server whose file the model reads, and the script's result and calls.
+pub(crate) struct TaskScript {
     pub(crate) server: &'static str,
     pub(crate) code: &'static str,
     pub(crate) result: Value,
-    pub(crate) calls: Vec<Called>,
+    pub(crate) calls: Vec<CallCount>,
 }
 
 impl Task {
@@ -58,8 +58,8 @@ impl Task {
         }
     }
 
-    /// Turns of direct calls; those of one turn do not need one another.
-    pub(crate) fn turns(self) -> Vec<Vec<Step>> {
+    /// Returns the direct calls by turn. The calls of one turn are independent of each other.
+    pub(crate) fn turns(self) -> Vec<Vec<DirectCall>> {
         match self {
             Self::One => vec![vec![get_record(7)]],
             Self::Six => vec![(1..=6).map(get_record).collect()],
@@ -68,7 +68,7 @@ impl Task {
                 .map(|number| vec![next(number)])
                 .collect(),
             Self::Salaries => vec![
-                vec![Step {
+                vec![DirectCall {
                     tool: "hr_list_employees",
                     arguments: json!({}),
                     answer: records::employees(),
@@ -78,85 +78,85 @@ impl Task {
         }
     }
 
-    pub(crate) fn script(self) -> Script {
+    pub(crate) fn script(self) -> TaskScript {
         match self {
-            Self::One => Script {
+            Self::One => TaskScript {
                 server: "crm",
                 code: include_str!("scripts/one.star"),
                 result: json!(records::amount(7)),
-                calls: vec![called("crm.get_record", 1)],
+                calls: vec![call_count("crm.get_record", 1)],
             },
-            Self::Six => Script {
+            Self::Six => TaskScript {
                 server: "crm",
                 code: include_str!("scripts/six.star"),
                 result: (1..=6)
                     .map(|n| (format!("R-{n:04}"), json!(records::amount(n))))
                     .collect::<serde_json::Map<_, _>>()
                     .into(),
-                calls: vec![called("crm.get_record", 6)],
+                calls: vec![call_count("crm.get_record", 6)],
             },
-            Self::Regions => Script {
+            Self::Regions => TaskScript {
                 server: "crm",
                 code: include_str!("scripts/regions.star"),
                 result: (0..4)
                     .map(|at| (records::REGIONS[at].to_owned(), json!(records::won(at))))
                     .collect::<serde_json::Map<_, _>>()
                     .into(),
-                calls: vec![called("crm.get_dataset", 4)],
+                calls: vec![call_count("crm.get_dataset", 4)],
             },
-            Self::Cursor => Script {
+            Self::Cursor => TaskScript {
                 server: "crm",
                 code: include_str!("scripts/cursor.star"),
                 result: json!((1..=records::STEPS).map(|k| 3.5 * k as f64).sum::<f64>()),
-                calls: vec![called("crm.next", records::STEPS)],
+                calls: vec![call_count("crm.next", records::STEPS)],
             },
-            Self::Salaries => Script {
+            Self::Salaries => TaskScript {
                 server: "hr",
                 code: include_str!("scripts/salaries.star"),
                 result: records::averages(),
                 calls: vec![
-                    called("hr.list_employees", 1),
-                    called("hr.get_employee", records::EMPLOYEES),
+                    call_count("hr.list_employees", 1),
+                    call_count("hr.get_employee", records::EMPLOYEES),
                 ],
             },
         }
     }
 }
 
-fn called(tool: &str, times: usize) -> Called {
-    Called {
+fn call_count(tool: &str, times: usize) -> CallCount {
+    CallCount {
         tool: tool.to_owned(),
         succeeded: times,
         failed: 0,
     }
 }
 
-fn get_record(number: usize) -> Step {
-    Step {
+fn get_record(number: usize) -> DirectCall {
+    DirectCall {
         tool: "crm_get_record",
         arguments: json!({"id": format!("R-{number:04}")}),
         answer: records::record(number),
     }
 }
 
-fn get_dataset(region: usize) -> Step {
-    Step {
+fn get_dataset(region: usize) -> DirectCall {
+    DirectCall {
         tool: "crm_get_dataset",
         arguments: json!({"name": records::REGIONS[region]}),
         answer: records::dataset(region),
     }
 }
 
-fn next(number: usize) -> Step {
-    Step {
+fn next(number: usize) -> DirectCall {
+    DirectCall {
         tool: "crm_next",
         arguments: json!({"cursor": format!("c{number}")}),
         answer: records::step(number),
     }
 }
 
-fn get_employee(number: usize) -> Step {
-    Step {
+fn get_employee(number: usize) -> DirectCall {
+    DirectCall {
         tool: "hr_get_employee",
         arguments: json!({"id": records::employee_id(number)}),
         answer: records::employee(number),

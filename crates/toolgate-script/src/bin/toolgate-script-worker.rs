@@ -1,4 +1,4 @@
-//! A worker and nothing else, for tests and for programs that do not want to be one themselves.
+//! Standalone worker, for tests and for embedders that do not want to act as their own worker.
 
 use std::process::ExitCode;
 

@@ -2,14 +2,14 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::protocol::{self, Answer, Bounds, Call, Language, Script};
-use crate::starlark::{self, Gone, Host};
+use crate::protocol::{self, Language, ScriptCall, ScriptCallResult, ScriptRequest, WorkerLimits};
+use crate::starlark::{self, Host, HostGone};
 
 const SERVERS: [&str; 3] = ["youtube", "fs", "crm"];
 
-/// As `server.tool` and `server.*`, in order.
-fn seen(code: &str) -> String {
-    let mentions = mentions(code, &SERVERS);
+/// Formats the mentions as `server.tool` and `server.*`, sorted.
+fn format_mentions(code: &str) -> String {
+    let mentions = find_mentions(code, &SERVERS);
     let whole = mentions.servers.iter().map(|server| format!("{server}.*"));
     let tools = mentions.tools.iter().flat_map(|(server, tools)| {
         let tools = tools.iter();
@@ -21,7 +21,7 @@ fn seen(code: &str) -> String {
 }
 
 #[test]
-fn tools_that_are_named() {
+fn attribute_access_mentions_one_tool() {
     for (code, expected) in [
         ("", ""),
         ("result = 1", ""),
@@ -45,12 +45,12 @@ fn tools_that_are_named() {
         ("x = 1.\nyoutube.a()", "youtube.a"),
         ("youtube.a.b.fs", "youtube.a"),
     ] {
-        assert_eq!(seen(code), expected, "{code}");
+        assert_eq!(format_mentions(code), expected, "{code}");
     }
 }
 
 #[test]
-fn servers_that_cannot_be_seen_through() {
+fn opaque_uses_mention_the_whole_server() {
     for code in [
         "y = youtube",
         "y = youtube; y.delete()",
@@ -93,12 +93,12 @@ fn servers_that_cannot_be_seen_through() {
         "x[1:youtube]",
         "...if youtube else 1",
     ] {
-        assert_eq!(seen(code), "youtube.*", "{code}");
+        assert_eq!(format_mentions(code), "youtube.*", "{code}");
     }
 }
 
 #[test]
-fn words_that_are_no_use_of_a_server() {
+fn strings_comments_and_attributes_are_not_mentions() {
     for code in [
         "# youtube.delete()",
         "x = \"youtube.delete()\"",
@@ -117,12 +117,12 @@ fn words_that_are_no_use_of_a_server() {
         "x = 'ünïcode youtube' # ünïcode youtube",
         "f\"{x:.2f} youtube\"",
     ] {
-        assert_eq!(seen(code), "", "{code}");
+        assert_eq!(format_mentions(code), "", "{code}");
     }
 }
 
 #[test]
-fn expressions_in_strings_are_code() {
+fn f_string_expressions_are_code() {
     for (code, expected) in [
         ("f\"{youtube.a()} {fs.b()}\"", "fs.b youtube.a"),
         ("f'{youtube.a(q=\"x\")}'", "youtube.a"),
@@ -136,12 +136,12 @@ fn expressions_in_strings_are_code() {
         ("f\"{x:'>3}\" + youtube.a() + f\"{x:'>3}\"", "youtube.a"),
         ("f\"{x:(}'\" + youtube.a() + f\"'{x:)}\"", "youtube.a"),
     ] {
-        assert_eq!(seen(code), expected, "{code}");
+        assert_eq!(format_mentions(code), expected, "{code}");
     }
 }
 
 #[test]
-fn what_can_be_read_in_two_ways_is_read_as_code() {
+fn ambiguous_text_is_treated_as_code() {
     for code in [
         "x = r\"\\\" + youtube.a() + \"\"",
         "x = \"\"\"\\\"\"\"\" + youtube.a()",
@@ -154,21 +154,21 @@ fn what_can_be_read_in_two_ways_is_read_as_code() {
         "```python\nyoutube.a()\n```",
         "```\"\"\"\nyoutube.a()\n```\n\"\"\"",
     ] {
-        assert_eq!(seen(code), "youtube.a", "{code:?}");
+        assert_eq!(format_mentions(code), "youtube.a", "{code:?}");
     }
 }
 
 #[test]
-fn letters_that_python_takes_for_plain_ones_may_be_any_server() {
-    assert_eq!(seen("ｙoutube.a()"), "crm.* fs.* youtube.*");
+fn letters_that_normalize_to_ascii_mention_all_servers() {
+    assert_eq!(format_mentions("ｙoutube.a()"), "crm.* fs.* youtube.*");
     assert_eq!(
-        seen("x = \"open\nyoutub\u{212f}.a()"),
+        format_mentions("x = \"open\nyoutub\u{212f}.a()"),
         "crm.* fs.* youtube.*"
     );
 }
 
 #[test]
-fn hostile_code_takes_no_time() {
+fn hostile_code_is_analyzed_in_linear_time() {
     for piece in [
         "f\"{",
         "f'{f\"{",
@@ -184,19 +184,19 @@ fn hostile_code_takes_no_time() {
         "[youtube,",
     ] {
         let code = piece.repeat(200_000);
-        let _ = mentions(&code, &SERVERS);
+        let _ = find_mentions(&code, &SERVERS);
     }
 }
 
-/// A host that notes the calls that scripts make.
+/// Host that records the calls of scripts.
 #[derive(Default)]
-struct Noted(Vec<Call>);
+struct RecordingHost(Vec<ScriptCall>);
 
-impl Host for Noted {
-    fn call(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Gone> {
+impl Host for RecordingHost {
+    fn call(&mut self, calls: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
         let answers = calls
             .iter()
-            .map(|_| Answer::Value(RawValue::NULL.to_owned()));
+            .map(|_| ScriptCallResult::Value(RawValue::NULL.to_owned()));
         let answers = answers.collect();
         self.0.extend(calls);
         Ok(answers)
@@ -205,20 +205,20 @@ impl Host for Noted {
     fn print(&mut self, _: &str) {}
 }
 
-/// The calls that the engine makes for this code.
-fn made(code: &str) -> Vec<Call> {
-    let tools = ["a", "b"].map(|name| protocol::Tool {
+/// Runs code in the engine and returns its calls.
+fn run_and_record(code: &str) -> Vec<ScriptCall> {
+    let tools = ["a", "b"].map(|name| protocol::ScriptTool {
         name: name.to_owned(),
         parameters: Vec::new(),
     });
-    let script = Script {
+    let script = ScriptRequest {
         language: Language::Starlark,
         code: code.to_owned(),
-        servers: vec![protocol::Server {
+        servers: vec![protocol::ScriptServer {
             name: "yt".to_owned(),
             tools: tools.to_vec(),
         }],
-        bounds: Bounds {
+        bounds: WorkerLimits {
             own_ms: 1000,
             memory: 1 << 30,
             calls: 10,
@@ -226,12 +226,12 @@ fn made(code: &str) -> Vec<Call> {
             printed: 1 << 20,
         },
     };
-    let mut noted = Noted::default();
-    let _ = starlark::run(&script, &mut noted);
-    noted.0
+    let mut host = RecordingHost::default();
+    let _ = starlark::run(&script, &mut host);
+    host.0
 }
 
-/// Pieces of code that make sense together at times.
+/// Fragments of code that are sometimes valid when concatenated.
 const PIECES: &[&str] = &[
     "yt.a()",
     "yt.b()",
@@ -306,15 +306,15 @@ const PIECES: &[&str] = &[
 ];
 
 #[test]
-fn the_engine_calls_nothing_that_is_not_seen() {
+fn engine_calls_only_mentioned_tools() {
     let mut config = ProptestConfig::with_cases(1500);
     config.failure_persistence = None;
     let pieces = prop::sample::select(PIECES);
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let code = proptest::collection::vec(pieces, 1..9).prop_map(|pieces| pieces.concat());
     let outcome = runner.run(&code, |code| {
-        let mentions = mentions(&code, &["yt"]);
-        for call in made(&code) {
+        let mentions = find_mentions(&code, &["yt"]);
+        for call in run_and_record(&code) {
             prop_assert!(
                 mentions.may_call(&call.server, &call.tool),
                 "{:?} in {:?}",
@@ -327,7 +327,7 @@ fn the_engine_calls_nothing_that_is_not_seen() {
     outcome.unwrap();
 }
 
-/// Text that uses no server.
+/// Generates code that uses no server.
 fn noise() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("x = 1".to_owned()),
@@ -354,10 +354,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_use_is_never_missed(
+    fn uses_are_always_mentioned(
         before in noise(),
         after in noise(),
-        (code, is_whole) in prop::sample::select(vec![
+        (code, is_opaque) in prop::sample::select(vec![
             ("youtube.delete(id=1)", false),
             ("f = youtube.delete", false),
             ("r = [t(id=1) for t in [youtube.delete]]", false),
@@ -379,15 +379,15 @@ proptest! {
         glue in prop::sample::select(vec!["\n", "\r\n", " # c\n", "\n\n\t", "\\\n\n"]),
     ) {
         let whole = format!("{before}{glue}{code}{glue}{after}");
-        let mentions = mentions(&whole, &SERVERS);
+        let mentions = find_mentions(&whole, &SERVERS);
         prop_assert!(mentions.may_call("youtube", "delete"), "{whole}");
-        if is_whole {
+        if is_opaque {
             prop_assert!(mentions.servers.contains("youtube"), "{whole}");
         }
     }
 
     #[test]
-    fn any_text_can_be_read(code in "(youtube|fs|[ \\PC]|[\"'{}()\\\\fr#\n.,=:]){0,60}") {
-        let _ = mentions(&code, &SERVERS);
+    fn arbitrary_text_never_panics(code in "(youtube|fs|[ \\PC]|[\"'{}()\\\\fr#\n.,=:]){0,60}") {
+        let _ = find_mentions(&code, &SERVERS);
     }
 }

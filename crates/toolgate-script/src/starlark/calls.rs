@@ -1,4 +1,4 @@
-//! The functions that make calls, and the ones that end or survive them.
+//! Native functions for calls, errors and output: `parallel`, `attempt`, `fail` and `print`.
 
 use starlark::environment::GlobalsBuilder;
 use starlark::eval::Evaluator;
@@ -10,81 +10,81 @@ use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::typing::StarlarkNever;
 use starlark::values::{Heap, Value};
 
-use super::running::Running;
-use super::server::{ToolValue, line};
-use super::spell;
-use super::trouble::{self, Trouble};
-use crate::protocol::Call;
+use super::error::{self, ScriptError};
+use super::repr;
+use super::script_run::ScriptRun;
+use super::server::{ToolValue, current_line};
+use crate::protocol::ScriptCall;
 
-const SPELLING: &str = "write `parallel([(server.tool, {\"argument\": value}), …])`: tools that are \
-                        named and not called yet, each with its arguments";
+const PARALLEL_USAGE: &str = "write `parallel([(server.tool, {\"argument\": value}), …])`: pass each tool \
+                              without calling it, together with its arguments";
 
 #[starlark_module]
 pub(super) fn register(builder: &mut GlobalsBuilder) {
-    /// Makes calls side by side; their results come in order.
+    /// Makes calls concurrently and returns their results in order.
     fn parallel<'v>(
         #[starlark(require = pos)] calls: Value<'v>,
         #[starlark(require = named, default = false)] attempt: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let heap = eval.heap();
-        let wanted = wanted(calls, line(eval), heap)?;
-        let (tools, calls): (Vec<_>, Vec<_>) = wanted.into_iter().unzip();
+        let collected = collect_calls(calls, current_line(eval), heap)?;
+        let (tools, calls): (Vec<_>, Vec<_>) = collected.into_iter().unzip();
         if calls.is_empty() {
             return Ok(heap.alloc(AllocList::EMPTY));
         }
-        let answers = Running::of(eval)?.call(calls)?;
+        let answers = ScriptRun::from_evaluator(eval)?.call(calls)?;
         let mut values = Vec::with_capacity(answers.len());
         for (tool, answer) in tools.into_iter().zip(answers) {
-            values.push(match (tool.value(answer, heap), attempt) {
+            values.push(match (tool.to_value(answer, heap), attempt) {
                 (Ok(value), false) => value,
-                (Ok(value), true) => succeeded(value, heap),
-                (Err(error), true) => failed(&error.to_string(), heap),
+                (Ok(value), true) => success_value(value, heap),
+                (Err(error), true) => failure_value(&error.to_string(), heap),
                 (Err(error), false) => return Err(error.into()),
             });
         }
         Ok(heap.alloc(AllocList(values)))
     }
 
-    /// Calls a function and says how it went. Limits are never caught.
+    /// Calls a function and returns its value or its error. Exceeded limits are never caught.
     fn attempt<'v>(
         #[starlark(require = pos)] function: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        if spell::kind(function) != "function" && ToolValue::from_value(function).is_none() {
-            return Err(Trouble::Misuse {
+        if repr::type_name(function) != "function" && ToolValue::from_value(function).is_none() {
+            return Err(ScriptError::Misuse {
                 message: format!(
-                    "`attempt` takes a function, but got a `{}`",
-                    spell::kind(function)
+                    "`attempt` takes a function, not a `{}`",
+                    repr::type_name(function)
                 ),
                 hint: Some(
-                    "write `attempt(lambda: server.tool(…))`, so that the call happens inside"
+                    "write `attempt(lambda: server.tool(…))`, so that `attempt` makes the call"
                         .to_owned(),
                 ),
             }
             .into());
         }
         let outcome = eval.eval_function(function, &[], &[]);
-        let running = Running::of(eval)?;
-        running.check(eval.heap().peak_allocated_bytes())?;
+        let run = ScriptRun::from_evaluator(eval)?;
+        run.check_limits(eval.heap().peak_allocated_bytes())?;
         match outcome {
-            Ok(value) => Ok(succeeded(value, eval.heap())),
+            Ok(value) => Ok(success_value(value, eval.heap())),
             Err(error) if is_fatal(&error) => Err(error),
-            Err(error) => Ok(failed(&trouble::message(&error), eval.heap())),
+            Err(error) => Ok(failure_value(&error::message(&error), eval.heap())),
         }
     }
 
-    /// Ends the script with a message.
+    /// Stops the script with an error message.
     fn fail<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(require = named)] sep: Option<&str>,
         heap: Heap<'v>,
     ) -> starlark::Result<StarlarkNever> {
-        let text = joined(&args.items, sep.unwrap_or(" "), heap)?;
-        Err(Trouble::Fail(text).into())
+        let text = join_values(&args.items, sep.unwrap_or(" "), heap)?;
+        Err(ScriptError::Fail(text).into())
     }
 
-    /// Says a text to whoever reads the run.
+    /// Appends text to the script's output.
     fn print<'v>(
         #[starlark(args)] args: UnpackTuple<Value<'v>>,
         #[starlark(require = named)] sep: Option<&str>,
@@ -92,41 +92,46 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = named)] flush: Option<bool>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        // Python's, and without meaning here.
+        // Accepted for compatibility with Python, but has no effect.
         let _ = flush;
-        let mut text = joined(&args.items, sep.unwrap_or(" "), eval.heap())?;
+        let mut text = join_values(&args.items, sep.unwrap_or(" "), eval.heap())?;
         text.push_str(end.unwrap_or("\n"));
-        Running::of(eval)?.print(&text)?;
+        ScriptRun::from_evaluator(eval)?.print(&text)?;
         Ok(NoneType)
     }
 }
 
-/// Errors that no script may catch.
+/// Returns whether an error must not be caught by the script.
 fn is_fatal(error: &starlark::Error) -> bool {
     matches!(error.kind(), starlark::ErrorKind::StackOverflow(_))
         || matches!(
-            trouble::trouble(error),
-            Some(Trouble::Limit(_) | Trouble::Gone | Trouble::Astray)
+            error::find_script_error(error),
+            Some(ScriptError::Limit(_) | ScriptError::HostGone | ScriptError::NoRun)
         )
 }
 
-fn joined<'v>(values: &[Value<'v>], separator: &str, heap: Heap<'v>) -> Result<String, Trouble> {
+fn join_values<'v>(
+    values: &[Value<'v>],
+    separator: &str,
+    heap: Heap<'v>,
+) -> Result<String, ScriptError> {
     let mut text = String::new();
     for (at, value) in values.iter().enumerate() {
         if at > 0 {
             text.push_str(separator);
         }
-        let word = spell::str(*value, heap).map_err(|error| Trouble::misuse(error.to_string()))?;
+        let word =
+            repr::str(*value, heap).map_err(|error| ScriptError::misuse(error.to_string()))?;
         text.push_str(&word);
     }
     Ok(text)
 }
 
-fn succeeded<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
+fn success_value<'v>(value: Value<'v>, heap: Heap<'v>) -> Value<'v> {
     heap.alloc(AllocDict([("ok", Value::new_bool(true)), ("value", value)]))
 }
 
-fn failed<'v>(message: &str, heap: Heap<'v>) -> Value<'v> {
+fn failure_value<'v>(message: &str, heap: Heap<'v>) -> Value<'v> {
     let message = heap.alloc(message);
     heap.alloc(AllocDict([
         ("ok", Value::new_bool(false)),
@@ -134,21 +139,21 @@ fn failed<'v>(message: &str, heap: Heap<'v>) -> Value<'v> {
     ]))
 }
 
-/// The tools and the calls that `parallel` was given.
-fn wanted<'v>(
+/// Converts the argument of `parallel` into calls.
+fn collect_calls<'v>(
     calls: Value<'v>,
     line: u32,
     heap: Heap<'v>,
-) -> starlark::Result<Vec<(&'v ToolValue, Call)>> {
-    let misuse = |what: String| Trouble::Misuse {
-        message: what,
-        hint: Some(SPELLING.to_owned()),
+) -> starlark::Result<Vec<(&'v ToolValue, ScriptCall)>> {
+    let misuse = |message: String| ScriptError::Misuse {
+        message,
+        hint: Some(PARALLEL_USAGE.to_owned()),
     };
     if ListRef::from_value(calls).is_none() && TupleRef::from_value(calls).is_none() {
-        let kind = spell::kind(calls);
+        let kind = repr::type_name(calls);
         return Err(misuse(format!("`parallel` takes a list of calls, not a `{kind}`")).into());
     }
-    let mut wanted = Vec::new();
+    let mut collected = Vec::new();
     for entry in calls.iterate(heap)? {
         let parts: Vec<Value<'v>> = if ToolValue::from_value(entry).is_some() {
             vec![entry]
@@ -163,41 +168,41 @@ fn wanted<'v>(
             .first()
             .and_then(|first| ToolValue::from_value(*first));
         let Some(tool) = tool else {
-            let what = match spell::kind(entry) {
-                "function" => "a function cannot run side by side with another".to_owned(),
-                kind => format!("entry {} is a `{kind}`, not a call", wanted.len() + 1),
+            let message = match repr::type_name(entry) {
+                "function" => "`parallel` cannot run functions".to_owned(),
+                kind => format!("entry {} is a `{kind}`, not a call", collected.len() + 1),
             };
-            return Err(misuse(what).into());
+            return Err(misuse(message).into());
         };
         let call = match parts[1..] {
-            [] => tool.call(&[], &[], line, heap)?,
+            [] => tool.build_call(&[], &[], line, heap)?,
             [arguments] => match DictRef::from_value(arguments) {
-                Some(dict) => keywords(tool, &dict, line, heap)?,
+                Some(dict) => build_keyword_call(tool, &dict, line, heap)?,
                 None => {
                     return Err(tool
-                        .bad_call("arguments must be a dict", Some(SPELLING.to_owned()))
+                        .bad_call("arguments must be a dict", Some(PARALLEL_USAGE.to_owned()))
                         .into());
                 }
             },
             _ => return Err(misuse(format!("`{tool}` takes one dict of arguments here")).into()),
         };
-        wanted.push((tool, call));
+        collected.push((tool, call));
     }
-    Ok(wanted)
+    Ok(collected)
 }
 
-fn keywords<'v>(
+fn build_keyword_call<'v>(
     tool: &ToolValue,
     dict: &DictRef<'v>,
     line: u32,
     heap: Heap<'v>,
-) -> Result<Call, Trouble> {
+) -> Result<ScriptCall, ScriptError> {
     let mut named = Vec::with_capacity(dict.len());
     for (key, value) in dict.iter() {
         let name = key
             .unpack_str()
-            .ok_or_else(|| tool.bad_call("names of arguments must be strings", None))?;
+            .ok_or_else(|| tool.bad_call("argument names must be strings", None))?;
         named.push((name, value));
     }
-    tool.call(&[], &named, line, heap)
+    tool.build_call(&[], &named, line, heap)
 }

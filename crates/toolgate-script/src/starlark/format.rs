@@ -1,18 +1,18 @@
-//! Python's formatting of numbers and texts: `format(x, ".2f")` and `"%5d" % n`.
+//! Python's formatting of numbers and strings: `format(x, ".2f")` and `"%5d" % n`.
 
 use num_bigint::BigInt;
 use starlark::values::dict::DictRef;
 use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, Value};
 
+use super::error::ScriptError;
 use super::numbers::Number;
-use super::spell;
-use super::trouble::Trouble;
+use super::repr;
 
-/// The widest field and the most digits.
-const WIDEST: usize = 10_000;
+/// Maximum width and precision of a field.
+const MAX_FIELD_WIDTH: usize = 10_000;
 
-/// Python's format specification.
+/// A parsed format specification.
 #[derive(Clone, Debug, Default)]
 struct Spec {
     fill: Option<char>,
@@ -26,35 +26,39 @@ struct Spec {
     kind: Option<char>,
 }
 
-/// As Python's `format(value, spec)`.
-pub(super) fn format<'v>(value: Value<'v>, spec: &str, heap: Heap<'v>) -> Result<String, Trouble> {
+/// Formats a value like Python's `format(value, spec)`.
+pub(super) fn format<'v>(
+    value: Value<'v>,
+    spec: &str,
+    heap: Heap<'v>,
+) -> Result<String, ScriptError> {
     if spec.is_empty() {
-        return spell::str(value, heap).map_err(|error| Trouble::misuse(error.to_string()));
+        return repr::str(value, heap).map_err(|error| ScriptError::misuse(error.to_string()));
     }
     let spec = Spec::parse(spec)?;
     if let Some(text) = value.unpack_str() {
-        return spec.text(text);
+        return spec.format_text(text);
     }
-    match Number::of(value) {
-        Some(number) => spec.number(&number),
-        None => Err(Trouble::misuse(format!(
-            "a `{}` takes no format specification",
-            spell::kind(value)
+    match Number::from_value(value) {
+        Some(number) => spec.format_number(&number),
+        None => Err(ScriptError::misuse(format!(
+            "a `{}` does not support a format specification",
+            repr::type_name(value)
         ))),
     }
 }
 
-/// As Python's `text % values`.
-pub(super) fn percent<'v>(
+/// Formats values like Python's `text % values`.
+pub(super) fn format_percent<'v>(
     text: &str,
     values: Value<'v>,
     heap: Heap<'v>,
-) -> Result<String, Trouble> {
+) -> Result<String, ScriptError> {
     let positional = match TupleRef::from_value(values) {
         Some(tuple) => tuple.content().to_vec(),
         None => vec![values],
     };
-    let mut filler = Filler {
+    let mut formatter = PercentFormatter {
         values,
         positional: positional.into_iter(),
         keyed: false,
@@ -64,33 +68,39 @@ pub(super) fn percent<'v>(
     let mut rest = text;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
-        rest = filler.field(&rest[at + 1..], &mut out)?;
+        rest = formatter.format_field(&rest[at + 1..], &mut out)?;
     }
     out.push_str(rest);
-    let left = filler.positional.next().is_some();
-    if left && !filler.keyed && DictRef::from_value(values).is_none() {
-        return Err(Trouble::misuse("there are more values than `%` fields"));
+    let has_unused = formatter.positional.next().is_some();
+    if has_unused && !formatter.keyed && DictRef::from_value(values).is_none() {
+        return Err(ScriptError::misuse("there are more values than `%` fields"));
     }
     Ok(out)
 }
 
-struct Filler<'v> {
+struct PercentFormatter<'v> {
     values: Value<'v>,
     positional: std::vec::IntoIter<Value<'v>>,
     keyed: bool,
     heap: Heap<'v>,
 }
 
-impl<'v> Filler<'v> {
-    /// Fills the field that starts behind a `%`, and gives the text behind it.
-    fn field<'t>(&mut self, text: &'t str, out: &mut String) -> Result<&'t str, Trouble> {
-        let bad = || Trouble::misuse("a `%` in the text starts no field; write `%%` for the sign");
+impl<'v> PercentFormatter<'v> {
+    /// Formats the field that follows a `%` and returns the rest of the text.
+    fn format_field<'t>(
+        &mut self,
+        text: &'t str,
+        out: &mut String,
+    ) -> Result<&'t str, ScriptError> {
+        let bad = || {
+            ScriptError::misuse("a `%` is not followed by a format; write `%%` for a literal `%`")
+        };
         let mut rest = text;
         let mut keyed = None;
         if let Some(open) = rest.strip_prefix('(') {
-            let (key, behind) = open.split_once(')').ok_or_else(bad)?;
-            keyed = Some(self.keyed(key)?);
-            rest = behind;
+            let (key, after) = open.split_once(')').ok_or_else(bad)?;
+            keyed = Some(self.lookup(key)?);
+            rest = after;
         }
         let mut spec = Spec::default();
         let mut left = false;
@@ -103,10 +113,10 @@ impl<'v> Filler<'v> {
             }
             rest = &rest[1..];
         }
-        spec.width = self.size(&mut rest)?.unwrap_or(0);
-        if let Some(behind) = rest.strip_prefix('.') {
-            rest = behind;
-            spec.precision = Some(self.size(&mut rest)?.unwrap_or(0));
+        spec.width = self.read_size(&mut rest)?.unwrap_or(0);
+        if let Some(after) = rest.strip_prefix('.') {
+            rest = after;
+            spec.precision = Some(self.read_size(&mut rest)?.unwrap_or(0));
         }
         rest = rest.trim_start_matches(['l', 'h', 'L']);
         let kind = rest.chars().next().ok_or_else(bad)?;
@@ -123,119 +133,129 @@ impl<'v> Filler<'v> {
             Some(value) => value,
             None => self.next()?,
         };
-        out.push_str(&self.one(spec, kind, value)?);
+        out.push_str(&self.format_value(spec, kind, value)?);
         Ok(rest)
     }
 
-    fn one(&self, mut spec: Spec, kind: char, value: Value<'v>) -> Result<String, Trouble> {
-        let spoken = |error: spell::Unspeakable| Trouble::misuse(error.to_string());
+    fn format_value(
+        &self,
+        mut spec: Spec,
+        kind: char,
+        value: Value<'v>,
+    ) -> Result<String, ScriptError> {
+        let to_misuse = |error: repr::ReprError| ScriptError::misuse(error.to_string());
         match kind {
             's' | 'r' | 'a' => {
                 let text = if kind == 's' {
-                    spell::str(value, self.heap).map_err(spoken)?
+                    repr::str(value, self.heap).map_err(to_misuse)?
                 } else {
-                    spell::repr(value, self.heap).map_err(spoken)?
+                    repr::repr(value, self.heap).map_err(to_misuse)?
                 };
                 spec.align.get_or_insert('>');
                 spec.zero = false;
                 spec.sign = None;
                 spec.alternate = false;
-                spec.text(&text)
+                spec.format_text(&text)
             }
             'd' | 'i' | 'u' => {
-                let number = numeric(kind, value)?.truncated()?;
+                let number = require_number(kind, value)?.truncate()?;
                 spec.kind = Some('d');
-                // Digits that a precision asks for are zeros in front.
-                let least = spec.precision.take().unwrap_or(0);
-                if least > 0 {
+                // For integers, the precision is the minimum number of digits.
+                let min_digits = spec.precision.take().unwrap_or(0);
+                if min_digits > 0 {
                     let digits = number.to_string();
                     let (minus, digits) = match digits.strip_prefix('-') {
                         Some(digits) => ("-", digits),
                         None => ("", digits.as_str()),
                     };
                     spec.align.get_or_insert('>');
-                    return Ok(spec.pad(&format!("{minus}{digits:0>least$}"), ""));
+                    return Ok(spec.pad(&format!("{minus}{digits:0>min_digits$}"), ""));
                 }
-                spec.number(&Number::Int(number))
+                spec.format_number(&Number::Int(number))
             }
             'x' | 'X' | 'o' => {
                 spec.kind = Some(kind);
                 spec.precision = None;
-                spec.number(&Number::Int(numeric(kind, value)?.integer()?))
+                spec.format_number(&Number::Int(require_number(kind, value)?.to_integer()?))
             }
             'e' | 'E' | 'f' | 'F' | 'g' | 'G' => {
                 spec.kind = Some(kind);
-                spec.number(&numeric(kind, value)?)
+                spec.format_number(&require_number(kind, value)?)
             }
             'c' if value.unpack_str().is_some() => {
                 spec.align.get_or_insert('>');
-                spec.text(value.unpack_str().unwrap_or_default())
+                spec.format_text(value.unpack_str().unwrap_or_default())
             }
             'c' => {
                 spec.kind = Some('c');
                 spec.align.get_or_insert('>');
-                spec.number(&numeric(kind, value)?)
+                spec.format_number(&require_number(kind, value)?)
             }
-            _ => Err(Trouble::misuse(format!("there is no `%{kind}`"))),
+            _ => Err(ScriptError::misuse(format!("`%{kind}` is not supported"))),
         }
     }
 
-    fn size(&mut self, rest: &mut &str) -> Result<Option<usize>, Trouble> {
-        if let Some(behind) = rest.strip_prefix('*') {
-            *rest = behind;
+    fn read_size(&mut self, rest: &mut &str) -> Result<Option<usize>, ScriptError> {
+        if let Some(after) = rest.strip_prefix('*') {
+            *rest = after;
             let size = self
                 .next()?
                 .unpack_i32()
                 .and_then(|n| usize::try_from(n).ok());
-            let size = size.filter(|size| *size <= WIDEST);
-            return size.map(Some).ok_or_else(too_wide);
+            let size = size.filter(|size| *size <= MAX_FIELD_WIDTH);
+            return size.map(Some).ok_or_else(width_error);
         }
-        take_size(rest)
+        read_digits(rest)
     }
 
-    fn next(&mut self) -> Result<Value<'v>, Trouble> {
+    fn next(&mut self) -> Result<Value<'v>, ScriptError> {
         let value = self.positional.next();
-        value.ok_or_else(|| Trouble::misuse("there are fewer values than `%` fields"))
+        value.ok_or_else(|| ScriptError::misuse("there are fewer values than `%` fields"))
     }
 
-    fn keyed(&mut self, key: &str) -> Result<Value<'v>, Trouble> {
+    fn lookup(&mut self, key: &str) -> Result<Value<'v>, ScriptError> {
         self.keyed = true;
         let dict = DictRef::from_value(self.values)
-            .ok_or_else(|| Trouble::misuse(format!("`%({key})` needs a dict behind the `%`")))?;
+            .ok_or_else(|| ScriptError::misuse(format!("`%({key})` needs a dict after the `%`")))?;
         dict.get_str(key)
-            .ok_or_else(|| Trouble::misuse(format!("the dict has no key `{key}`")))
+            .ok_or_else(|| ScriptError::misuse(format!("the dict has no key `{key}`")))
     }
 }
 
-fn numeric(kind: char, value: Value<'_>) -> Result<Number, Trouble> {
-    Number::of(value).ok_or_else(|| {
-        Trouble::misuse(format!(
+fn require_number(kind: char, value: Value<'_>) -> Result<Number, ScriptError> {
+    Number::from_value(value).ok_or_else(|| {
+        ScriptError::misuse(format!(
             "`%{kind}` needs a number, not a `{}`",
-            spell::kind(value)
+            repr::type_name(value)
         ))
     })
 }
 
-fn too_wide() -> Trouble {
-    Trouble::misuse(format!("a field has at most {WIDEST} characters"))
+fn width_error() -> ScriptError {
+    ScriptError::misuse(format!(
+        "a field can have at most {MAX_FIELD_WIDTH} characters"
+    ))
 }
 
-/// Digits at the start of a text.
-fn take_size(rest: &mut &str) -> Result<Option<usize>, Trouble> {
+/// Reads a number from the start of `rest`.
+fn read_digits(rest: &mut &str) -> Result<Option<usize>, ScriptError> {
     let end = rest
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(rest.len());
     if end == 0 {
         return Ok(None);
     }
-    let size = rest[..end].parse().ok().filter(|size| *size <= WIDEST);
+    let size = rest[..end]
+        .parse()
+        .ok()
+        .filter(|size| *size <= MAX_FIELD_WIDTH);
     *rest = &rest[end..];
-    size.map(Some).ok_or_else(too_wide)
+    size.map(Some).ok_or_else(width_error)
 }
 
 impl Spec {
-    fn parse(text: &str) -> Result<Self, Trouble> {
-        let bad = || Trouble::misuse(format!("`{text}` is no format specification"));
+    fn parse(text: &str) -> Result<Self, ScriptError> {
+        let bad = || ScriptError::misuse(format!("`{text}` is not a valid format specification"));
         let mut spec = Self::default();
         let mut rest = text;
         let is_align = |c: &char| "<>=^".contains(*c);
@@ -253,22 +273,22 @@ impl Spec {
             spec.sign = Some(sign);
             rest = &rest[1..];
         }
-        if let Some(behind) = rest.strip_prefix('#') {
+        if let Some(after) = rest.strip_prefix('#') {
             spec.alternate = true;
-            rest = behind;
+            rest = after;
         }
-        if let Some(behind) = rest.strip_prefix('0') {
+        if let Some(after) = rest.strip_prefix('0') {
             spec.zero = true;
-            rest = behind;
+            rest = after;
         }
-        spec.width = take_size(&mut rest)?.unwrap_or(0);
+        spec.width = read_digits(&mut rest)?.unwrap_or(0);
         if let Some(group) = rest.chars().next().filter(|c| ",_".contains(*c)) {
             spec.group = Some(group);
             rest = &rest[1..];
         }
-        if let Some(behind) = rest.strip_prefix('.') {
-            rest = behind;
-            spec.precision = Some(take_size(&mut rest)?.ok_or_else(bad)?);
+        if let Some(after) = rest.strip_prefix('.') {
+            rest = after;
+            spec.precision = Some(read_digits(&mut rest)?.ok_or_else(bad)?);
         }
         let mut tail = rest.chars();
         spec.kind = tail.next();
@@ -281,15 +301,15 @@ impl Spec {
         Ok(spec)
     }
 
-    fn text(&self, text: &str) -> Result<String, Trouble> {
+    fn format_text(&self, text: &str) -> Result<String, ScriptError> {
         let fits = matches!(self.kind, None | Some('s'))
             && self.sign.is_none()
             && self.group.is_none()
             && self.align != Some('=')
             && !self.alternate;
         if !fits {
-            return Err(Trouble::misuse(
-                "the specification is for numbers, not for a `str`",
+            return Err(ScriptError::misuse(
+                "the format specification is for numbers, not for a `str`",
             ));
         }
         let cut: String = match self.precision {
@@ -305,22 +325,24 @@ impl Spec {
         Ok(spec.pad(&cut, ""))
     }
 
-    fn number(&self, number: &Number) -> Result<String, Trouble> {
+    fn format_number(&self, number: &Number) -> Result<String, ScriptError> {
         match (self.kind, number) {
-            (Some('s'), _) => Err(Trouble::misuse("`s` is for texts, not for a number")),
+            (Some('s'), _) => Err(ScriptError::misuse("`s` is for strings, not for a number")),
             (None | Some('d' | 'n' | 'b' | 'o' | 'x' | 'X' | 'c'), Number::Int(int)) => {
-                self.integer(int)
+                self.format_integer(int)
             }
             (Some(kind @ ('d' | 'b' | 'o' | 'x' | 'X' | 'c')), Number::Float(_)) => Err(
-                Trouble::misuse(format!("`{kind}` is for integers, not for a `float`")),
+                ScriptError::misuse(format!("`{kind}` is for integers, not for a `float`")),
             ),
-            _ => self.float(number.float()?),
+            _ => self.format_float(number.to_float()?),
         }
     }
 
-    fn integer(&self, int: &BigInt) -> Result<String, Trouble> {
+    fn format_integer(&self, int: &BigInt) -> Result<String, ScriptError> {
         if self.precision.is_some() {
-            return Err(Trouble::misuse("an integer has no precision"));
+            return Err(ScriptError::misuse(
+                "a precision is not allowed for an integer",
+            ));
         }
         let negative = int.sign() == num_bigint::Sign::Minus;
         let (radix, prefix) = match self.kind {
@@ -332,7 +354,8 @@ impl Spec {
         };
         if self.kind == Some('c') {
             let code = u32::try_from(int).ok().and_then(char::from_u32);
-            let code = code.ok_or_else(|| Trouble::misuse("there is no such character"))?;
+            let code = code
+                .ok_or_else(|| ScriptError::misuse("the number is not a valid character code"))?;
             let mut spec = self.clone();
             spec.align.get_or_insert('<');
             return Ok(spec.pad(&code.to_string(), ""));
@@ -341,20 +364,20 @@ impl Spec {
         if self.kind == Some('X') {
             digits.make_ascii_uppercase();
         }
-        let mut sign = self.sign_of(negative).to_owned();
+        let mut sign = self.sign_text(negative).to_owned();
         if self.alternate {
             sign.push_str(prefix);
         }
-        let every = if radix == 10 { 3 } else { 4 };
-        Ok(self.grouped(&sign, &digits, "", every))
+        let group_size = if radix == 10 { 3 } else { 4 };
+        Ok(self.format_digits(&sign, &digits, "", group_size))
     }
 
-    fn float(&self, float: f64) -> Result<String, Trouble> {
-        let sign = self.sign_of(float.is_sign_negative() && !float.is_nan());
-        let size = float.abs();
+    fn format_float(&self, float: f64) -> Result<String, ScriptError> {
+        let sign = self.sign_text(float.is_sign_negative() && !float.is_nan());
+        let magnitude = float.abs();
         let upper = matches!(self.kind, Some('E' | 'F' | 'G'));
-        if !size.is_finite() {
-            let word = if size.is_nan() { "nan" } else { "inf" };
+        if !magnitude.is_finite() {
+            let word = if magnitude.is_nan() { "nan" } else { "inf" };
             let word = if upper {
                 word.to_uppercase()
             } else {
@@ -362,26 +385,26 @@ impl Spec {
             };
             let mut spec = self.clone();
             spec.group = None;
-            return Ok(spec.grouped(sign, &word, "", 3));
+            return Ok(spec.format_digits(sign, &word, "", 3));
         }
         let precision = self.precision.unwrap_or(6);
         let text = match self.kind {
-            None if self.precision.is_none() => spell::float_text(size),
-            None => general(size, precision, false, true),
-            Some('f' | 'F') => format!("{size:.precision$}"),
-            Some('%') => format!("{:.precision$}%", size * 100.0),
-            Some('e' | 'E') => scientific(&format!("{size:.precision$e}")),
-            _ => general(size, precision, self.alternate, false),
+            None if self.precision.is_none() => repr::float_repr(magnitude),
+            None => format_general(magnitude, precision, false, true),
+            Some('f' | 'F') => format!("{magnitude:.precision$}"),
+            Some('%') => format!("{:.precision$}%", magnitude * 100.0),
+            Some('e' | 'E') => python_exponent(&format!("{magnitude:.precision$e}")),
+            _ => format_general(magnitude, precision, self.alternate, false),
         };
         let text = if upper { text.to_uppercase() } else { text };
         let end = text
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len());
         let (digits, tail) = text.split_at(end);
-        Ok(self.grouped(sign, digits, tail, 3))
+        Ok(self.format_digits(sign, digits, tail, 3))
     }
 
-    fn sign_of(&self, negative: bool) -> &'static str {
+    fn sign_text(&self, negative: bool) -> &'static str {
         match self.sign {
             _ if negative => "-",
             Some('+') => "+",
@@ -390,8 +413,8 @@ impl Spec {
         }
     }
 
-    /// Sign, digits in groups, and what follows them, padded to the width.
-    fn grouped(&self, sign: &str, digits: &str, tail: &str, every: usize) -> String {
+    /// Formats a sign, grouped digits and a suffix, padded to the width.
+    fn format_digits(&self, sign: &str, digits: &str, tail: &str, group_size: usize) -> String {
         let mut spec = self.clone();
         let zeros = spec.zero && spec.align.is_none() && spec.fill.is_none();
         let zeros = zeros || (spec.align == Some('=') && spec.fill == Some('0'));
@@ -404,18 +427,18 @@ impl Spec {
             return spec.pad(&format!("{digits}{tail}"), sign);
         };
         let mut digits = digits.to_owned();
-        let mut text = group(&digits, mark, every);
+        let mut text = insert_separators(&digits, mark, group_size);
         if zeros {
             let room = spec.width.saturating_sub(sign.chars().count() + tail.len());
             while text.len() < room {
                 digits.insert(0, '0');
-                text = group(&digits, mark, every);
+                text = insert_separators(&digits, mark, group_size);
             }
         }
         spec.pad(&format!("{text}{tail}"), sign)
     }
 
-    /// Fills up to the width; a sign stays in front of what `=` fills.
+    /// Pads to the width. With the alignment `=`, padding goes between sign and text.
     fn pad(&self, text: &str, sign: &str) -> String {
         let length = text.chars().count() + sign.chars().count();
         let missing = self.width.saturating_sub(length);
@@ -437,10 +460,10 @@ impl Spec {
     }
 }
 
-fn group(digits: &str, mark: char, every: usize) -> String {
+fn insert_separators(digits: &str, mark: char, group_size: usize) -> String {
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(every) {
+        if at > 0 && (digits.len() - at).is_multiple_of(group_size) {
             out.push(mark);
         }
         out.push(digit);
@@ -448,8 +471,8 @@ fn group(digits: &str, mark: char, every: usize) -> String {
     out
 }
 
-/// Rust's `1.5e3` as Python's `1.5e+03`.
-fn scientific(text: &str) -> String {
+/// Converts Rust's `1.5e3` into Python's `1.5e+03`.
+fn python_exponent(text: &str) -> String {
     let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
     let (sign, size) = match exponent.strip_prefix('-') {
         Some(size) => ('-', size),
@@ -458,8 +481,9 @@ fn scientific(text: &str) -> String {
     format!("{digits}e{sign}{size:0>2}")
 }
 
-/// Python's `g`, and its relative for floats without a kind, which keeps a digit behind the point.
-fn general(size: f64, precision: usize, keep_zeros: bool, with_point: bool) -> String {
+/// Formats like Python's `g`. `with_point` selects the variant for floats without a format type, which
+/// keeps at least one digit after the point.
+fn format_general(size: f64, precision: usize, keep_zeros: bool, with_point: bool) -> String {
     let precision = precision.max(1);
     let rounded = format!("{size:.*e}", precision - 1);
     let (digits, exponent) = rounded.split_once('e').unwrap_or((&rounded, "0"));
@@ -472,7 +496,7 @@ fn general(size: f64, precision: usize, keep_zeros: bool, with_point: bool) -> S
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     if exponent < -4 || exponent >= most {
-        return scientific(&format!("{}e{exponent}", trim(digits.to_owned())));
+        return python_exponent(&format!("{}e{exponent}", trim(digits.to_owned())));
     }
     let decimals = usize::try_from(most + i64::from(with_point) - 1 - exponent).unwrap_or(0);
     let fixed = trim(format!("{size:.decimals$}"));

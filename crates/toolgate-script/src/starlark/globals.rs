@@ -1,98 +1,98 @@
-//! What every script has by name.
+//! Global names available to every script.
 
 use std::sync::OnceLock;
 
 use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension};
 use starlark::values::FrozenValue;
 
-use super::kind::{Kind, Maker};
-use super::sequences::Spreading;
-use super::{calls, kind, numbers, sequences, texts};
+use super::sequences::SequenceFunction;
+use super::types::{Constructor, TypeValue};
+use super::{calls, numbers, sequences, strings, types};
 
-/// Functions of the language that are Python's as they are.
-const KEPT: [&str; 12] = [
+/// Starlark builtins that already behave as in Python.
+const UNCHANGED_FUNCTIONS: [&str; 12] = [
     "True", "False", "None", "len", "range", "dir", "getattr", "hasattr", "chr", "ord", "dict",
     "tuple",
 ];
 
-/// Functions of the language that go through what they are given.
-const SPREAD: [&str; 5] = ["sorted", "enumerate", "reversed", "any", "all"];
+/// Starlark builtins that iterate over their arguments, extended to iterate over strings.
+const SEQUENCE_FUNCTIONS: [&str; 5] = ["sorted", "enumerate", "reversed", "any", "all"];
 
-/// Types that only say something to a reader of annotations.
-const HINTS: [&str; 10] = [
+/// Types that only occur in annotations.
+const ANNOTATION_TYPES: [&str; 10] = [
     "Any", "Optional", "Union", "List", "Set", "Iterable", "Iterator", "Sequence", "Literal",
     "object",
 ];
 
-/// Made once, and shared by all scripts.
+/// Returns the globals, which are built once and shared by all scripts.
 pub(super) fn globals() -> &'static Globals {
     static GLOBALS: OnceLock<Globals> = OnceLock::new();
     GLOBALS.get_or_init(|| {
         GlobalsBuilder::new()
-            .with(|builder| natives(builder, language()))
+            .with(|builder| add_builtins(builder, starlark_globals()))
             .with(calls::register)
-            .with(kind::register)
+            .with(types::register)
             .with(numbers::register)
             .with(sequences::register)
-            .with(texts::register)
-            .with_namespace("json", texts::json_functions)
+            .with(strings::register)
+            .with_namespace("json", strings::json_functions)
             .with_namespace("math", numbers::math)
             .build()
     })
 }
 
-/// The names that every script has.
-pub(super) fn names() -> impl Iterator<Item = String> {
+/// Returns the names of the globals, for suggestions.
+pub(super) fn public_names() -> impl Iterator<Item = String> {
     let names = globals().names().map(|name| name.as_str().to_owned());
     names.filter(|name| !name.starts_with('_'))
 }
 
-/// What the language itself has.
-fn language() -> &'static Globals {
+/// Returns the globals of the `starlark` crate.
+fn starlark_globals() -> &'static Globals {
     static LANGUAGE: OnceLock<Globals> = OnceLock::new();
     LANGUAGE.get_or_init(|| Globals::extended_by(&[LibraryExtension::SetType]))
 }
 
-fn natives(builder: &mut GlobalsBuilder, language: &Globals) {
+fn add_builtins(builder: &mut GlobalsBuilder, builtins: &Globals) {
     let native = |name: &str| -> Option<FrozenValue> {
-        language
+        builtins
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value)
     };
-    for name in KEPT {
+    for name in UNCHANGED_FUNCTIONS {
         if let Some(value) = native(name) {
             builder.set(name, value);
         }
     }
-    for name in SPREAD {
+    for name in SEQUENCE_FUNCTIONS {
         if let Some(value) = native(name) {
-            builder.set(name, Spreading::new(name, value));
+            builder.set(name, SequenceFunction::new(name, value));
         }
     }
     for name in ["int", "float"] {
-        let maker = native(name).map_or(Maker::None, Maker::Trimming);
-        builder.set(name, Kind::new(name, maker));
+        let constructor = native(name).map_or(Constructor::None, Constructor::Number);
+        builder.set(name, TypeValue::new(name, constructor));
     }
     for name in ["bool", "bytes"] {
-        let maker = native(name).map_or(Maker::None, Maker::Native);
-        builder.set(name, Kind::new(name, maker));
+        let constructor = native(name).map_or(Constructor::None, Constructor::Native);
+        builder.set(name, TypeValue::new(name, constructor));
     }
     for name in ["list", "set"] {
-        let maker = native(name).map_or(Maker::None, Maker::Spreading);
-        builder.set(name, Kind::new(name, maker));
+        let constructor = native(name).map_or(Constructor::None, Constructor::Sequence);
+        builder.set(name, TypeValue::new(name, constructor));
     }
-    builder.set("str", Kind::new("str", Maker::Str));
-    builder.set("type", Kind::new("type", Maker::Type));
-    for name in HINTS {
-        builder.set(name, Kind::new(name, Maker::None));
+    builder.set("str", TypeValue::new("str", Constructor::Str));
+    builder.set("type", TypeValue::new("type", Constructor::Type));
+    for name in ANNOTATION_TYPES {
+        builder.set(name, TypeValue::new(name, Constructor::None));
     }
-    // In annotations, only the language's own take two types.
+    // In annotations, only Starlark's own `dict` and `tuple` take two type arguments.
     for (name, native) in [("Dict", native("dict")), ("Tuple", native("tuple"))] {
         if let Some(value) = native {
             builder.set(name, value);
         }
     }
-    // A script is the program that was started, as Python would say.
+    // Makes `if __name__ == "__main__":` work as in Python.
     builder.set("__name__", "__main__");
 }

@@ -1,79 +1,85 @@
-//! What to write instead, for the very line that failed.
+//! Hints on how to fix the line that failed.
 //!
-//! Models write Python. Where Starlark lacks a spelling, the line is shown in the spelling that works;
-//! a line is only shown if it parses. Nothing here changes what runs.
+//! Models write Python. Where Starlark lacks a construct, the hint shows the line rewritten in a form
+//! that works; rewritten lines are only shown if they parse. Hints never change what runs.
 
 use starlark::syntax::AstModule;
 
-use self::line::Line;
+use self::line::TokenizedLine;
 use super::dialect;
-use super::lex::{self, Shape};
-use super::source::Source;
-use crate::protocol::{Failure, FailureKind};
+use super::source::ScriptSource;
+use crate::lexer::{self, TokenKind};
+use crate::protocol::{FailureKind, ScriptFailure};
 
 mod line;
 mod modules;
 mod names;
 mod operators;
 mod rewrite;
-mod running;
+mod runtime;
 mod statements;
 
-/// How many further lines of a script that cannot be parsed get a hint of their own.
-const FURTHER: usize = 6;
+/// Maximum number of other lines that get a hint if a script does not parse.
+const MAX_FURTHER_HINTS: usize = 6;
 
-/// Adds to a failure what to write instead.
-pub(super) fn add(failure: &mut Failure, source: &Source) {
+/// Adds hints to a failure.
+pub(super) fn add_hints(failure: &mut ScriptFailure, source: &ScriptSource) {
     let Some(number) = failure.line else { return };
     let Some(text) = source.line(number) else {
         return;
     };
     let hints = match &failure.kind {
-        FailureKind::Syntax => syntax(failure, source, number, text),
+        FailureKind::Syntax => syntax_hints(failure, source, number, text),
         FailureKind::UndefinedName(name) => names::hint(name, text).into_iter().collect(),
-        FailureKind::Runtime => running::hint(&failure.message, text).into_iter().collect(),
+        FailureKind::Runtime => runtime::hint(&failure.message, text).into_iter().collect(),
         _ => Vec::new(),
     };
-    // Ours says more than the guess of the language.
+    // Our hint is more specific than the evaluator's suggestion.
     if let (false, Some(at)) = (hints.is_empty(), failure.message.find(", did you mean")) {
         failure.message.truncate(at);
     }
     failure.hints.extend(hints);
 }
 
-/// What the language would take, but answer otherwise than Python: where it stands, and what it is.
-pub(super) fn refused(source: &Source) -> Option<(u32, &'static str)> {
+/// Finds code that Starlark accepts but evaluates differently from Python. Returns its line and an error
+/// message.
+pub(super) fn find_unsupported(source: &ScriptSource) -> Option<(u32, &'static str)> {
     let text = source.text();
-    let line = Line::new(text);
-    let popped = |at: &usize| line.says(*at, "popitem") && line.before(*at) == ".";
-    let (at, what) = match operators::conversion(&line) {
-        Some(at) => (at, "a formatted text has no `!r` or `!s`"),
+    let line = TokenizedLine::new(text);
+    let is_popitem = |at: &usize| line.matches(*at, "popitem") && line.previous(*at) == ".";
+    let (at, message) = match operators::find_conversion(&line) {
+        Some(at) => (at, "f-strings do not support `!r` or `!s`"),
         None => {
-            let at = (1..line.len()).find(popped)?;
-            (line.start(at), "there is no `popitem`")
+            let at = (1..line.len()).find(is_popitem)?;
+            (line.start(at), "`popitem` is not supported")
         }
     };
     let number = u32::try_from(text[..at].matches('\n').count() + 1).ok()?;
-    Some((number, what))
+    Some((number, message))
 }
 
-fn syntax(failure: &Failure, source: &Source, number: u32, text: &str) -> Vec<String> {
-    let starts = Starts::new(source);
+fn syntax_hints(
+    failure: &ScriptFailure,
+    source: &ScriptSource,
+    number: u32,
+    text: &str,
+) -> Vec<String> {
+    let starts = StatementStarts::new(source);
     let mut hints = Vec::new();
-    match on_line(source, &starts, number, text) {
+    match hint_for_line(source, &starts, number, text) {
         Some(hint) => hints.push(hint),
-        None => hints.extend(statements::general(&failure.message, text)),
+        None => hints.extend(statements::general_hint(&failure.message, text)),
     }
-    // A model that learns of all lines at once needs one turn to mend them.
+    // A model that sees all problems at once can fix them in one turn.
     let mut further = 0;
     for other in 1..=starts.count() {
         let Some(text) = source.line(other).filter(|_| other != number) else {
             continue;
         };
-        if further == FURTHER {
+        if further == MAX_FURTHER_HINTS {
             break;
         }
-        if let Some(hint) = on_line(source, &starts, other, text) {
+        if let Some(hint) = hint_for_line(source, &starts, other, text) {
             further += 1;
             let hint = format!("line {other}: {hint}");
             if !hints.contains(&hint) {
@@ -84,30 +90,35 @@ fn syntax(failure: &Failure, source: &Source, number: u32, text: &str) -> Vec<St
     hints
 }
 
-/// What to write instead of one line that cannot be parsed.
-fn on_line(source: &Source, starts: &Starts, number: u32, text: &str) -> Option<String> {
-    let line = Line::new(text);
+/// Returns a hint for one line of a script that does not parse.
+fn hint_for_line(
+    source: &ScriptSource,
+    starts: &StatementStarts,
+    number: u32,
+    text: &str,
+) -> Option<String> {
+    let line = TokenizedLine::new(text);
     if starts.is_statement(number) {
         if let Some(hint) = statements::hint(&line, source, number) {
             return Some(hint);
         }
-        if parses(text) && operators::conversion(&line).is_none() {
+        if is_parseable(text) && operators::find_conversion(&line).is_none() {
             return None;
         }
     }
-    let whole = starts.is_statement(number);
-    let better = rewrite::rewritten(text, whole)?;
-    let better = better.trim().replace('\n', "` and then `");
-    Some(format!("write `{better}`"))
+    let is_whole = starts.is_statement(number);
+    let rewritten = rewrite::rewrite_line(text, is_whole)?;
+    let rewritten = rewritten.trim().replace('\n', "` and then `");
+    Some(format!("write `{rewritten}`"))
 }
 
-/// Which lines start a statement, and which go on with one.
-struct Starts(Vec<bool>);
+/// Records which lines start a statement rather than continue one.
+struct StatementStarts(Vec<bool>);
 
-impl Starts {
-    fn new(source: &Source) -> Self {
+impl StatementStarts {
+    fn new(source: &ScriptSource) -> Self {
         let text = source.text();
-        let mut inside = vec![true; text.split('\n').count()];
+        let mut is_start = vec![true; text.split('\n').count()];
         let line_of: Vec<usize> = text
             .bytes()
             .scan(0, |line, byte| {
@@ -117,29 +128,29 @@ impl Starts {
             })
             .collect();
         let mut level = 0usize;
-        for word in lex::words(text) {
-            let first = line_of.get(word.start).copied().unwrap_or(0);
+        for token in lexer::tokenize(text) {
+            let first = line_of.get(token.start).copied().unwrap_or(0);
             let last = line_of
-                .get(word.end.saturating_sub(1))
+                .get(token.end.saturating_sub(1))
                 .copied()
                 .unwrap_or(first);
-            match (word.shape, &text[word.start..word.end]) {
-                (Shape::Sign, "(" | "[" | "{") => level += 1,
-                (Shape::Sign, ")" | "]" | "}") => level = level.saturating_sub(1),
-                (Shape::Line, _) => {
-                    if let Some(next) = inside.get_mut(first + 1) {
+            match (token.kind, &text[token.start..token.end]) {
+                (TokenKind::Operator, "(" | "[" | "{") => level += 1,
+                (TokenKind::Operator, ")" | "]" | "}") => level = level.saturating_sub(1),
+                (TokenKind::Newline, _) => {
+                    if let Some(next) = is_start.get_mut(first + 1) {
                         *next = level == 0;
                     }
                 }
-                (Shape::Text, _) => {
-                    for line in inside.iter_mut().take(last + 1).skip(first + 1) {
+                (TokenKind::String, _) => {
+                    for line in is_start.iter_mut().take(last + 1).skip(first + 1) {
                         *line = false;
                     }
                 }
                 _ => {}
             }
         }
-        Self(inside)
+        Self(is_start)
     }
 
     fn count(&self) -> u32 {
@@ -152,16 +163,16 @@ impl Starts {
     }
 }
 
-/// Whether a line can be parsed where a line of its kind may stand.
-fn parses(line: &str) -> bool {
+/// Returns whether a line parses in a context where a line of its kind is allowed.
+fn is_parseable(line: &str) -> bool {
     let line = line.trim();
     let first = line.split(|c: char| !c.is_alphanumeric()).next();
     let before = match first {
         Some("elif" | "else") => "        if 1:\n            pass\n",
         _ => "",
     };
-    let words = Line::new(line);
-    let after = match words.last() {
+    let tokens = TokenizedLine::new(line);
+    let after = match tokens.last() {
         Some(":") => "\n            pass",
         _ => "",
     };

@@ -1,7 +1,7 @@
-//! JSON to values and back, exactly: integers of any size, floats as given, order kept.
+//! Exact conversion between JSON and script values: integers of any size, floats and order preserved.
 //!
-//! Own code on both ways, because the numbers of the libraries panic or round, and because writing must
-//! end early: a few shared lists can unfold to more than any memory.
+//! Hand-written in both directions because the number types of the libraries panic or round, and
+//! because writing must stop early: a few shared lists can expand to more than any memory.
 
 use num_bigint::BigInt;
 use starlark::values::dict::{AllocDict, DictRef};
@@ -9,87 +9,87 @@ use starlark::values::list::{AllocList, ListRef};
 use starlark::values::tuple::TupleRef;
 use starlark::values::{Heap, Value};
 
-use super::spell;
+use super::repr;
 
-/// How deep values may be nested on their way in or out.
-pub(super) const DEEPEST: usize = 100;
+/// Maximum nesting depth of values.
+pub(super) const MAX_DEPTH: usize = 100;
 
-/// Why a text is not JSON that a script can have.
+/// Reason why a text cannot be read as JSON.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("expected {expected} at character {at}")]
     Expected { expected: &'static str, at: usize },
     #[error("the number `{0}` is too large for a float")]
     Number(String),
-    #[error("nested more than {DEEPEST} deep")]
+    #[error("nested more than {MAX_DEPTH} levels deep")]
     Depth,
 }
 
-/// Why a value is not JSON.
+/// Reason why a value cannot be written as JSON.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error("a `{0}` is not data")]
     Kind(String),
-    #[error("a `{0}` cannot be a key in JSON")]
+    #[error("a `{0}` cannot be a JSON key")]
     Key(String),
-    #[error("`{0}` is no number in JSON")]
+    #[error("`{0}` is not a JSON number")]
     Float(String),
-    #[error("nested more than {DEEPEST} deep, or it contains itself")]
+    #[error("nested more than {MAX_DEPTH} levels deep, or contains itself")]
     Depth,
     #[error("larger than {0} bytes")]
     Large(usize),
 }
 
-/// How JSON is laid out.
+/// Layout of written JSON.
 #[derive(Debug)]
 pub(super) struct Layout<'a> {
     pub(super) indent: Option<String>,
     pub(super) sort_keys: bool,
     pub(super) ascii: bool,
-    pub(super) item: &'a str,
-    pub(super) key: &'a str,
-    /// Sets become lists; Python's `json.dumps` refuses them.
-    pub(super) sets: bool,
+    pub(super) item_separator: &'a str,
+    pub(super) key_separator: &'a str,
+    /// Write sets and ranges as lists. Python's `json.dumps` rejects them.
+    pub(super) sets_as_lists: bool,
 }
 
 impl Layout<'static> {
-    /// What crosses the border: nothing that is not needed.
+    /// Returns the layout for values that leave the worker: no whitespace.
     pub(super) fn compact() -> Self {
         Self {
             indent: None,
             sort_keys: false,
             ascii: false,
-            item: ",",
-            key: ":",
-            sets: true,
+            item_separator: ",",
+            key_separator: ":",
+            sets_as_lists: true,
         }
     }
 }
 
-/// A value as JSON of at most `most` bytes.
+/// Writes a value as JSON of at most `max_bytes` bytes.
 pub(super) fn write<'v>(
     value: Value<'v>,
     layout: &Layout<'_>,
-    most: usize,
+    max_bytes: usize,
     heap: Heap<'v>,
 ) -> Result<String, WriteError> {
     let mut writer = Writer {
         out: String::new(),
         layout,
-        most,
+        max_bytes,
         heap,
     };
     writer.value(value, 0)?;
     Ok(writer.out)
 }
 
-/// The value that a JSON text says.
+/// Reads a JSON text.
 pub(super) fn read<'v>(text: &str, heap: Heap<'v>) -> Result<Value<'v>, ReadError> {
     let mut reader = Reader { text, at: 0, heap };
     let value = reader.value(0)?;
-    reader.space();
+    reader.skip_whitespace();
     if reader.at < text.len() {
-        return Err(reader.expected("the end"));
+        return Err(reader.expected_error("the end"));
     }
     Ok(value)
 }
@@ -97,43 +97,43 @@ pub(super) fn read<'v>(text: &str, heap: Heap<'v>) -> Result<Value<'v>, ReadErro
 struct Writer<'a, 'v> {
     out: String,
     layout: &'a Layout<'a>,
-    most: usize,
+    max_bytes: usize,
     heap: Heap<'v>,
 }
 
 impl<'v> Writer<'_, 'v> {
-    fn put(&mut self, text: &str) -> Result<(), WriteError> {
-        if self.out.len() + text.len() > self.most {
-            return Err(WriteError::Large(self.most));
+    fn push(&mut self, text: &str) -> Result<(), WriteError> {
+        if self.out.len() + text.len() > self.max_bytes {
+            return Err(WriteError::Large(self.max_bytes));
         }
         self.out.push_str(text);
         Ok(())
     }
 
     fn value(&mut self, value: Value<'v>, depth: usize) -> Result<(), WriteError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(WriteError::Depth);
         }
         if value.is_none() {
-            self.put("null")
-        } else if let Some(truth) = value.unpack_bool() {
-            self.put(if truth { "true" } else { "false" })
+            self.push("null")
+        } else if let Some(boolean) = value.unpack_bool() {
+            self.push(if boolean { "true" } else { "false" })
         } else if let Some(text) = value.unpack_str() {
             self.string(text)
-        } else if let Some(number) = number(value)? {
-            self.put(&number)
+        } else if let Some(number) = number_text(value)? {
+            self.push(&number)
         } else if let Some(list) = ListRef::from_value(value) {
             self.items(list.iter(), list.len(), depth)
         } else if let Some(tuple) = TupleRef::from_value(value) {
             self.items(tuple.iter(), tuple.len(), depth)
         } else if let Some(dict) = DictRef::from_value(value) {
             self.dict(&dict, depth)
-        } else if self.layout.sets && matches!(value.get_type(), "set" | "range") {
-            let items = value.iterate(self.heap).map_err(|_| unfit(value))?;
+        } else if self.layout.sets_as_lists && matches!(value.get_type(), "set" | "range") {
+            let items = value.iterate(self.heap).map_err(|_| not_data(value))?;
             let length = usize::from(value.to_bool());
             self.items(items, length, depth)
         } else {
-            Err(unfit(value))
+            Err(not_data(value))
         }
     }
 
@@ -143,18 +143,18 @@ impl<'v> Writer<'_, 'v> {
         length: usize,
         depth: usize,
     ) -> Result<(), WriteError> {
-        self.put("[")?;
+        self.push("[")?;
         for (at, item) in items.enumerate() {
             if at > 0 {
-                self.put(self.layout.item)?;
+                self.push(self.layout.item_separator)?;
             }
-            self.line(depth + 1)?;
+            self.newline(depth + 1)?;
             self.value(item, depth + 1)?;
         }
         if length > 0 {
-            self.line(depth)?;
+            self.newline(depth)?;
         }
-        self.put("]")
+        self.push("]")
     }
 
     fn dict(&mut self, dict: &DictRef<'v>, depth: usize) -> Result<(), WriteError> {
@@ -165,34 +165,34 @@ impl<'v> Writer<'_, 'v> {
         if self.layout.sort_keys {
             entries.sort_by(|a, b| a.0.cmp(&b.0));
         }
-        self.put("{")?;
+        self.push("{")?;
         for (at, (key, value)) in entries.iter().enumerate() {
             if at > 0 {
-                self.put(self.layout.item)?;
+                self.push(self.layout.item_separator)?;
             }
-            self.line(depth + 1)?;
+            self.newline(depth + 1)?;
             self.string(key)?;
-            self.put(self.layout.key)?;
+            self.push(self.layout.key_separator)?;
             self.value(*value, depth + 1)?;
         }
         if !entries.is_empty() {
-            self.line(depth)?;
+            self.newline(depth)?;
         }
-        self.put("}")
+        self.push("}")
     }
 
-    fn line(&mut self, depth: usize) -> Result<(), WriteError> {
+    fn newline(&mut self, depth: usize) -> Result<(), WriteError> {
         let Some(indent) = &self.layout.indent else {
             return Ok(());
         };
         let line = format!("\n{}", indent.repeat(depth));
-        self.put(&line)
+        self.push(&line)
     }
 
     fn string(&mut self, text: &str) -> Result<(), WriteError> {
-        // Nothing below makes a string shorter.
-        if self.out.len() + text.len() > self.most {
-            return Err(WriteError::Large(self.most));
+        // Escaping never shortens a string.
+        if self.out.len() + text.len() > self.max_bytes {
+            return Err(WriteError::Large(self.max_bytes));
         }
         self.out.push('"');
         for character in text.chars() {
@@ -205,16 +205,18 @@ impl<'v> Writer<'_, 'v> {
                 '\u{8}' => self.out.push_str("\\b"),
                 '\u{c}' => self.out.push_str("\\f"),
                 control if control < ' ' => escape(&mut self.out, control),
-                wide if self.layout.ascii && wide >= '\u{7f}' => escape(&mut self.out, wide),
+                non_ascii if self.layout.ascii && non_ascii >= '\u{7f}' => {
+                    escape(&mut self.out, non_ascii)
+                }
                 plain => self.out.push(plain),
             }
         }
-        self.put("\"")
+        self.push("\"")
     }
 }
 
-fn unfit(value: Value<'_>) -> WriteError {
-    WriteError::Kind(spell::kind(value).to_owned())
+fn not_data(value: Value<'_>) -> WriteError {
+    WriteError::Kind(repr::type_name(value).to_owned())
 }
 
 fn escape(out: &mut String, character: char) {
@@ -223,22 +225,22 @@ fn escape(out: &mut String, character: char) {
     }
 }
 
-fn number(value: Value<'_>) -> Result<Option<String>, WriteError> {
+fn number_text(value: Value<'_>) -> Result<Option<String>, WriteError> {
     if let Some(small) = value.unpack_i32() {
         return Ok(Some(small.to_string()));
     }
-    if let Some(float) = spell::float(value) {
-        let text = spell::float_text(float);
+    if let Some(float) = repr::as_float(value) {
+        let text = repr::float_repr(float);
         return if float.is_finite() {
             Ok(Some(text))
         } else {
             Err(WriteError::Float(text))
         };
     }
-    Ok(spell::big(value).map(|big| big.to_string()))
+    Ok(repr::as_integer(value).map(|big| big.to_string()))
 }
 
-/// As Python's `json.dumps` spells keys.
+/// Converts a key like Python's `json.dumps`.
 fn key_text(key: Value<'_>) -> Result<String, WriteError> {
     if let Some(text) = key.unpack_str() {
         return Ok(text.to_owned());
@@ -246,10 +248,10 @@ fn key_text(key: Value<'_>) -> Result<String, WriteError> {
     if key.is_none() {
         return Ok("null".to_owned());
     }
-    if let Some(truth) = key.unpack_bool() {
-        return Ok(truth.to_string());
+    if let Some(boolean) = key.unpack_bool() {
+        return Ok(boolean.to_string());
     }
-    number(key)?.ok_or_else(|| WriteError::Key(spell::kind(key).to_owned()))
+    number_text(key)?.ok_or_else(|| WriteError::Key(repr::type_name(key).to_owned()))
 }
 
 struct Reader<'a, 'v> {
@@ -259,7 +261,7 @@ struct Reader<'a, 'v> {
 }
 
 impl<'v> Reader<'_, 'v> {
-    fn expected(&self, expected: &'static str) -> ReadError {
+    fn expected_error(&self, expected: &'static str) -> ReadError {
         let at = self
             .text
             .get(..self.at)
@@ -270,29 +272,29 @@ impl<'v> Reader<'_, 'v> {
         }
     }
 
-    fn next(&self) -> Option<u8> {
+    fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn space(&mut self) {
-        while matches!(self.next(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+    fn skip_whitespace(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
         }
     }
 
-    fn take(&mut self, byte: u8) -> bool {
-        self.space();
-        let taken = self.next() == Some(byte);
-        self.at += usize::from(taken);
-        taken
+    fn consume(&mut self, byte: u8) -> bool {
+        self.skip_whitespace();
+        let matches = self.peek() == Some(byte);
+        self.at += usize::from(matches);
+        matches
     }
 
     fn value(&mut self, depth: usize) -> Result<Value<'v>, ReadError> {
-        if depth > DEEPEST {
+        if depth > MAX_DEPTH {
             return Err(ReadError::Depth);
         }
-        self.space();
-        match self.next() {
+        self.skip_whitespace();
+        match self.peek() {
             Some(b'{') => self.object(depth),
             Some(b'[') => self.array(depth),
             Some(b'"') => {
@@ -300,11 +302,11 @@ impl<'v> Reader<'_, 'v> {
                 Ok(self.heap.alloc(text))
             }
             Some(b'-' | b'0'..=b'9') => self.number(),
-            _ => self.word(),
+            _ => self.keyword(),
         }
     }
 
-    fn word(&mut self) -> Result<Value<'v>, ReadError> {
+    fn keyword(&mut self) -> Result<Value<'v>, ReadError> {
         let words = [
             ("null", Value::new_none()),
             ("true", Value::new_bool(true)),
@@ -316,30 +318,30 @@ impl<'v> Reader<'_, 'v> {
                 return Ok(value);
             }
         }
-        Err(self.expected("a value"))
+        Err(self.expected_error("a value"))
     }
 
     fn object(&mut self, depth: usize) -> Result<Value<'v>, ReadError> {
         self.at += 1;
         let mut entries = Vec::new();
-        if self.take(b'}') {
+        if self.consume(b'}') {
             return Ok(self.heap.alloc(AllocDict::EMPTY));
         }
         loop {
-            self.space();
-            if self.next() != Some(b'"') {
-                return Err(self.expected("a name in quotes"));
+            self.skip_whitespace();
+            if self.peek() != Some(b'"') {
+                return Err(self.expected_error("a name in quotes"));
             }
             let name = self.string()?;
-            if !self.take(b':') {
-                return Err(self.expected("`:`"));
+            if !self.consume(b':') {
+                return Err(self.expected_error("`:`"));
             }
             entries.push((name, self.value(depth + 1)?));
-            if self.take(b'}') {
+            if self.consume(b'}') {
                 return Ok(self.heap.alloc(AllocDict(entries)));
             }
-            if !self.take(b',') {
-                return Err(self.expected("`,` or `}`"));
+            if !self.consume(b',') {
+                return Err(self.expected_error("`,` or `}`"));
             }
         }
     }
@@ -347,23 +349,23 @@ impl<'v> Reader<'_, 'v> {
     fn array(&mut self, depth: usize) -> Result<Value<'v>, ReadError> {
         self.at += 1;
         let mut items = Vec::new();
-        if self.take(b']') {
+        if self.consume(b']') {
             return Ok(self.heap.alloc(AllocList::EMPTY));
         }
         loop {
             items.push(self.value(depth + 1)?);
-            if self.take(b']') {
+            if self.consume(b']') {
                 return Ok(self.heap.alloc(AllocList(items)));
             }
-            if !self.take(b',') {
-                return Err(self.expected("`,` or `]`"));
+            if !self.consume(b',') {
+                return Err(self.expected_error("`,` or `]`"));
             }
         }
     }
 
     fn digits(&mut self) -> bool {
         let start = self.at;
-        while matches!(self.next(), Some(b'0'..=b'9')) {
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
             self.at += 1;
         }
         self.at > start
@@ -371,27 +373,27 @@ impl<'v> Reader<'_, 'v> {
 
     fn number(&mut self) -> Result<Value<'v>, ReadError> {
         let start = self.at;
-        self.at += usize::from(self.next() == Some(b'-'));
+        self.at += usize::from(self.peek() == Some(b'-'));
         let whole = self.at;
         if !self.digits()
             || (self.text[whole..self.at].len() > 1 && self.text[whole..].starts_with('0'))
         {
-            return Err(self.expected("a number"));
+            return Err(self.expected_error("a number"));
         }
         let mut float = false;
-        if self.next() == Some(b'.') {
+        if self.peek() == Some(b'.') {
             float = true;
             self.at += 1;
             if !self.digits() {
-                return Err(self.expected("a digit"));
+                return Err(self.expected_error("a digit"));
             }
         }
-        if matches!(self.next(), Some(b'e' | b'E')) {
+        if matches!(self.peek(), Some(b'e' | b'E')) {
             float = true;
             self.at += 1;
-            self.at += usize::from(matches!(self.next(), Some(b'+' | b'-')));
+            self.at += usize::from(matches!(self.peek(), Some(b'+' | b'-')));
             if !self.digits() {
-                return Err(self.expected("a digit"));
+                return Err(self.expected_error("a digit"));
             }
         }
         let text = &self.text[start..self.at];
@@ -416,25 +418,25 @@ impl<'v> Reader<'_, 'v> {
             let rest = &self.text[self.at..];
             let plain = rest
                 .find(|c: char| c == '"' || c == '\\' || c < ' ')
-                .ok_or_else(|| self.expected("a closing quote"))?;
+                .ok_or_else(|| self.expected_error("a closing quote"))?;
             out.push_str(&rest[..plain]);
             self.at += plain;
-            match self.next() {
+            match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
                     return Ok(out);
                 }
                 Some(b'\\') => {
                     self.at += 1;
-                    out.push(self.escaped()?);
+                    out.push(self.read_escape()?);
                 }
-                _ => return Err(self.expected("no bare control character in a string")),
+                _ => return Err(self.expected_error("no raw control character in a string")),
             }
         }
     }
 
-    fn escaped(&mut self) -> Result<char, ReadError> {
-        let byte = self.next();
+    fn read_escape(&mut self) -> Result<char, ReadError> {
+        let byte = self.peek();
         self.at += 1;
         Ok(match byte {
             Some(b'n') => '\n',
@@ -446,7 +448,7 @@ impl<'v> Reader<'_, 'v> {
             Some(b'u') => self.unicode()?,
             _ => {
                 self.at -= 1;
-                return Err(self.expected("an escape"));
+                return Err(self.expected_error("an escape"));
             }
         })
     }
@@ -463,7 +465,7 @@ impl<'v> Reader<'_, 'v> {
             }
             self.at = before;
         }
-        // Half a pair is no character; strings here hold nothing else.
+        // An unpaired surrogate is not a character, and Starlark strings are UTF-8.
         Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
@@ -473,7 +475,7 @@ impl<'v> Reader<'_, 'v> {
             .get(self.at..self.at + 4)
             .filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
             .and_then(|digits| u32::from_str_radix(digits, 16).ok())
-            .ok_or_else(|| self.expected("four hexadecimal digits"))?;
+            .ok_or_else(|| self.expected_error("four hexadecimal digits"))?;
         self.at += 4;
         Ok(code)
     }

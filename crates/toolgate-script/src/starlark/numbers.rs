@@ -1,4 +1,4 @@
-//! Numbers as Python counts: `sum`, `round`, `min`, `max`, `divmod`, `pow` and `math`.
+//! Python's number functions: `sum`, `round`, `min`, `max`, `divmod`, `pow` and the `math` namespace.
 
 use std::cmp::Ordering;
 
@@ -9,14 +9,14 @@ use starlark::starlark_module;
 use starlark::values::tuple::{AllocTuple, UnpackTuple};
 use starlark::values::{Heap, Value};
 
-use super::sequences::items;
-use super::spell;
-use super::trouble::Trouble;
+use super::error::ScriptError;
+use super::repr;
+use super::sequences::collect_items;
 
-/// The most bits of an integer that `pow` makes.
-const WIDEST: u64 = 1 << 20;
+/// Maximum size of an integer computed by `pow`.
+const MAX_POWER_BITS: u64 = 1 << 20;
 
-/// An integer or a float; truths are integers, as in Python.
+/// An integer or a float. Bools are integers, as in Python.
 #[derive(Clone, Debug)]
 pub(super) enum Number {
     Int(BigInt),
@@ -24,54 +24,59 @@ pub(super) enum Number {
 }
 
 impl Number {
-    pub(super) fn of(value: Value<'_>) -> Option<Self> {
-        if let Some(truth) = value.unpack_bool() {
-            return Some(Self::Int(BigInt::from(i32::from(truth))));
+    pub(super) fn from_value(value: Value<'_>) -> Option<Self> {
+        if let Some(boolean) = value.unpack_bool() {
+            return Some(Self::Int(BigInt::from(i32::from(boolean))));
         }
-        if let Some(float) = spell::float(value) {
+        if let Some(float) = repr::as_float(value) {
             return Some(Self::Float(float));
         }
-        spell::big(value).map(Self::Int)
+        repr::as_integer(value).map(Self::Int)
     }
 
-    fn need(value: Value<'_>) -> Result<Self, Trouble> {
-        Self::of(value).ok_or_else(|| {
-            Trouble::misuse(format!("expected a number, got a `{}`", spell::kind(value)))
+    fn require(value: Value<'_>) -> Result<Self, ScriptError> {
+        Self::from_value(value).ok_or_else(|| {
+            ScriptError::misuse(format!(
+                "expected a number, got a `{}`",
+                repr::type_name(value)
+            ))
         })
     }
 
-    pub(super) fn float(&self) -> Result<f64, Trouble> {
+    pub(super) fn to_float(&self) -> Result<f64, ScriptError> {
         match self {
             Self::Float(float) => Ok(*float),
-            // A decimal text is rounded once, and correctly.
+            // Parsing decimal text rounds exactly once, and correctly.
             Self::Int(int) => match int.to_string().parse::<f64>() {
                 Ok(float) if float.is_finite() => Ok(float),
-                _ => Err(Trouble::misuse("the integer is too large for a float")),
+                _ => Err(ScriptError::misuse("the integer is too large for a float")),
             },
         }
     }
 
-    pub(super) fn integer(&self) -> Result<BigInt, Trouble> {
+    pub(super) fn to_integer(&self) -> Result<BigInt, ScriptError> {
         match self {
             Self::Int(int) => Ok(int.clone()),
-            Self::Float(_) => Err(Trouble::misuse("expected an integer, got a `float`")),
+            Self::Float(_) => Err(ScriptError::misuse("expected an integer, got a `float`")),
         }
     }
 
-    /// Without what is behind the point.
-    pub(super) fn truncated(&self) -> Result<BigInt, Trouble> {
+    /// Discards the fraction.
+    pub(super) fn truncate(&self) -> Result<BigInt, ScriptError> {
         match self {
             Self::Int(int) => Ok(int.clone()),
-            Self::Float(float) => whole(float.trunc()),
+            Self::Float(float) => float_to_integer(float.trunc()),
         }
     }
 }
 
-/// The integer that a float without a fraction is.
-fn whole(float: f64) -> Result<BigInt, Trouble> {
+/// Converts a float without a fraction into an integer.
+fn float_to_integer(float: f64) -> Result<BigInt, ScriptError> {
     if !float.is_finite() {
-        let text = spell::float_text(float);
-        return Err(Trouble::misuse(format!("`{text}` is no integer")));
+        let text = repr::float_repr(float);
+        return Err(ScriptError::misuse(format!(
+            "cannot convert `{text}` to an integer"
+        )));
     }
     let bits = float.to_bits();
     let exponent = i64::try_from((bits >> 52) & 0x7ff).unwrap_or(0) - 1075;
@@ -87,8 +92,12 @@ fn whole(float: f64) -> Result<BigInt, Trouble> {
     Ok(if float < 0.0 { -size } else { size })
 }
 
-/// As Python's `round`: half to even, on the exact value.
-fn rounded<'v>(number: &Number, digits: Option<i32>, heap: Heap<'v>) -> Result<Value<'v>, Trouble> {
+/// Rounds like Python's `round`: half to even, on the exact value.
+fn round_number<'v>(
+    number: &Number,
+    digits: Option<i32>,
+    heap: Heap<'v>,
+) -> Result<Value<'v>, ScriptError> {
     match (number, digits) {
         (Number::Int(int), None | Some(0..)) => Ok(heap.alloc(int.clone())),
         (Number::Int(int), Some(digits)) => {
@@ -97,16 +106,16 @@ fn rounded<'v>(number: &Number, digits: Option<i32>, heap: Heap<'v>) -> Result<V
                 return Ok(heap.alloc(0));
             }
             let unit = BigInt::from(10).pow(places);
-            let (mut units, rest) = floor_divided(int, &unit);
-            let even = (&units % BigInt::from(2)) == BigInt::ZERO;
+            let (mut units, rest) = div_mod_floor(int, &unit);
+            let is_even = (&units % BigInt::from(2)) == BigInt::ZERO;
             match (rest * BigInt::from(2)).cmp(&unit) {
                 Ordering::Greater => units += 1,
-                Ordering::Equal if !even => units += 1,
+                Ordering::Equal if !is_even => units += 1,
                 _ => {}
             }
             Ok(heap.alloc(units * unit))
         }
-        (Number::Float(float), None) => Ok(heap.alloc(whole(float.round_ties_even())?)),
+        (Number::Float(float), None) => Ok(heap.alloc(float_to_integer(float.round_ties_even())?)),
         (Number::Float(float), Some(_)) if !float.is_finite() => Ok(heap.alloc(*float)),
         (Number::Float(float), Some(digits)) => {
             let text = match usize::try_from(digits) {
@@ -121,7 +130,7 @@ fn rounded<'v>(number: &Number, digits: Option<i32>, heap: Heap<'v>) -> Result<V
     }
 }
 
-fn floor_divided(a: &BigInt, b: &BigInt) -> (BigInt, BigInt) {
+fn div_mod_floor(a: &BigInt, b: &BigInt) -> (BigInt, BigInt) {
     let (mut quotient, mut rest) = (a / b, a % b);
     if rest != BigInt::ZERO && (rest.sign() != b.sign()) {
         quotient -= 1;
@@ -130,43 +139,51 @@ fn floor_divided(a: &BigInt, b: &BigInt) -> (BigInt, BigInt) {
     (quotient, rest)
 }
 
-fn power<'v>(base: &Number, exponent: &Number, heap: Heap<'v>) -> Result<Value<'v>, Trouble> {
+fn raise_to_power<'v>(
+    base: &Number,
+    exponent: &Number,
+    heap: Heap<'v>,
+) -> Result<Value<'v>, ScriptError> {
     if let (Number::Int(base), Number::Int(exponent)) = (base, exponent)
         && exponent.sign() != num_bigint::Sign::Minus
     {
         let times = u32::try_from(exponent).ok();
         let bits = times.and_then(|times| base.bits().checked_mul(u64::from(times)));
-        let small = base.bits() <= 1;
+        let is_unit = base.bits() <= 1;
         return match (times, bits) {
-            (Some(times), Some(bits)) if small || bits <= WIDEST => Ok(heap.alloc(base.pow(times))),
-            _ => Err(Trouble::misuse("the power is too large")),
+            (Some(times), Some(bits)) if is_unit || bits <= MAX_POWER_BITS => {
+                Ok(heap.alloc(base.pow(times)))
+            }
+            _ => Err(ScriptError::misuse("the power is too large")),
         };
     }
-    let (base, exponent) = (base.float()?, exponent.float()?);
+    let (base, exponent) = (base.to_float()?, exponent.to_float()?);
     if base == 0.0 && exponent < 0.0 {
-        return Err(Trouble::misuse("zero cannot be raised to a negative power"));
+        return Err(ScriptError::misuse(
+            "zero cannot be raised to a negative power",
+        ));
     }
     let power = base.powf(exponent);
     if power.is_nan() && !base.is_nan() && !exponent.is_nan() {
-        return Err(Trouble::misuse("the power is no real number"));
+        return Err(ScriptError::misuse("the power is not a real number"));
     }
     if power.is_infinite() && base.is_finite() && exponent.is_finite() {
-        return Err(Trouble::misuse("the power is too large"));
+        return Err(ScriptError::misuse("the power is too large"));
     }
     Ok(heap.alloc(power))
 }
 
-/// The first of the extreme values.
-fn extreme<'v>(
-    wanted: Ordering,
+/// Returns the first of the largest or smallest values.
+fn find_extreme<'v>(
+    ordering: Ordering,
     args: &[Value<'v>],
     key: Option<Value<'v>>,
     default: Option<Value<'v>>,
     eval: &mut Evaluator<'v, '_, '_>,
 ) -> starlark::Result<Value<'v>> {
     let values = match args {
-        [only] => items(*only, eval.heap())?,
-        [] => return Err(Trouble::misuse("expected at least one argument").into()),
+        [only] => collect_items(*only, eval.heap())?,
+        [] => return Err(ScriptError::misuse("expected at least one argument").into()),
         several => several.to_vec(),
     };
     let key = key.filter(|key| !key.is_none());
@@ -176,26 +193,26 @@ fn extreme<'v>(
             Some(key) => eval.eval_function(key, &[value], &[])?,
             None => value,
         };
-        let better = match best {
-            Some((_, so_far)) => rank.compare(so_far)? == wanted,
+        let is_better = match best {
+            Some((_, best_rank)) => rank.compare(best_rank)? == ordering,
             None => true,
         };
-        if better {
+        if is_better {
             best = Some((value, rank));
         }
     }
     match best.map(|(value, _)| value).or(default) {
         Some(value) => Ok(value),
-        None => Err(Trouble::Misuse {
-            message: "there is nothing to choose from".to_owned(),
-            hint: Some("give `default=` for the empty case".to_owned()),
+        None => Err(ScriptError::Misuse {
+            message: "the sequence is empty".to_owned(),
+            hint: Some("pass `default=` for an empty sequence".to_owned()),
         }
         .into()),
     }
 }
 
-fn radix<'v>(value: Value<'v>, prefix: &str, base: u32) -> Result<String, Trouble> {
-    let int = Number::need(value)?.integer()?;
+fn format_radix<'v>(value: Value<'v>, prefix: &str, base: u32) -> Result<String, ScriptError> {
+    let int = Number::require(value)?.to_integer()?;
     let minus = if int.sign() == num_bigint::Sign::Minus {
         "-"
     } else {
@@ -215,18 +232,18 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
         let number = |value: Value<'v>| match value.unpack_bool() {
-            Some(truth) => heap.alloc(i32::from(truth)),
+            Some(boolean) => heap.alloc(i32::from(boolean)),
             None => value,
         };
         let mut total = number(start.unwrap_or_else(|| heap.alloc(0)));
         if total.unpack_str().is_some() {
-            return Err(Trouble::Misuse {
-                message: "`sum` does not add texts".to_owned(),
-                hint: Some("write `\"\".join(texts)`".to_owned()),
+            return Err(ScriptError::Misuse {
+                message: "`sum` cannot add strings".to_owned(),
+                hint: Some("write `\"\".join(strings)`".to_owned()),
             }
             .into());
         }
-        for value in items(values, heap)? {
+        for value in collect_items(values, heap)? {
             total = total.add(number(value), heap)?;
         }
         Ok(total)
@@ -237,15 +254,14 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         ndigits: Option<Value<'v>>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        let digits = match ndigits.filter(|digits| !digits.is_none()) {
-            Some(digits) => Some(
-                digits
-                    .unpack_i32()
-                    .ok_or_else(|| Trouble::misuse("the number of digits must be an integer"))?,
-            ),
-            None => None,
-        };
-        Ok(rounded(&Number::need(number)?, digits, heap)?)
+        let digits =
+            match ndigits.filter(|digits| !digits.is_none()) {
+                Some(digits) => Some(digits.unpack_i32().ok_or_else(|| {
+                    ScriptError::misuse("the number of digits must be an integer")
+                })?),
+                None => None,
+            };
+        Ok(round_number(&Number::require(number)?, digits, heap)?)
     }
 
     fn max<'v>(
@@ -254,7 +270,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = named)] default: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        extreme(Ordering::Greater, &args.items, key, default, eval)
+        find_extreme(Ordering::Greater, &args.items, key, default, eval)
     }
 
     fn min<'v>(
@@ -263,14 +279,14 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = named)] default: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        extreme(Ordering::Less, &args.items, key, default, eval)
+        find_extreme(Ordering::Less, &args.items, key, default, eval)
     }
 
     fn abs<'v>(
         #[starlark(require = pos)] number: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        Ok(match Number::need(number)? {
+        Ok(match Number::require(number)? {
             Number::Int(int) => heap.alloc(BigInt::from(int.magnitude().clone())),
             Number::Float(float) => heap.alloc(float.abs()),
         })
@@ -291,55 +307,58 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         r#mod: Option<Value<'v>>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        let (base, exponent) = (Number::need(base)?, Number::need(exp)?);
+        let (base, exponent) = (Number::require(base)?, Number::require(exp)?);
         let Some(modulus) = r#mod.filter(|modulus| !modulus.is_none()) else {
-            return Ok(power(&base, &exponent, heap)?);
+            return Ok(raise_to_power(&base, &exponent, heap)?);
         };
-        let modulus = Number::need(modulus)?.integer()?;
-        let (base, exponent) = (base.integer()?, exponent.integer()?);
+        let modulus = Number::require(modulus)?.to_integer()?;
+        let (base, exponent) = (base.to_integer()?, exponent.to_integer()?);
         if modulus == BigInt::ZERO || exponent.sign() == num_bigint::Sign::Minus {
-            return Err(Trouble::misuse("a modulus of zero or a negative exponent").into());
+            return Err(ScriptError::misuse(
+                "the modulus must not be zero and the exponent must not be negative",
+            )
+            .into());
         }
         if exponent.bits() > 4096 || modulus.bits() > 8192 {
-            return Err(Trouble::misuse("the power is too large").into());
+            return Err(ScriptError::misuse("the power is too large").into());
         }
-        let (_, base) = floor_divided(&base, &modulus);
+        let (_, base) = div_mod_floor(&base, &modulus);
         Ok(heap.alloc(base.modpow(&exponent, &modulus)))
     }
 
     fn hex<'v>(#[starlark(require = pos)] number: Value<'v>) -> starlark::Result<String> {
-        Ok(radix(number, "0x", 16)?)
+        Ok(format_radix(number, "0x", 16)?)
     }
 
     fn oct<'v>(#[starlark(require = pos)] number: Value<'v>) -> starlark::Result<String> {
-        Ok(radix(number, "0o", 8)?)
+        Ok(format_radix(number, "0o", 8)?)
     }
 
     fn bin<'v>(#[starlark(require = pos)] number: Value<'v>) -> starlark::Result<String> {
-        Ok(radix(number, "0b", 2)?)
+        Ok(format_radix(number, "0b", 2)?)
     }
 }
 
-/// A function over real numbers, which must not leave them.
-fn real<'v>(value: Value<'v>, function: impl Fn(f64) -> f64) -> Result<f64, Trouble> {
-    let number = Number::need(value)?.float()?;
+/// Applies a function on real numbers and rejects results that are not finite.
+fn apply_real<'v>(value: Value<'v>, function: impl Fn(f64) -> f64) -> Result<f64, ScriptError> {
+    let number = Number::require(value)?.to_float()?;
     let result = function(number);
     if result.is_nan() && !number.is_nan() || result.is_infinite() && number.is_finite() {
-        return Err(Trouble::misuse(
-            "the number is outside of what the function takes",
+        return Err(ScriptError::misuse(
+            "the number is outside the domain of the function",
         ));
     }
     Ok(result)
 }
 
-fn to_whole<'v>(
+fn apply_rounding<'v>(
     value: Value<'v>,
     function: impl Fn(f64) -> f64,
     heap: Heap<'v>,
 ) -> starlark::Result<Value<'v>> {
-    Ok(match Number::need(value)? {
+    Ok(match Number::require(value)? {
         Number::Int(int) => heap.alloc(int),
-        Number::Float(float) => heap.alloc(whole(function(float))?),
+        Number::Float(float) => heap.alloc(float_to_integer(function(float))?),
     })
 }
 
@@ -355,72 +374,72 @@ pub(super) fn math(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] x: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        to_whole(x, f64::floor, heap)
+        apply_rounding(x, f64::floor, heap)
     }
 
     fn ceil<'v>(
         #[starlark(require = pos)] x: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        to_whole(x, f64::ceil, heap)
+        apply_rounding(x, f64::ceil, heap)
     }
 
     fn trunc<'v>(
         #[starlark(require = pos)] x: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        to_whole(x, f64::trunc, heap)
+        apply_rounding(x, f64::trunc, heap)
     }
 
     fn sqrt<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::sqrt)?)
+        Ok(apply_real(x, f64::sqrt)?)
     }
 
     fn exp<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::exp)?)
+        Ok(apply_real(x, f64::exp)?)
     }
 
     fn fabs<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::abs)?)
+        Ok(apply_real(x, f64::abs)?)
     }
 
     fn sin<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::sin)?)
+        Ok(apply_real(x, f64::sin)?)
     }
 
     fn cos<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::cos)?)
+        Ok(apply_real(x, f64::cos)?)
     }
 
     fn log<'v>(
         #[starlark(require = pos)] x: Value<'v>,
         #[starlark(require = pos)] base: Option<Value<'v>>,
     ) -> starlark::Result<f64> {
-        let top = real(x, f64::ln)?;
+        let logarithm = apply_real(x, f64::ln)?;
         match base {
-            Some(base) => Ok(top / real(base, f64::ln)?),
-            None => Ok(top),
+            Some(base) => Ok(logarithm / apply_real(base, f64::ln)?),
+            None => Ok(logarithm),
         }
     }
 
     fn log2<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::log2)?)
+        Ok(apply_real(x, f64::log2)?)
     }
 
     fn log10<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<f64> {
-        Ok(real(x, f64::log10)?)
+        Ok(apply_real(x, f64::log10)?)
     }
 
     fn isnan<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<bool> {
-        Ok(Number::need(x)?.float()?.is_nan())
+        Ok(Number::require(x)?.to_float()?.is_nan())
     }
 
     fn isinf<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<bool> {
-        Ok(Number::need(x)?.float()?.is_infinite())
+        Ok(Number::require(x)?.to_float()?.is_infinite())
     }
 
     fn isfinite<'v>(#[starlark(require = pos)] x: Value<'v>) -> starlark::Result<bool> {
-        Ok(Number::need(x)?.float()?.is_finite())
+        Ok(Number::require(x)?.to_float()?.is_finite())
     }
 
     fn pow<'v>(
@@ -428,7 +447,7 @@ pub(super) fn math(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] y: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        let x = Number::Float(Number::need(x)?.float()?);
-        Ok(power(&x, &Number::need(y)?, heap)?)
+        let x = Number::Float(Number::require(x)?.to_float()?);
+        Ok(raise_to_power(&x, &Number::require(y)?, heap)?)
     }
 }

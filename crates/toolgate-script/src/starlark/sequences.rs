@@ -1,4 +1,4 @@
-//! Functions over things that can be gone through; texts count as their characters, as in Python.
+//! Functions over iterables. Strings iterate over their characters, as in Python.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,23 +16,26 @@ use starlark::values::{
     starlark_value,
 };
 
-use super::spell;
-use super::trouble::{Limit, Trouble};
+use super::error::{LimitKind, ScriptError};
+use super::repr;
 
-/// The most items that a function takes at once; a range has more in a few characters.
-const MOST: i32 = 4_000_000;
+/// Maximum number of items a function collects. A few characters suffice for a larger range.
+const MAX_ITEMS: i32 = 4_000_000;
 
-/// Refuses what has more items than memory would hold.
-fn bounded(value: Value<'_>) -> Result<(), Trouble> {
+/// Rejects values with more items than memory can hold.
+fn check_length(value: Value<'_>) -> Result<(), ScriptError> {
     match value.length() {
-        Ok(length) if length > MOST => Err(Trouble::Limit(Limit::Memory)),
+        Ok(length) if length > MAX_ITEMS => Err(ScriptError::Limit(LimitKind::Memory)),
         _ => Ok(()),
     }
 }
 
-/// The items of anything that can be gone through.
-pub(super) fn items<'v>(value: Value<'v>, heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
-    bounded(value)?;
+/// Collects the items of an iterable.
+pub(super) fn collect_items<'v>(
+    value: Value<'v>,
+    heap: Heap<'v>,
+) -> starlark::Result<Vec<Value<'v>>> {
+    check_length(value)?;
     match value.unpack_str() {
         Some(text) => Ok(characters(text, heap)),
         None => Ok(value.iterate(heap)?.collect()),
@@ -46,22 +49,22 @@ fn characters<'v>(text: &str, heap: Heap<'v>) -> Vec<Value<'v>> {
         .collect()
 }
 
-/// A function of the language that does not take texts for sequences; this one does.
+/// Wrapper that makes a Starlark builtin accept strings as sequences.
 #[derive(Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
-pub(super) struct Spreading {
+pub(super) struct SequenceFunction {
     name: &'static str,
     #[allocative(skip)]
     native: FrozenValue,
 }
 
-starlark_simple_value!(Spreading);
+starlark_simple_value!(SequenceFunction);
 
-impl Spreading {
+impl SequenceFunction {
     pub(super) fn new(name: &'static str, native: FrozenValue) -> Self {
         Self { name, native }
     }
 
-    /// Calls a function with characters for each text given by position.
+    /// Calls a function with each positional string expanded into its characters.
     pub(super) fn call<'v>(
         native: FrozenValue,
         args: &Arguments<'v, '_>,
@@ -70,7 +73,7 @@ impl Spreading {
         let heap = eval.heap();
         let positional: Vec<Value<'v>> = args.positions(heap)?.collect();
         if let Some(first) = positional.first() {
-            bounded(*first)?;
+            check_length(*first)?;
         }
         if positional.iter().all(|value| value.unpack_str().is_none()) {
             return native.to_value().invoke(args, eval);
@@ -91,14 +94,14 @@ impl Spreading {
     }
 }
 
-impl fmt::Display for Spreading {
+impl fmt::Display for SequenceFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "<built-in function {}>", self.name)
     }
 }
 
 #[starlark_value(type = "function")]
-impl<'v> StarlarkValue<'v> for Spreading {
+impl<'v> StarlarkValue<'v> for SequenceFunction {
     fn invoke(
         &self,
         _me: Value<'v>,
@@ -113,23 +116,23 @@ impl<'v> StarlarkValue<'v> for Spreading {
     }
 }
 
-/// What `iter` gives: items that `next` takes one by one.
+/// Iterator returned by `iter` and consumed by `next`.
 #[derive(Debug, Trace, ProvidesStaticType, NoSerialize, Allocative)]
-struct Cursor<'v> {
+struct IteratorValue<'v> {
     #[allocative(skip)]
     items: Vec<Value<'v>>,
     #[allocative(skip)]
     at: Cell<usize>,
 }
 
-impl fmt::Display for Cursor<'_> {
+impl fmt::Display for IteratorValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<iterator>")
     }
 }
 
 #[starlark_value(type = "iterator")]
-impl<'v> StarlarkValue<'v> for Cursor<'v> {
+impl<'v> StarlarkValue<'v> for IteratorValue<'v> {
     type Canonical = Self;
 
     fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
@@ -149,11 +152,12 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         let heap = eval.heap();
         let mut columns = Vec::new();
         for sequence in sequences.items {
-            columns.push(items(sequence, heap)?);
+            columns.push(collect_items(sequence, heap)?);
         }
         let length = columns.iter().map(Vec::len).min();
-        let length =
-            length.ok_or_else(|| Trouble::misuse("`map` takes a function and a sequence"))?;
+        let length = length.ok_or_else(|| {
+            ScriptError::misuse("`map` takes a function and at least one sequence")
+        })?;
         let mut results = Vec::with_capacity(length);
         for row in 0..length {
             let row: Vec<Value<'v>> = columns.iter().map(|column| column[row]).collect();
@@ -168,7 +172,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let mut kept = Vec::new();
-        for item in items(sequence, eval.heap())? {
+        for item in collect_items(sequence, eval.heap())? {
             let keep = if function.is_none() {
                 item.to_bool()
             } else {
@@ -188,11 +192,11 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let mut columns = Vec::new();
         for sequence in sequences.items {
-            columns.push(items(sequence, heap)?);
+            columns.push(collect_items(sequence, heap)?);
         }
         let length = columns.iter().map(Vec::len).min().unwrap_or(0);
         if strict && columns.iter().any(|column| column.len() != length) {
-            return Err(Trouble::misuse("`zip` got sequences of different lengths").into());
+            return Err(ScriptError::misuse("`zip` got sequences of different lengths").into());
         }
         let rows = (0..length).map(|row| {
             let row: Vec<Value<'v>> = columns.iter().map(|column| column[row]).collect();
@@ -208,10 +212,11 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] initial: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let mut rest = items(sequence, eval.heap())?.into_iter();
+        let mut rest = collect_items(sequence, eval.heap())?.into_iter();
         let first = initial.or_else(|| rest.next());
-        let mut total =
-            first.ok_or_else(|| Trouble::misuse("`reduce` of nothing needs an initial value"))?;
+        let mut total = first.ok_or_else(|| {
+            ScriptError::misuse("`reduce` of an empty sequence needs an initial value")
+        })?;
         for item in rest {
             total = eval.eval_function(function, &[total, item], &[])?;
         }
@@ -222,11 +227,11 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] sequence: Value<'v>,
         heap: Heap<'v>,
     ) -> starlark::Result<Value<'v>> {
-        if sequence.downcast_ref::<Cursor<'v>>().is_some() {
+        if sequence.downcast_ref::<IteratorValue<'v>>().is_some() {
             return Ok(sequence);
         }
-        Ok(heap.alloc_complex_no_freeze(Cursor {
-            items: items(sequence, heap)?,
+        Ok(heap.alloc_complex_no_freeze(IteratorValue {
+            items: collect_items(sequence, heap)?,
             at: Cell::new(0),
         }))
     }
@@ -235,11 +240,11 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] iterator: Value<'v>,
         #[starlark(require = pos)] default: Option<Value<'v>>,
     ) -> starlark::Result<Value<'v>> {
-        let Some(cursor) = iterator.downcast_ref::<Cursor<'v>>() else {
-            return Err(Trouble::Misuse {
+        let Some(cursor) = iterator.downcast_ref::<IteratorValue<'v>>() else {
+            return Err(ScriptError::Misuse {
                 message: format!(
                     "`next` takes an iterator, not a `{}`",
-                    spell::kind(iterator)
+                    repr::type_name(iterator)
                 ),
                 hint: Some(
                     "write `next(iter(xs), default)`, or `xs[0] if xs else default`".to_owned(),
@@ -253,7 +258,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         }
         match item.or(default) {
             Some(item) => Ok(item),
-            None => Err(Trouble::misuse("the iterator is at its end").into()),
+            None => Err(ScriptError::misuse("the iterator is exhausted").into()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Servers and tools as a script sees them: objects with methods.
+//! Servers and tools as script values: a server is an object whose methods are its tools.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,34 +14,34 @@ use starlark::values::{
     Heap, NoSerialize, StarlarkPagablePanic, StarlarkValue, Value, starlark_value,
 };
 
+use super::error::ScriptError;
 use super::json::{self, Layout};
-use super::running::Running;
-use super::trouble::Trouble;
-use crate::protocol::{Answer, Call, Server, Tool};
+use super::script_run::ScriptRun;
+use crate::protocol::{ScriptCall, ScriptCallResult, ScriptServer, ScriptTool};
 
-/// The longest arguments of one call, as JSON.
-const LONGEST_ARGUMENTS: usize = 1024 * 1024;
+/// Maximum size of the arguments of one call as JSON.
+const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 
-/// The server and the name that were asked for last and are not there.
+/// Server and name of the last tool lookup that failed.
 ///
-/// The language has no way to fail with more than "no such attribute".
-pub(super) type Missed = Arc<Mutex<Option<(String, String)>>>;
+/// Kept on the side because the evaluator can only report "no such attribute".
+pub(super) type MissingTool = Arc<Mutex<Option<(String, String)>>>;
 
-/// A server, whose attributes are its tools.
+/// A server. Its attributes are its tools.
 #[derive(Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(super) struct ServerValue {
     #[allocative(skip)]
-    server: Arc<Server>,
+    server: Arc<ScriptServer>,
     #[allocative(skip)]
-    missed: Missed,
+    missing: MissingTool,
 }
 
-/// A tool, which can be called.
+/// A callable tool.
 #[derive(Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
 pub(super) struct ToolValue {
     #[allocative(skip)]
-    server: Arc<Server>,
-    at: usize,
+    server: Arc<ScriptServer>,
+    index: usize,
 }
 
 starlark_simple_value!(ServerValue);
@@ -60,10 +60,10 @@ impl fmt::Display for ToolValue {
 }
 
 impl ServerValue {
-    pub(super) fn new(server: &Server, missed: &Missed) -> Self {
+    pub(super) fn new(server: &ScriptServer, missed: &MissingTool) -> Self {
         Self {
             server: Arc::new(server.clone()),
-            missed: Arc::clone(missed),
+            missing: Arc::clone(missed),
         }
     }
 
@@ -75,14 +75,14 @@ impl ServerValue {
 #[starlark_value(type = "server")]
 impl<'v> StarlarkValue<'v> for ServerValue {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
-        let Some(at) = self.position(attribute) else {
-            let mut missed = self.missed.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(index) = self.position(attribute) else {
+            let mut missed = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
             *missed = Some((self.server.name.clone(), attribute.to_owned()));
             return None;
         };
         Some(heap.alloc(ToolValue {
             server: Arc::clone(&self.server),
-            at,
+            index,
         }))
     }
 
@@ -122,10 +122,10 @@ impl<'v> StarlarkValue<'v> for ToolValue {
             .iter()
             .map(|(name, value)| (name.as_str(), *value))
             .collect();
-        let call = self.call(&positional, &named, line(eval), eval.heap())?;
-        let running = Running::of(eval)?;
-        let answer = running.call(vec![call])?.into_iter().next();
-        Ok(self.value(answer.ok_or(Trouble::Gone)?, eval.heap())?)
+        let call = self.build_call(&positional, &named, current_line(eval), eval.heap())?;
+        let run = ScriptRun::from_evaluator(eval)?;
+        let answer = run.call(vec![call])?.into_iter().next();
+        Ok(self.to_value(answer.ok_or(ScriptError::HostGone)?, eval.heap())?)
     }
 
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
@@ -144,12 +144,12 @@ impl<'v> StarlarkValue<'v> for ToolValue {
 }
 
 impl ToolValue {
-    fn tool(&self) -> &Tool {
-        &self.server.tools[self.at]
+    fn tool(&self) -> &ScriptTool {
+        &self.server.tools[self.index]
     }
 
-    pub(super) fn bad_call(&self, message: impl Into<String>, hint: Option<String>) -> Trouble {
-        Trouble::BadCall {
+    pub(super) fn bad_call(&self, message: impl Into<String>, hint: Option<String>) -> ScriptError {
+        ScriptError::BadCall {
             server: self.server.name.clone(),
             tool: self.tool().name.clone(),
             message: message.into(),
@@ -157,17 +157,17 @@ impl ToolValue {
         }
     }
 
-    /// The call with these arguments.
-    pub(super) fn call<'v>(
+    /// Builds a call with these arguments.
+    pub(super) fn build_call<'v>(
         &self,
         positional: &[Value<'v>],
         named: &[(&str, Value<'v>)],
         line: u32,
         heap: Heap<'v>,
-    ) -> Result<Call, Trouble> {
+    ) -> Result<ScriptCall, ScriptError> {
         let arguments = match (positional, named) {
-            ([only], []) if self.is_arguments(*only) => self.object(*only)?,
-            _ => self.bound(positional, named)?,
+            ([only], []) if self.is_argument_dict(*only) => self.arguments_from_dict(*only)?,
+            _ => self.bind_arguments(positional, named)?,
         };
         let mut text = String::from("{");
         for (wire, value) in arguments {
@@ -176,13 +176,13 @@ impl ToolValue {
             }
             text.push_str(&serde_json::Value::from(wire.as_str()).to_string());
             text.push(':');
-            let room = LONGEST_ARGUMENTS.saturating_sub(text.len());
+            let room = MAX_ARGUMENTS_BYTES.saturating_sub(text.len());
             let value = json::write(value, &Layout::compact(), room, heap)
                 .map_err(|error| self.bad_call(format!("argument `{wire}`: {error}"), None))?;
             text.push_str(&value);
         }
         text.push('}');
-        Ok(Call {
+        Ok(ScriptCall {
             server: self.server.name.clone(),
             tool: self.tool().name.clone(),
             arguments: RawValue::from_string(text)
@@ -191,24 +191,28 @@ impl ToolValue {
         })
     }
 
-    /// What an answer is in the script.
-    pub(super) fn value<'v>(&self, answer: Answer, heap: Heap<'v>) -> Result<Value<'v>, Trouble> {
+    /// Converts the result of a call into a script value.
+    pub(super) fn to_value<'v>(
+        &self,
+        answer: ScriptCallResult,
+        heap: Heap<'v>,
+    ) -> Result<Value<'v>, ScriptError> {
         let message = match answer {
-            Answer::Value(raw) => match json::read(raw.get(), heap) {
+            ScriptCallResult::Value(raw) => match json::read(raw.get(), heap) {
                 Ok(value) => return Ok(value),
-                Err(error) => format!("the answer of `{self}` is no value: {error}"),
+                Err(error) => format!("the result of `{self}` is not valid JSON: {error}"),
             },
-            Answer::Error(message) => message,
+            ScriptCallResult::Error(message) => message,
         };
-        Err(Trouble::Tool {
+        Err(ScriptError::Tool {
             server: self.server.name.clone(),
             tool: self.tool().name.clone(),
             message,
         })
     }
 
-    /// The parameter of this name, in the stub or in the schema.
-    fn parameter(&self, name: &str) -> Option<&str> {
+    /// Returns the schema name of a parameter, given by its name in the stub or in the schema.
+    fn wire_name(&self, name: &str) -> Option<&str> {
         let parameters = &self.tool().parameters;
         let by_name = parameters.iter().find(|p| p.name == name);
         by_name
@@ -216,89 +220,95 @@ impl ToolValue {
             .map(|parameter| parameter.wire())
     }
 
-    fn is_open(&self) -> bool {
+    fn takes_any_arguments(&self) -> bool {
         self.tool().parameters.is_empty()
     }
 
-    /// Whether a lone positional argument is the object of all arguments.
-    fn is_arguments(&self, value: Value<'_>) -> bool {
+    /// Returns whether a single positional argument is a dict of all arguments.
+    fn is_argument_dict(&self, value: Value<'_>) -> bool {
         DictRef::from_value(value).is_some_and(|dict| {
             dict.keys().all(|key| {
                 let name = key.unpack_str();
-                name.is_some_and(|name| self.is_open() || self.parameter(name).is_some())
+                name.is_some_and(|name| {
+                    self.takes_any_arguments() || self.wire_name(name).is_some()
+                })
             })
         })
     }
 
-    /// The object of all arguments goes as it is, with its nulls.
-    fn object<'v>(&self, value: Value<'v>) -> Result<Vec<(String, Value<'v>)>, Trouble> {
+    /// Takes all arguments from a dict, unchanged and including its nulls.
+    fn arguments_from_dict<'v>(
+        &self,
+        value: Value<'v>,
+    ) -> Result<Vec<(String, Value<'v>)>, ScriptError> {
         let mut arguments = Vec::new();
-        let dict = DictRef::from_value(value).ok_or(Trouble::Astray)?;
+        let dict = DictRef::from_value(value).ok_or(ScriptError::NoRun)?;
         for (key, value) in dict.iter() {
             let name = key.unpack_str().unwrap_or_default();
-            let wire = self.parameter(name).unwrap_or(name).to_owned();
-            self.add(&mut arguments, wire, value)?;
+            let wire = self.wire_name(name).unwrap_or(name).to_owned();
+            self.push_argument(&mut arguments, wire, value)?;
         }
         Ok(arguments)
     }
 
-    fn bound<'v>(
+    fn bind_arguments<'v>(
         &self,
         positional: &[Value<'v>],
         named: &[(&str, Value<'v>)],
-    ) -> Result<Vec<(String, Value<'v>)>, Trouble> {
+    ) -> Result<Vec<(String, Value<'v>)>, ScriptError> {
         let parameters = &self.tool().parameters;
         if positional.len() > parameters.len() {
             let message = format!(
-                "`{self}` takes {}, but {} were given by position",
-                self.parameters(),
+                "`{self}` takes {}, but got {} positional arguments",
+                self.list_parameters(),
                 positional.len()
             );
             return Err(self.bad_call(message, None));
         }
         let mut arguments = Vec::new();
         for (parameter, value) in parameters.iter().zip(positional) {
-            self.add(&mut arguments, parameter.wire().to_owned(), *value)?;
+            self.push_argument(&mut arguments, parameter.wire().to_owned(), *value)?;
         }
         for (name, value) in named {
-            let wire = match self.parameter(name) {
+            let wire = match self.wire_name(name) {
                 Some(wire) => wire,
-                None if self.is_open() => name,
-                None => return Err(self.no_parameter(name)),
+                None if self.takes_any_arguments() => name,
+                None => return Err(self.unknown_parameter(name)),
             };
-            self.add(&mut arguments, wire.to_owned(), *value)?;
+            self.push_argument(&mut arguments, wire.to_owned(), *value)?;
         }
-        // Stubs show `= None` for what may be left out, so a `None` leaves it out.
+        // Stubs show `= None` for optional parameters, so `None` means that the argument is omitted.
         let is_required = |wire: &str| parameters.iter().any(|p| p.required && p.wire() == wire);
         arguments.retain(|(wire, value)| !value.is_none() || is_required(wire));
         Ok(arguments)
     }
 
-    fn add<'v>(
+    fn push_argument<'v>(
         &self,
         arguments: &mut Vec<(String, Value<'v>)>,
         wire: String,
         value: Value<'v>,
-    ) -> Result<(), Trouble> {
-        if arguments.iter().any(|(there, _)| *there == wire) {
-            let message = format!("`{self}` got a value for `{wire}` twice");
+    ) -> Result<(), ScriptError> {
+        if arguments.iter().any(|(known, _)| *known == wire) {
+            let message = format!("`{self}` got multiple values for `{wire}`");
             return Err(self.bad_call(message, None));
         }
         arguments.push((wire, value));
         Ok(())
     }
 
-    fn no_parameter(&self, name: &str) -> Trouble {
+    fn unknown_parameter(&self, name: &str) -> ScriptError {
         let message = format!(
             "`{self}` has no parameter `{name}`; it takes {}",
-            self.parameters()
+            self.list_parameters()
         );
         let names = self.tool().parameters.iter().map(|p| p.name.as_str());
-        let hint = nearest(name, names).map(|near| format!("write `{near}=` instead of `{name}=`"));
+        let hint = find_similar(name, names)
+            .map(|similar| format!("write `{similar}=` instead of `{name}=`"));
         self.bad_call(message, hint)
     }
 
-    fn parameters(&self) -> String {
+    fn list_parameters(&self) -> String {
         let names: Vec<String> = self
             .tool()
             .parameters
@@ -312,32 +322,36 @@ impl ToolValue {
     }
 }
 
-/// The trouble with a name that a server does not have.
-pub(super) fn unknown_tool(server: &Server, name: &str) -> Trouble {
+/// Returns the error for a tool name that a server does not have.
+pub(super) fn unknown_tool(server: &ScriptServer, name: &str) -> ScriptError {
     let names = || server.tools.iter().map(|tool| tool.name.as_str());
-    Trouble::UnknownTool {
+    ScriptError::UnknownTool {
         server: server.name.clone(),
         tool: name.to_owned(),
         message: format!("server `{}` has no tool `{name}`", server.name),
-        hint: nearest(name, names()).map(|near| format!("did you mean `{}.{near}`?", server.name)),
+        hint: find_similar(name, names())
+            .map(|similar| format!("did you mean `{}.{similar}`?", server.name)),
     }
 }
 
-/// The name that is most like another one, if any is.
-pub(super) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+/// Returns the name most similar to `name`, if any is similar enough.
+pub(super) fn find_similar<'a>(
+    name: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     let wanted = name.to_lowercase();
     names
         .map(|candidate| {
-            let likeness = strsim::jaro_winkler(&wanted, &candidate.to_lowercase());
-            (likeness, candidate)
+            let similarity = strsim::jaro_winkler(&wanted, &candidate.to_lowercase());
+            (similarity, candidate)
         })
-        .filter(|(likeness, _)| *likeness >= 0.75)
+        .filter(|(similarity, _)| *similarity >= 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
 
-/// The line in which the script is.
-pub(super) fn line(eval: &Evaluator<'_, '_, '_>) -> u32 {
+/// Returns the current line of the script.
+pub(super) fn current_line(eval: &Evaluator<'_, '_, '_>) -> u32 {
     (0..eval.call_stack_count())
         .find_map(|n| eval.call_stack_nth_location(n))
         .and_then(|span| u32::try_from(span.resolve_span().begin.line + 1).ok())

@@ -1,11 +1,12 @@
-//! A host that answers by itself, and what scripts do with it.
+//! Tests of the engine against a fake host.
 
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
-use super::{Gone, Host, STACK, run};
+use super::{Host, HostGone, STACK_BYTES, run};
 use crate::protocol::{
-    Answer, Bounds, Call, Failure, FailureKind, Language, Parameter, Script, Server, Tool,
+    FailureKind, Language, ScriptCall, ScriptCallResult, ScriptFailure, ScriptParameter,
+    ScriptRequest, ScriptServer, ScriptTool, WorkerLimits,
 };
 
 mod answers;
@@ -15,28 +16,28 @@ mod idioms;
 mod limits;
 mod values;
 
-/// A host whose tools answer with their arguments, some of them in a special way.
+/// Host whose tools return their arguments, except for a few with special behavior.
 #[derive(Debug, Default)]
-pub(super) struct Fake {
-    /// Each batch of calls: names and arguments.
+pub(super) struct FakeHost {
+    /// Names and arguments of the calls, by batch.
     pub(super) batches: Vec<Vec<String>>,
     pub(super) lines: Vec<u32>,
     pub(super) printed: String,
-    /// The result as it was given.
+    /// The result as raw JSON.
     pub(super) raw: String,
-    /// After how many batches it goes away.
-    pub(super) patience: Option<usize>,
+    /// Number of batches after which the host is gone.
+    pub(super) max_batches: Option<usize>,
 }
 
-impl Host for Fake {
-    fn call(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Gone> {
-        if self.patience == Some(self.batches.len()) {
-            return Err(Gone);
+impl Host for FakeHost {
+    fn call(&mut self, calls: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
+        if self.max_batches == Some(self.batches.len()) {
+            return Err(HostGone);
         }
         self.lines.extend(calls.iter().map(|call| call.line));
-        let name = |call: &Call| format!("{}.{}{}", call.server, call.tool, call.arguments);
+        let name = |call: &ScriptCall| format!("{}.{}{}", call.server, call.tool, call.arguments);
         self.batches.push(calls.iter().map(name).collect());
-        Ok(calls.iter().map(reply).collect())
+        Ok(calls.iter().map(call_result).collect())
     }
 
     fn print(&mut self, text: &str) {
@@ -44,22 +45,22 @@ impl Host for Fake {
     }
 }
 
-fn reply(call: &Call) -> Answer {
+fn call_result(call: &ScriptCall) -> ScriptCallResult {
     let arguments: Json = serde_json::from_str(call.arguments.get()).unwrap();
     let value = match call.tool.as_str() {
-        "delete" => return Answer::Error("it is protected".to_owned()),
+        "delete" => return ScriptCallResult::Error("it is protected".to_owned()),
         "raw" => arguments["json"].as_str().unwrap().to_owned(),
         _ => json!({"items": [{"id": 1}, {"id": 2}], "args": arguments}).to_string(),
     };
-    Answer::Value(RawValue::from_string(value).unwrap())
+    ScriptCallResult::Value(RawValue::from_string(value).unwrap())
 }
 
-pub(super) fn servers() -> Vec<Server> {
-    let tool = |name: &str, parameters: &[(&str, Option<&str>)]| Tool {
+pub(super) fn servers() -> Vec<ScriptServer> {
+    let tool = |name: &str, parameters: &[(&str, Option<&str>)]| ScriptTool {
         name: name.to_owned(),
         parameters: parameters
             .iter()
-            .map(|(name, wire)| Parameter {
+            .map(|(name, wire)| ScriptParameter {
                 name: (*name).to_owned(),
                 wire: wire.map(str::to_owned),
                 required: false,
@@ -67,7 +68,7 @@ pub(super) fn servers() -> Vec<Server> {
             .collect(),
     };
     vec![
-        Server {
+        ScriptServer {
             name: "youtube".to_owned(),
             tools: vec![
                 tool("search", &[("query", None), ("max_results", None)]),
@@ -75,7 +76,7 @@ pub(super) fn servers() -> Vec<Server> {
                 tool("raw", &[("json", None)]),
             ],
         },
-        Server {
+        ScriptServer {
             name: "files".to_owned(),
             tools: vec![
                 tool("read", &[("path", None), ("from_", Some("from"))]),
@@ -85,12 +86,12 @@ pub(super) fn servers() -> Vec<Server> {
     ]
 }
 
-pub(super) fn script(code: &str) -> Script {
-    Script {
+pub(super) fn script(code: &str) -> ScriptRequest {
+    ScriptRequest {
         language: Language::Starlark,
         code: code.to_owned(),
         servers: servers(),
-        bounds: Bounds {
+        bounds: WorkerLimits {
             own_ms: 5_000,
             memory: 128 * 1024 * 1024,
             calls: 100,
@@ -100,38 +101,41 @@ pub(super) fn script(code: &str) -> Script {
     }
 }
 
-/// Runs on the stack that workers have.
-pub(super) fn run_script(script: Script, mut fake: Fake) -> (Result<Option<Json>, Failure>, Fake) {
-    let thread = std::thread::Builder::new().stack_size(STACK);
+/// Runs a script on a stack of the size that workers have.
+pub(super) fn run_script(
+    script: ScriptRequest,
+    mut host: FakeHost,
+) -> (Result<Option<Json>, ScriptFailure>, FakeHost) {
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
     let thread = thread.spawn(move || {
-        let ended = run(&script, &mut fake);
-        let ended = ended.map(|value| {
+        let result = run(&script, &mut host);
+        let result = result.map(|value| {
             let raw = value.value?;
-            raw.get().clone_into(&mut fake.raw);
+            raw.get().clone_into(&mut host.raw);
             Some(serde_json::from_str(raw.get()).unwrap())
         });
-        (ended, fake)
+        (result, host)
     });
     thread.unwrap().join().unwrap()
 }
 
-/// What a script that succeeds gives; null if it only prints.
+/// Returns the result of a script that succeeds, or null if it only prints.
 pub(super) fn value(code: &str) -> Json {
-    match run_script(script(code), Fake::default()).0 {
+    match run_script(script(code), FakeHost::default()).0 {
         Ok(value) => value.unwrap_or_default(),
         Err(failure) => panic!("{code}\n{failure:?}"),
     }
 }
 
-/// The text of what a script that succeeds gives, to see floats and order.
+/// Returns the result of a script that succeeds as raw JSON, to compare floats and key order.
 pub(super) fn text(code: &str) -> String {
-    let (ended, fake) = run_script(script(code), Fake::default());
-    ended.unwrap();
-    fake.raw
+    let (result, host) = run_script(script(code), FakeHost::default());
+    result.unwrap();
+    host.raw
 }
 
-pub(super) fn failure(code: &str) -> Failure {
-    match run_script(script(code), Fake::default()).0 {
+pub(super) fn failure(code: &str) -> ScriptFailure {
+    match run_script(script(code), FakeHost::default()).0 {
         Ok(value) => panic!("{code}\n{value:?}"),
         Err(failure) => failure,
     }

@@ -1,22 +1,22 @@
-//! All there is to know about one tool, as a function with its docstring.
+//! Full documentation of a tool, as a function with its docstring.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::shape::Type;
-use super::signature::{Parameter, Schemas, short_head};
-use super::text::{line, literal, paragraph};
+use super::schema_types::SchemaType;
+use super::signature::{Schemas, SignatureParameter, short_head};
+use super::text::{docstring_text, python_literal, single_line};
 
-const DESCRIPTION: usize = 6000;
-const PARAMETER: usize = 600;
-const TYPE_BYTES: usize = 1200;
-const PARAMETERS: usize = 200;
-const VALUES: usize = 100;
-const VALUES_BYTES: usize = 2000;
-const CONSTRAINT_BYTES: usize = 80;
+const MAX_DESCRIPTION_CHARS: usize = 6000;
+const MAX_PARAMETER_CHARS: usize = 600;
+const MAX_TYPE_BYTES: usize = 1200;
+const MAX_PARAMETERS: usize = 200;
+const MAX_VALUES: usize = 100;
+const MAX_VALUES_BYTES: usize = 2000;
+const MAX_CONSTRAINT_BYTES: usize = 80;
 
-const CONSTRAINTS: [&str; 13] = [
+const CONSTRAINT_KEYWORDS: [&str; 13] = [
     "format",
     "pattern",
     "minimum",
@@ -32,30 +32,35 @@ const CONSTRAINTS: [&str; 13] = [
     "contentEncoding",
 ];
 
-pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, description: &str) -> String {
+pub(super) fn format_docs(
+    server: &str,
+    identifier: &str,
+    schemas: &Schemas,
+    description: &str,
+) -> String {
     let parameters = schemas.parameters();
     let mut text = short_head(identifier, schemas);
     text.push_str("\n    \"\"\"");
-    text.push_str(&paragraph(description, DESCRIPTION, "    "));
+    text.push_str(&docstring_text(description, MAX_DESCRIPTION_CHARS, "    "));
     if !text.ends_with("\"\"\"") {
         text.push_str("\n\n    ");
     }
     if !parameters.is_empty() {
         text.push_str("Args:");
     }
-    for parameter in parameters.iter().take(PARAMETERS) {
-        argument(&mut text, parameter);
+    for parameter in parameters.iter().take(MAX_PARAMETERS) {
+        push_argument(&mut text, parameter);
     }
-    if parameters.len() > PARAMETERS {
+    if parameters.len() > MAX_PARAMETERS {
         let _ = write!(
             text,
             "\n        ... and {} more",
-            parameters.len() - PARAMETERS
+            parameters.len() - MAX_PARAMETERS
         );
     }
     let returns = match schemas.returns() {
-        Type::Any => "Any (not declared: print it once to see what it is)".to_owned(),
-        kind => kind.write(TYPE_BYTES),
+        SchemaType::Any => "Any (not declared: print it once to see its structure)".to_owned(),
+        kind => kind.write(MAX_TYPE_BYTES),
     };
     if !parameters.is_empty() {
         text.push_str("\n\n    ");
@@ -64,17 +69,17 @@ pub(super) fn docs(server: &str, identifier: &str, schemas: &Schemas, descriptio
     let _ = write!(
         text,
         "\n\n    Example: result = {}",
-        example(server, identifier, &parameters)
+        example_call(server, identifier, &parameters)
     );
     text.push_str("\n    \"\"\"\n");
     text
 }
 
-fn argument(text: &mut String, parameter: &Parameter<'_>) {
-    let Parameter {
+fn push_argument(text: &mut String, parameter: &SignatureParameter<'_>) {
+    let SignatureParameter {
         identifier, schema, ..
     } = parameter;
-    let kind = parameter.shown().write(TYPE_BYTES);
+    let kind = parameter.displayed_type().write(MAX_TYPE_BYTES);
     let _ = write!(text, "\n        {identifier}: {kind}");
     match (parameter.required, parameter.default()) {
         (true, _) => text.push_str(", required"),
@@ -83,11 +88,11 @@ fn argument(text: &mut String, parameter: &Parameter<'_>) {
         }
         (false, None) => text.push_str(" = None"),
     }
-    for (word, value) in CONSTRAINTS
+    for (word, value) in CONSTRAINT_KEYWORDS
         .iter()
         .filter_map(|word| Some((word, schema.get(word)?)))
     {
-        if let Some(value) = literal(value, CONSTRAINT_BYTES) {
+        if let Some(value) = python_literal(value, MAX_CONSTRAINT_BYTES) {
             let _ = write!(text, ", {word} {value}");
         }
     }
@@ -95,24 +100,28 @@ fn argument(text: &mut String, parameter: &Parameter<'_>) {
         let _ = write!(
             text,
             ", sent as {}",
-            super::text::quoted(&line(parameter.name, CONSTRAINT_BYTES))
+            super::text::quote(&single_line(parameter.name, MAX_CONSTRAINT_BYTES))
         );
     }
     let description = schema
         .get("description")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let description = paragraph(&line(description, PARAMETER), PARAMETER, "");
+    let description = docstring_text(
+        &single_line(description, MAX_PARAMETER_CHARS),
+        MAX_PARAMETER_CHARS,
+        "",
+    );
     if !description.is_empty() {
         let _ = write!(text, ". {description}");
     }
-    if let Some(values) = all_values(schema) {
+    if let Some(values) = list_values(schema) {
         let _ = write!(text, "\n            one of: {values}");
     }
 }
 
-/// The values of an enumeration that the type does not show.
-fn all_values(schema: &Value) -> Option<String> {
+/// Lists the values of an enumeration that is too long for the type.
+fn list_values(schema: &Value) -> Option<String> {
     let values = schema
         .get("enum")
         .or_else(|| schema.get("items")?.get("enum"))?
@@ -120,10 +129,10 @@ fn all_values(schema: &Value) -> Option<String> {
     if values.len() <= 12 {
         return None;
     }
-    let mut left = VALUES_BYTES;
+    let mut left = MAX_VALUES_BYTES;
     let mut texts = Vec::new();
-    for value in values.iter().take(VALUES) {
-        let Some(text) = literal(value, left) else {
+    for value in values.iter().take(MAX_VALUES) {
+        let Some(text) = python_literal(value, left) else {
             break;
         };
         left -= text.len();
@@ -135,23 +144,23 @@ fn all_values(schema: &Value) -> Option<String> {
     Some(texts.join(", "))
 }
 
-fn example(server: &str, identifier: &str, parameters: &[Parameter<'_>]) -> String {
+fn example_call(server: &str, identifier: &str, parameters: &[SignatureParameter<'_>]) -> String {
     let required = parameters
         .iter()
         .filter(|parameter| parameter.required)
         .take(8);
     let arguments: Vec<String> = required
-        .map(|parameter| format!("{}={}", parameter.identifier, value(parameter)))
+        .map(|parameter| format!("{}={}", parameter.identifier, example_value(parameter)))
         .collect();
     format!("{server}.{identifier}({})", arguments.join(", "))
 }
 
-fn value(parameter: &Parameter<'_>) -> String {
+fn example_value(parameter: &SignatureParameter<'_>) -> String {
     let schema = parameter.schema;
     let known = schema
         .get("examples")
         .and_then(|examples| examples.get(0))
         .or_else(|| schema.get("default"))
-        .and_then(|value| literal(value, CONSTRAINT_BYTES));
+        .and_then(|value| python_literal(value, MAX_CONSTRAINT_BYTES));
     known.unwrap_or_else(|| parameter.kind.example())
 }

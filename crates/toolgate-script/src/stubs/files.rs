@@ -1,133 +1,143 @@
-//! Files that exist only to be read: one for each server, or one for each tool.
+//! Virtual stub files: one per server, or one per tool.
 //!
-//! Whatever the level, both a server's file and a tool's file can be read; the level says which of
-//! them are listed. What is too long comes in pages.
+//! Both kinds of file can always be read; the level only selects which are listed. Long output is split
+//! into pages.
 
 use std::fmt::Write as _;
 
-use super::text::line;
-use super::{Bindings, Server, Tool, Unknown, bare, folded};
+use super::text::single_line;
+use super::{Bindings, ServerBinding, ToolBinding, UnknownName, fold_name, strip_file_parts};
 
-/// What has a file of its own.
+/// Granularity of the listed stub files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
+pub enum FileLevel {
     #[default]
     Server,
     Tool,
 }
 
-/// Bytes of a list with the names of tools, of a page, and of the names of what a page leaves out.
-const LIST_BYTES: usize = 6000;
-const PAGE_BYTES: usize = 12_000;
-const NAMES_BYTES: usize = 2000;
-const LONGEST_PATTERN: usize = 200;
+// Limits on a list with tool names, on a page, and on the names of the tools that a page omits.
+const MAX_LIST_BYTES: usize = 6000;
+const MAX_PAGE_BYTES: usize = 12_000;
+const MAX_NAMES_BYTES: usize = 2000;
+const MAX_PATTERN_BYTES: usize = 200;
 
-const EMPTY: &str = "there are no servers to script";
+const NO_SERVERS: &str = "no servers are available to scripts";
 
-/// A line of a file, written when it is shown.
-enum Line<'a> {
+/// A line of a file, formatted only when it is shown.
+enum FileLine<'a> {
     Text(&'a str),
-    Header(&'a Server),
-    Tool(&'a Tool),
+    Header(&'a ServerBinding),
+    Tool(&'a ToolBinding),
 }
 
-/// Which lines are asked for, counted from one.
+/// A range of requested lines, counted from one.
 #[derive(Clone, Copy)]
-struct Range {
+struct LineRange {
     start: Option<usize>,
     end: Option<usize>,
 }
 
 impl Bindings {
-    /// What `listToolFiles` says.
-    pub fn list(&self, level: Level) -> String {
-        let all = Range {
+    /// Returns the output of `listToolFiles`.
+    pub fn list(&self, level: FileLevel) -> String {
+        let all = LineRange {
             start: None,
             end: None,
         };
-        match self.is_empty() {
-            true => EMPTY.to_owned(),
-            false => page(&text_lines(&self.tree(level)), "servers", all),
+        if self.is_empty() {
+            return NO_SERVERS.to_owned();
         }
+        format_page(&text_lines(&self.format_tree(level)), "servers", all)
     }
 
-    /// What `readToolFile` says: the lines from `start` to `end` of a file, of the list itself
-    /// (`servers`), or of all signatures that fit a pattern (`servers/*/*video*`). Lines are counted
-    /// from one; a range is moved to where there are some.
+    /// Returns the output of `readToolFile`: the lines from `start` to `end` of a file, of the list itself
+    /// (`servers`), or of all signatures that match a pattern (`servers/*/*video*`).
+    ///
+    /// Lines are counted from one. A range outside the file is clamped to existing lines.
     pub fn read(
         &self,
-        level: Level,
+        level: FileLevel,
         file: &str,
         start: Option<usize>,
         end: Option<usize>,
-    ) -> Result<String, Unknown> {
-        let range = Range { start, end };
-        let name = bare(file);
+    ) -> Result<String, UnknownName> {
+        let range = LineRange { start, end };
+        let name = strip_file_parts(file);
         if name.is_empty() || name.eq_ignore_ascii_case("servers") {
-            return Ok(page(&text_lines(&self.tree(level)), "servers", range));
+            return Ok(format_page(
+                &text_lines(&self.format_tree(level)),
+                "servers",
+                range,
+            ));
         }
-        let (lines, file) = match self.meant(name) {
+        let (lines, file) = match self.resolve_server(name) {
             Some(server) => (server.lines(), server.identifier.to_string()),
-            None if name.contains('*') => (self.matching(name), line(name, LONGEST_PATTERN)),
+            None if name.contains('*') => (
+                self.find_matching(name),
+                single_line(name, MAX_PATTERN_BYTES),
+            ),
             None => (self.tool_file(name), String::new()),
         };
-        match lines.is_empty() {
-            true => Err(self.unknown_file(name)),
-            false => Ok(page(&lines, &file, range)),
+        if lines.is_empty() {
+            return Err(self.unknown_file(name));
         }
+        Ok(format_page(&lines, &file, range))
     }
 
-    fn tool_file(&self, name: &str) -> Vec<Line<'_>> {
+    fn tool_file(&self, name: &str) -> Vec<FileLine<'_>> {
         let parts = name.split_once('/').or_else(|| name.split_once('.'));
         let found = parts.and_then(|(server, tool)| {
-            let server = self.meant(server)?;
-            Some((server, server.meant(tool)?))
+            let server = self.resolve_server(server)?;
+            Some((server, server.resolve_tool(tool)?))
         });
         found.map_or_else(Vec::new, |(server, tool)| {
-            vec![Line::Header(server), Line::Tool(tool)]
+            vec![FileLine::Header(server), FileLine::Tool(tool)]
         })
     }
 
-    /// All tools whose `server/tool`, or name alone, fits a pattern in which `*` is anything.
-    fn matching(&self, pattern: &str) -> Vec<Line<'_>> {
+    /// Returns the tools whose `server/tool` or name matches a pattern, in which `*` matches anything.
+    fn find_matching(&self, pattern: &str) -> Vec<FileLine<'_>> {
         let mut lines = Vec::new();
-        if pattern.len() > LONGEST_PATTERN {
+        if pattern.len() > MAX_PATTERN_BYTES {
             return lines;
         }
-        let pattern = folded(pattern);
+        let pattern = fold_name(pattern);
         let parts: Vec<&str> = pattern.split('*').collect();
         for server in &self.servers {
-            let own = folded(&server.identifier);
+            let server_name = fold_name(&server.identifier);
             let header = lines.len();
             for tool in &server.tools {
-                let name = folded(&tool.identifier);
-                if fits(&parts, &name) || fits(&parts, &format!("{own}/{name}")) {
-                    lines.push(Line::Tool(tool));
+                let name = fold_name(&tool.identifier);
+                if matches_pattern(&parts, &name)
+                    || matches_pattern(&parts, &format!("{server_name}/{name}"))
+                {
+                    lines.push(FileLine::Tool(tool));
                 }
             }
             if lines.len() > header {
-                lines.insert(header, Line::Header(server));
+                lines.insert(header, FileLine::Header(server));
             }
         }
         lines
     }
 
-    fn tree(&self, level: Level) -> String {
+    fn format_tree(&self, level: FileLevel) -> String {
         let whole = match level {
-            Level::Server => None,
-            Level::Tool => self.tree_of_tools(),
+            FileLevel::Server => None,
+            FileLevel::Tool => self.tool_tree(),
         };
-        whole.unwrap_or_else(|| self.tree_of_servers(level))
+        whole.unwrap_or_else(|| self.server_tree(level))
     }
 
-    /// All files of tools, unless they are too many.
-    fn tree_of_tools(&self) -> Option<String> {
+    /// Lists the files of all tools, or returns `None` if there are too many.
+    fn tool_tree(&self) -> Option<String> {
         let mut tree = "servers/\n".to_owned();
         for server in &self.servers {
             let _ = writeln!(tree, "  {}/", server.identifier);
             for tool in &server.tools {
                 let _ = writeln!(tree, "    {}.pyi", tool.identifier);
-                if tree.len() > LIST_BYTES {
+                if tree.len() > MAX_LIST_BYTES {
                     return None;
                 }
             }
@@ -135,19 +145,19 @@ impl Bindings {
         Some(tree)
     }
 
-    /// All servers, each with as many names of tools as there is room for.
-    fn tree_of_servers(&self, level: Level) -> String {
-        let most = self
+    /// Lists all servers, each with as many tool names as fit.
+    fn server_tree(&self, level: FileLevel) -> String {
+        let max_tools = self
             .servers
             .iter()
             .map(|server| server.tools.len())
             .max()
             .unwrap_or(0);
-        let mut tree = self.tree_with(level, 0);
-        // Names grow with their number, so the last that fits is the most that fits.
-        for names in 1..=most.min(64) {
-            let larger = self.tree_with(level, names);
-            if larger.len() > LIST_BYTES {
+        let mut tree = self.server_tree_with(level, 0);
+        // The length grows with the number of names, so the last tree that fits is the largest.
+        for names in 1..=max_tools.min(64) {
+            let larger = self.server_tree_with(level, names);
+            if larger.len() > MAX_LIST_BYTES {
                 break;
             }
             tree = larger;
@@ -155,12 +165,12 @@ impl Bindings {
         tree
     }
 
-    fn tree_with(&self, level: Level, names: usize) -> String {
+    fn server_tree_with(&self, level: FileLevel, names: usize) -> String {
         let mut tree = "servers/\n".to_owned();
         for server in &self.servers {
             let ending = match level {
-                Level::Server => ".pyi",
-                Level::Tool => "/",
+                FileLevel::Server => ".pyi",
+                FileLevel::Tool => "/",
             };
             let _ = write!(tree, "  {}{ending}", server.identifier);
             let count = server.tools.len();
@@ -169,10 +179,10 @@ impl Bindings {
                     let _ = write!(tree, "  # {count}");
                 }
                 _ if names >= count => {
-                    let _ = write!(tree, "  # {}", server.some_names(count));
+                    let _ = write!(tree, "  # {}", server.sample_names(count));
                 }
                 _ => {
-                    let _ = write!(tree, "  # {count}: {}, …", server.some_names(names));
+                    let _ = write!(tree, "  # {count}: {}, …", server.sample_names(names));
                 }
             }
             tree.push('\n');
@@ -181,8 +191,8 @@ impl Bindings {
     }
 }
 
-impl Server {
-    /// The whole file of the server, however long it is.
+impl ServerBinding {
+    /// Returns the complete stub file of the server.
     pub fn file(&self) -> String {
         let mut text = String::new();
         for line in self.lines() {
@@ -191,22 +201,22 @@ impl Server {
         text
     }
 
-    /// A line of introduction, and one for each tool.
-    fn lines(&self) -> Vec<Line<'_>> {
-        let tools = self.tools.iter().map(|tool| Line::Tool(tool));
-        [Line::Header(self)].into_iter().chain(tools).collect()
+    /// Returns a header line and one line per tool.
+    fn lines(&self) -> Vec<FileLine<'_>> {
+        let tools = self.tools.iter().map(|tool| FileLine::Tool(tool));
+        [FileLine::Header(self)].into_iter().chain(tools).collect()
     }
 
-    /// Names from all over the list, since those that begin alike say less.
-    fn some_names(&self, count: usize) -> String {
+    /// Samples names evenly from the sorted list, since neighbors tend to share a prefix.
+    fn sample_names(&self, count: usize) -> String {
         let all = self.tools.len();
         let names = (0..count.min(all)).map(|n| self.tools[n * all / count].identifier.as_str());
         names.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Whether a name has all parts of a pattern, one after another, with anything between them.
-fn fits(parts: &[&str], name: &str) -> bool {
+/// Returns whether a name consists of the parts of a pattern, in order, with anything between them.
+fn matches_pattern(parts: &[&str], name: &str) -> bool {
     let [first, middle @ .., last] = parts else {
         return parts == [name];
     };
@@ -222,7 +232,7 @@ fn fits(parts: &[&str], name: &str) -> bool {
     rest.ends_with(last)
 }
 
-impl Line<'_> {
+impl FileLine<'_> {
     fn write(&self, text: &mut String) {
         match self {
             Self::Text(line) => text.push_str(line),
@@ -239,36 +249,36 @@ impl Line<'_> {
     }
 }
 
-impl Range {
-    /// The places from and to which lines are meant, within `count`.
-    fn within(self, count: usize) -> (usize, usize) {
+impl LineRange {
+    /// Clamps the range to `count` lines and returns it as indexes.
+    fn clamp(self, count: usize) -> (usize, usize) {
         let first = self.start.unwrap_or(1).clamp(1, count.max(1)) - 1;
         let last = self.end.unwrap_or(count).max(first + 1).min(count);
         (first, last)
     }
 }
 
-fn text_lines(text: &str) -> Vec<Line<'_>> {
-    text.lines().map(Line::Text).collect()
+fn text_lines(text: &str) -> Vec<FileLine<'_>> {
+    text.lines().map(FileLine::Text).collect()
 }
 
-/// As many of the lines as fit on a page, and what to do about the others.
-fn page(lines: &[Line<'_>], file: &str, range: Range) -> String {
-    let (first, last) = range.within(lines.len());
+/// Formats as many lines as fit on a page, and a note on how to read the rest.
+fn format_page(lines: &[FileLine<'_>], file: &str, range: LineRange) -> String {
+    let (first, last) = range.clamp(lines.len());
     let mut page = String::new();
-    let mut stop = first;
-    while stop < last && page.len() < PAGE_BYTES {
-        lines[stop].write(&mut page);
-        stop += 1;
+    let mut next = first;
+    while next < last && page.len() < MAX_PAGE_BYTES {
+        lines[next].write(&mut page);
+        next += 1;
     }
-    if stop < last {
+    if next < last {
         let _ = writeln!(
             page,
-            "# lines {}-{stop} of {}; go on: readToolFile(\"{file}\", startLine={}){}",
+            "# lines {}-{next} of {}; continue with readToolFile(\"{file}\", startLine={}){}",
             first + 1,
             lines.len(),
-            stop + 1,
-            names(&lines[stop..last]),
+            next + 1,
+            list_tool_names(&lines[next..last]),
         );
     } else if first > 0 || last < lines.len() {
         let _ = writeln!(page, "# lines {}-{last} of {}", first + 1, lines.len());
@@ -276,12 +286,12 @@ fn page(lines: &[Line<'_>], file: &str, range: Range) -> String {
     page
 }
 
-/// The names of the tools that these lines define, as far as there is room.
-fn names(lines: &[Line<'_>]) -> String {
+/// Lists the names of the tools in these lines, as many as fit.
+fn list_tool_names(lines: &[FileLine<'_>]) -> String {
     let mut text = String::new();
     for line in lines {
-        let Line::Tool(tool) = line else { continue };
-        if text.len() > NAMES_BYTES {
+        let FileLine::Tool(tool) = line else { continue };
+        if text.len() > MAX_NAMES_BYTES {
             text.push_str(", …");
             break;
         }

@@ -1,16 +1,16 @@
-//! Names of strangers as identifiers: valid in Python and Starlark, unique, and the same each time.
+//! Converts untrusted names into identifiers that are valid in Python and Starlark, unique and stable.
 //!
-//! A name that is an identifier stays. Of names that would read the same, those that are not
-//! identifiers themselves get a suffix from their own hash, so that one and the same identifier
-//! never stands for another name because a third one came or went.
+//! A name that is a valid identifier is unchanged. If several names map to the same identifier, those
+//! that are not identifiers themselves get a suffix from their own hash, so that adding or removing a
+//! third name never makes an identifier refer to a different name.
 
 use std::collections::{HashMap, HashSet};
 
-use toolgate_core::hash::sha256;
+use toolgate_core::hash::sha256_hex;
 
-/// What an identifier is for.
+/// Role of an identifier in a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum IdentifierUse {
     /// A global name.
     Server,
     /// An attribute of a server.
@@ -19,7 +19,7 @@ pub(super) enum Use {
     Parameter,
 }
 
-const LONGEST: usize = 64;
+const MAX_IDENTIFIER_BYTES: usize = 64;
 
 /// Reserved in Python or in Starlark.
 const KEYWORDS: [&str; 37] = [
@@ -62,7 +62,7 @@ const KEYWORDS: [&str; 37] = [
     "__debug__",
 ];
 
-/// Names that scripts, or models that think of Python, use for something else; sorted.
+/// Names with another meaning in scripts or in Python; sorted.
 const BUILTINS: [&str; 90] = [
     "Any",
     "Dict",
@@ -156,36 +156,37 @@ const BUILTINS: [&str; 90] = [
     "zip",
 ];
 
-/// Identifiers for names, in their order. The names are distinct.
-pub(super) fn assign(names: &[&str], for_what: Use) -> Vec<String> {
+/// Returns the identifiers of names, in the same order. The names must be distinct.
+pub(super) fn assign_identifiers(names: &[&str], usage: IdentifierUse) -> Vec<String> {
     let plain: Vec<String> = names
         .iter()
-        .map(|name| identifier(name, for_what))
+        .map(|name| to_identifier(name, usage))
         .collect();
-    let mut sharing: HashMap<&str, usize> = HashMap::new();
-    for one in &plain {
-        *sharing.entry(one).or_default() += 1;
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for identifier in &plain {
+        *counts.entry(identifier).or_default() += 1;
     }
     let mut taken: HashSet<String> = names
         .iter()
         .zip(&plain)
-        .filter(|(name, plain)| *name == plain || sharing[plain.as_str()] == 1)
+        .filter(|(name, plain)| *name == plain || counts[plain.as_str()] == 1)
         .map(|(_, plain)| plain.clone())
         .collect();
     names
         .iter()
         .zip(&plain)
-        .map(
-            |(name, plain)| match name == plain || sharing[plain.as_str()] == 1 {
-                true => plain.clone(),
-                false => suffixed(name, plain, &mut taken),
-            },
-        )
+        .map(|(name, plain)| {
+            if name == plain || counts[plain.as_str()] == 1 {
+                plain.clone()
+            } else {
+                add_hash_suffix(name, plain, &mut taken)
+            }
+        })
         .collect()
 }
 
-fn suffixed(name: &str, plain: &str, taken: &mut HashSet<String>) -> String {
-    let hash = sha256(name);
+fn add_hash_suffix(name: &str, plain: &str, taken: &mut HashSet<String>) -> String {
+    let hash = sha256_hex(name);
     let mut length = 4;
     loop {
         let candidate = format!("{plain}_{}", &hash[..length.min(hash.len())]);
@@ -196,21 +197,21 @@ fn suffixed(name: &str, plain: &str, taken: &mut HashSet<String>) -> String {
     }
 }
 
-/// The identifier that a name would have if it were alone.
-pub(super) fn identifier(name: &str, for_what: Use) -> String {
+/// Returns the identifier that a name has if no other name conflicts.
+pub(super) fn to_identifier(name: &str, usage: IdentifierUse) -> String {
     let mut identifier = String::with_capacity(name.len());
     let trimmed =
         name.trim_start_matches(|c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && c != '_');
     for c in trimmed.chars() {
         match c {
             'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => identifier.push(c),
-            c => match plain_letters(c) {
+            c => match ascii_letters(c) {
                 "" if identifier.ends_with('_') => {}
                 "" => identifier.push('_'),
                 letters => identifier.push_str(letters),
             },
         }
-        if identifier.len() >= LONGEST {
+        if identifier.len() >= MAX_IDENTIFIER_BYTES {
             break;
         }
     }
@@ -218,31 +219,31 @@ pub(super) fn identifier(name: &str, for_what: Use) -> String {
         identifier.truncate(identifier.trim_end_matches('_').len());
     }
     if identifier.is_empty() {
-        let what = match for_what {
-            Use::Server => "server",
-            Use::Tool => "tool",
-            Use::Parameter => "arg",
+        let prefix = match usage {
+            IdentifierUse::Server => "server",
+            IdentifierUse::Tool => "tool",
+            IdentifierUse::Parameter => "arg",
         };
-        identifier = format!("{what}_{}", &sha256(name)[..6]);
+        identifier = format!("{prefix}_{}", &sha256_hex(name)[..6]);
     }
     if identifier.starts_with(|c: char| c.is_ascii_digit()) {
         identifier.insert(0, '_');
     }
-    if is_reserved(&identifier, for_what) {
+    if is_reserved(&identifier, usage) {
         identifier.push('_');
     }
     identifier
 }
 
-fn is_reserved(identifier: &str, for_what: Use) -> bool {
-    // The engine has operators under names such as `__eq__`.
+fn is_reserved(identifier: &str, usage: IdentifierUse) -> bool {
+    // The engine defines operators under names such as `__eq__`.
     let is_taken = BUILTINS.contains(&identifier)
         || identifier.starts_with("__") && identifier.ends_with("__");
-    KEYWORDS.contains(&identifier) || for_what == Use::Server && is_taken
+    KEYWORDS.contains(&identifier) || usage == IdentifierUse::Server && is_taken
 }
 
-/// The plain letters of a letter with a mark; nothing for all others.
-fn plain_letters(c: char) -> &'static str {
+/// Returns the ASCII letters for a letter with a diacritic, or an empty string.
+fn ascii_letters(c: char) -> &'static str {
     match c {
         'à'..='å' | 'ā' | 'ă' | 'ą' => "a",
         'À'..='Å' | 'Ā' | 'Ă' | 'Ą' => "A",
@@ -307,44 +308,47 @@ mod tests {
             ("user[name]", "user_name"),
             ("__init__", "__init__"),
         ] {
-            assert_eq!(identifier(name, Use::Parameter), expected);
+            assert_eq!(to_identifier(name, IdentifierUse::Parameter), expected);
         }
-        assert_eq!(identifier("搜索", Use::Tool), "tool_44ce7a");
-        assert_eq!(identifier("", Use::Parameter), "arg_e3b0c4");
+        assert_eq!(to_identifier("搜索", IdentifierUse::Tool), "tool_44ce7a");
+        assert_eq!(to_identifier("", IdentifierUse::Parameter), "arg_e3b0c4");
     }
 
     #[test]
-    fn what_a_script_calls_by_name_is_no_server() {
+    fn servers_do_not_shadow_builtins() {
         for name in [
             "print", "json", "parallel", "attempt", "result", "len", "import", "None",
         ] {
-            assert_eq!(identifier(name, Use::Server), format!("{name}_"));
+            assert_eq!(
+                to_identifier(name, IdentifierUse::Server),
+                format!("{name}_")
+            );
         }
-        assert_eq!(identifier("print", Use::Tool), "print");
-        assert_eq!(identifier("list", Use::Tool), "list");
+        assert_eq!(to_identifier("print", IdentifierUse::Tool), "print");
+        assert_eq!(to_identifier("list", IdentifierUse::Tool), "list");
         assert!(BUILTINS.is_sorted());
     }
 
     #[test]
-    fn of_names_that_read_alike_only_an_identifier_stays() {
-        let all = assign(&["a-b", "a.b", "a_b"], Use::Tool);
+    fn conflicting_names_get_stable_hash_suffixes() {
+        let all = assign_identifiers(&["a-b", "a.b", "a_b"], IdentifierUse::Tool);
         assert_eq!(all[2], "a_b");
-        let two = assign(&["a-b", "a.b"], Use::Tool);
-        assert_eq!(all[..2], two[..], "a third name changes nothing");
+        let two = assign_identifiers(&["a-b", "a.b"], IdentifierUse::Tool);
+        assert_eq!(all[..2], two[..], "a third name must not change the others");
         assert_ne!(two[0], two[1]);
         assert!(two[0].starts_with("a_b_"));
     }
 
     proptest! {
         #[test]
-        fn any_names_get_distinct_identifiers(names in proptest::collection::hash_set(".{0,20}|[a-c.-]{1,3}", 1..20)) {
+        fn arbitrary_names_get_distinct_identifiers(names in proptest::collection::hash_set(".{0,20}|[a-c.-]{1,3}", 1..20)) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            for for_what in [Use::Server, Use::Tool, Use::Parameter] {
-                let mut identifiers = assign(&names, for_what);
-                for one in &identifiers {
-                    prop_assert!(one.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
-                    prop_assert!(one.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
-                    prop_assert!(!is_reserved(one, for_what));
+            for usage in [IdentifierUse::Server, IdentifierUse::Tool, IdentifierUse::Parameter] {
+                let mut identifiers = assign_identifiers(&names, usage);
+                for identifier in &identifiers {
+                    prop_assert!(identifier.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'));
+                    prop_assert!(identifier.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'));
+                    prop_assert!(!is_reserved(identifier, usage));
                 }
                 identifiers.sort();
                 identifiers.dedup();

@@ -1,49 +1,50 @@
-//! A tool on one line: `def search(query: str, limit: int = 5) -> Any:  # Searches for videos`.
+//! Signature of a tool on one line: `def search(query: str, limit: int = 5) -> Any:  # Searches for videos`.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::identifier::{Use, assign};
-use super::shape::{self, Type};
-use super::text::{literal, sentence};
+use super::identifier::{IdentifierUse, assign_identifiers};
+use super::schema_types::{self, SchemaType};
+use super::text::{first_sentence, python_literal};
 use crate::protocol;
 
-/// Bytes of the type of a parameter, of what a tool returns, and of all parameters together.
-const PARAMETER_BYTES: usize = 200;
-const RETURN_BYTES: usize = 300;
-const PARAMETERS_BYTES: usize = 900;
-const DEFAULT_BYTES: usize = 40;
-const COMMENT: usize = 80;
-/// Bytes of a line that is followed by its parameters, and names on it if it is longer.
-const SHORT_BYTES: usize = 160;
-const SHORT_NAMES: usize = 200;
-/// Parts of the schema of all arguments that are followed.
-const PARTS: usize = 64;
-/// And what they say of one and the same argument.
-const OTHERS: usize = 16;
+// Limits on the type of a parameter, on the return type, and on all parameters together.
+const MAX_PARAMETER_BYTES: usize = 200;
+const MAX_RETURN_BYTES: usize = 300;
+const MAX_PARAMETERS_BYTES: usize = 900;
+const MAX_DEFAULT_BYTES: usize = 40;
+const MAX_COMMENT_CHARS: usize = 80;
+// In documentation, which lists the parameters below: the longest signature with types, and the number of
+// parameter names in a longer one.
+const MAX_TYPED_HEAD_BYTES: usize = 160;
+const MAX_SHORT_HEAD_NAMES: usize = 200;
+/// Maximum number of subschemas searched for parameters.
+const MAX_SCHEMA_PARTS: usize = 64;
+/// Maximum number of alternative schemas kept for one parameter.
+const MAX_ALTERNATIVES: usize = 16;
 
-/// The schemas of a tool, parsed.
+/// The parsed schemas of a tool.
 #[derive(Debug)]
 pub(super) struct Schemas {
     input: Value,
     output: Option<Value>,
 }
 
-/// An argument that a tool takes.
+/// A parameter of a tool.
 #[derive(Debug)]
-pub(super) struct Parameter<'a> {
+pub(super) struct SignatureParameter<'a> {
     pub(super) identifier: String,
-    /// Its name in the schema.
+    /// Name in the schema.
     pub(super) name: &'a str,
     pub(super) schema: &'a Value,
     pub(super) required: bool,
-    pub(super) kind: Type,
+    pub(super) kind: SchemaType,
 }
 
 impl Schemas {
-    /// What cannot be parsed counts as absent.
+    /// Parses the schemas. A schema that does not parse counts as absent.
     pub(super) fn parse(input: Option<&RawValue>, output: Option<&RawValue>) -> Self {
         let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
         Self {
@@ -52,11 +53,11 @@ impl Schemas {
         }
     }
 
-    /// Required ones first, else in the schema's order.
-    pub(super) fn parameters(&self) -> Vec<Parameter<'_>> {
-        self.named()
+    /// Returns the parameters: required ones first, otherwise in the schema's order.
+    pub(super) fn parameters(&self) -> Vec<SignatureParameter<'_>> {
+        self.named_parameters()
             .into_iter()
-            .map(|(identifier, found)| Parameter {
+            .map(|(identifier, found)| SignatureParameter {
                 identifier,
                 name: found.name,
                 schema: found.schema,
@@ -66,11 +67,11 @@ impl Schemas {
             .collect()
     }
 
-    /// The parameters as a worker knows them.
-    pub(super) fn for_worker(&self) -> Vec<protocol::Parameter> {
-        self.named()
+    /// Returns the parameters as sent to the worker.
+    pub(super) fn to_script_parameters(&self) -> Vec<protocol::ScriptParameter> {
+        self.named_parameters()
             .into_iter()
-            .map(|(identifier, found)| protocol::Parameter {
+            .map(|(identifier, found)| protocol::ScriptParameter {
                 wire: (identifier != found.name).then(|| found.name.to_owned()),
                 name: identifier,
                 required: found.required,
@@ -78,7 +79,8 @@ impl Schemas {
             .collect()
     }
 
-    /// Whether a tool that names no arguments takes some: it has no schema, or one that says so.
+    /// Returns whether a tool without named parameters accepts arguments: it has no schema, or its schema
+    /// allows additional properties.
     fn takes_anything(&self) -> bool {
         match &self.input {
             Value::Object(schema) => match schema.get("additionalProperties") {
@@ -89,43 +91,42 @@ impl Schemas {
         }
     }
 
-    pub(super) fn returns(&self) -> Type {
-        self.output
-            .as_ref()
-            .map_or(Type::Any, |schema| shape::read(schema, schema))
+    pub(super) fn returns(&self) -> SchemaType {
+        self.output.as_ref().map_or(SchemaType::Any, |schema| {
+            schema_types::read_schema(schema, schema)
+        })
     }
 
-    fn named(&self) -> Vec<(String, Found<'_>)> {
-        let mut search = Search::new(&self.input);
-        search.part(&self.input, Certainty::Always);
+    fn named_parameters(&self) -> Vec<(String, FoundParameter<'_>)> {
+        let mut search = ParameterSearch::new(&self.input);
+        search.visit(&self.input, Certainty::Always);
         let mut found = search.found;
         found.sort_by_key(|found| !found.required);
         let names: Vec<&str> = found.iter().map(|found| found.name).collect();
-        assign(&names, Use::Parameter)
+        assign_identifiers(&names, IdentifierUse::Parameter)
             .into_iter()
             .zip(found)
             .collect()
     }
 }
 
-/// The line of a tool in the file of its server.
-pub(super) fn line(identifier: &str, schemas: &Schemas, description: &str) -> String {
+/// Formats the line of a tool in its server's stub file.
+pub(super) fn signature_line(identifier: &str, schemas: &Schemas, description: &str) -> String {
     let head = head(identifier, schemas);
-    match sentence(description, COMMENT) {
+    match first_sentence(description, MAX_COMMENT_CHARS) {
         comment if comment.is_empty() => head,
         comment => format!("{head}  # {comment}"),
     }
 }
 
-/// The line without what is said about the tool; only the names of parameters, if types would be
-/// too long.
+/// Formats the signature without a description, and without types if it would be too long.
 pub(super) fn short_head(identifier: &str, schemas: &Schemas) -> String {
     let head = head(identifier, schemas);
-    if head.len() <= SHORT_BYTES {
+    if head.len() <= MAX_TYPED_HEAD_BYTES {
         return head;
     }
     let mut names = Vec::new();
-    for parameter in schemas.parameters().iter().take(SHORT_NAMES) {
+    for parameter in schemas.parameters().iter().take(MAX_SHORT_HEAD_NAMES) {
         let identifier = &parameter.identifier;
         names.push(match (parameter.required, parameter.default()) {
             (true, _) => identifier.clone(),
@@ -136,14 +137,14 @@ pub(super) fn short_head(identifier: &str, schemas: &Schemas) -> String {
     format!("def {identifier}({}):", names.join(", "))
 }
 
-/// The line without what is said about the tool.
+/// Formats the signature without a description.
 fn head(identifier: &str, schemas: &Schemas) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut length = 0;
     for parameter in schemas.parameters() {
-        let text = parameter.text(PARAMETER_BYTES);
+        let text = parameter.text(MAX_PARAMETER_BYTES);
         length += text.len();
-        if length > PARAMETERS_BYTES {
+        if length > MAX_PARAMETERS_BYTES {
             texts.push("**others".to_owned());
             break;
         }
@@ -155,13 +156,13 @@ fn head(identifier: &str, schemas: &Schemas) -> String {
     format!(
         "def {identifier}({}) -> {}:",
         texts.join(", "),
-        schemas.returns().write(RETURN_BYTES)
+        schemas.returns().write(MAX_RETURN_BYTES)
     )
 }
 
-impl Parameter<'_> {
+impl SignatureParameter<'_> {
     fn text(&self, limit: usize) -> String {
-        let kind = self.shown().write(limit);
+        let kind = self.displayed_type().write(limit);
         let Self {
             identifier,
             required,
@@ -174,21 +175,22 @@ impl Parameter<'_> {
         }
     }
 
-    /// Its type, without the `None` that the default says already.
-    pub(super) fn shown(&self) -> Type {
-        match self.required || self.default().is_some() {
-            true => self.kind.clone(),
-            false => self.kind.clone().but_none(),
+    /// Returns the type, without a `None` that the default already implies.
+    pub(super) fn displayed_type(&self) -> SchemaType {
+        if self.required || self.default().is_some() {
+            self.kind.clone()
+        } else {
+            self.kind.clone().without_none()
         }
     }
 
-    /// What a tool takes it to be if it is not given.
+    /// Returns the default value as a Python literal.
     pub(super) fn default(&self) -> Option<String> {
         let default = self
             .schema
             .get("default")
             .filter(|default| !default.is_null())?;
-        Some(literal(default, DEFAULT_BYTES).unwrap_or_else(|| "...".to_owned()))
+        Some(python_literal(default, MAX_DEFAULT_BYTES).unwrap_or_else(|| "...".to_owned()))
     }
 }
 
@@ -198,86 +200,92 @@ enum Certainty {
     Sometimes,
 }
 
-struct Found<'a> {
+struct FoundParameter<'a> {
     name: &'a str,
     schema: &'a Value,
-    /// What other parts of the schema say of it.
-    others: Vec<&'a Value>,
+    /// Differing schemas of the same parameter in other parts of the input schema.
+    alternatives: Vec<&'a Value>,
     required: bool,
 }
 
-impl Found<'_> {
-    fn kind(&self, root: &Value) -> Type {
-        let kind = shape::read(root, self.schema);
-        let others = self.others.iter().map(|other| shape::read(root, other));
-        match self.others.is_empty() {
-            true => kind,
-            false => shape::union([kind].into_iter().chain(others).collect()),
+impl FoundParameter<'_> {
+    fn kind(&self, root: &Value) -> SchemaType {
+        let kind = schema_types::read_schema(root, self.schema);
+        let alternatives = self
+            .alternatives
+            .iter()
+            .map(|other| schema_types::read_schema(root, other));
+        if self.alternatives.is_empty() {
+            kind
+        } else {
+            schema_types::union([kind].into_iter().chain(alternatives).collect())
         }
     }
 }
 
-/// Looks for parameters in all parts of a schema.
-struct Search<'a> {
+/// Search for parameters in all parts of a schema.
+struct ParameterSearch<'a> {
     root: &'a Value,
-    found: Vec<Found<'a>>,
-    places: HashMap<&'a str, usize>,
-    left: usize,
+    found: Vec<FoundParameter<'a>>,
+    indexes: HashMap<&'a str, usize>,
+    budget: usize,
 }
 
-impl<'a> Search<'a> {
+impl<'a> ParameterSearch<'a> {
     fn new(root: &'a Value) -> Self {
         Self {
             root,
             found: Vec::new(),
-            places: HashMap::new(),
-            left: PARTS,
+            indexes: HashMap::new(),
+            budget: MAX_SCHEMA_PARTS,
         }
     }
 
-    fn part(&mut self, schema: &'a Value, certainty: Certainty) {
-        let Some(schema) = schema.as_object().filter(|_| self.left > 0) else {
+    fn visit(&mut self, schema: &'a Value, certainty: Certainty) {
+        let Some(schema) = schema.as_object().filter(|_| self.budget > 0) else {
             return;
         };
-        self.left -= 1;
+        self.budget -= 1;
         for (name, schema) in schema
             .get("properties")
             .and_then(Value::as_object)
             .into_iter()
             .flatten()
         {
-            let place = *self.places.entry(name).or_insert(self.found.len());
-            match self.found.get_mut(place) {
-                Some(known) if known.schema != schema && known.others.len() < OTHERS => {
-                    known.others.push(schema);
+            let index = *self.indexes.entry(name).or_insert(self.found.len());
+            match self.found.get_mut(index) {
+                Some(known)
+                    if known.schema != schema && known.alternatives.len() < MAX_ALTERNATIVES =>
+                {
+                    known.alternatives.push(schema);
                 }
                 Some(_) => {}
-                None => self.found.push(Found {
+                None => self.found.push(FoundParameter {
                     name,
                     schema,
-                    others: Vec::new(),
+                    alternatives: Vec::new(),
                     required: false,
                 }),
             }
         }
-        if let Some(meant) = schema
+        if let Some(target) = schema
             .get("$ref")
             .and_then(Value::as_str)
-            .and_then(|r| shape::resolve(self.root, r))
+            .and_then(|r| schema_types::resolve_reference(self.root, r))
         {
-            self.part(meant, certainty);
+            self.visit(target, certainty);
         }
-        for part in parts(schema, "allOf") {
-            self.part(part, certainty);
+        for part in keyword_list(schema, "allOf") {
+            self.visit(part, certainty);
         }
-        for word in ["anyOf", "oneOf"] {
-            let variants = parts(schema, word);
+        for keyword in ["anyOf", "oneOf"] {
+            let variants = keyword_list(schema, keyword);
             for variant in variants {
-                self.part(variant, Certainty::Sometimes);
+                self.visit(variant, Certainty::Sometimes);
             }
-            self.require(in_all(variants), certainty);
+            self.require(required_in_all(variants), certainty);
         }
-        self.require(required(schema).collect(), certainty);
+        self.require(required_names(schema).collect(), certainty);
     }
 
     fn require(&mut self, names: HashSet<&str>, certainty: Certainty) {
@@ -285,30 +293,32 @@ impl<'a> Search<'a> {
             return;
         }
         for name in names {
-            if let Some(&place) = self.places.get(name) {
-                self.found[place].required = true;
+            if let Some(&index) = self.indexes.get(name) {
+                self.found[index].required = true;
             }
         }
     }
 }
 
-fn parts<'a>(schema: &'a Map<String, Value>, word: &str) -> &'a [Value] {
+fn keyword_list<'a>(schema: &'a Map<String, Value>, keyword: &str) -> &'a [Value] {
     schema
-        .get(word)
+        .get(keyword)
         .and_then(Value::as_array)
         .map_or(&[], Vec::as_slice)
 }
 
-fn required(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
-    parts(schema, "required").iter().filter_map(Value::as_str)
+fn required_names(schema: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    keyword_list(schema, "required")
+        .iter()
+        .filter_map(Value::as_str)
 }
 
-/// What every variant requires.
-fn in_all(variants: &[Value]) -> HashSet<&str> {
+/// Returns the names that every variant requires.
+fn required_in_all(variants: &[Value]) -> HashSet<&str> {
     let mut sets = variants
         .iter()
         .filter_map(Value::as_object)
-        .map(|variant| required(variant).collect::<HashSet<_>>());
+        .map(|variant| required_names(variant).collect::<HashSet<_>>());
     let first = sets.next().unwrap_or_default();
     sets.fold(first, |all, set| all.intersection(&set).copied().collect())
 }

@@ -1,37 +1,37 @@
-//! Golden stubs of real servers, whose schemas are as the servers list them, and of hostile ones.
+//! Snapshots of the stubs of real servers, with their actual schemas, and of hostile ones.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use toolgate_core::catalog::{Kind, Offer};
+use toolgate_core::catalog::{ItemKind, ServerListing};
 use toolgate_core::name::ServerName;
 
 use super::*;
 
 fn tools(server: &str, definitions: &[Value]) -> Vec<Arc<catalog::Tool>> {
     let server = ServerName::parse(server).unwrap();
-    let mut offer = Offer::default();
+    let mut offer = ServerListing::default();
     for definition in definitions {
         let raw = serde_json::value::to_raw_value(definition).unwrap();
-        offer.add(&server, Kind::Tool, &raw);
+        offer.add(&server, ItemKind::Tool, &raw);
     }
     assert!(offer.problems.is_empty(), "{:?}", offer.problems);
-    offer.sorted().tools
+    offer.into_sorted().tools
 }
 
-fn named(server: &str, names: &[&str]) -> Vec<Arc<catalog::Tool>> {
+fn tools_with_names(server: &str, names: &[&str]) -> Vec<Arc<catalog::Tool>> {
     let definitions: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
     tools(server, &definitions)
 }
 
-fn bound(server: &str, definitions: &[Value]) -> Bindings {
+fn bind(server: &str, definitions: &[Value]) -> Bindings {
     Bindings::new(&tools(server, definitions))
 }
 
-/// A server with one tool `t`, whose arguments these are.
+/// Returns a server `s` with one tool `t` that has these parameters.
 fn with_properties(properties: &Value, required: &Value) -> Bindings {
-    bound(
+    bind(
         "s",
         &[
             json!({"name": "t", "inputSchema": {"type": "object", "properties": properties, "required": required}}),
@@ -40,15 +40,15 @@ fn with_properties(properties: &Value, required: &Value) -> Bindings {
 }
 
 fn signature(bindings: &Bindings) -> &str {
-    bindings.called("s", "t").unwrap().signature()
+    bindings.tool("s", "t").unwrap().signature()
 }
 
 fn read(bindings: &Bindings, file: &str) -> String {
-    bindings.read(Level::Server, file, None, None).unwrap()
+    bindings.read(FileLevel::Server, file, None, None).unwrap()
 }
 
-/// The servers of these files, as their programs list them; the texts are ours.
-fn real() -> Bindings {
+/// Returns the servers of the fixture files. Schemas are those of the real servers; descriptions are not.
+fn real_bindings() -> Bindings {
     let mut all = Vec::new();
     for (server, text) in [
         ("everything", include_str!("tests/everything.json")),
@@ -62,21 +62,21 @@ fn real() -> Bindings {
 }
 
 #[test]
-fn real_servers() {
-    let bindings = real();
+fn stubs_of_real_servers() {
+    let bindings = real_bindings();
     for server in bindings.servers() {
         let file = read(&bindings, &server.identifier);
         assert_eq!(file, server.file());
         insta::assert_snapshot!(server.identifier.to_string(), file);
-        check(&file);
+        check_file(&file);
     }
-    insta::assert_snapshot!("list", bindings.list(Level::Server));
-    insta::assert_snapshot!("list_of_tools", bindings.list(Level::Tool));
+    insta::assert_snapshot!("list", bindings.list(FileLevel::Server));
+    insta::assert_snapshot!("list_of_tools", bindings.list(FileLevel::Tool));
 }
 
 #[test]
-fn documentation_of_tools() {
-    let bindings = real();
+fn docs_of_real_tools() {
+    let bindings = real_bindings();
     for (server, tool) in [
         ("everything", "get-structured-content"),
         ("servers/file-system.pyi", "EDIT_FILE"),
@@ -110,16 +110,16 @@ fn adversarial_schemas() {
         json!({"name": "hostile", "description": "Nice\u{2028}def evil(): \u{202e}pass\r\n\"\"\"\nimport os # def evil()\u{0}\u{1b}[31m", "inputSchema": {"type": "object", "properties": {
             "a): pass\ndef evil(b": {"enum": ["\"]\ndef evil(): pass", "\\"], "description": "\"\"\"\nevil()"}, "k": {"type": "object", "properties": {"\"}: pass\n": {"type": "string"}}}}}}),
     ];
-    let bindings = bound("adversarial", &definitions);
+    let bindings = bind("adversarial", &definitions);
     let file = read(&bindings, "adversarial");
     insta::assert_snapshot!("adversarial", file);
-    check(&file);
+    check_file(&file);
     for name in ["hostile", "reserved", "huge_enum"] {
         let docs = bindings.docs("adversarial", name).unwrap();
         insta::assert_snapshot!(format!("docs_{name}"), docs);
         assert_eq!(docs.matches("\"\"\"").count(), 2);
     }
-    let reserved = bindings.called("adversarial", "reserved").unwrap();
+    let reserved = bindings.tool("adversarial", "reserved").unwrap();
     let wires: Vec<(&str, &str)> = reserved
         .parameters()
         .iter()
@@ -132,10 +132,10 @@ fn adversarial_schemas() {
 }
 
 #[test]
-fn servers_have_names_that_scripts_can_use() {
+fn identifiers_are_valid_and_unique() {
     let all: Vec<_> = ["web-search", "json", "12306-mcp", "time", "lambda"]
         .iter()
-        .flat_map(|server| named(server, &["get-it", "get.it", "get_it", "print"]))
+        .flat_map(|server| tools_with_names(server, &["get-it", "get.it", "get_it", "print"]))
         .collect();
     let bindings = Bindings::new(&all);
     let names: Vec<&str> = bindings
@@ -165,11 +165,11 @@ fn servers_have_names_that_scripts_can_use() {
 }
 
 #[test]
-fn what_is_not_seen_changes_no_name() {
+fn hidden_tools_do_not_affect_identifiers() {
     let all = [
-        named("a", &["x-y", "x.y", "x_z", "x-z", "other"]),
-        named("print", &["z"]),
-        named("print_", &["z"]),
+        tools_with_names("a", &["x-y", "x.y", "x_z", "x-z", "other"]),
+        tools_with_names("print", &["z"]),
+        tools_with_names("print_", &["z"]),
     ]
     .concat();
     let bindings = Bindings::new(&all);
@@ -183,8 +183,8 @@ fn what_is_not_seen_changes_no_name() {
     for visible in seen {
         let alone: Vec<_> = all.iter().filter(|tool| visible(&tool.id)).collect();
         let alone = Bindings::new(alone);
-        let narrowed = bindings.only(visible);
-        assert_eq!(narrowed.list(Level::Tool), alone.list(Level::Tool));
+        let narrowed = bindings.filter_tools(visible);
+        assert_eq!(narrowed.list(FileLevel::Tool), alone.list(FileLevel::Tool));
         for server in alone.servers() {
             assert_eq!(
                 read(&narrowed, &server.identifier),
@@ -192,20 +192,20 @@ fn what_is_not_seen_changes_no_name() {
             );
         }
     }
-    let narrowed = bindings.only(seen[0]);
-    let x_y = narrowed.called("a", "x_y").unwrap();
+    let narrowed = bindings.filter_tools(seen[0]);
+    let x_y = narrowed.tool("a", "x_y").unwrap();
     assert_eq!(x_y.source.id.tool.as_str(), "x-y");
-    assert!(bindings.only(seen[2]).server("print_").is_some());
-    assert!(bindings.only(|_| false).is_empty());
+    assert!(bindings.filter_tools(seen[2]).server("print_").is_some());
+    assert!(bindings.filter_tools(|_| false).is_empty());
     assert_eq!(
-        bindings.only(|_| false).list(Level::Server),
-        "there are no servers to script"
+        bindings.filter_tools(|_| false).list(FileLevel::Server),
+        "no servers are available to scripts"
     );
 }
 
 #[test]
-fn any_spelling_finds_a_file() {
-    let bindings = real();
+fn files_are_found_by_any_spelling() {
+    let bindings = real_bindings();
     let file = read(&bindings, "servers/file_system.pyi");
     for spelling in [
         "file_system",
@@ -225,7 +225,10 @@ fn any_spelling_finds_a_file() {
     ] {
         assert_eq!(read(&bindings, spelling), tool, "{spelling}");
     }
-    assert_eq!(read(&bindings, "servers/"), bindings.list(Level::Server));
+    assert_eq!(
+        read(&bindings, "servers/"),
+        bindings.list(FileLevel::Server)
+    );
     let found = read(&bindings, "servers/*/*_file.pyi");
     assert!(
         found.contains("def edit_file(") && !found.contains("def list_directory("),
@@ -235,24 +238,24 @@ fn any_spelling_finds_a_file() {
 }
 
 #[test]
-fn names_that_nothing_has() {
-    let bindings = real();
+fn unknown_names_get_suggestions() {
+    let bindings = real_bindings();
     let unknown = |file: &str| {
         bindings
-            .read(Level::Server, file, None, None)
+            .read(FileLevel::Server, file, None, None)
             .unwrap_err()
             .to_string()
     };
     assert_eq!(
         unknown("servers/memry.pyi"),
-        "there is no file `memry` (did you mean `memory`?); there are: servers/everything.pyi, servers/file_system.pyi, servers/memory.pyi"
+        "there is no file `memry` (did you mean `memory`?); available: servers/everything.pyi, servers/file_system.pyi, servers/memory.pyi"
     );
     assert_eq!(
-        bindings.nearest("file_system.readfile")[0],
+        bindings.find_similar("file_system.readfile")[0],
         "file_system.read_file"
     );
-    assert_eq!(bindings.nearest("read_grap")[0], "memory.read_graph");
-    assert!(bindings.nearest("zzz").is_empty());
+    assert_eq!(bindings.find_similar("read_grap")[0], "memory.read_graph");
+    assert!(bindings.find_similar("zzz").is_empty());
     let missing = bindings
         .docs("memory", "read_file")
         .unwrap_err()
@@ -268,15 +271,15 @@ fn names_that_nothing_has() {
             .docs("nothing", "x")
             .unwrap_err()
             .to_string()
-            .contains("there are: everything, file_system, memory")
+            .contains("available: everything, file_system, memory")
     );
     assert!(unknown(&"*".repeat(100_000)).len() < 1000);
 }
 
 #[test]
-fn some_lines() {
-    let bindings = Bindings::new(&named("s", &["one", "two"]));
-    let lines = |start, end| bindings.read(Level::Server, "s", start, end).unwrap();
+fn reads_line_ranges() {
+    let bindings = Bindings::new(&tools_with_names("s", &["one", "two"]));
+    let lines = |start, end| bindings.read(FileLevel::Server, "s", start, end).unwrap();
     let header = "# s.tool(name=value); more: getToolDocs(\"s\", \"tool\")\n";
     let all = format!("{header}def one(**arguments) -> Any:\ndef two(**arguments) -> Any:\n");
     for (start, end, expected) in [
@@ -315,37 +318,37 @@ fn some_lines() {
 }
 
 #[test]
-fn a_worker_is_told_what_its_script_needs() {
+fn worker_receives_only_mentioned_tools() {
     let definition = |name: &str| json!({"name": name, "inputSchema": {"type": "object", "properties": {"from": {}}}});
-    let bindings = bound("s", &[definition("a"), definition("b")]);
+    let bindings = bind("s", &[definition("a"), definition("b")]);
     let server = bindings.server("s").unwrap();
-    let mentions = crate::preview::mentions("s.a()", &["s"]);
-    let sent = server.for_script(&mentions);
-    let names = |sent: &crate::protocol::Server| {
+    let mentions = crate::preview::find_mentions("s.a()", &["s"]);
+    let sent = server.to_script_server(&mentions);
+    let names = |sent: &crate::protocol::ScriptServer| {
         let tools = sent.tools.iter();
         tools.map(|tool| tool.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(names(&sent), ["a"]);
     assert_eq!(sent.tools[0].parameters[0].wire(), "from");
-    let opaque = crate::preview::mentions("x = s", &["s"]);
-    assert_eq!(names(&server.for_script(&opaque)), ["a", "b"]);
+    let opaque = crate::preview::find_mentions("x = s", &["s"]);
+    assert_eq!(names(&server.to_script_server(&opaque)), ["a", "b"]);
 }
 
 #[test]
-fn a_large_catalog_gives_small_texts() {
+fn large_catalogs_are_paged() {
     let mut all = Vec::new();
     for server in 0..300 {
         let names: Vec<String> = (0..40).map(|n| format!("do_something_{n}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        all.extend(named(&format!("server{server}"), &names));
+        all.extend(tools_with_names(&format!("server{server}"), &names));
     }
     let names: Vec<String> = (0..3000)
         .map(|n| format!("a_rather_long_name_of_a_tool_{n:04}"))
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    all.extend(named("big", &names));
+    all.extend(tools_with_names("big", &names));
     let bindings = Bindings::new(&all);
-    for level in [Level::Server, Level::Tool] {
+    for level in [FileLevel::Server, FileLevel::Tool] {
         let list = bindings.list(level);
         assert!(list.len() < 12_500, "{}", list.len());
         assert!(list.contains("server299"));
@@ -355,13 +358,13 @@ fn a_large_catalog_gives_small_texts() {
     let last = page.lines().last().unwrap();
     assert!(
         last.starts_with("# lines 1-")
-            && last.contains(" of 3001; go on: readToolFile(\"big\", startLine="),
+            && last.contains(" of 3001; continue with readToolFile(\"big\", startLine="),
         "{last}"
     );
 }
 
 #[test]
-fn types_are_read_from_the_whole_schema() {
+fn signature_shows_nested_types() {
     let bindings = with_properties(
         &json!({
             "limit": {"type": "integer", "default": 5},
@@ -378,9 +381,9 @@ fn types_are_read_from_the_whole_schema() {
     );
 }
 
-/// Holds a file to its form: comments, and definitions of one line each, with brackets and strings
-/// closed, in which a comment begins only at the end.
-fn check(file: &str) {
+/// Checks the format of a file: comments, and one-line definitions with balanced brackets and closed
+/// strings, in which a comment only begins at the end.
+fn check_file(file: &str) {
     for line in file.lines() {
         assert!(line.starts_with("# ") || line.starts_with("def "), "{line}");
         assert!(
@@ -397,7 +400,7 @@ fn check(file: &str) {
     }
 }
 
-/// What follows the colon that ends a definition.
+/// Returns the text after the colon that ends a definition.
 fn after_code(definition: &str) -> &str {
     let mut open = Vec::new();
     let mut chars = definition.char_indices();
@@ -408,7 +411,7 @@ fn after_code(definition: &str) -> &str {
             '{' => open.push('}'),
             ')' | ']' | '}' => assert_eq!(open.pop(), Some(c), "{definition}"),
             '"' => loop {
-                match chars.next().expect("the string ends").1 {
+                match chars.next().expect("unterminated string").1 {
                     '\\' => {
                         chars.next();
                     }
@@ -476,7 +479,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_schema_gives_a_stub(
+    fn arbitrary_schemas_yield_valid_stubs(
         input in any_json(),
         properties in any_json(),
         output in any_json(),
@@ -485,10 +488,10 @@ proptest! {
     ) {
         let input = json!({"type": "object", "properties": properties, "anyOf": [input]});
         let definition = json!({"name": name, "description": description, "inputSchema": input, "outputSchema": output});
-        let bindings = bound("s", &[definition]);
+        let bindings = bind("s", &[definition]);
         let file = read(&bindings, "s");
         prop_assert_eq!(file.lines().count(), 2);
-        check(&file);
+        check_file(&file);
         let server = &bindings.servers()[0];
         let docs = bindings.docs("s", &server.tools()[0].identifier).unwrap();
         prop_assert_eq!(docs.matches("\"\"\"").count(), 2);

@@ -1,23 +1,23 @@
-//! Texts of strangers, made fit to stand between code: visible, bounded, and never code themselves.
+//! Sanitizes untrusted text for use in stubs: visible, bounded, and never code itself.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 use toolgate_core::clean::clean;
 
-/// A text on one line, without what cannot be seen; ends within `limit` characters.
-pub(super) fn line(text: &str, limit: usize) -> String {
+/// Puts text on one line of at most `limit` characters, without invisible characters.
+pub(super) fn single_line(text: &str, limit: usize) -> String {
     let text = clean(text);
     let mut line = String::new();
     let mut count = 0;
-    for word in text.split(breaks) {
+    for word in text.split(is_line_break) {
         let word: String = word.chars().filter(|c| !is_hidden(*c)).collect();
         if word.is_empty() {
             continue;
         }
         let length = word.chars().count() + usize::from(count > 0);
         if count + length > limit {
-            return cut(&line, &word, limit - count);
+            return truncate_line(&line, &word, limit - count);
         }
         if count > 0 {
             line.push(' ');
@@ -28,8 +28,9 @@ pub(super) fn line(text: &str, limit: usize) -> String {
     line
 }
 
-/// Ends a line within `room` more characters: after a word if there is one, else within the next.
-fn cut(line: &str, word: &str, room: usize) -> String {
+/// Truncates a line within `room` more characters: after the last word, or inside a word if it is the first
+/// or not ASCII.
+fn truncate_line(line: &str, word: &str, room: usize) -> String {
     let mut text = line.to_owned();
     if text.is_empty() || !word.is_ascii() {
         if !text.is_empty() && room > 2 {
@@ -42,10 +43,10 @@ fn cut(line: &str, word: &str, room: usize) -> String {
     text
 }
 
-/// The first sentence of a text, on one line.
-pub(super) fn sentence(text: &str, limit: usize) -> String {
+/// Returns the first sentence of a text, on one line.
+pub(super) fn first_sentence(text: &str, limit: usize) -> String {
     let start: String = text.chars().take(limit * 8).collect();
-    let line = line(&start, limit * 4);
+    let line = single_line(&start, limit * 4);
     let mut end = line.len();
     for (at, c) in line.char_indices() {
         match c {
@@ -65,16 +66,16 @@ pub(super) fn sentence(text: &str, limit: usize) -> String {
             _ => {}
         }
     }
-    self::line(line[..end].trim_end_matches('.'), limit)
+    self::single_line(line[..end].trim_end_matches('.'), limit)
 }
 
-/// A text of several lines that can stand in a docstring: it cannot close the quotes.
-pub(super) fn paragraph(text: &str, limit: usize, indent: &str) -> String {
+/// Formats text of several lines for a docstring, so that it cannot close the quotes.
+pub(super) fn docstring_text(text: &str, limit: usize, indent: &str) -> String {
     let cut: String = text.chars().take(limit).collect();
-    let more = cut.len() < text.len();
+    let is_truncated = cut.len() < text.len();
     let rows: Vec<String> = clean(&cut)
         .split(['\n', '\u{2028}', '\u{2029}'])
-        .map(row)
+        .map(docstring_line)
         .collect();
     let own_indent = rows.iter().skip(1).filter(|row| !row.is_empty());
     let own_indent = own_indent
@@ -99,25 +100,26 @@ pub(super) fn paragraph(text: &str, limit: usize, indent: &str) -> String {
         }
     }
     paragraph.truncate(paragraph.trim_end().len());
-    if more {
+    if is_truncated {
         paragraph.push('…');
     }
     paragraph
 }
 
-fn row(text: &str) -> String {
-    let seen: String = text
+fn docstring_line(text: &str) -> String {
+    let visible: String = text
         .chars()
         .filter(|c| !is_hidden(*c) && *c != '\r')
         .map(|c| if c == '\t' { ' ' } else { c })
         .collect();
-    seen.trim_end()
+    visible
+        .trim_end()
         .replace('\\', "\\\\")
         .replace("\"\"\"", "'''")
 }
 
-/// A string of Python.
-pub(super) fn quoted(text: &str) -> String {
+/// Returns a Python string literal.
+pub(super) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
     for c in text.chars() {
@@ -131,9 +133,10 @@ pub(super) fn quoted(text: &str) -> String {
             c if !c.is_control() && !is_hidden(c) && !is_separator(c) => quoted.push(c),
             c => {
                 let number = u32::from(c);
-                let _ = match number <= 0xffff {
-                    true => write!(quoted, "\\u{number:04x}"),
-                    false => write!(quoted, "\\U{number:08x}"),
+                let _ = if number <= 0xffff {
+                    write!(quoted, "\\u{number:04x}")
+                } else {
+                    write!(quoted, "\\U{number:08x}")
                 };
             }
         }
@@ -142,31 +145,33 @@ pub(super) fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A JSON value as Python writes it, if that takes at most `limit` bytes.
-pub(super) fn literal(value: &Value, limit: usize) -> Option<String> {
+/// Formats a JSON value as a Python literal of at most `limit` bytes.
+pub(super) fn python_literal(value: &Value, limit: usize) -> Option<String> {
     let text = match value {
         Value::Null => "None".to_owned(),
         Value::Bool(true) => "True".to_owned(),
         Value::Bool(false) => "False".to_owned(),
         Value::Number(number) => number.to_string(),
         Value::String(text) if text.len() > limit => return None,
-        Value::String(text) => quoted(text),
+        Value::String(text) => quote(text),
         Value::Array(items) if items.len() > limit => return None,
         Value::Array(items) => {
-            let mut left = limit;
-            let items: Option<Vec<String>> =
-                items.iter().map(|item| spend(item, &mut left)).collect();
+            let mut budget = limit;
+            let items: Option<Vec<String>> = items
+                .iter()
+                .map(|item| nested_literal(item, &mut budget))
+                .collect();
             format!("[{}]", items?.join(", "))
         }
         Value::Object(members) if members.len() > limit => return None,
         Value::Object(members) => {
-            let mut left = limit;
+            let mut budget = limit;
             let members: Option<Vec<String>> = members
                 .iter()
                 .map(|(key, value)| {
-                    let value = spend(value, &mut left)?;
-                    left = left.checked_sub(key.len())?;
-                    Some(format!("{}: {value}", quoted(key)))
+                    let value = nested_literal(value, &mut budget)?;
+                    budget = budget.checked_sub(key.len())?;
+                    Some(format!("{}: {value}", quote(key)))
                 })
                 .collect();
             format!("{{{}}}", members?.join(", "))
@@ -175,13 +180,13 @@ pub(super) fn literal(value: &Value, limit: usize) -> Option<String> {
     (text.len() <= limit).then_some(text)
 }
 
-fn spend(value: &Value, left: &mut usize) -> Option<String> {
-    let text = literal(value, *left)?;
-    *left = left.saturating_sub(text.len());
+fn nested_literal(value: &Value, budget: &mut usize) -> Option<String> {
+    let text = python_literal(value, *budget)?;
+    *budget = budget.saturating_sub(text.len());
     Some(text)
 }
 
-fn breaks(c: char) -> bool {
+fn is_line_break(c: char) -> bool {
     c.is_whitespace() || is_separator(c)
 }
 
@@ -189,7 +194,7 @@ fn is_separator(c: char) -> bool {
     matches!(c, '\u{2028}' | '\u{2029}' | '\u{85}')
 }
 
-/// Characters that take no room, turn the direction of writing, or are there to be overlooked.
+/// Returns whether a character is invisible or changes the writing direction.
 fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -205,22 +210,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_line_that_shows_all_it_has() {
+    fn single_line_removes_breaks_and_hidden_characters() {
         for (text, expected) in [
             ("  Search\n\tfor  videos ", "Search for videos"),
             ("a\u{2028}def evil():\u{2029}\u{85}b", "a def evil(): b"),
             ("a\u{202e}b\u{200b}c\u{feff}\0d\u{1b}[31me", "abcde"),
             ("", ""),
         ] {
-            assert_eq!(line(text, 80), expected);
+            assert_eq!(single_line(text, 80), expected);
         }
-        assert_eq!(line("one two three", 8), "one two…");
-        assert_eq!(line("aaaaaaaaaa", 5), "aaa…");
-        assert_eq!(line("搜索搜索搜索搜索", 5), "搜索搜…");
+        assert_eq!(single_line("one two three", 8), "one two…");
+        assert_eq!(single_line("aaaaaaaaaa", 5), "aaa…");
+        assert_eq!(single_line("搜索搜索搜索搜索", 5), "搜索搜…");
     }
 
     #[test]
-    fn the_first_sentence_of_a_text() {
+    fn first_sentence_ends_at_sentence_punctuation() {
         for (text, expected) in [
             ("Gets a record. It is fast.", "Gets a record"),
             ("Gets a record.", "Gets a record"),
@@ -229,28 +234,28 @@ mod tests {
             ("搜索视频。返回列表", "搜索视频"),
             ("Fails! Try again", "Fails"),
         ] {
-            assert_eq!(sentence(text, 80), expected);
+            assert_eq!(first_sentence(text, 80), expected);
         }
-        assert!(sentence(&"word ".repeat(100_000), 80).chars().count() <= 80);
+        assert!(first_sentence(&"word ".repeat(100_000), 80).chars().count() <= 80);
     }
 
     #[test]
-    fn a_paragraph_cannot_close_its_quotes() {
-        let text = paragraph(
+    fn docstring_text_cannot_close_its_quotes() {
+        let text = docstring_text(
             "a\"\u{200b}\"\"\nimport os\n\n\n\n\\\"\"\"\"\"\"b\\",
             100,
             "  ",
         );
         assert_eq!(text, "a'''\n  import os\n\n  \\\\''''''b\\\\");
-        assert_eq!(paragraph("abc", 2, ""), "ab…");
+        assert_eq!(docstring_text("abc", 2, ""), "ab…");
         assert_eq!(
-            paragraph("a\n    b\n\n      c\n", 100, "  "),
+            docstring_text("a\n    b\n\n      c\n", 100, "  "),
             "a\n  b\n\n    c"
         );
     }
 
     #[test]
-    fn literals_are_those_of_python() {
+    fn literals_use_python_syntax() {
         for (value, expected) in [
             (json!(null), "None"),
             (json!([true, false, 1, 2.5]), "[True, False, 1, 2.5]"),
@@ -259,9 +264,12 @@ mod tests {
                 r#"{"a\"b": "\u2028\n\u202e\U000e0001"}"#,
             ),
         ] {
-            assert_eq!(literal(&value, 100).as_deref(), Some(expected));
+            assert_eq!(python_literal(&value, 100).as_deref(), Some(expected));
         }
-        assert_eq!(literal(&json!("x".repeat(50)), 20), None);
-        assert_eq!(literal(&json!([["x", "x"], ["x", "x", "x"]]), 20), None);
+        assert_eq!(python_literal(&json!("x".repeat(50)), 20), None);
+        assert_eq!(
+            python_literal(&json!([["x", "x"], ["x", "x", "x"]]), 20),
+            None
+        );
     }
 }

@@ -2,75 +2,86 @@ use serde_json::Value as Json;
 use serde_json::value::to_raw_value;
 
 use super::*;
-use crate::protocol::{Answer, Bounds, Call, Language, Parameter, Script, Server, Tool};
-use crate::starlark::{self, Gone, Host};
+use crate::protocol::{
+    Language, ScriptCall, ScriptCallResult, ScriptParameter, ScriptRequest, ScriptServer,
+    ScriptTool, WorkerLimits,
+};
+use crate::starlark::{self, Host, HostGone};
 use crate::tokens;
 
-/// What the servers of the token benchmark answer.
+/// Results of the token benchmark's servers.
 #[path = "../../benches/tokens/records.rs"]
 mod records;
 
 #[test]
-fn the_texts_are_small() {
-    let sent: Vec<String> = TOOLS.iter().map(Definition::for_chat).collect();
-    let sent = format!("[{}]", sent.join(","));
-    let value: serde_json::Value = serde_json::from_str(&sent).unwrap();
-    assert_eq!(value[3]["function"]["name"], EXECUTE);
-    assert!(sent.chars().count() <= 3000, "{}", sent.chars().count());
-    assert!(tokens::count(&sent) <= 600, "{}", tokens::count(&sent));
+fn definitions_fit_the_token_budget() {
+    let definitions: Vec<String> = TOOLS.iter().map(ToolDefinition::to_chat_json).collect();
+    let definitions = format!("[{}]", definitions.join(","));
+    let value: serde_json::Value = serde_json::from_str(&definitions).unwrap();
+    assert_eq!(value[3]["function"]["name"], EXECUTE_TOOL_CODE);
+    assert!(
+        definitions.chars().count() <= 3000,
+        "{}",
+        definitions.chars().count()
+    );
+    assert!(
+        tokens::count_tokens(&definitions) <= 600,
+        "{}",
+        tokens::count_tokens(&definitions)
+    );
 }
 
 #[test]
-fn what_a_model_sees_of_a_run() {
-    let called = |tool: &str, succeeded, failed| Called {
+fn format_run_shows_result_calls_and_output() {
+    let count = |tool: &str, succeeded, failed| CallCount {
         tool: tool.to_owned(),
         succeeded,
         failed,
     };
-    let shown = Shown::default();
+    let limits = OutputLimits::default();
     assert_eq!(
-        answer(
+        format_run(
             Some("{\"a\":1}"),
             "",
-            &[called("crm.get", 6, 0), called("fs.write", 0, 1)],
-            shown
+            &[count("crm.get", 6, 0), count("fs.write", 0, 1)],
+            limits
         ),
         "{\"a\":1}\ncalls: crm.get×6, fs.write failed"
     );
     assert_eq!(
-        answer(
+        format_run(
             None,
             "hello\ncalls: none\n",
-            &[called("crm.get", 1, 0), called("b.c", 2, 1)],
-            shown
+            &[count("crm.get", 1, 0), count("b.c", 2, 1)],
+            limits
         ),
         "calls: crm.get, b.c×3 (1 failed)\nprinted:\nhello\ncalls: none"
     );
     assert_eq!(
-        answer(None, "\n", &[], shown),
+        format_run(None, "\n", &[], limits),
         "no result: assign to `result` or print()"
     );
-    let small = Shown {
+    let small_limits = OutputLimits {
         result: 4,
         printed: 3,
         calls: 1,
     };
     assert_eq!(
-        answer(
+        format_run(
             Some("\"ééé\""),
             "abcdef",
-            &[called("a.b", 1, 0), called("a.c", 1, 0)],
-            small
+            &[count("a.b", 1, 0), count("a.c", 1, 0)],
+            small_limits
         ),
         "\"é… (5 more bytes; assign less to `result`)\ncalls: a.b, and 1 more tools\nprinted:\nabc… (3 more bytes; print less)"
     );
 }
 
-/// The servers of the token benchmark.
-struct Office;
+/// Host that implements the token benchmark's servers.
+struct BenchmarkHost;
 
-impl Host for Office {
-    fn call(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, Gone> {
+impl Host for BenchmarkHost {
+    fn call(&mut self, calls: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
         let answers = calls.iter().map(|call| {
             let arguments: Json = serde_json::from_str(call.arguments.get()).unwrap();
             let number = |name: &str| -> usize {
@@ -91,7 +102,7 @@ impl Host for Office {
                 "list_employees" => records::employees(),
                 _ => records::employee(number("id")),
             };
-            Answer::Value(to_raw_value(&answer).unwrap())
+            ScriptCallResult::Value(to_raw_value(&answer).unwrap())
         });
         Ok(answers.collect())
     }
@@ -99,26 +110,26 @@ impl Host for Office {
     fn print(&mut self, _: &str) {}
 }
 
-fn server(name: &str, tools: &[(&str, &[&str])]) -> Server {
-    let tool = |(name, parameters): &(&str, &[&str])| Tool {
+fn server(name: &str, tools: &[(&str, &[&str])]) -> ScriptServer {
+    let tool = |(name, parameters): &(&str, &[&str])| ScriptTool {
         name: (*name).to_owned(),
         parameters: parameters
             .iter()
-            .map(|name| Parameter {
+            .map(|name| ScriptParameter {
                 name: (*name).to_owned(),
                 wire: None,
                 required: false,
             })
             .collect(),
     };
-    Server {
+    ScriptServer {
         name: name.to_owned(),
         tools: tools.iter().map(tool).collect(),
     }
 }
 
 #[test]
-fn the_scripts_of_the_benchmark_give_what_it_says() {
+fn benchmark_scripts_return_the_expected_results() {
     let map = |members: Vec<(String, Json)>| Json::from_iter(members);
     for (code, expected) in [
         (
@@ -146,7 +157,7 @@ fn the_scripts_of_the_benchmark_give_what_it_says() {
             records::averages(),
         ),
     ] {
-        let script = Script {
+        let script = ScriptRequest {
             language: Language::Starlark,
             code: code.to_owned(),
             servers: vec![
@@ -163,7 +174,7 @@ fn the_scripts_of_the_benchmark_give_what_it_says() {
                     &[("list_employees", &["team"]), ("get_employee", &["id"])],
                 ),
             ],
-            bounds: Bounds {
+            bounds: WorkerLimits {
                 own_ms: 60_000,
                 memory: 1 << 30,
                 calls: 100,
@@ -171,7 +182,10 @@ fn the_scripts_of_the_benchmark_give_what_it_says() {
                 printed: 1 << 20,
             },
         };
-        let value = starlark::run(&script, &mut Office).unwrap().value.unwrap();
+        let value = starlark::run(&script, &mut BenchmarkHost)
+            .unwrap()
+            .value
+            .unwrap();
         let value: Json = serde_json::from_str(value.get()).unwrap();
         assert_eq!(value, expected, "{code}");
     }

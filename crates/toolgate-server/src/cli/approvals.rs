@@ -1,4 +1,4 @@
-//! `toolgate approvals list|approve|deny`
+//! `toolgate approvals list|approve|deny`: lists and decides approvals of a running gateway.
 
 use std::process::ExitCode;
 
@@ -7,12 +7,12 @@ use clap::{Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::say;
+use super::print_line;
 use super::target::RemoteFlags;
-use crate::remote::Remote;
+use crate::remote::RemoteGateway;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Approvals {
+pub(super) struct ApprovalsCommand {
     #[command(flatten)]
     remote: RemoteFlags,
     #[command(subcommand)]
@@ -21,46 +21,48 @@ pub(super) struct Approvals {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List what waits for a decision
+    /// List approvals, by default the pending ones
     List {
-        /// Another state: approved, denied, expired, executing, done, unknown, or all
+        /// State to list: pending, approved, denied, expired, executing, done, unknown, or all
         #[arg(long, default_value = "pending")]
         state: String,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Let a call run
+    /// Approve a call
     Approve {
+        /// Id of the approval
         id: String,
-        /// How far it reaches
+        /// Which calls to approve
         #[arg(long, value_enum, default_value_t)]
-        scope: Scope,
-        /// Run it with these arguments instead, as a JSON object
+        scope: ScopeArg,
+        /// Run the call with these arguments instead, given as a JSON object
         #[arg(long, value_name = "JSON")]
         args: Option<String>,
     },
-    /// Refuse a call
+    /// Deny a call
     Deny {
+        /// Id of the approval
         id: String,
-        /// Why; the caller is told
+        /// Reason, passed on to the caller
         #[arg(long)]
         reason: Option<String>,
     },
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Scope {
-    /// This call
+enum ScopeArg {
+    /// Only this call
     #[default]
     Once,
-    /// Every call of the tool in the caller's session, whatever its arguments
+    /// All calls of the tool in the caller's session, with any arguments
     Session,
-    /// Every call of the tool by the caller, whatever its arguments
+    /// All calls of the tool by the caller, with any arguments
     Always,
 }
 
-impl Approvals {
+impl ApprovalsCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let remote = self.remote.open()?;
         self.action.run(&remote).await?;
@@ -69,18 +71,18 @@ impl Approvals {
 }
 
 impl Action {
-    async fn run(self, remote: &Remote) -> anyhow::Result<()> {
+    async fn run(self, remote: &RemoteGateway) -> anyhow::Result<()> {
         match self {
             Self::List { state, json } => {
                 let query = [("state", state.as_str()), ("limit", "1000")];
                 let page: Value = remote.get("api/approvals", &query).await?;
-                list(&page["approvals"], json)
+                print_list(&page["approvals"], json)
             }
             Self::Approve { id, scope, args } => {
                 let scope = match scope {
-                    Scope::Once => "once",
-                    Scope::Session => "session",
-                    Scope::Always => "always",
+                    ScopeArg::Once => "once",
+                    ScopeArg::Session => "session",
+                    ScopeArg::Always => "always",
                 };
                 let mut body = json!({"decision": "approve", "scope": scope});
                 if let Some(args) = args {
@@ -98,27 +100,27 @@ impl Action {
     }
 }
 
-async fn decide(remote: &Remote, id: &str, body: &Value) -> anyhow::Result<()> {
+async fn decide(remote: &RemoteGateway, id: &str, body: &Value) -> anyhow::Result<()> {
     let path = format!("api/approvals/{id}");
-    let decided: Value = remote.write(Method::POST, &path, body).await?;
-    say(&line(&decided))
+    let decided: Value = remote.send_json(Method::POST, &path, body).await?;
+    print_line(&format_approval(&decided))
 }
 
-fn list(approvals: &Value, json: bool) -> anyhow::Result<()> {
+fn print_list(approvals: &Value, json: bool) -> anyhow::Result<()> {
     if json {
-        return say(&format!("{approvals:#}"));
+        return print_line(&format!("{approvals:#}"));
     }
     let approvals = approvals.as_array().map(Vec::as_slice).unwrap_or_default();
     if approvals.is_empty() {
-        return say("nothing waits for a decision");
+        return print_line("no approvals");
     }
     approvals
         .iter()
-        .try_for_each(|approval| say(&line(approval)))
+        .try_for_each(|approval| print_line(&format_approval(approval)))
 }
 
-fn line(approval: &Value) -> String {
-    let text = |key: &str| approval[key].as_str().unwrap_or("nobody");
+fn format_approval(approval: &Value) -> String {
+    let text = |key: &str| approval[key].as_str().unwrap_or("-");
     format!(
         "{}  {}  {} {}  by {}, until {} ({})",
         text("id"),

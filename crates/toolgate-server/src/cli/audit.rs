@@ -1,32 +1,32 @@
-//! `toolgate audit`
+//! `toolgate audit`: shows the audit trail of a running gateway.
 
 use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::say;
+use super::print_line;
 use super::target::RemoteFlags;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Audit {
+pub(super) struct AuditCommand {
     #[command(flatten)]
     remote: RemoteFlags,
-    /// Only calls of this server
+    /// Only calls to this server
     #[arg(long)]
     server: Option<String>,
-    /// Only calls of this tool, by its raw name
+    /// Only calls of this tool, by its name on the server
     #[arg(long)]
     tool: Option<String>,
-    /// Only calls with the key of this name
+    /// Only calls with this key, by its name
     #[arg(long)]
     caller: Option<String>,
-    /// Only calls that ended so: ok, tool_error, denied, ask, unknown, timeout, interrupted, …
+    /// Only calls with this outcome: ok, tool_error, denied, ask, unknown, timeout, interrupted, …
     #[arg(long)]
     outcome: Option<String>,
-    /// Only calls since, such as `2026-01-31T12:00:00Z`
+    /// Only calls since this time, such as `2026-01-31T12:00:00Z`
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// How many, the newest first
+    /// Maximum number of calls to show, newest first
     #[arg(long, default_value_t = 20)]
     limit: u16,
     /// Print JSON
@@ -34,10 +34,10 @@ pub(super) struct Audit {
     json: bool,
 }
 
-impl Audit {
+impl AuditCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let limit = self.limit.to_string();
-        let asked = [
+        let filters = [
             ("server", self.server.as_deref()),
             ("tool", self.tool.as_deref()),
             ("caller", self.caller.as_deref()),
@@ -45,25 +45,25 @@ impl Audit {
             ("since", self.since.as_deref()),
             ("limit", Some(limit.as_str())),
         ];
-        let asked = asked
+        let filters = filters
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)));
-        let query: Vec<(&str, &str)> = asked.collect();
+        let query: Vec<(&str, &str)> = filters.collect();
         let page: Value = self.remote.open()?.get("api/audit", &query).await?;
         if self.json {
-            say(&format!("{:#}", page["records"]))?;
+            print_line(&format!("{:#}", page["records"]))?;
             return Ok(ExitCode::SUCCESS);
         }
         for record in page["records"].as_array().into_iter().flatten() {
-            say(&line(record))?;
+            print_line(&format_record(record))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn line(record: &Value) -> String {
+fn format_record(record: &Value) -> String {
     let text = |key: &str| record[key].as_str().unwrap_or("-");
-    let took = match record["duration_ms"].as_f64() {
+    let duration = match record["duration_ms"].as_f64() {
         Some(ms) => format!("{ms:.1} ms"),
         None => "-".to_owned(),
     };
@@ -76,7 +76,7 @@ fn line(record: &Value) -> String {
         text("started_at"),
         text("outcome"),
         text("name"),
-        took,
+        duration,
         text("caller"),
         text("rule"),
     )

@@ -1,5 +1,5 @@
-//! `toolgate chat`: a conversation in the terminal with a model of a running gateway, and decisions
-//! about its tool calls.
+//! `toolgate chat`: a terminal conversation with a model through a running gateway, including decisions
+//! on its tool calls.
 
 use std::collections::HashSet;
 use std::io::{IsTerminal as _, Write as _};
@@ -12,50 +12,51 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines, Stdin};
 use toolgate_core::sse;
 
 use super::target::RemoteFlags;
-use super::{printable, say};
-use crate::remote::Remote;
+use super::{print_line, sanitize_for_terminal};
+use crate::remote::RemoteGateway;
 
-/// Largest event of a stream.
-const LONGEST_EVENT: usize = 16 * 1024 * 1024;
+/// Maximum size of a server-sent event.
+const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// Talk to a model of a running gateway; tool calls are shown, and those that are yours to decide asked about
+/// Chat with a model through a running gateway; shows tool calls and asks you to approve those that need it
 #[derive(Debug, clap::Args)]
-pub(super) struct Chat {
+pub(super) struct ChatCommand {
     #[command(flatten)]
     remote: RemoteFlags,
-    /// The model, as `provider/model` or an alias [default: the first that the gateway knows]
+    /// Model, as `provider/model` or an alias [default: the first model that the gateway lists]
     #[arg(long, short, env = "TOOLGATE_MODEL")]
     model: Option<String>,
-    /// What the model is told to be
+    /// System prompt
     #[arg(long)]
     system: Option<String>,
-    /// Ask this one question and end
+    /// Send a single prompt, print the answer and exit
     #[arg(long, short, value_name = "TEXT")]
     prompt: Option<String>,
-    /// With --prompt: print the whole answer as JSON
+    /// With --prompt: print the full response as JSON
     #[arg(long, requires = "prompt")]
     json: bool,
 }
 
 struct Conversation {
-    remote: Remote,
+    remote: RemoteGateway,
     model: String,
     messages: Vec<Value>,
-    /// Tools that may run without being asked about again.
-    allowed: HashSet<String>,
+    /// Tools that the user allowed for the rest of the conversation.
+    always_allowed: HashSet<String>,
     input: Lines<BufReader<Stdin>>,
-    /// Whether somebody is there to decide.
+    /// Whether a user is present to decide on calls.
     interactive: bool,
 }
 
-/// What came of one answer.
+/// A model's answer, collected from a stream.
 #[derive(Default)]
-struct Heard {
+struct StreamedAnswer {
     text: String,
-    note: Value,
+    /// The gateway's `toolgate` object: run id and pending calls.
+    metadata: Value,
 }
 
-impl Chat {
+impl ChatCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let remote = self.remote.open()?;
         let model = match self.model {
@@ -69,146 +70,153 @@ impl Chat {
             remote,
             model,
             messages: system.into_iter().collect(),
-            allowed: HashSet::new(),
+            always_allowed: HashSet::new(),
             input: BufReader::new(tokio::io::stdin()).lines(),
             interactive: std::io::stdin().is_terminal(),
         };
         match self.prompt {
-            Some(prompt) if self.json => conversation.whole(&prompt).await,
+            Some(prompt) if self.json => conversation.print_json_answer(&prompt).await,
             Some(prompt) => {
                 conversation.interactive &= std::io::stdout().is_terminal();
-                conversation.ask(&prompt).await?;
+                conversation.send_prompt(&prompt).await?;
                 Ok(ExitCode::SUCCESS)
             }
-            None => conversation.talk().await,
+            None => conversation.run_interactive().await,
         }
     }
 }
 
-async fn first_model(remote: &Remote) -> anyhow::Result<String> {
+async fn first_model(remote: &RemoteGateway) -> anyhow::Result<String> {
     let list: Value = remote.get("v1/models", &[]).await?;
     let first = list["data"][0]["id"].as_str();
-    let first = first.context("the gateway knows no models; set OPENAI_API_KEY or the like where it runs, or name one with --model")?;
+    let first = first.context("the gateway lists no models; set a provider key such as OPENAI_API_KEY in its environment, or select a model with --model")?;
     Ok(first.to_owned())
 }
 
 impl Conversation {
-    /// Takes questions until there are no more.
-    async fn talk(&mut self) -> anyhow::Result<ExitCode> {
-        tell(&format!(
-            "Talking to {}. Ctrl-C interrupts an answer, Ctrl-D ends.\n",
+    /// Reads and sends prompts until the input ends.
+    async fn run_interactive(&mut self) -> anyhow::Result<ExitCode> {
+        print_now(&format!(
+            "Chatting with {}. Press Ctrl-C to interrupt an answer, Ctrl-D to quit.\n",
             self.model
         ));
         loop {
-            tell("\n> ");
+            print_now("\n> ");
             let line = tokio::select! {
                 line = self.input.next_line() => line?,
                 _ = tokio::signal::ctrl_c() => None,
             };
             let Some(line) = line else {
-                tell("\n");
+                print_now("\n");
                 return Ok(ExitCode::SUCCESS);
             };
             if line.trim().is_empty() {
                 continue;
             }
             let before = self.messages.len();
-            let asked = tokio::select! {
-                asked = self.ask(&line) => Some(asked),
+            let outcome = tokio::select! {
+                outcome = self.send_prompt(&line) => Some(outcome),
                 _ = tokio::signal::ctrl_c() => None,
             };
-            match asked {
+            match outcome {
                 Some(Ok(())) => {}
                 Some(Err(error)) => {
                     self.messages.truncate(before);
-                    super::complain(&error);
+                    super::print_error(&error);
                 }
                 None => {
                     self.messages.truncate(before);
-                    tell("\n(interrupted)\n");
+                    print_now("\n(interrupted)\n");
                 }
             }
         }
     }
 
-    /// One question, and all that follows until the model has its answer.
-    async fn ask(&mut self, question: &str) -> anyhow::Result<()> {
+    /// Sends a prompt and handles pending calls until the model's answer is complete.
+    async fn send_prompt(&mut self, prompt: &str) -> anyhow::Result<()> {
         self.messages
-            .push(json!({"role": "user", "content": question}));
+            .push(json!({"role": "user", "content": prompt}));
         let body = json!({"model": self.model, "messages": self.messages, "stream": true});
-        let answer = self.remote.stream("v1/chat/completions", &body).await?;
-        let mut heard = hear(answer).await?;
+        let response = self
+            .remote
+            .open_stream("v1/chat/completions", &body)
+            .await?;
+        let mut answer = read_answer(response).await?;
         loop {
-            let pending = heard.note["pending"]
+            let pending = answer.metadata["pending"]
                 .as_array()
                 .cloned()
                 .unwrap_or_default();
-            let run = heard.note["run_id"].as_str().map(str::to_owned);
+            let run = answer.metadata["run_id"].as_str().map(str::to_owned);
             let Some(run) = run.filter(|_| !pending.is_empty()) else {
                 break;
             };
             let mut decisions = Vec::new();
             for call in &pending {
-                decisions.push(self.decide(call).await?);
+                decisions.push(self.decide_call(call).await?);
             }
             let body = json!({"decisions": decisions, "stream": true});
-            let answer = self
+            let response = self
                 .remote
-                .stream(&format!("api/runs/{run}/resume"), &body)
+                .open_stream(&format!("api/runs/{run}/resume"), &body)
                 .await?;
-            let before = heard.text;
-            heard = hear(answer).await?;
-            heard.text = format!("{before}{}", heard.text);
+            let before = answer.text;
+            answer = read_answer(response).await?;
+            answer.text = format!("{before}{}", answer.text);
         }
-        tell("\n");
+        print_now("\n");
         self.messages
-            .push(json!({"role": "assistant", "content": heard.text}));
+            .push(json!({"role": "assistant", "content": answer.text}));
         Ok(())
     }
 
-    /// One question whose answer is printed as it is, without anybody to decide.
-    async fn whole(&mut self, question: &str) -> anyhow::Result<ExitCode> {
+    /// Sends a prompt and prints the response as JSON. Pending calls are not decided.
+    async fn print_json_answer(&mut self, prompt: &str) -> anyhow::Result<ExitCode> {
         self.messages
-            .push(json!({"role": "user", "content": question}));
+            .push(json!({"role": "user", "content": prompt}));
         let body = json!({"model": self.model, "messages": self.messages});
         let answer: Value = self
             .remote
-            .write(Method::POST, "v1/chat/completions", &body)
+            .send_json(Method::POST, "v1/chat/completions", &body)
             .await?;
-        say(&format!("{answer:#}"))?;
+        print_line(&format!("{answer:#}"))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn decide(&mut self, call: &Value) -> anyhow::Result<Value> {
+    /// Asks the user to decide on a call; denies it if no user is present.
+    async fn decide_call(&mut self, call: &Value) -> anyhow::Result<Value> {
         let name = call["name"].as_str().unwrap_or_default().to_owned();
         let arguments = call["arguments"].as_str().unwrap_or_default();
         let approve = json!({"id": call["id"], "decision": "approve"});
-        if self.allowed.contains(&name) {
+        if self.always_allowed.contains(&name) {
             return Ok(approve);
         }
-        let nobody =
-            json!({"id": call["id"], "decision": "deny", "reason": "nobody was there to decide"});
+        let deny = json!({
+            "id": call["id"],
+            "decision": "deny",
+            "reason": "no user was available to decide",
+        });
         if !self.interactive {
-            tell(&format!(
-                "\n[{name} {arguments} was not run: nobody is there to decide]\n"
+            print_now(&format!(
+                "\n[{name} {arguments} was not run: no user is available to decide]\n"
             ));
-            return Ok(nobody);
+            return Ok(deny);
         }
         loop {
-            tell(&format!(
+            print_now(&format!(
                 "\n{name} {arguments}\nRun it? [y] once, [s] always in this conversation, [n] no: "
             ));
             let Some(line) = self.input.next_line().await? else {
-                return Ok(nobody);
+                return Ok(deny);
             };
             match line.trim().to_lowercase().as_str() {
                 "y" | "yes" => return Ok(approve),
                 "s" => {
-                    self.allowed.insert(name);
+                    self.always_allowed.insert(name);
                     return Ok(approve);
                 }
                 "n" | "no" => {
-                    let reason = "the user said no";
+                    let reason = "the user denied the call";
                     return Ok(json!({"id": call["id"], "decision": "deny", "reason": reason}));
                 }
                 _ => {}
@@ -217,24 +225,28 @@ impl Conversation {
     }
 }
 
-/// Tells what comes as it comes.
-async fn hear(mut answer: Response) -> anyhow::Result<Heard> {
-    let mut heard = Heard::default();
-    let mut lines = sse::Decoder::new(LONGEST_EVENT);
-    while let Some(chunk) = answer.chunk().await.context("the answer broke off")? {
+/// Reads a streamed answer, printing text and tool calls as they arrive.
+async fn read_answer(mut response: Response) -> anyhow::Result<StreamedAnswer> {
+    let mut answer = StreamedAnswer::default();
+    let mut decoder = sse::SseDecoder::new(MAX_EVENT_BYTES);
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .context("the connection was lost before the answer was complete")?
+    {
         let mut events = Vec::new();
-        lines.feed(&chunk, &mut events)?;
+        decoder.feed(&chunk, &mut events)?;
         for event in events {
             let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
                 continue;
             };
             match event.name.as_str() {
-                "toolgate.tool_call.started" => show_call(&data),
+                "toolgate.tool_call.started" => print_tool_call(&data),
                 "toolgate.tool_call.ended" if data["outcome"] != "ok" => {
-                    tell(&format!(
+                    print_now(&format!(
                         "[{}: {}]\n",
-                        plain(&data["name"]),
-                        plain(&data["outcome"])
+                        str_or_empty(&data["name"]),
+                        str_or_empty(&data["outcome"])
                     ));
                 }
                 _ => {}
@@ -243,33 +255,33 @@ async fn hear(mut answer: Response) -> anyhow::Result<Heard> {
                 bail!("{message}");
             }
             if let Some(text) = data["choices"][0]["delta"]["content"].as_str() {
-                heard.text.push_str(text);
-                tell(text);
+                answer.text.push_str(text);
+                print_now(text);
             }
             if data["toolgate"].is_object() {
-                heard.note = data["toolgate"].clone();
+                answer.metadata = data["toolgate"].clone();
             }
         }
     }
-    Ok(heard)
+    Ok(answer)
 }
 
-fn show_call(call: &Value) {
-    tell(&format!(
+fn print_tool_call(call: &Value) {
+    print_now(&format!(
         "\n[{} {}]\n",
-        plain(&call["name"]),
-        plain(&call["arguments"])
+        str_or_empty(&call["name"]),
+        str_or_empty(&call["arguments"])
     ));
 }
 
-fn plain(value: &Value) -> &str {
+fn str_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Writes at once, without a line's end.
-fn tell(text: &str) {
+/// Writes text immediately, without a trailing newline.
+fn print_now(text: &str) {
     let mut out = std::io::stdout();
-    let text = printable(text, out.is_terminal());
-    // Whoever read us has had enough.
+    let text = sanitize_for_terminal(text, out.is_terminal());
+    // A closed pipe is not an error, as with `head`.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }

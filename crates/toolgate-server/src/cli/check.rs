@@ -1,24 +1,24 @@
-//! `toolgate check`
+//! `toolgate check`: validates the configuration and reports unset secrets.
 
 use std::process::ExitCode;
 
 use toolgate_core::Config;
-use toolgate_core::config::{Link, Proof, Server, Severity};
+use toolgate_core::config::{KeyCredential, ServerConfig, ServerConnection, Severity};
 use toolgate_core::secret::Secret;
 
-use super::{ConfigFlag, say};
+use super::{ConfigFlags, print_line};
 use crate::files;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Check {
+pub(super) struct CheckCommand {
     #[command(flatten)]
-    config: ConfigFlag,
+    config: ConfigFlags,
 }
 
-impl Check {
+impl CheckCommand {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
-        let documents = self.config.documents(&environment)?;
+        let documents = self.config.load_documents(&environment)?;
         let names: Vec<&str> = documents
             .iter()
             .map(|document| document.name.as_str())
@@ -28,37 +28,37 @@ impl Check {
             Err(invalid) => (None, invalid.0),
         };
         for finding in &findings {
-            say(&finding.to_string())?;
+            print_line(&finding.to_string())?;
         }
         let Some(config) = config else {
             let errors = findings
                 .iter()
                 .filter(|finding| finding.severity == Severity::Error)
                 .count();
-            say(&format!(
-                "{errors} mistake{}",
+            print_line(&format!(
+                "{errors} error{}",
                 if errors == 1 { "" } else { "s" }
             ))?;
             return Ok(ExitCode::FAILURE);
         };
         for key in &config.keys {
-            if let Proof::Key(secret) = &key.proof
+            if let KeyCredential::Key(secret) = &key.proof
                 && let Err(unset) = secret.resolve(&|name| environment.get(name))
             {
-                say(&format!("key `{}`: warning: {unset}", key.name))?;
+                print_line(&format!("key `{}`: warning: {unset}", key.name))?;
             }
         }
         for server in &config.servers {
-            for secret in secrets(server) {
+            for secret in server_secrets(server) {
                 if let Err(unset) = secret.resolve(&|name| environment.get(name)) {
-                    say(&format!("server `{}`: warning: {unset}", server.name))?;
+                    print_line(&format!("server `{}`: warning: {unset}", server.name))?;
                 }
             }
         }
         match names.as_slice() {
-            [] => say("no configuration file; the defaults are fine")?,
-            names => say(&format!(
-                "{} is fine: {} servers",
+            [] => print_line("no configuration file found; using the defaults")?,
+            names => print_line(&format!(
+                "{} is valid: {} servers",
                 names.join(" and "),
                 config.servers.len()
             ))?,
@@ -67,12 +67,12 @@ impl Check {
     }
 }
 
-fn secrets(server: &Server) -> Vec<&Secret> {
-    match &server.link {
-        Link::Stdio(stdio) => stdio.env.values().collect(),
-        Link::Http(http) => std::iter::once(&http.url)
+fn server_secrets(server: &ServerConfig) -> Vec<&Secret> {
+    match &server.connection {
+        ServerConnection::Stdio(stdio) => stdio.env.values().collect(),
+        ServerConnection::Http(http) => std::iter::once(&http.url)
             .chain(http.headers.values())
             .collect(),
-        Link::InProcess => Vec::new(),
+        ServerConnection::InProcess => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! `toolgate code run|stubs`
+//! `toolgate code run|stubs`: runs scripts in code mode and shows the stubs of what they can call.
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -8,12 +8,12 @@ use clap::Subcommand;
 use serde_json::json;
 use toolgate::Arguments;
 
-use super::target::{Target, TargetFlags};
-use super::tools::show;
+use super::target::{CommandTarget, TargetFlags};
+use super::tools::print_tool_message;
 
-/// Run scripts over servers in code mode, as models do, and read what they can call
+/// Run scripts in code mode as models do, and show what they can call
 #[derive(Debug, clap::Args)]
-pub(super) struct Code {
+pub(super) struct CodeCommand {
     #[command(flatten)]
     target: TargetFlags,
     #[command(subcommand)]
@@ -23,41 +23,47 @@ pub(super) struct Code {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Run a script
-    #[command(after_help = "A script is Starlark, a subset of Python:
+    #[command(after_help = "Scripts are written in Starlark, a subset of Python:
 
   files = fs.list_directory(path=\".\")
   result = [line for line in files.splitlines() if line.endswith(\".md\")]
 
-`toolgate code stubs` shows what it can call.")]
+`toolgate code stubs` shows what scripts can call.")]
     Run {
-        /// A file with the script; `-` reads it from standard input
+        /// Script file; `-` reads standard input
         file: String,
-        /// Print the whole answer as JSON
+        /// Print the full result as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show what scripts can call: the files, or one of them
+    /// Show what scripts can call: list the stub files, or show one of them
     Stubs {
-        /// A server, or a tool as `server/tool`
+        /// Server, or tool as `server/tool`
         file: Option<String>,
-        /// Everything that is known of the tool
+        /// Show the full documentation of the tool
         #[arg(long, requires = "file")]
         docs: bool,
     },
 }
 
-impl Code {
+impl CodeCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let Self { target, action } = self;
-        target.during(async |target| action.run(target).await).await
+        target
+            .run_with(async |target| action.run(target).await)
+            .await
     }
 }
 
 impl Action {
-    async fn run(self, target: &Target) -> anyhow::Result<ExitCode> {
-        target.ready(None).await;
+    async fn run(self, target: &CommandTarget) -> anyhow::Result<ExitCode> {
+        target.wait_until_ready(None).await;
         let (tool, arguments, json) = match self {
-            Self::Run { file, json } => ("executeToolCode", json!({"code": read(&file)?}), json),
+            Self::Run { file, json } => (
+                "executeToolCode",
+                json!({"code": read_script(&file)?}),
+                json,
+            ),
             Self::Stubs { file: None, .. } => ("listToolFiles", json!({}), false),
             Self::Stubs {
                 file: Some(file),
@@ -78,15 +84,17 @@ impl Action {
         };
         let arguments = Arguments::parse(&arguments.to_string())?;
         let message = target.call(tool, arguments).await?;
-        show(&message, json)?;
-        if message.is_error && message.says(&format!("unknown tool `{tool}`")) {
-            anyhow::bail!("no server is in code mode; set `is_code_mode_client = true` for one");
+        print_tool_message(&message, json)?;
+        if message.is_error && message.text_starts_with(&format!("unknown tool `{tool}`")) {
+            anyhow::bail!(
+                "no server is in code mode; set `is_code_mode_client = true` for at least one server"
+            );
         }
         Ok(ExitCode::from(u8::from(message.is_error)))
     }
 }
 
-fn read(file: &str) -> anyhow::Result<String> {
+fn read_script(file: &str) -> anyhow::Result<String> {
     if file == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text)?;

@@ -1,4 +1,4 @@
-//! `toolgate connect`: the settings that point an MCP client at this gateway.
+//! `toolgate connect`: prints the settings that connect an MCP client to a running gateway.
 
 use std::process::ExitCode;
 
@@ -6,23 +6,24 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::say;
+use super::print_line;
 
-/// Print the settings that point an MCP client at a running gateway
+/// Print the settings that connect an MCP client to a running gateway
 #[derive(Debug, clap::Args)]
-pub(super) struct Connect {
+pub(super) struct ConnectCommand {
+    /// MCP client to configure
     #[arg(value_enum)]
     client: Client,
-    /// The running gateway
+    /// URL of the running gateway
     #[arg(long, env = "TOOLGATE_URL", default_value = super::DEFAULT_URL)]
     url: Url,
-    /// The name of the environment variable that holds the caller's key, if it needs one
+    /// Name of the environment variable that holds the caller key, if one is needed
     #[arg(long, value_name = "VARIABLE")]
     key_env: Option<String>,
-    /// Only this server, with its raw names
+    /// Expose only this server, with its original tool names
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Only this virtual server
+    /// Expose only this virtual server
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     virtual_server: Option<String>,
 }
@@ -37,38 +38,38 @@ enum Client {
     Codex,
 }
 
-impl Connect {
+impl ConnectCommand {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let path = match (&self.server, &self.virtual_server) {
             (Some(name), _) => format!("mcp/{name}"),
             (None, Some(name)) => format!("mcp/v/{name}"),
             (None, None) => "mcp".to_owned(),
         };
-        let mut started = vec!["mcp"];
+        let mut args = vec!["mcp"];
         match (&self.server, &self.virtual_server) {
-            (Some(name), _) => started.extend(["--server", name]),
-            (None, Some(name)) => started.extend(["--virtual-server", name]),
+            (Some(name), _) => args.extend(["--server", name]),
+            (None, Some(name)) => args.extend(["--virtual-server", name]),
             (None, None) => {}
         }
         let url = self.url.join(&path)?;
         let key = self.key_env.as_deref();
-        say(&match self.client {
-            Client::ClaudeDesktop => in_file(
-                "claude_desktop_config.json (it starts its servers itself)",
-                &json!({"mcpServers": {"toolgate": {"command": "toolgate", "args": started}}}),
+        print_line(&match self.client {
+            Client::ClaudeDesktop => format_snippet(
+                "claude_desktop_config.json (Claude Desktop starts the gateway itself)",
+                &json!({"mcpServers": {"toolgate": {"command": "toolgate", "args": args}}}),
             ),
             Client::ClaudeCode => {
                 let header = key.map(|key| format!(" --header \"Authorization: Bearer ${key}\""));
                 let header = header.unwrap_or_default();
                 format!("claude mcp add --transport http toolgate {url}{header}")
             }
-            Client::Cursor => in_file(
+            Client::Cursor => format_snippet(
                 "~/.cursor/mcp.json, or .cursor/mcp.json in a project",
-                &json!({"mcpServers": {"toolgate": with_key(&url, key, "${env:KEY}", json!({}))}}),
+                &json!({"mcpServers": {"toolgate": url_entry(&url, key, "${env:KEY}", json!({}))}}),
             ),
-            Client::VsCode => in_file(
+            Client::VsCode => format_snippet(
                 ".vscode/mcp.json",
-                &json!({"servers": {"toolgate": with_key(&url, key, "${env:KEY}", json!({"type": "http"}))}}),
+                &json!({"servers": {"toolgate": url_entry(&url, key, "${env:KEY}", json!({"type": "http"}))}}),
             ),
             Client::Codex => {
                 let key = key.map(|key| format!("\nbearer_token_env_var = \"{key}\""));
@@ -80,16 +81,16 @@ impl Connect {
     }
 }
 
-fn in_file(file: &str, settings: &Value) -> String {
+fn format_snippet(file: &str, settings: &Value) -> String {
     format!("// in {file}\n{settings:#}")
 }
 
-/// An entry with the URL, and the key as the client reads it from its environment.
-fn with_key(url: &Url, key: Option<&str>, spelled: &str, mut entry: Value) -> Value {
+/// Adds the URL to a client's server entry, and the key as a reference to an environment variable.
+fn url_entry(url: &Url, key: Option<&str>, placeholder: &str, mut entry: Value) -> Value {
     entry["url"] = url.as_str().into();
     if let Some(key) = key {
-        let spelled = spelled.replace("KEY", key);
-        entry["headers"] = json!({"Authorization": format!("Bearer {spelled}")});
+        let reference = placeholder.replace("KEY", key);
+        entry["headers"] = json!({"Authorization": format!("Bearer {reference}")});
     }
     entry
 }

@@ -1,4 +1,5 @@
-//! `toolgate keys list|create|rotate|enable|disable|delete`
+//! `toolgate keys list|create|rotate|enable|disable|delete`: manages the caller keys of a running
+//! gateway.
 
 use std::process::ExitCode;
 
@@ -6,13 +7,13 @@ use clap::Subcommand;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use super::say;
+use super::print_line;
 use super::target::RemoteFlags;
 use crate::http::admin::keys::{KeyPage, KeyView, NewKey};
-use crate::remote::Remote;
+use crate::remote::RemoteGateway;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Keys {
+pub(super) struct KeysCommand {
     #[command(flatten)]
     remote: RemoteFlags,
     #[command(subcommand)]
@@ -27,34 +28,46 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Make a key and print it; it is not shown again
+    /// Create a key and print it; it is not shown again
     Create {
-        /// A name for it, such as `ci`
+        /// Name of the key, such as `ci`
         name: String,
-        /// Give it a role; may be repeated
+        /// Role to give the key; can be repeated
         #[arg(long = "role", value_name = "ROLE")]
         roles: Vec<String>,
-        /// Let it use only these tools, such as `github.*`; may be repeated
+        /// Pattern of tools that the key may use, such as `github.*`; can be repeated [default: all]
         #[arg(long = "tool", value_name = "PATTERN")]
         tools: Vec<String>,
-        /// Calls in a period, such as `60/min`
+        /// Maximum rate of calls, such as `60/min`
         #[arg(long, value_name = "RATE")]
         rate_limit: Option<String>,
-        /// When it ends, such as `2027-01-31T00:00:00Z`
+        /// Expiry time, such as `2027-01-31T00:00:00Z`
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
     },
-    /// Put a new key in the place of the old one and print it
-    Rotate { name: String },
-    /// Let a key in again
-    Enable { name: String },
-    /// Keep a key without letting it in
-    Disable { name: String },
-    /// Remove a key
-    Delete { name: String },
+    /// Replace a key with a new one and print it; the old one stops working
+    Rotate {
+        /// Name of the key
+        name: String,
+    },
+    /// Enable a disabled key
+    Enable {
+        /// Name of the key
+        name: String,
+    },
+    /// Disable a key without deleting it
+    Disable {
+        /// Name of the key
+        name: String,
+    },
+    /// Delete a key
+    Delete {
+        /// Name of the key
+        name: String,
+    },
 }
 
-impl Keys {
+impl KeysCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let remote = self.remote.open()?;
         self.action.run(&remote).await?;
@@ -63,9 +76,11 @@ impl Keys {
 }
 
 impl Action {
-    async fn run(self, remote: &Remote) -> anyhow::Result<()> {
+    async fn run(self, remote: &RemoteGateway) -> anyhow::Result<()> {
         match self {
-            Self::List { json } => list(&remote.get("api/keys", &[("limit", "1000")]).await?, json),
+            Self::List { json } => {
+                print_list(&remote.get("api/keys", &[("limit", "1000")]).await?, json)
+            }
             Self::Create {
                 name,
                 roles,
@@ -84,43 +99,45 @@ impl Action {
                     body.extend(text.map(|text| (key.to_owned(), Value::from(text))));
                 }
                 let body = Value::Object(body);
-                let made: NewKey = remote.write(Method::POST, "api/keys", &body).await?;
-                say(&made.key)
+                let new_key: NewKey = remote.send_json(Method::POST, "api/keys", &body).await?;
+                print_line(&new_key.key)
             }
             Self::Rotate { name } => {
                 let path = format!("api/keys/{name}/rotate");
-                let made: NewKey = remote.write(Method::POST, &path, &json!({})).await?;
-                say(&made.key)
+                let new_key: NewKey = remote.send_json(Method::POST, &path, &json!({})).await?;
+                print_line(&new_key.key)
             }
-            Self::Enable { name } => switch(remote, &name, true).await,
-            Self::Disable { name } => switch(remote, &name, false).await,
+            Self::Enable { name } => set_enabled(remote, &name, true).await,
+            Self::Disable { name } => set_enabled(remote, &name, false).await,
             Self::Delete { name } => {
                 let path = format!("api/keys/{name}");
-                let _: Value = remote.write(Method::DELETE, &path, &json!({})).await?;
-                say(&format!("deleted `{name}`"))
+                let _: Value = remote.send_json(Method::DELETE, &path, &json!({})).await?;
+                print_line(&format!("deleted `{name}`"))
             }
         }
     }
 }
 
-async fn switch(remote: &Remote, name: &str, enabled: bool) -> anyhow::Result<()> {
+async fn set_enabled(remote: &RemoteGateway, name: &str, enabled: bool) -> anyhow::Result<()> {
     let path = format!("api/keys/{name}");
     let body = json!({"enabled": enabled});
-    let key: KeyView = remote.write(Method::PUT, &path, &body).await?;
-    say(&line(&key))
+    let key: KeyView = remote.send_json(Method::PUT, &path, &body).await?;
+    print_line(&format_key(&key))
 }
 
-fn list(page: &KeyPage, json: bool) -> anyhow::Result<()> {
+fn print_list(page: &KeyPage, json: bool) -> anyhow::Result<()> {
     if json {
-        return say(&serde_json::to_string_pretty(&page.keys)?);
+        return print_line(&serde_json::to_string_pretty(&page.keys)?);
     }
     if page.keys.is_empty() {
-        return say("no keys: callers on this machine need none");
+        return print_line("no keys; callers on this machine do not need one");
     }
-    page.keys.iter().try_for_each(|key| say(&line(key)))
+    page.keys
+        .iter()
+        .try_for_each(|key| print_line(&format_key(key)))
 }
 
-fn line(key: &KeyView) -> String {
+fn format_key(key: &KeyView) -> String {
     let state = match (key.enabled, key.expired) {
         (false, _) => "disabled",
         (true, true) => "expired",

@@ -1,5 +1,5 @@
-//! `toolgate mcp`: the same MCP server as at `/mcp`, over standard input and output, for clients
-//! that start their servers themselves.
+//! `toolgate mcp`: the MCP server of `/mcp` over standard input and output, for clients that launch
+//! their servers as child processes.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,288 +11,320 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate::jsonrpc::{self, Answer, Object, RpcError};
-use toolgate::line::{Line, Lines};
-use toolgate::mcp::{Asker, Door, Face, OldClient, Subscription, Watch};
-use toolgate::serve::{
-    Hello, INVALID_REQUEST, Meta, Modern, Received, Refusal, Tell, UnderWay, rpc,
+use toolgate::jsonrpc::{self, Object, RpcError, RpcResult};
+use toolgate::line::{LineReader, MessageLine};
+use toolgate::mcp::{
+    LegacyClient, ListChanges, ListenStream, McpEndpoint, McpRequestContext, McpServer,
 };
-use toolgate::{Caller, Gateway, Origin, Request, ServerName};
+use toolgate::serve::{
+    ClientMessage, INVALID_REQUEST, InFlightRequests, InitializeRequest, MessageSender,
+    ModernRequest, RawMeta, RequestRejection, rpc_error,
+};
+use toolgate::{CallOrigin, Caller, Gateway, RequestContext, ServerName};
 use toolgate_core::Config;
 use toolgate_core::scope::Filters;
 
-use super::ConfigFlag;
-use super::signals::Signals;
+use super::ConfigFlags;
+use super::signals::ShutdownSignals;
 use crate::files;
 
-/// Longest message that a client may send.
-const MAX_LINE: usize = 16 * 1024 * 1024;
-/// Messages that a client may be behind.
-const BEHIND: usize = 1024;
-/// How long it may take to read the last ones.
-const LAST: Duration = Duration::from_secs(2);
+/// Maximum size of a message from the client.
+const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
+/// Messages queued for a slow client.
+const OUTGOING_QUEUE_SIZE: usize = 1024;
+/// Maximum time for the client to read the queued messages at shutdown.
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serve the configured servers to one MCP client over standard input and output
 #[derive(Debug, clap::Args)]
-pub(super) struct Mcp {
+pub(super) struct McpCommand {
     #[command(flatten)]
-    config: ConfigFlag,
-    /// Only this server, with its raw names
+    config: ConfigFlags,
+    /// Expose only this server, with its original tool names
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Only this virtual server
+    /// Expose only this virtual server
     #[arg(long, value_name = "NAME", conflicts_with = "server")]
     virtual_server: Option<String>,
 }
 
-/// One client on the other end of the pipes; clones share it.
+/// The MCP client at the other end of the pipes; cheap to clone.
 #[derive(Clone)]
-struct Client(Arc<Inner>);
+struct StdioClient(Arc<Inner>);
 
 struct Inner {
-    door: Door,
+    server: McpServer,
     gateway: Gateway,
     tasks: TaskTracker,
-    under_way: Arc<UnderWay>,
-    /// What is to be written.
-    out: mpsc::Sender<String>,
-    /// The same client, once it has said that it is one of the old era.
-    old: OnceLock<Arc<OldClient>>,
-    /// Whether it hears already what changes.
-    hears_news: AtomicBool,
-    /// Ends everything that is told without being asked.
-    end: CancellationToken,
+    in_flight: Arc<InFlightRequests>,
+    /// Messages to write to standard output.
+    outgoing: mpsc::Sender<String>,
+    /// Set once the client has sent `initialize`, which makes it a legacy client.
+    legacy: OnceLock<Arc<LegacyClient>>,
+    /// Whether the task that sends list changes has started.
+    sends_list_changes: AtomicBool,
+    /// Cancels all tasks.
+    shutdown: CancellationToken,
 }
 
-impl Mcp {
+impl McpCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
-        let documents = self.config.documents(&environment)?;
+        let documents = self.config.load_documents(&environment)?;
         let (config, findings) = Config::load(&documents)?;
         for finding in findings {
-            tracing::warn!("{finding}");
+            tracing::warn!(%finding, "configuration warning");
         }
         let gateway = Gateway::builder(config)
-            .is_script_worker()
+            .script_worker()
             .environment(environment)
             .start()
             .await?;
-        let face = match (&self.server, self.virtual_server) {
-            (Some(server), _) => Face::Server(ServerName::parse(server)?),
-            (None, Some(name)) => Face::Virtual(name),
-            (None, None) => Face::All,
+        let endpoint = match (&self.server, self.virtual_server) {
+            (Some(server), _) => McpEndpoint::Server(ServerName::parse(server)?),
+            (None, Some(name)) => McpEndpoint::Virtual(name),
+            (None, None) => McpEndpoint::All,
         };
-        let door = Door::open(&gateway, face, &caller());
-        let door = door.ok_or_else(|| anyhow::anyhow!("there is no such server"))?;
-        // A client lists once, and seldom again: whoever is up soon should be in that list.
-        let _ = tokio::time::timeout(Duration::from_secs(5), gateway.settled()).await;
-        let (out, messages) = mpsc::channel(BEHIND);
-        let (written, writers) = (CancellationToken::new(), TaskTracker::new());
-        writers.spawn(write(messages, written.clone()));
-        let client = Client(Arc::new(Inner {
-            door,
+        let server = McpServer::open(&gateway, endpoint, &caller());
+        let server = server.ok_or_else(|| {
+            anyhow::anyhow!("the configuration has no server or virtual server with this name")
+        })?;
+        // Most clients list tools only once, so give the servers a chance to connect first.
+        let _ = tokio::time::timeout(Duration::from_secs(5), gateway.wait_until_settled()).await;
+        let (outgoing, messages) = mpsc::channel(OUTGOING_QUEUE_SIZE);
+        let (write_end, writers) = (CancellationToken::new(), TaskTracker::new());
+        writers.spawn(write_messages(messages, write_end.clone()));
+        let client = StdioClient(Arc::new(Inner {
+            server,
             gateway: gateway.clone(),
             tasks: TaskTracker::new(),
-            under_way: Arc::default(),
-            out,
-            old: OnceLock::new(),
-            hears_news: AtomicBool::new(false),
-            end: CancellationToken::new(),
+            in_flight: Arc::default(),
+            outgoing,
+            legacy: OnceLock::new(),
+            sends_list_changes: AtomicBool::new(false),
+            shutdown: CancellationToken::new(),
         }));
-        let mut signals = Signals::new()?;
+        let mut signals = ShutdownSignals::new()?;
         tokio::select! {
             () = client.serve() => {}
-            () = signals.next() => {}
+            () = signals.recv() => {}
         }
-        client.end().await;
+        client.shut_down().await;
         gateway.stop(Duration::from_secs(2)).await;
-        written.cancel();
+        write_end.cancel();
         writers.close();
-        // A client that does not read is a client that has left.
-        let _ = tokio::time::timeout(LAST, writers.wait()).await;
+        // A client that no longer reads must not block the exit.
+        let _ = tokio::time::timeout(FINAL_WRITE_TIMEOUT, writers.wait()).await;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Client {
-    /// Takes messages until there are no more.
+impl StdioClient {
+    /// Handles messages until standard input is closed.
     async fn serve(&self) {
-        let mut lines = Lines::new(tokio::io::stdin(), MAX_LINE);
+        let mut lines = LineReader::new(tokio::io::stdin(), MAX_LINE_BYTES);
         while let Ok(Some(line)) = lines.next().await {
             match line {
-                Line::Text(text) => self.take(&text),
-                Line::TooLong { .. } => {
-                    let error = rpc(INVALID_REQUEST, "the message is too large");
-                    self.say(refusal(&error)).await;
+                MessageLine::Text(text) => self.handle_line(&text),
+                MessageLine::TooLong { .. } => {
+                    let error = rpc_error(INVALID_REQUEST, "the message is too long");
+                    self.send(error_without_id(&error)).await;
                 }
             }
         }
     }
 
-    async fn end(&self) {
+    async fn shut_down(&self) {
         let Inner {
-            old, end, tasks, ..
+            legacy,
+            shutdown,
+            tasks,
+            ..
         } = &*self.0;
-        end.cancel();
-        if let Some(old) = old.get() {
-            old.end(&self.0.gateway);
+        shutdown.cancel();
+        if let Some(legacy) = legacy.get() {
+            legacy.disconnect(&self.0.gateway);
         }
         tasks.close();
         tasks.wait().await;
     }
 
-    fn take(&self, line: &str) {
+    fn handle_line(&self, line: &str) {
         let line = line.trim();
         if line.is_empty() {
             return;
         }
         if line.starts_with('[') {
-            return self.batch(line.to_owned());
+            return self.handle_batch(line.to_owned());
         }
-        match Received::read(line) {
-            Ok(Received::Request { id, method, params }) => self.request(id, method, params),
-            Ok(Received::Notification { method, params }) => self.hear(&method, params.as_deref()),
-            Ok(Received::Response { id, answer }) => {
-                if let Some(old) = self.0.old.get() {
-                    old.settle(&id, answer);
+        match ClientMessage::parse(line) {
+            Ok(ClientMessage::Request { id, method, params }) => {
+                self.handle_request(id, method, params)
+            }
+            Ok(ClientMessage::Notification { method, params }) => {
+                self.handle_notification(&method, params.as_deref())
+            }
+            Ok(ClientMessage::Response { id, result }) => {
+                if let Some(legacy) = self.0.legacy.get() {
+                    legacy.handle_response(&id, result);
                 }
             }
             Err(error) => {
                 let client = self.clone();
-                self.spawn(async move { client.say(refusal(&error)).await });
+                self.spawn(async move { client.send(error_without_id(&error)).await });
             }
         }
     }
 
-    fn hear(&self, method: &str, params: Option<&RawValue>) {
-        self.0.under_way.hear(method, params);
-        if let Some(old) = self.0.old.get() {
-            old.hear(&self.0.gateway, method, params);
+    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
+        self.0.in_flight.on_notification(method, params);
+        if let Some(legacy) = self.0.legacy.get() {
+            legacy.handle_notification(&self.0.gateway, method, params);
         }
-        if method == "notifications/initialized" && !self.0.hears_news.swap(true, Ordering::Relaxed)
+        if method == "notifications/initialized"
+            && !self.0.sends_list_changes.swap(true, Ordering::Relaxed)
         {
             let client = self.clone();
-            self.spawn(async move { client.news().await });
+            self.spawn(async move { client.send_list_changes().await });
         }
     }
 
-    fn request(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
-        let (client, place) = (self.clone(), self.0.under_way.enter(&id));
+    fn handle_request(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
+        let (client, request) = (self.clone(), self.0.in_flight.register(&id));
         self.spawn(async move {
-            let answer = tokio::select! {
-                answer = client.answer(&id, &method, params.as_deref()) => answer,
-                () = place.cancelled() => return,
+            let result = tokio::select! {
+                result = client.respond(&id, &method, params.as_deref()) => result,
+                () = request.wait_cancelled() => return,
             };
-            client.say(jsonrpc::answer(&id, &answer)).await;
+            client.send(jsonrpc::response(&id, &result)).await;
         });
     }
 
-    /// Several messages at once, which one old revision knows.
-    fn batch(&self, text: String) {
+    /// Handles a JSON-RPC batch, which only legacy revisions allow.
+    fn handle_batch(&self, text: String) {
         let client = self.clone();
         self.spawn(async move {
-            let answers = match client.old() {
-                Ok(old) => {
-                    let asked = (caller(), client.ask());
-                    client.0.door.batch(asked, old, &text).await
+            let responses = match client.legacy_client() {
+                Ok(legacy) => {
+                    let origin = (caller(), client.new_request());
+                    client.0.server.handle_batch(origin, legacy, &text).await
                 }
                 Err(error) => Err(error),
             };
-            match answers {
-                Ok(Some(answers)) => client.say(answers).await,
+            match responses {
+                Ok(Some(responses)) => client.send(responses).await,
                 Ok(None) => {}
-                Err(error) => client.say(refusal(&error)).await,
+                Err(error) => client.send(error_without_id(&error)).await,
             }
         });
     }
 
-    /// Works on something until it is done, or the client has left.
+    /// Spawns a task that is cancelled at shutdown.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let end = self.0.end.clone();
+        let shutdown = self.0.shutdown.clone();
         self.0.tasks.spawn(async move {
             tokio::select! {
                 () = work => {}
-                () = end.cancelled() => {}
+                () = shutdown.cancelled() => {}
             }
         });
     }
 
-    async fn answer(&self, id: &RawValue, method: &str, params: Option<&RawValue>) -> Answer {
+    async fn respond(&self, id: &RawValue, method: &str, params: Option<&RawValue>) -> RpcResult {
         if method == "initialize" {
-            let hello = Hello::read(params)?;
-            let answer = self.0.door.hello(hello.version);
-            // Whoever says it twice is the same client.
-            self.0
-                .old
-                .get_or_init(|| Arc::new(OldClient::new("pipes".to_owned(), hello, self.tell())));
-            return Ok(answer);
+            let initialize = InitializeRequest::parse(params)?;
+            let result = self.0.server.initialize_result(initialize.version);
+            // A repeated `initialize` keeps the existing client.
+            self.0.legacy.get_or_init(|| {
+                Arc::new(LegacyClient::new(
+                    "pipes".to_owned(),
+                    initialize,
+                    self.message_sender(),
+                ))
+            });
+            return Ok(result);
         }
-        let meta = Meta::of(params);
-        let asker = match Modern::is_spoken(method, &meta) {
-            true => {
-                let said = Modern::read(method, (params, &meta), None);
-                let said = said.map_err(|Refusal { error, .. }| error)?;
-                let asker = Asker::modern(caller(), self.ask(), said, params, self.tell());
-                if method == "subscriptions/listen" {
-                    return self.listen(&asker, id, params).await;
-                }
-                asker
+        let meta = RawMeta::from_params(params);
+        let context = if ModernRequest::is_modern(method, &meta) {
+            let modern = ModernRequest::parse(method, (params, &meta), None)
+                .map_err(|RequestRejection { error, .. }| error)?;
+            let context = McpRequestContext::modern(
+                caller(),
+                self.new_request(),
+                modern,
+                params,
+                self.message_sender(),
+            );
+            if method == "subscriptions/listen" {
+                return self.listen(&context, id, params).await;
             }
-            false => Asker::old(caller(), self.ask(), self.old()?, meta.said(), self.tell()),
-        };
-        self.0.door.answer(&asker, method, params).await
-    }
-
-    /// The client, if it is one of the old era.
-    fn old(&self) -> Result<&Arc<OldClient>, RpcError> {
-        let first = || {
-            rpc(
-                INVALID_REQUEST,
-                "send `initialize` first, or speak 2026-07-28",
+            context
+        } else {
+            McpRequestContext::legacy(
+                caller(),
+                self.new_request(),
+                self.legacy_client()?,
+                meta.to_request_meta(),
+                self.message_sender(),
             )
         };
-        self.0.old.get().ok_or_else(first)
+        self.0.server.handle_request(&context, method, params).await
     }
 
-    fn ask(&self) -> Request {
-        Request {
-            filters: self.0.door.filters(Filters::default()),
-            ..Request::default()
+    /// Returns the legacy client, or an error if `initialize` was not sent.
+    fn legacy_client(&self) -> Result<&Arc<LegacyClient>, RpcError> {
+        let not_initialized = || {
+            rpc_error(
+                INVALID_REQUEST,
+                "send `initialize` first, or use protocol version 2026-07-28",
+            )
+        };
+        self.0.legacy.get().ok_or_else(not_initialized)
+    }
+
+    fn new_request(&self) -> RequestContext {
+        RequestContext {
+            filters: self.0.server.filters(Filters::default()),
+            ..RequestContext::default()
         }
     }
 
-    /// Writes what nobody waits for; a client that is too far behind misses it.
-    fn tell(&self) -> Tell {
-        let out = self.0.out.clone();
-        Arc::new(move |message| out.try_send(message).is_ok())
+    /// Returns a sender that never blocks: messages to a slow client are dropped when the queue is full.
+    fn message_sender(&self) -> MessageSender {
+        let outgoing = self.0.outgoing.clone();
+        Arc::new(move |message| outgoing.try_send(message).is_ok())
     }
 
-    /// Writes what must not be missed.
-    async fn say(&self, message: String) {
-        // Who cannot be written to has left.
-        let _ = self.0.out.send(message).await;
+    /// Queues a message, waiting for space if necessary.
+    async fn send(&self, message: String) {
+        // Fails only if the client has disconnected.
+        let _ = self.0.outgoing.send(message).await;
     }
 
-    /// Tells the news that a modern client wants until it has had enough.
-    async fn listen(&self, asker: &Asker, id: &RawValue, params: Option<&RawValue>) -> Answer {
-        let mut subscription =
-            Subscription::open(&self.0.door, asker, id.to_owned(), params).await?;
-        self.say(subscription.acknowledged()).await;
-        while let Some(news) = subscription.next().await {
-            for message in news {
-                self.say(message).await;
+    /// Sends the notifications requested by `subscriptions/listen` until the request is cancelled.
+    async fn listen(
+        &self,
+        context: &McpRequestContext,
+        id: &RawValue,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let mut stream = ListenStream::open(&self.0.server, context, id.to_owned(), params).await?;
+        self.send(stream.acknowledgement()).await;
+        while let Some(messages) = stream.next().await {
+            for message in messages {
+                self.send(message).await;
             }
         }
-        Ok(Subscription::ended())
+        Ok(ListenStream::final_result())
     }
 
-    /// Tells a client of the old era what has changed.
-    async fn news(&self) {
-        let filters = self.0.door.filters(Filters::default());
-        let mut watch = Watch::new(self.0.gateway.clone(), caller(), filters);
-        while let Some(news) = watch.next().await {
-            for method in news {
-                self.say(jsonrpc::notification(method, &Object::new()))
+    /// Notifies a legacy client of list changes.
+    async fn send_list_changes(&self) {
+        let filters = self.0.server.filters(Filters::default());
+        let mut changes = ListChanges::new(self.0.gateway.clone(), caller(), filters);
+        while let Some(methods) = changes.next().await {
+            for method in methods {
+                self.send(jsonrpc::notification(method, &Object::new()))
                     .await;
             }
         }
@@ -300,15 +332,15 @@ impl Client {
 }
 
 fn caller() -> Caller {
-    Caller::cli().through(Origin::Mcp)
+    Caller::cli().with_origin(CallOrigin::Mcp)
 }
 
-fn refusal(error: &RpcError) -> String {
-    jsonrpc::answer(RawValue::NULL, &Err(error.clone()))
+fn error_without_id(error: &RpcError) -> String {
+    jsonrpc::response(RawValue::NULL, &Err(error.clone()))
 }
 
-/// Writes messages, one a line, until `end` and what was to be written by then.
-async fn write(mut messages: mpsc::Receiver<String>, end: CancellationToken) {
+/// Writes messages, one per line, until `end` is cancelled and the queue is empty.
+async fn write_messages(mut messages: mpsc::Receiver<String>, end: CancellationToken) {
     let mut out = tokio::io::stdout();
     loop {
         let message = tokio::select! {

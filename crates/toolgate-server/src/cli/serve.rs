@@ -1,4 +1,4 @@
-//! `toolgate serve`
+//! `toolgate serve`: starts the gateway, and shuts it down in stages on signals.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,37 +13,37 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::{Environment, Gateway, Store};
 use toolgate_core::Config;
-use toolgate_core::config::{Finding, Listen, Severity};
+use toolgate_core::config::{ConfigFinding, ListenSettings, Severity};
 
-use super::signals::Signals;
-use super::{ConfigFlag, say};
-use crate::configuration::{Files, Keeper};
+use super::signals::ShutdownSignals;
+use super::{ConfigFlags, print_line};
+use crate::configuration::{ConfigFiles, ConfigManager};
 use crate::files;
-use crate::http::auth::GivenKey;
-use crate::http::guard::Guard;
+use crate::http::auth::PlainAdminKey;
+use crate::http::guard::HostGuard;
 use crate::http::{self, App};
-use crate::telemetry::{Logs, Traces};
+use crate::telemetry::{LogSettings, TraceExport};
 
-/// How long requests and calls under way may take to end.
-const DRAIN: Duration = Duration::from_secs(10);
+/// Maximum time for in-flight requests and calls to finish at shutdown.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the servers' processes may take to end after that.
-const END: Duration = Duration::from_secs(8);
+/// Maximum time after that for the server processes to exit.
+const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Serve {
+pub(super) struct ServeCommand {
     #[command(flatten)]
-    config: ConfigFlag,
-    /// Address to listen on; other than loopback needs an admin key [default: 127.0.0.1]
+    config: ConfigFlags,
+    /// Address to listen on; anything but loopback requires an admin key [default: 127.0.0.1]
     #[arg(long, env = "TOOLGATE_HOST")]
     host: Option<String>,
-    /// Port to listen on; 0 takes a free one and prints it [default: 8080]
+    /// Port to listen on; 0 picks a free port and prints it [default: 8080]
     #[arg(long, env = "TOOLGATE_PORT")]
     port: Option<u16>,
-    /// Where to keep data [default: $XDG_DATA_HOME/toolgate]
+    /// Data directory [default: $XDG_DATA_HOME/toolgate]
     #[arg(long, env = "TOOLGATE_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Key that opens /api; `auto` makes one and keeps it in the data directory
+    /// Admin key, required for /api; `auto` generates one and stores it in the data directory
     #[arg(
         long,
         env = "TOOLGATE_ADMIN_KEY",
@@ -53,53 +53,57 @@ pub(super) struct Serve {
     admin_key: Option<String>,
 }
 
-impl Serve {
-    pub(super) async fn run(self, logs: &Logs<'_>) -> anyhow::Result<ExitCode> {
+impl ServeCommand {
+    pub(super) async fn run(self, logs: &LogSettings<'_>) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
         let traces = logs.start_with_traces(&environment)?;
-        let ended = self.serve(environment, &traces).await;
+        let result = self.serve(environment, &traces).await;
         traces.stop().await;
-        ended
+        result
     }
 
-    async fn serve(self, environment: Environment, traces: &Traces) -> anyhow::Result<ExitCode> {
-        let documents = self.config.documents(&environment)?;
+    async fn serve(
+        self,
+        environment: Environment,
+        traces: &TraceExport,
+    ) -> anyhow::Result<ExitCode> {
+        let documents = self.config.load_documents(&environment)?;
         let (config, findings) = Config::load(&documents)?;
-        findings.iter().for_each(log);
+        findings.iter().for_each(log_finding);
         for document in &documents {
-            tracing::info!(file = document.name, "configuration");
+            tracing::info!(file = document.name, "loaded configuration file");
         }
-        let named = self
+        let data_dir = self
             .data_dir
             .clone()
             .or_else(|| config.listen.data_dir.clone());
-        let data_dir = files::data_dir(named, &environment)?;
-        let given_key = self.admin_key(&config, &environment, &data_dir)?;
-        let admin_key = given_key.as_ref().map(GivenKey::digest);
+        let data_dir = files::data_dir(data_dir, &environment)?;
+        let plain_key = self.resolve_admin_key(&config, &environment, &data_dir)?;
+        let admin_key = plain_key.as_ref().map(PlainAdminKey::digest);
         if config.listen.public_url.is_some() && admin_key.is_none() {
             bail!(
-                "with `public_url` set, others reach the gateway through a proxy, so it needs an admin key: set TOOLGATE_ADMIN_KEY (`auto` makes one)"
+                "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; set TOOLGATE_ADMIN_KEY (`auto` generates one)"
             );
         }
-        let listener = self.listen(&config, admin_key.is_some()).await?;
+        let listener = self.bind(&config, admin_key.is_some()).await?;
         let address = listener.local_addr()?;
 
-        let guard = Guard::new(&config.listen, address);
-        let login = given_key.and_then(|key| key.login_link(&page(&config.listen, address)));
+        let guard = HostGuard::new(&config.listen, address);
+        let login = plain_key.and_then(|key| key.login_link(&page_url(&config.listen, address)));
         let store = Store::open(&data_dir).await?;
-        let files = Files {
-            named: self.config.config.clone(),
-            chosen: self.config.environment.clone(),
+        let files = ConfigFiles {
+            path: self.config.config.clone(),
+            environment_name: self.config.environment.clone(),
             environment: environment.clone(),
         };
-        let (keeper, config) = Keeper::load(files, documents, store.clone()).await?;
+        let (manager, config) = ConfigManager::load(files, documents, store.clone()).await?;
         if !config.keys.is_empty() && admin_key.is_none() {
             tracing::warn!(
-                "there are callers' keys but no admin key, so whoever is on this machine can change and approve everything by leaving the key away; set TOOLGATE_ADMIN_KEY (`auto` makes one)"
+                "caller keys are defined but no admin key: any local process can administer the gateway by sending no key; set TOOLGATE_ADMIN_KEY (`auto` generates one)"
             );
         }
         let builder = Gateway::builder(config)
-            .is_script_worker()
+            .script_worker()
             .environment(environment)
             .store(store);
         let builder = match traces.tracer() {
@@ -108,57 +112,57 @@ impl Serve {
         };
         let gateway = builder.start().await?;
         let stop = CancellationToken::new();
-        let (configuration, keeping) = keeper.start(gateway.clone(), stop.clone());
+        let (configuration, manager_task) = manager.start(gateway.clone(), stop.clone());
         let tasks = TaskTracker::new();
-        tasks.spawn(keeping);
+        tasks.spawn(manager_task);
         let app = App::new(gateway.clone(), configuration, guard, admin_key);
-        let mut signals = Signals::new()?;
-        say(&format!("listening on http://{address}"))?;
+        let mut signals = ShutdownSignals::new()?;
+        print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
-        invite(login.as_deref());
+        print_login_link(login.as_deref());
 
         let server = http::serve(listener, app, stop.clone());
         tokio::pin!(server);
         tokio::select! {
             () = &mut server => {}
-            () = signals.next() => {}
+            () = signals.recv() => {}
         }
         tracing::info!(
-            "stopping: {} s for requests under way, a second signal hastens it",
-            DRAIN.as_secs()
+            drain_seconds = DRAIN_TIMEOUT.as_secs(),
+            "stopping; waiting for requests in flight, send another signal to stop immediately"
         );
         stop.cancel();
-        end(server, &tasks, &gateway, &mut signals).await;
+        shut_down(server, &tasks, &gateway, &mut signals).await;
         tracing::info!("stopped");
         Ok(ExitCode::SUCCESS)
     }
 
-    fn admin_key(
+    fn resolve_admin_key(
         &self,
         config: &Config,
         environment: &Environment,
         data_dir: &std::path::Path,
-    ) -> anyhow::Result<Option<GivenKey>> {
-        // An empty variable is what `${KEY:-}` leaves behind: it says nothing.
-        let given = self.admin_key.as_ref().filter(|key| !key.is_empty());
-        let configured = match (given, &config.listen.admin_key) {
+    ) -> anyhow::Result<Option<PlainAdminKey>> {
+        // `${KEY:-}` in a shell or compose file yields an empty variable, which counts as unset.
+        let from_flag = self.admin_key.as_ref().filter(|key| !key.is_empty());
+        let configured = match (from_flag, &config.listen.admin_key) {
             (Some(key), _) => Some(key.clone()),
             (None, Some(secret)) => Some(
                 secret
                     .resolve(&|name| environment.get(name))
-                    .context("`admin_key`")?,
+                    .context("cannot resolve `admin_key`")?,
             ),
             (None, None) => None,
         };
         match configured.as_deref() {
             None => Ok(None),
-            Some("") => bail!("`admin_key` is empty; set a key, or `auto`, or remove it"),
-            Some("auto") => GivenKey::kept_in(data_dir).map(Some),
-            Some(key) => Ok(Some(GivenKey::Chosen(key.to_owned()))),
+            Some("") => bail!("`admin_key` is empty; set it to a key or to `auto`, or remove it"),
+            Some("auto") => PlainAdminKey::load_or_generate(data_dir).map(Some),
+            Some(key) => Ok(Some(PlainAdminKey::Provided(key.to_owned()))),
         }
     }
 
-    async fn listen(&self, config: &Config, has_key: bool) -> anyhow::Result<TcpListener> {
+    async fn bind(&self, config: &Config, has_key: bool) -> anyhow::Result<TcpListener> {
         let host = self
             .host
             .as_deref()
@@ -168,72 +172,71 @@ impl Serve {
         let ip: IpAddr = match host {
             "localhost" => IpAddr::from([127, 0, 0, 1]),
             host => host.trim_matches(['[', ']']).parse().with_context(|| {
-                format!("`{host}` is no address to listen on; try 127.0.0.1 or 0.0.0.0")
+                format!("`{host}` is not an IP address to listen on; try 127.0.0.1 or 0.0.0.0")
             })?,
         };
         if !ip.is_loopback() && !has_key {
             bail!(
-                "listening on {ip} lets others in, so it needs an admin key: set TOOLGATE_ADMIN_KEY (`auto` makes one), or listen on 127.0.0.1"
+                "listening on {ip} makes the gateway reachable by others, which requires an admin key; set TOOLGATE_ADMIN_KEY (`auto` generates one), or listen on 127.0.0.1"
             );
         }
         let address = SocketAddr::from((ip, port));
         TcpListener::bind(address).await.with_context(|| {
-            format!("cannot listen on {address}; is another gateway running? `--port 0` takes a free port")
+            format!("cannot listen on {address}; if another gateway is running, stop it or use `--port 0` to pick a free port")
         })
     }
 }
 
-/// Lets what is under way end. A second signal hastens it, a third one does not wait at all.
-async fn end(
+/// Waits for in-flight work to finish. A second signal stops immediately; a third one does not wait for
+/// the server processes either.
+async fn shut_down(
     server: Pin<&mut impl Future<Output = ()>>,
     tasks: &TaskTracker,
     gateway: &Gateway,
-    signals: &mut Signals,
+    signals: &mut ShutdownSignals,
 ) {
     let drained = async {
-        let _ = tokio::time::timeout(DRAIN, server).await;
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, server).await;
         tasks.close();
         tasks.wait().await;
         gateway.stop(Duration::from_millis(100)).await;
     };
-    let hastened = tokio::select! {
-        ended = tokio::time::timeout(DRAIN + END, drained) => ended.is_err(),
-        () = signals.next() => true,
+    let stop_now = tokio::select! {
+        result = tokio::time::timeout(DRAIN_TIMEOUT + STOP_TIMEOUT, drained) => result.is_err(),
+        () = signals.recv() => true,
     };
-    if hastened {
-        // Whoever signals once more wants the end at any price.
+    if stop_now {
         tokio::select! {
-            _ = tokio::time::timeout(END, gateway.stop(Duration::ZERO)) => {}
-            () = signals.next() => {}
+            _ = tokio::time::timeout(STOP_TIMEOUT, gateway.stop(Duration::ZERO)) => {}
+            () = signals.recv() => {}
         }
     }
 }
 
-/// Where the page is, for a browser.
-fn page(listen: &Listen, address: SocketAddr) -> String {
+/// Returns the URL at which a browser on this machine reaches the page.
+fn page_url(listen: &ListenSettings, address: SocketAddr) -> String {
     let ip = match address.ip() {
         ip if !ip.is_unspecified() => ip,
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
-    let here = SocketAddr::from((ip, address.port()));
+    let local = SocketAddr::from((ip, address.port()));
     let public = listen.public_url.as_ref().map(ToString::to_string);
-    public.unwrap_or_else(|| format!("http://{here}"))
+    public.unwrap_or_else(|| format!("http://{local}"))
 }
 
-/// Shows the login link to a person. A key must not reach a file of logs, where the line that
-/// names its file has to do.
-fn invite(login: Option<&str>) {
+/// Prints the login link if standard error is a terminal. Otherwise the key could end up in a log file.
+fn print_login_link(login: Option<&str>) {
     let mut output = std::io::stderr();
     if let Some(link) = login.filter(|_| output.is_terminal()) {
         let _ = writeln!(output, "\nopen {link}\n");
     }
 }
 
-fn log(finding: &Finding) {
+fn log_finding(finding: &ConfigFinding) {
     match finding.severity {
-        Severity::Warning => tracing::warn!("{}: {}", finding.place, finding.message),
-        Severity::Error => tracing::error!("{}: {}", finding.place, finding.message),
+        Severity::Warning => tracing::warn!(%finding, "configuration warning"),
+        Severity::Error => tracing::error!(%finding, "configuration error"),
     }
 }
 
@@ -242,20 +245,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_where_a_browser_finds_it() {
-        let at = |address: &str| page(&Listen::default(), address.parse().unwrap());
+    fn page_url_is_reachable_by_a_local_browser() {
+        let at = |address: &str| page_url(&ListenSettings::default(), address.parse().unwrap());
         assert_eq!(at("0.0.0.0:8080"), "http://127.0.0.1:8080");
         assert_eq!(at("[::]:8080"), "http://[::1]:8080");
         assert_eq!(at("127.0.0.1:1"), "http://127.0.0.1:1");
-        let public = Listen {
+        let public = ListenSettings {
             public_url: Some("https://tools.example/gate/".parse().unwrap()),
-            ..Listen::default()
+            ..ListenSettings::default()
         };
-        let public = page(&public, "127.0.0.1:1".parse().unwrap());
-        let link = GivenKey::Kept("a b".to_owned()).login_link(&public);
+        let public = page_url(&public, "127.0.0.1:1".parse().unwrap());
+        let link = PlainAdminKey::Generated("a b".to_owned()).login_link(&public);
         assert_eq!(link.as_deref(), Some("https://tools.example/gate/#key=a+b"));
         assert!(
-            GivenKey::Chosen("k".to_owned())
+            PlainAdminKey::Provided("k".to_owned())
                 .login_link(&public)
                 .is_none()
         );

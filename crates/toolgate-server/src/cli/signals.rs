@@ -1,15 +1,15 @@
-//! The signals that ask a program to end.
+//! Signals that ask the process to shut down.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and Ctrl-C, one by one.
+/// Receives SIGTERM and SIGINT (Ctrl-C).
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(super) struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
+impl ShutdownSignals {
     pub(super) fn new() -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -17,7 +17,8 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) {
+    /// Waits for the next signal.
+    pub(super) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -1,32 +1,32 @@
-//! Where the command line finds tools: in a running gateway, or in one it starts for a moment.
+//! The gateway that a command works with: a running one, or one started for the command.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use toolgate::{Arguments, Caller, Gateway, State, ToolCall};
+use toolgate::{Arguments, Caller, Gateway, ServerState, ToolCall};
 use toolgate_core::Config;
-use toolgate_core::pattern::spelled;
+use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::scope::Filters;
 use url::Url;
 
-use super::complain;
-use super::signals::Signals;
+use super::print_error;
+use super::signals::ShutdownSignals;
 use crate::files;
 use crate::http::admin::explain::{self, ExplanationView};
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::execute::ToolMessage;
-use crate::remote::{Remote, describe};
+use crate::remote::{RemoteGateway, format_state};
 
-/// After which it is said what is being waited for.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Time after which the user is told which server the command waits for.
+const SLOW_START_NOTICE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TargetFlags {
-    /// Start the servers of this configuration for the command, instead of asking a running gateway
+    /// Start the servers of this configuration for the command instead of using a running gateway
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// With --config: which of the configuration's environments is in force
+    /// With --config: name of the configuration's `environments` entry to use
     #[arg(long, env = "TOOLGATE_ENVIRONMENT", value_name = "NAME", global = true)]
     environment: Option<String>,
     #[command(flatten)]
@@ -35,99 +35,109 @@ pub(super) struct TargetFlags {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct RemoteFlags {
-    /// The running gateway [default: http://127.0.0.1:8080]
+    /// URL of the running gateway [default: http://127.0.0.1:8080]
     #[arg(long, env = "TOOLGATE_URL", global = true)]
     url: Option<Url>,
-    /// Its key
+    /// Key for the running gateway
     #[arg(long, env = "TOOLGATE_KEY", hide_env_values = true, global = true)]
     key: Option<String>,
 }
 
 impl RemoteFlags {
-    pub(super) fn open(self) -> anyhow::Result<Remote> {
+    pub(super) fn open(self) -> anyhow::Result<RemoteGateway> {
         let url = self
             .url
             .map_or_else(|| Url::parse(super::DEFAULT_URL), Ok)?;
-        Remote::new(url, self.key)
+        RemoteGateway::new(url, self.key)
     }
 }
 
-pub(super) enum Target {
-    Remote(Remote),
-    Own(Gateway),
+/// The gateway that a command works with.
+pub(super) enum CommandTarget {
+    Remote(RemoteGateway),
+    Local(Gateway),
 }
 
 impl TargetFlags {
-    pub(super) async fn open(self) -> anyhow::Result<Target> {
+    pub(super) async fn open(self) -> anyhow::Result<CommandTarget> {
         let Some(path) = self.config else {
-            return Ok(Target::Remote(self.remote.open()?));
+            return Ok(CommandTarget::Remote(self.remote.open()?));
         };
         let environment = files::environment();
-        let documents = files::documents(Some(&path), self.environment.as_deref(), &environment)?;
+        let documents =
+            files::load_documents(Some(&path), self.environment.as_deref(), &environment)?;
         let (config, findings) = Config::load(&documents)?;
         for finding in findings {
-            tracing::warn!("{finding}");
+            tracing::warn!(%finding, "configuration warning");
         }
         let gateway = Gateway::builder(config)
-            .is_script_worker()
+            .script_worker()
             .environment(environment)
             .start()
             .await?;
-        Ok(Target::Own(gateway))
+        Ok(CommandTarget::Local(gateway))
     }
 
-    /// Does something with what they mean, until it is done or interrupted.
-    pub(super) async fn during(
+    /// Runs `work` with the selected gateway until it finishes or is interrupted, then closes the gateway.
+    pub(super) async fn run_with(
         self,
-        work: impl AsyncFnOnce(&Target) -> anyhow::Result<ExitCode>,
+        work: impl AsyncFnOnce(&CommandTarget) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        let mut signals = Signals::new()?;
+        let mut signals = ShutdownSignals::new()?;
         let target = self.open().await?;
-        let done = tokio::select! {
-            done = work(&target) => done,
-            () = signals.next() => Err(anyhow::anyhow!("interrupted")),
+        let result = tokio::select! {
+            result = work(&target) => result,
+            () = signals.recv() => Err(anyhow::anyhow!("interrupted")),
         };
         target.close().await;
-        done
+        result
     }
 }
 
-impl Target {
-    /// Waits until the servers that a command needs have come up or failed to: those that a tool's
-    /// name may mean, or all.
-    pub(super) async fn ready(&self, tool: Option<&str>) {
-        let Self::Own(gateway) = self else { return };
+impl CommandTarget {
+    /// Waits until the servers that a command needs have connected or failed: those that the tool name
+    /// may refer to, or all.
+    pub(super) async fn wait_until_ready(&self, tool: Option<&str>) {
+        let Self::Local(gateway) = self else { return };
         let all = gateway.servers();
-        let meant: Vec<_> = match tool {
+        let candidates: Vec<_> = match tool {
             Some(tool) => all
                 .iter()
-                .filter(|entry| spelled(tool, &entry.server.name).next().is_some())
+                .filter(|entry| {
+                    strip_server_prefixes(tool, &entry.server.name)
+                        .next()
+                        .is_some()
+                })
                 .cloned()
                 .collect(),
             None => Vec::new(),
         };
-        for entry in if meant.is_empty() { all } else { meant } {
-            if tokio::time::timeout(PATIENCE, entry.settled())
+        for entry in if candidates.is_empty() {
+            all
+        } else {
+            candidates
+        } {
+            if tokio::time::timeout(SLOW_START_NOTICE, entry.wait_settled())
                 .await
                 .is_err()
             {
-                complain(&anyhow::anyhow!(
+                print_error(&anyhow::anyhow!(
                     "still waiting for server `{}`",
                     entry.server.name
                 ));
-                entry.settled().await;
+                entry.wait_settled().await;
             }
         }
     }
 
-    pub(super) async fn tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
+    pub(super) async fn list_tools(&self) -> anyhow::Result<Vec<ToolEntry>> {
         match self {
-            Self::Remote(remote) => remote.tools().await,
-            Self::Own(gateway) => Ok(tools::all(gateway, &Caller::cli())?),
+            Self::Remote(remote) => remote.list_tools().await,
+            Self::Local(gateway) => Ok(tools::tools_in_scope(gateway, &Caller::cli())?),
         }
     }
 
-    /// Why a tool exists for a caller, or does not.
+    /// Explains why a tool is or is not visible to a caller.
     pub(super) async fn explain(
         &self,
         tool: &str,
@@ -139,12 +149,12 @@ impl Target {
                 let query: Vec<_> = [("tool", tool)].into_iter().chain(key).collect();
                 remote.get("api/mcp/tools/explain", &query).await
             }
-            Self::Own(gateway) => {
+            Self::Local(gateway) => {
                 let caller = match key {
                     Some(key) => Caller::cli().with_key(key),
                     None => Caller::cli(),
                 };
-                Ok(explain::of_tool(
+                Ok(explain::explain_tool(
                     gateway,
                     &caller,
                     &Filters::default(),
@@ -154,19 +164,21 @@ impl Target {
         }
     }
 
-    /// Servers that cannot be used, and why.
-    pub(super) async fn away(&self) -> anyhow::Result<Vec<(String, String)>> {
+    /// Returns the names of unavailable servers with their states.
+    pub(super) async fn unavailable_servers(&self) -> anyhow::Result<Vec<(String, String)>> {
         match self {
-            Self::Remote(remote) => remote.away().await,
-            Self::Own(gateway) => Ok(gateway
+            Self::Remote(remote) => remote.unavailable_servers().await,
+            Self::Local(gateway) => Ok(gateway
                 .servers()
                 .iter()
                 .map(|entry| (entry.server.name.to_string(), entry.status()))
-                .filter(|(_, status)| !matches!(status.state, State::Healthy | State::Disabled))
+                .filter(|(_, status)| {
+                    !matches!(status.state, ServerState::Healthy | ServerState::Disabled)
+                })
                 .map(|(name, status)| {
                     (
                         name,
-                        describe(status.state.as_str(), status.reason.as_deref()),
+                        format_state(status.state.as_str(), status.reason.as_deref()),
                     )
                 })
                 .collect()),
@@ -179,18 +191,18 @@ impl Target {
         arguments: Arguments,
     ) -> anyhow::Result<ToolMessage> {
         match self {
-            Self::Remote(remote) => remote.call(name, arguments.raw()).await,
-            Self::Own(gateway) => {
-                let answer = gateway
+            Self::Remote(remote) => remote.call_tool(name, arguments.raw()).await,
+            Self::Local(gateway) => {
+                let outcome = gateway
                     .call(&Caller::cli(), ToolCall::new(name, arguments))
                     .await;
-                Ok(ToolMessage::new("cli", &answer))
+                Ok(ToolMessage::new("cli", &outcome))
             }
         }
     }
 
     pub(super) async fn close(self) {
-        if let Self::Own(gateway) = self {
+        if let Self::Local(gateway) = self {
             gateway.stop(Duration::ZERO).await;
         }
     }

@@ -1,4 +1,4 @@
-//! `toolgate tools list|describe|explain|call`
+//! `toolgate tools list|describe|explain|call`: works with tools from the command line.
 
 use std::io::Read as _;
 use std::process::ExitCode;
@@ -9,17 +9,17 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use toolgate::Arguments;
 
-use super::target::{Target, TargetFlags};
-use super::{complain, say};
+use super::target::{CommandTarget, TargetFlags};
+use super::{print_error, print_line};
 use crate::http::admin::explain::ExplanationView;
 use crate::http::admin::tools::ToolEntry;
-use crate::http::execute::{Content, Part, ToolMessage};
+use crate::http::execute::{MessageContent, MessagePart, ToolMessage};
 
-/// Characters of a description in a list.
-const SUMMARY: usize = 90;
+/// Maximum length of a description in a list.
+const SUMMARY_CHARS: usize = 90;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Tools {
+pub(super) struct ToolsCommand {
     #[command(flatten)]
     target: TargetFlags,
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(super) struct Tools {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the tools
+    /// List tools
     List {
         /// Only tools of this server
         #[arg(long)]
@@ -39,19 +39,19 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
-    /// Show a tool with its schema
+    /// Show a tool's description and schema
     Describe {
-        /// The tool's name, in any style: `fs_read_file`, `fs-read_file`, `mcp__fs__read_file`, `fs.read_file`
+        /// Tool name, in any style: `fs_read_file`, `fs-read_file`, `mcp__fs__read_file`, `fs.read_file`
         name: String,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Say why a caller sees a tool or misses it, step by step
+    /// Explain step by step why a tool is or is not visible to a caller
     Explain {
-        /// The tool's name, in any style
+        /// Tool name, in any style
         name: String,
-        /// The name of a caller's key; without it, a caller who needs none
+        /// Name of the caller's key [default: a caller without a key]
         #[arg(long = "as", value_name = "KEY_NAME")]
         caller: Option<String>,
         /// Print JSON
@@ -60,30 +60,32 @@ enum Action {
     },
     /// Call a tool
     Call {
-        /// The tool's name, in any style
+        /// Tool name, in any style
         name: String,
-        /// Arguments as `key=value`; values of other types than text are written as JSON
+        /// Arguments as `key=value`; values other than strings are given as JSON
         #[arg(value_name = "KEY=VALUE")]
         pairs: Vec<String>,
-        /// All arguments as one JSON object; `-` reads it from standard input
+        /// All arguments as a JSON object; `-` reads it from standard input
         #[arg(long, value_name = "JSON", conflicts_with = "pairs")]
         args: Option<String>,
-        /// Print the whole answer as JSON
+        /// Print the full result as JSON
         #[arg(long)]
         json: bool,
     },
 }
 
-impl Tools {
+impl ToolsCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let Self { target, action } = self;
-        target.during(async |target| action.run(target).await).await
+        target
+            .run_with(async |target| action.run(target).await)
+            .await
     }
 }
 
 impl Action {
-    /// The tool it is about.
-    fn tool(&self) -> Option<&str> {
+    /// Returns the name of the tool that the action needs, if it needs only one.
+    fn tool_name(&self) -> Option<&str> {
         match self {
             Self::List { .. } => None,
             Self::Describe { name, .. } | Self::Explain { name, .. } | Self::Call { name, .. } => {
@@ -92,27 +94,29 @@ impl Action {
         }
     }
 
-    async fn run(self, target: &Target) -> anyhow::Result<ExitCode> {
-        target.ready(self.tool()).await;
+    async fn run(self, target: &CommandTarget) -> anyhow::Result<ExitCode> {
+        target.wait_until_ready(self.tool_name()).await;
         match self {
             Self::List {
                 server,
                 search,
                 json,
             } => {
-                let mut tools = target.tools().await?;
+                let mut tools = target.list_tools().await?;
                 let wanted = search.unwrap_or_default().to_lowercase();
                 tools.retain(|tool| {
                     server.as_ref().is_none_or(|server| *server == tool.server)
                         && (tool.alias.to_lowercase().contains(&wanted)
                             || first_line(tool).to_lowercase().contains(&wanted))
                 });
-                list(&tools, json)?;
-                tell_away(target).await;
+                print_list(&tools, json)?;
+                print_unavailable_servers(target).await;
             }
-            Self::Describe { name, json } => describe(find(&target.tools().await?, &name)?, json)?,
+            Self::Describe { name, json } => {
+                print_tool(find_tool(&target.list_tools().await?, &name)?, json)?
+            }
             Self::Explain { name, caller, json } => {
-                explain(&target.explain(&name, caller.as_deref()).await?, json)?;
+                print_explanation(&target.explain(&name, caller.as_deref()).await?, json)?;
             }
             Self::Call {
                 name,
@@ -128,12 +132,12 @@ impl Action {
                     }
                     Some(text) => Arguments::parse(text)?,
                     None if pairs.is_empty() => Arguments::parse("")?,
-                    None => from_pairs(&pairs, target, &name).await?,
+                    None => arguments_from_pairs(&pairs, target, &name).await?,
                 };
                 let message = target.call(&name, arguments).await?;
-                show(&message, json)?;
+                print_tool_message(&message, json)?;
                 if message.is_error {
-                    tell_away(target).await;
+                    print_unavailable_servers(target).await;
                 }
                 return Ok(ExitCode::from(u8::from(message.is_error)));
             }
@@ -142,17 +146,17 @@ impl Action {
     }
 }
 
-/// Says which servers cannot be used, and why.
-async fn tell_away(target: &Target) {
-    // Whoever may call need not be allowed to see how servers are.
-    for (name, how) in target.away().await.unwrap_or_default() {
-        complain(&anyhow::anyhow!("server `{name}` is {how}"));
+/// Prints the unavailable servers and their states to standard error.
+async fn print_unavailable_servers(target: &CommandTarget) {
+    // A caller key may call tools without permission to read server states.
+    for (name, state) in target.unavailable_servers().await.unwrap_or_default() {
+        print_error(&anyhow::anyhow!("server `{name}` is {state}"));
     }
 }
 
-fn list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
+fn print_list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
     if json {
-        return say(&serde_json::to_string_pretty(tools)?);
+        return print_line(&serde_json::to_string_pretty(tools)?);
     }
     let width = tools
         .iter()
@@ -161,62 +165,65 @@ fn list(tools: &[ToolEntry], json: bool) -> anyhow::Result<()> {
         .unwrap_or(0)
         .min(40);
     for tool in tools {
-        say(&format!("{:width$}  {}", tool.alias, summary(tool)))?;
+        print_line(&format!("{:width$}  {}", tool.alias, summary(tool)))?;
     }
-    match tools.is_empty() {
-        true => say("no tools"),
-        false => Ok(()),
-    }
-}
-
-fn describe(tool: &ToolEntry, json: bool) -> anyhow::Result<()> {
-    if json {
-        return say(&serde_json::to_string_pretty(tool)?);
-    }
-    say(&tool.alias)?;
-    say(&format!(
-        "  tool `{}` of server `{}`",
-        tool.name, tool.server
-    ))?;
-    say(&format!("  {:?} by {}", tool.verdict, tool.because).to_lowercase())?;
-    if let Some(description) = &tool.description {
-        say(&format!("\n{}", description.trim()))?;
-    }
-    say(&format!("\ninput schema:\n{}", pretty(&tool.input_schema)))?;
-    if let Some(schema) = &tool.output_schema {
-        say(&format!("\noutput schema:\n{}", pretty(schema)))?;
+    if tools.is_empty() {
+        print_line("no tools")?;
     }
     Ok(())
 }
 
-fn explain(explanation: &ExplanationView, json: bool) -> anyhow::Result<()> {
+fn print_tool(tool: &ToolEntry, json: bool) -> anyhow::Result<()> {
     if json {
-        return say(&serde_json::to_string_pretty(explanation)?);
+        return print_line(&serde_json::to_string_pretty(tool)?);
+    }
+    print_line(&tool.alias)?;
+    print_line(&format!(
+        "  tool `{}` of server `{}`",
+        tool.name, tool.server
+    ))?;
+    print_line(&format!("  {:?} by {}", tool.verdict, tool.because).to_lowercase())?;
+    if let Some(description) = &tool.description {
+        print_line(&format!("\n{}", description.trim()))?;
+    }
+    print_line(&format!(
+        "\ninput schema:\n{}",
+        pretty_json(&tool.input_schema)
+    ))?;
+    if let Some(schema) = &tool.output_schema {
+        print_line(&format!("\noutput schema:\n{}", pretty_json(schema)))?;
+    }
+    Ok(())
+}
+
+fn print_explanation(explanation: &ExplanationView, json: bool) -> anyhow::Result<()> {
+    if json {
+        return print_line(&serde_json::to_string_pretty(explanation)?);
     }
     let width = explanation.steps.iter().map(|step| step.key.len());
     let width = width.max().unwrap_or(0).min(40);
     for step in &explanation.steps {
         let mark = if step.passes { "✓" } else { "✗" };
-        say(&format!("{mark} {:width$}  {}", step.key, step.says))?;
+        print_line(&format!("{mark} {:width$}  {}", step.key, step.says))?;
     }
     match (&explanation.alias, &explanation.verdict) {
-        (Some(alias), Some(verdict)) => say(&format!("visible as `{alias}`: {verdict}")),
-        _ => say("not visible"),
+        (Some(alias), Some(verdict)) => print_line(&format!("visible as `{alias}`: {verdict}")),
+        _ => print_line("not visible"),
     }
 }
 
-pub(super) fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
+pub(super) fn print_tool_message(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
     if json {
-        return say(&serde_json::to_string_pretty(message)?);
+        return print_line(&serde_json::to_string_pretty(message)?);
     }
     match &message.content {
-        Content::Text(text) => say(text),
-        Content::Parts(parts) => parts.iter().try_for_each(|part| match part {
-            Part::Text { text } => say(text),
-            Part::ImageUrl { image_url } => {
+        MessageContent::Text(text) => print_line(text),
+        MessageContent::Parts(parts) => parts.iter().try_for_each(|part| match part {
+            MessagePart::Text { text } => print_line(text),
+            MessagePart::ImageUrl { image_url } => {
                 let kind = image_url.url.split([':', ';']).nth(1).unwrap_or("image");
-                say(&format!(
-                    "[{kind}, {} bytes in base64; --json shows it]",
+                print_line(&format!(
+                    "[{kind}, {} bytes as base64; use --json to show it]",
                     image_url.url.len()
                 ))
             }
@@ -224,8 +231,8 @@ pub(super) fn show(message: &ToolMessage, json: bool) -> anyhow::Result<()> {
     }
 }
 
-fn find<'t>(tools: &'t [ToolEntry], name: &str) -> anyhow::Result<&'t ToolEntry> {
-    let spelled = |tool: &ToolEntry| {
+fn find_tool<'t>(tools: &'t [ToolEntry], name: &str) -> anyhow::Result<&'t ToolEntry> {
+    let spellings = |tool: &ToolEntry| {
         let (server, raw) = (&tool.server, &tool.name);
         [
             format!("{server}_{raw}"),
@@ -239,35 +246,40 @@ fn find<'t>(tools: &'t [ToolEntry], name: &str) -> anyhow::Result<&'t ToolEntry>
     }
     let found: Vec<&ToolEntry> = tools
         .iter()
-        .filter(|tool| spelled(tool).iter().any(|s| s == name))
+        .filter(|tool| spellings(tool).iter().any(|s| s == name))
         .collect();
     match found.as_slice() {
         [tool] => Ok(tool),
-        [] => bail!("unknown tool `{name}`; `toolgate tools list` shows all"),
+        [] => bail!("unknown tool `{name}`; list all tools with `toolgate tools list`"),
         several => {
             let names: Vec<&str> = several.iter().map(|tool| tool.alias.as_str()).collect();
-            bail!("`{name}` fits several tools: {}", names.join(", "))
+            bail!("`{name}` is ambiguous; it matches {}", names.join(", "))
         }
     }
 }
 
-/// Text stays text where the schema says so; everything else is JSON if it reads as JSON.
-async fn from_pairs(pairs: &[String], target: &Target, name: &str) -> anyhow::Result<Arguments> {
-    // Whoever may call need not be allowed to see the list.
-    let tools = target.tools().await.unwrap_or_default();
-    let schema: Value = match find(&tools, name) {
+/// Builds arguments from `key=value` pairs. A value is a string if the schema says so or if it is not
+/// valid JSON; otherwise it is parsed as JSON.
+async fn arguments_from_pairs(
+    pairs: &[String],
+    target: &CommandTarget,
+    name: &str,
+) -> anyhow::Result<Arguments> {
+    // A caller key may call tools without permission to list them.
+    let tools = target.list_tools().await.unwrap_or_default();
+    let schema: Value = match find_tool(&tools, name) {
         Ok(tool) => serde_json::from_str(tool.input_schema.get()).unwrap_or_default(),
-        Err(_) => Value::Null, // the engine says what is wrong with the name
+        Err(_) => Value::Null, // the engine reports what is wrong with the name
     };
     let mut members = Vec::new();
     for pair in pairs {
         let (key, value) = pair.split_once('=').with_context(|| {
-            format!("`{pair}` is no argument; write key=value, or use --args with a JSON object")
+            format!("`{pair}` is not a valid argument; use key=value, or --args with a JSON object")
         })?;
-        let is_text = schema["properties"][key]["type"] == "string";
+        let is_string = schema["properties"][key]["type"] == "string";
         let raw: Result<&RawValue, _> = serde_json::from_str(value);
         let json = match raw {
-            Ok(raw) if !is_text => raw.get().to_owned(),
+            Ok(raw) if !is_string => raw.get().to_owned(),
             _ => Value::from(value).to_string(),
         };
         members.push(format!("{}:{json}", Value::from(key)));
@@ -275,15 +287,15 @@ async fn from_pairs(pairs: &[String], target: &Target, name: &str) -> anyhow::Re
     Ok(Arguments::parse(&format!("{{{}}}", members.join(",")))?)
 }
 
-fn pretty(raw: &RawValue) -> String {
+fn pretty_json(raw: &RawValue) -> String {
     let value: Value = serde_json::from_str(raw.get()).unwrap_or(Value::Object(Map::new()));
     format!("{value:#}")
 }
 
-/// As much of the description as fits beside a name.
+/// Returns the first line of the description, shortened to fit beside the name.
 fn summary(tool: &ToolEntry) -> String {
     let line = first_line(tool);
-    match line.char_indices().nth(SUMMARY) {
+    match line.char_indices().nth(SUMMARY_CHARS) {
         Some((cut, _)) => format!("{}…", line[..cut].trim_end()),
         None => line.to_owned(),
     }

@@ -1,19 +1,22 @@
-//! Files below, the API's changes above, and what they make together.
+//! The layers of the configuration, files below API changes, and how they are merged.
+//!
+//! Dropping an invalid API change must never widen access: keys are disabled and servers removed rather
+//! than restored to their state in the files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
-use toolgate::store::Override;
+use toolgate::store::ServerOverride;
 use toolgate_core::Config;
-use toolgate_core::config::{Document, Finding, Invalid, entries, layered};
-use toolgate_core::hash::sha256;
+use toolgate_core::config::{ConfigFinding, Document, InvalidConfig, apply_overlays, entries};
+use toolgate_core::hash::sha256_hex;
 
-/// The name under which findings speak of the API's changes.
-const API: &str = "the API";
+/// Document name of the API changes in findings.
+const API_DOCUMENT: &str = "the API";
 
-/// Where a part of the configuration comes from.
+/// The source of a part of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub(crate) enum Source {
+pub(crate) enum ConfigSource {
     #[serde(rename = "file")]
     File,
     #[serde(rename = "api")]
@@ -22,7 +25,7 @@ pub(crate) enum Source {
     FileAndApi,
 }
 
-impl Source {
+impl ConfigSource {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -32,44 +35,44 @@ impl Source {
     }
 }
 
-/// All that the configuration in force is made of.
+/// The files and all API changes.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Layers {
+pub(super) struct ConfigLayers {
     pub(super) documents: Vec<Document>,
-    pub(super) overrides: Vec<Override>,
-    /// Whole sections, each with the hash of what the files said when it was set.
-    pub(super) sections: BTreeMap<Section, (Value, String)>,
-    /// Keys and roles by name.
-    pub(super) named: BTreeMap<Named, Map<String, Value>>,
+    pub(super) overrides: Vec<ServerOverride>,
+    /// Sections set through the API, each with the hash of the files' section at that time.
+    pub(super) sections: BTreeMap<ConfigSection, (Value, String)>,
+    /// Table entries set through the API, by name.
+    pub(super) tables: BTreeMap<ConfigTable, Map<String, Value>>,
 }
 
-/// A section that the API sets as a whole.
+/// A section that the API replaces as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Section {
+pub(crate) enum ConfigSection {
     ToolManager,
     Permissions,
 }
 
-/// A table of which the API sets single entries; names that a file has stay the file's.
+/// A table whose entries the API sets individually. Entries defined in a file take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Named {
+pub(crate) enum ConfigTable {
     Keys,
     Roles,
     VirtualServers,
     Providers,
 }
 
-/// What was set through the API and no longer holds.
+/// API changes that were superseded by changes in the files.
 #[derive(Debug, Default)]
-pub(super) struct Outdated {
+pub(super) struct OutdatedChanges {
     pub(super) servers: Vec<String>,
-    pub(super) sections: Vec<Section>,
+    pub(super) sections: Vec<ConfigSection>,
 }
 
-impl Section {
+impl ConfigSection {
     pub(super) const ALL: [Self; 2] = [Self::ToolManager, Self::Permissions];
 
-    /// Under which it is stored, and told of.
+    /// Name of the section in the store, in logs and in the configuration.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::ToolManager => "tool_manager_config",
@@ -77,7 +80,7 @@ impl Section {
         }
     }
 
-    fn of(self, value: &Value) -> &Value {
+    fn value_in(self, value: &Value) -> &Value {
         match self {
             Self::ToolManager => &value["mcp"]["tool_manager_config"],
             Self::Permissions => &value["permissions"],
@@ -85,7 +88,7 @@ impl Section {
     }
 }
 
-impl Named {
+impl ConfigTable {
     pub(super) const ALL: [Self; 4] = [
         Self::Keys,
         Self::Roles,
@@ -103,94 +106,94 @@ impl Named {
     }
 }
 
-impl Layers {
-    /// The configuration, checked as a whole.
-    pub(super) fn config(&self) -> Result<(Config, Vec<Finding>), Invalid> {
+impl ConfigLayers {
+    /// Merges and validates all layers.
+    pub(super) fn build_config(&self) -> Result<(Config, Vec<ConfigFinding>), InvalidConfig> {
         let entries: Vec<&Value> = self
             .overrides
             .iter()
             .filter_map(|change| change.entry.as_ref())
             .collect();
         let mut overlay = json!({"mcp": {"client_configs": entries}});
-        if let Some((settings, _)) = self.sections.get(&Section::ToolManager) {
+        if let Some((settings, _)) = self.sections.get(&ConfigSection::ToolManager) {
             overlay["mcp"]["tool_manager_config"] = settings.clone();
         }
-        let mut documents = layered(&self.documents);
-        if let Some((permissions, _)) = self.sections.get(&Section::Permissions) {
+        let mut documents = apply_overlays(&self.documents);
+        if let Some((permissions, _)) = self.sections.get(&ConfigSection::Permissions) {
             for document in &mut documents {
-                document.without("permissions");
+                document.remove_key("permissions");
             }
             overlay["permissions"] = permissions.clone();
         }
-        for (table, entries) in &self.named {
-            let in_files = self.in_files(*table);
-            let own = entries.iter().filter(|(name, _)| !in_files.contains(*name));
-            let own = own.map(|(name, entry)| (name.clone(), entry.clone()));
-            overlay[table.as_str()] = Value::Object(own.collect());
+        for (table, entries) in &self.tables {
+            let in_files = self.names_in_files(*table);
+            let by_api = entries.iter().filter(|(name, _)| !in_files.contains(*name));
+            let by_api = by_api.map(|(name, entry)| (name.clone(), entry.clone()));
+            overlay[table.as_str()] = Value::Object(by_api.collect());
         }
-        documents.push(Document::from_value(API, overlay));
+        documents.push(Document::from_value(API_DOCUMENT, overlay));
         let (mut config, findings) = Config::load_layers(&documents)?;
-        let removed = |name: &str| {
+        let is_removed = |name: &str| {
             self.overrides
                 .iter()
                 .any(|o| o.entry.is_none() && o.server == name)
         };
         config
             .servers
-            .retain(|server| !removed(server.name.as_str()));
+            .retain(|server| !is_removed(server.name.as_str()));
         Ok((config, findings))
     }
 
-    /// The entry of a server as it is in force.
-    pub(super) fn entry(&self, name: &str) -> Option<Value> {
+    /// Returns the entry of a server that is in force.
+    pub(super) fn effective_entry(&self, name: &str) -> Option<Value> {
         match self.overrides.iter().find(|change| change.server == name) {
             Some(change) => change.entry.clone(),
             None => self.file_entry(name),
         }
     }
 
-    /// The hash of what the files say of a server.
+    /// Returns the hash of a server's entry in the files.
     pub(super) fn file_hash(&self, name: &str) -> Option<String> {
         self.file_entry(name).map(|entry| hash(&entry))
     }
 
-    /// The hash of what the files say in a section.
-    pub(super) fn section_hash(&self, section: Section) -> String {
-        let documents = layered(&self.documents);
-        let said = documents
+    /// Returns the hash of a section in the files.
+    pub(super) fn section_hash(&self, section: ConfigSection) -> String {
+        let documents = apply_overlays(&self.documents);
+        let sections = documents
             .iter()
-            .map(|document| section.of(&document.value).clone());
-        hash(&Value::Array(said.collect()))
+            .map(|document| section.value_in(&document.value).clone());
+        hash(&Value::Array(sections.collect()))
     }
 
-    /// The names that the files have in a table.
-    pub(super) fn in_files(&self, table: Named) -> BTreeSet<String> {
-        let documents = layered(&self.documents);
+    /// Returns the names that the files define in a table.
+    pub(super) fn names_in_files(&self, table: ConfigTable) -> BTreeSet<String> {
+        let documents = apply_overlays(&self.documents);
         let tables = documents
             .iter()
             .filter_map(|document| document.value[table.as_str()].as_object());
         tables.flat_map(|table| table.keys().cloned()).collect()
     }
 
-    /// An entry of a table that the API set.
-    pub(super) fn named_entry(&self, table: Named, name: &str) -> Option<&Value> {
-        self.named.get(&table)?.get(name)
+    /// Returns a table entry set through the API.
+    pub(super) fn table_entry(&self, table: ConfigTable, name: &str) -> Option<&Value> {
+        self.tables.get(&table)?.get(name)
     }
 
-    /// Puts a change in the place of an earlier one of the same server.
-    pub(super) fn put(&mut self, change: Override) {
+    /// Adds the override of a server, replacing an earlier one.
+    pub(super) fn put_override(&mut self, change: ServerOverride) {
         self.overrides.retain(|other| other.server != change.server);
         self.overrides.push(change);
     }
 
-    /// Takes out what the files have overtaken since it was set, and names it.
-    pub(super) fn drop_outdated(&mut self) -> Outdated {
+    /// Removes and returns the API changes that were superseded by changes in the files.
+    pub(super) fn drop_outdated(&mut self) -> OutdatedChanges {
         let current: HashMap<String, Option<String>> = self
             .overrides
             .iter()
             .map(|o| (o.server.clone(), self.file_hash(&o.server)))
             .collect();
-        let is_outdated = |change: &Override| current[&change.server] != change.file_hash;
+        let is_outdated = |change: &ServerOverride| current[&change.server] != change.file_hash;
         let servers = self
             .overrides
             .iter()
@@ -198,76 +201,78 @@ impl Layers {
             .map(|c| c.server.clone())
             .collect();
         self.overrides.retain(|change| !is_outdated(change));
-        let is_outdated = |section: &Section| {
-            let then = self.sections.get(section).map(|(_, then)| then.clone());
-            then.is_some_and(|then| then != self.section_hash(*section))
+        let is_outdated = |section: &ConfigSection| {
+            let stored = self.sections.get(section);
+            stored.is_some_and(|(_, hash)| *hash != self.section_hash(*section))
         };
-        let sections: Vec<Section> = Section::ALL.into_iter().filter(is_outdated).collect();
+        let sections: Vec<ConfigSection> =
+            ConfigSection::ALL.into_iter().filter(is_outdated).collect();
         self.sections
             .retain(|section, _| !sections.contains(section));
-        Outdated { servers, sections }
+        OutdatedChanges { servers, sections }
     }
 
-    /// Takes out a change that keeps the whole from being valid, and says what it was. Nothing is
-    /// taken out that would open a door: a key is disabled, and permissions stay as they are.
-    pub(super) fn take_misfit(&mut self, invalid: &Invalid) -> Option<String> {
-        let ours = invalid.0.iter().filter(|f| f.place.file == API);
-        for key in ours.map(|finding| finding.place.key.as_str()) {
-            let misfit = self.take_server(key).or_else(|| self.disable_key(key));
-            if misfit.is_some() {
-                return misfit;
+    /// Removes an API change that makes the configuration invalid, and describes it. Nothing is removed
+    /// that would widen access: a key is disabled instead, and permissions are left unchanged.
+    pub(super) fn drop_invalid_change(&mut self, invalid: &InvalidConfig) -> Option<String> {
+        let findings = invalid.0.iter().filter(|f| f.location.file == API_DOCUMENT);
+        for key in findings.map(|finding| finding.location.key.as_str()) {
+            let dropped = self.drop_server_at(key).or_else(|| self.disable_key(key));
+            if dropped.is_some() {
+                return dropped;
             }
         }
-        let with_entry = |change: &Override| change.entry.is_some();
-        if let Some(place) = self.overrides.iter().rposition(with_entry) {
-            return Some(self.close(place));
+        let with_entry = |change: &ServerOverride| change.entry.is_some();
+        if let Some(index) = self.overrides.iter().rposition(with_entry) {
+            return Some(self.drop_server(index));
         }
-        let section = Section::ToolManager;
+        let section = ConfigSection::ToolManager;
         self.sections.remove(&section)?;
         Some(section.as_str().to_owned())
     }
 
-    /// Takes out the server that a key of the API's document stands in.
-    fn take_server(&mut self, key: &str) -> Option<String> {
+    /// Removes the server whose entry contains this key of the API document.
+    fn drop_server_at(&mut self, key: &str) -> Option<String> {
         let rest = key.strip_prefix("mcp.client_configs[")?;
         let index: usize = rest.split(']').next()?.parse().ok()?;
         let with_entry = self.overrides.iter().enumerate();
         let mut with_entry = with_entry.filter(|(_, change)| change.entry.is_some());
-        let (place, _) = with_entry.nth(index)?;
-        Some(self.close(place))
+        let (index, _) = with_entry.nth(index)?;
+        Some(self.drop_server(index))
     }
 
-    /// Takes a server out. What stood over a file's entry leaves nothing rather than that entry,
-    /// which may be wider.
-    fn close(&mut self, place: usize) -> String {
-        let change = &mut self.overrides[place];
-        let what = format!("server {}", change.server);
+    /// Removes a server. If it overrides a file's entry, the server is removed altogether rather than
+    /// restored, because the file's entry may allow more.
+    fn drop_server(&mut self, index: usize) -> String {
+        let change = &mut self.overrides[index];
+        let description = format!("server {}", change.server);
         match change.file_hash {
             Some(_) => change.entry = None,
-            None => drop(self.overrides.remove(place)),
+            None => drop(self.overrides.remove(index)),
         }
-        what
+        description
     }
 
-    /// Disables the caller's key that a key of the API's document stands in.
+    /// Disables the caller key whose entry contains this key of the API document.
     fn disable_key(&mut self, key: &str) -> Option<String> {
         let rest = key.strip_prefix("keys.")?;
-        let keys = self.named.get_mut(&Named::Keys)?;
-        let named = |name: &&String| rest == *name || rest.starts_with(&format!("{name}."));
-        let name = keys.keys().filter(named).max_by_key(|name| name.len());
+        let keys = self.tables.get_mut(&ConfigTable::Keys)?;
+        let is_prefix = |name: &&String| rest == *name || rest.starts_with(&format!("{name}."));
+        let name = keys.keys().filter(is_prefix).max_by_key(|name| name.len());
         let name = name?.clone();
         let disabled = json!({"sha256": keys[&name]["sha256"], "enabled": false});
         let before = keys.insert(name.clone(), disabled.clone());
         (before != Some(disabled)).then(|| format!("key {name}"))
     }
 
-    pub(super) fn sources(&self, config: &Config) -> HashMap<String, Source> {
+    /// Returns the source of each server.
+    pub(super) fn sources(&self, config: &Config) -> HashMap<String, ConfigSource> {
         let source = |name: &str| {
             let changed = self.overrides.iter().any(|change| change.server == name);
             match (self.file_entry(name).is_some(), changed) {
-                (true, true) => Source::FileAndApi,
-                (false, true) => Source::Api,
-                (_, false) => Source::File,
+                (true, true) => ConfigSource::FileAndApi,
+                (false, true) => ConfigSource::Api,
+                (_, false) => ConfigSource::File,
             }
         };
         config
@@ -278,17 +283,17 @@ impl Layers {
     }
 
     fn file_entry(&self, name: &str) -> Option<Value> {
-        let documents = layered(&self.documents);
+        let documents = apply_overlays(&self.documents);
         let documents = documents.iter().rev();
         documents
-            .flat_map(entries::of)
+            .flat_map(entries::from_document)
             .find(|(known, _)| known == name)
             .map(|(_, entry)| entry)
     }
 }
 
-/// `mcp.client_configs[3].headers` as the one who sent the entry knows it: `headers`.
-pub(super) fn own_key(key: &str) -> &str {
+/// Shortens `mcp.client_configs[3].headers` to `headers`, the key within the entry that the client sent.
+pub(super) fn key_within_entry(key: &str) -> &str {
     let inner = key
         .strip_prefix("mcp.client_configs[")
         .and_then(|rest| rest.split_once(']'));
@@ -300,5 +305,5 @@ pub(super) fn own_key(key: &str) -> &str {
 }
 
 fn hash(value: &Value) -> String {
-    sha256(value.to_string())
+    sha256_hex(value.to_string())
 }

@@ -1,4 +1,4 @@
-//! `/api`: what an administrator reads and changes.
+//! `/api`: the administration API.
 
 pub(crate) mod approvals;
 pub(crate) mod audit;
@@ -21,20 +21,20 @@ use axum::Json;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What was removed.
+/// Confirmation of a deletion.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Deleted {
-    /// Its name or id.
+    /// Name or id of the deleted object.
     deleted: String,
 }
 
-/// This document.
+/// Get this OpenAPI document.
 #[utoipa::path(get, path = "/api/openapi.json", tag = "api", responses((status = 200, description = "OpenAPI 3.1")))]
 pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(super::router::openapi())
 }
 
-/// Milliseconds since 1970 as people write times.
-fn time(millis: i64) -> String {
-    humantime::format_rfc3339_millis(toolgate::store::from_millis(millis)).to_string()
+/// Formats milliseconds since the Unix epoch as RFC 3339.
+fn format_time(millis: i64) -> String {
+    humantime::format_rfc3339_millis(toolgate::store::from_unix_millis(millis)).to_string()
 }

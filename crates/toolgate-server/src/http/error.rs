@@ -1,4 +1,4 @@
-//! Errors as the model APIs write them: `{"error": {"message", "type", "code"}}`.
+//! API errors in the format of the model APIs: `{"error": {"message", "type", "code"}}`.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use toolgate::CallError;
-use toolgate::models::Failure;
+use toolgate::models::ProviderError;
 use utoipa::ToSchema;
 
-/// What went wrong with a request.
+/// An error response: status, stable code and message.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError {
     status: StatusCode,
@@ -49,16 +49,16 @@ impl ApiError {
         &self.message
     }
 
-    /// In the words that the model APIs share.
-    pub(crate) fn failure(&self) -> Failure {
-        Failure {
-            kind: Some(self.kind().to_owned()),
+    /// Converts the error to the provider-independent form that each model API's format is written from.
+    pub(crate) fn to_failure(&self) -> ProviderError {
+        ProviderError {
+            kind: Some(self.error_type().to_owned()),
             message: self.message.clone(),
             code: Some(self.code.into()),
         }
     }
 
-    fn kind(&self) -> &'static str {
+    fn error_type(&self) -> &'static str {
         match self.status.as_u16() {
             401 | 403 => "authentication_error",
             400..500 => "invalid_request_error",
@@ -75,11 +75,11 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let error = ErrorDetail {
             message: self.message.clone(),
-            kind: self.kind(),
+            kind: self.error_type(),
             code: self.code,
         };
         let mut response = (self.status, Json(ErrorBody { error })).into_response();
-        // Those who speak another dialect write it anew.
+        // `request_layer` rewrites the body for clients that expect another format.
         response.extensions_mut().insert(Arc::new(self));
         response
     }
@@ -106,7 +106,7 @@ impl From<PathRejection> for ApiError {
 impl From<CallError> for ApiError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::KeyGone(_) => {
+            CallError::InvalidKey(_) => {
                 Self::new(StatusCode::UNAUTHORIZED, "unauthorized", error.to_string())
             }
             CallError::Stopping => {
@@ -118,16 +118,16 @@ impl From<CallError> for ApiError {
     }
 }
 
-pub(crate) async fn no_route(uri: Uri) -> ApiError {
+pub(crate) async fn route_not_found(uri: Uri) -> ApiError {
     let path = uri.path();
     ApiError::not_found(format!(
-        "no such path `{path}`; see /api/openapi.json for what there is"
+        "unknown path `{path}`; /api/openapi.json lists all routes"
     ))
 }
 
-pub(crate) async fn no_method(method: Method, uri: Uri) -> ApiError {
+pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let message = format!(
-        "`{}` does not take {method}; see /api/openapi.json",
+        "`{}` does not support {method}; see /api/openapi.json",
         uri.path()
     );
     ApiError::new(

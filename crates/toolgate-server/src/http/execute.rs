@@ -1,7 +1,7 @@
-//! `POST /v1/mcp/tool/execute`: runs tool calls that a model asked for, one or several.
+//! `POST /v1/mcp/tool/execute`: executes one or more tool calls requested by a model.
 //!
-//! Everything that concerns the tool is answered with 200 and a tool message, so that it can go
-//! back to the model; only a body that is no tool call is an error of the request.
+//! Failures of a tool are returned with 200 as a tool message, so that the caller can pass them on to
+//! the model. Only errors of the request itself, such as a malformed body, get an error status.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,27 +16,28 @@ use axum::{Extension, Json};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
-use toolgate::call::BadArguments;
+use toolgate::call::ArgumentsError;
 use toolgate::result::Block;
-use toolgate::{Arguments, CallError, Caller, Outcome, Request, ToolCall};
+use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, ErrorBody};
 use super::request::RequestId;
 use super::{App, request};
 
-/// Calls of one array that run at once, and that it may have.
-const AT_ONCE: usize = 8;
-const MOST_CALLS: usize = 128;
+/// Calls of one array that run concurrently.
+const MAX_CONCURRENT_CALLS: usize = 8;
+/// Maximum number of calls in one array.
+const MAX_CALLS: usize = 128;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Params {
-    /// `chat` (default) or `responses`.
+pub(crate) struct ExecuteParams {
+    /// Format of calls and results: `chat` (default) or `responses`.
     format: Option<String>,
 }
 
-/// A tool call as Chat Completions writes it.
+/// A tool call in the Chat Completions format.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = ChatToolCall)]
 struct ChatCall<'a> {
@@ -45,7 +46,7 @@ struct ChatCall<'a> {
     id: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     function: Option<ChatFunction<'a>>,
-    /// The conversation so far, shown to whoever is asked to approve the call.
+    /// Conversation so far, shown to the approver if the call needs approval.
     #[serde(borrow, default)]
     #[schema(value_type = Option<Vec<Object>>)]
     messages: Option<&'a RawValue>,
@@ -57,13 +58,13 @@ struct ChatFunction<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = String)]
     name: Cow<'a, str>,
-    /// A JSON object as a string; an object is accepted too.
+    /// JSON object encoded as a string; a plain object is accepted too.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     arguments: Option<&'a RawValue>,
 }
 
-/// A tool call as Responses writes it.
+/// A tool call in the Responses format.
 #[derive(Debug, Deserialize)]
 struct ResponsesCall<'a> {
     #[serde(borrow, default)]
@@ -76,49 +77,51 @@ struct ResponsesCall<'a> {
     messages: Option<&'a RawValue>,
 }
 
-/// The tool's answer as Chat Completions takes it.
+/// A tool result in the Chat Completions format.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ToolMessage {
     /// Always `tool`.
     #[schema(value_type = String)]
     pub(crate) role: Cow<'static, str>,
-    /// A string if all blocks are text, else an array of parts.
-    pub(crate) content: Content,
+    /// A string if all content is text, otherwise an array of parts.
+    pub(crate) content: MessageContent,
     pub(crate) tool_call_id: String,
-    /// True where the call failed.
+    /// Whether the call failed; omitted if false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_error: bool,
-    /// Where a fallback ran instead of the server that was asked for.
+    /// Set if a fallback server executed the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fallback: Option<Fallback>,
-    /// The approval that the call needs, or ran with.
+    /// Approval that the call needs or was executed with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) approval: Option<ApprovalNote>,
-    /// Under which the whole of a large result can be read for a while.
+    /// Handle for reading the full result at `/v1/mcp/results/{handle}`, if it was truncated. It expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) result_handle: Option<String>,
 }
 
-/// An approval that a call needs, or ran with.
+/// Approval that a call needs or was executed with.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ApprovalNote {
     pub(crate) id: String,
-    /// Until when it can be given and used; absent once it was used.
+    /// When the pending approval expires; absent if the call was executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires_at: Option<String>,
-    /// Whether the approver put other arguments in the place of the call's.
+    /// Whether the approver changed the arguments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) edited: bool,
 }
 
-/// The server that ran a call, and the one that was asked for.
+/// The server that executed a call instead of the requested one.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Fallback {
+    /// Server that executed the call.
     pub(crate) server: String,
+    /// Server that was requested.
     pub(crate) instead_of: String,
 }
 
-/// The tool's answer as Responses takes it.
+/// A tool result in the Responses format.
 #[derive(Debug, Serialize, ToSchema)]
 struct FunctionCallOutput {
     #[serde(rename = "type")]
@@ -136,15 +139,17 @@ struct FunctionCallOutput {
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = Content)]
 #[serde(untagged)]
-pub(crate) enum Content {
+pub(crate) enum MessageContent {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<MessagePart>),
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = Part)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum Part {
+pub(crate) enum MessagePart {
     Text { text: String },
     ImageUrl { image_url: ImageUrl },
 }
@@ -155,74 +160,75 @@ pub(crate) struct ImageUrl {
     pub(crate) url: String,
 }
 
-/// Run a tool call, or an array of them: in parallel, answered in order.
-#[utoipa::path(post, path = "/v1/mcp/tool/execute", tag = "tools", params(Params), request_body = ChatCall,
+/// Execute a tool call, or an array of them in parallel; results are returned in the order of the calls.
+#[utoipa::path(post, path = "/v1/mcp/tool/execute", tag = "tools", params(ExecuteParams), request_body = ChatCall,
     responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody), (status = 401, body = ErrorBody),
-        (status = 429, body = ErrorBody, description = "a limit of the caller's key")))]
+        (status = 429, body = ErrorBody, description = "rate limit or budget of the caller's key exceeded")))]
 pub(crate) async fn execute(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Extension(RequestId(id)): Extension<RequestId>,
-    params: Result<Query<Params>, QueryRejection>,
+    params: Result<Query<ExecuteParams>, QueryRejection>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let Query(params) = params?;
     let body = body?;
-    let format = Format::named(params.format.as_deref())?;
-    let (calls, many) = read(&body)?;
-    let door = Door {
+    let format = CallFormat::parse(params.format.as_deref())?;
+    let (calls, is_array) = parse_calls(&body)?;
+    let context = ExecuteContext {
         app,
         caller,
         format,
-        request: Request {
+        request: RequestContext {
             id: Some(id),
-            parent: request::parent(&headers),
-            filters: request::filters(&headers)?,
+            parent: request::parent_id(&headers),
+            filters: request::parse_filters(&headers)?,
             headers,
-            ..Request::default()
+            ..RequestContext::default()
         },
     };
-    // All are read before the first one runs.
+    // Parse all calls before executing the first, so that a malformed one executes nothing.
     let mut calls = calls
         .into_iter()
-        .map(|raw| door.call(raw))
+        .map(|raw| context.parse_call(raw))
         .collect::<Result<Vec<_>, ApiError>>()?;
-    if let Some((id, call)) = calls.pop_if(|_| !many) {
-        let answer = door.run(id, call).await?;
-        let refused = answer.outcome.as_ref().err().and_then(own_limit);
-        return Ok(refused.unwrap_or_else(|| answer.into_response()));
+    if let Some((id, call)) = calls.pop_if(|_| !is_array) {
+        let response = context.run(id, call).await?;
+        let limited = response.outcome.as_ref().err().and_then(key_limit_response);
+        return Ok(limited.unwrap_or_else(|| response.into_response()));
     }
-    let running = futures_util::stream::iter(calls).map(|(id, call)| door.run(id, call));
-    let answers: Vec<Answer> = running.buffered(AT_ONCE).try_collect().await?;
-    let answers: Result<Vec<Box<RawValue>>, ApiError> = answers.iter().map(Answer::json).collect();
-    Ok(Json(answers?).into_response())
+    let running = futures_util::stream::iter(calls).map(|(id, call)| context.run(id, call));
+    let responses: Vec<CallResponse> = running.buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
+    let responses: Result<Vec<Box<RawValue>>, ApiError> =
+        responses.iter().map(CallResponse::to_json).collect();
+    Ok(Json(responses?).into_response())
 }
 
-/// How calls are written.
+/// Format of calls and results.
 #[derive(Clone, Copy, Debug)]
-enum Format {
+enum CallFormat {
     Chat,
     Responses,
 }
 
-/// Where calls come in, and for whom.
-struct Door {
+/// Context shared by the calls of one request.
+struct ExecuteContext {
     app: App,
     caller: Caller,
-    format: Format,
-    request: Request,
+    format: CallFormat,
+    request: RequestContext,
 }
 
-/// What came of a call, and how to write it.
-struct Answer {
+/// The outcome of a call and the format to write it in.
+struct CallResponse {
     id: String,
-    format: Format,
+    format: CallFormat,
     outcome: Result<Outcome, CallError>,
 }
 
-impl Format {
-    fn named(name: Option<&str>) -> Result<Self, ApiError> {
+impl CallFormat {
+    fn parse(name: Option<&str>) -> Result<Self, ApiError> {
         match name {
             None | Some("chat") => Ok(Self::Chat),
             Some("responses") => Ok(Self::Responses),
@@ -233,15 +239,15 @@ impl Format {
     }
 }
 
-impl Door {
-    /// What concerns the request rather than the tool is an error of the request.
-    async fn run(&self, id: String, call: ToolCall) -> Result<Answer, ApiError> {
+impl ExecuteContext {
+    /// Executes a call. Errors of the request rather than of the tool are returned as `ApiError`.
+    async fn run(&self, id: String, call: ToolCall) -> Result<CallResponse, ApiError> {
         let outcome = self.app.gateway().call(&self.caller, call).await;
         match outcome {
-            Err(error @ (CallError::KeyGone(_) | CallError::Filter(_) | CallError::Stopping)) => {
-                Err(error.into())
-            }
-            outcome => Ok(Answer {
+            Err(
+                error @ (CallError::InvalidKey(_) | CallError::Filter(_) | CallError::Stopping),
+            ) => Err(error.into()),
+            outcome => Ok(CallResponse {
                 id,
                 format: self.format,
                 outcome,
@@ -249,27 +255,28 @@ impl Door {
         }
     }
 
-    /// The call, and the id that the model gave it.
-    fn call(&self, raw: &RawValue) -> Result<(String, ToolCall), ApiError> {
+    /// Parses a call; returns it with the id that the model assigned.
+    fn parse_call(&self, raw: &RawValue) -> Result<(String, ToolCall), ApiError> {
         if !raw.get().starts_with('{') {
-            return Err(invalid("a tool call is a JSON object"));
+            return Err(invalid_payload("a tool call must be a JSON object"));
         }
-        let read = |error: serde_json::Error| invalid(&error.to_string());
+        let invalid_json = |error: serde_json::Error| invalid_payload(&error.to_string());
         let (id, name, arguments, conversation) = match self.format {
-            Format::Chat => {
-                let call: ChatCall<'_> = serde_json::from_str(raw.get()).map_err(read)?;
+            CallFormat::Chat => {
+                let call: ChatCall<'_> = serde_json::from_str(raw.get()).map_err(invalid_json)?;
                 let function = call.function.unwrap_or_default();
                 (call.id, function.name, function.arguments, call.messages)
             }
-            Format::Responses => {
-                let call: ResponsesCall<'_> = serde_json::from_str(raw.get()).map_err(read)?;
+            CallFormat::Responses => {
+                let call: ResponsesCall<'_> =
+                    serde_json::from_str(raw.get()).map_err(invalid_json)?;
                 (call.call_id, call.name, call.arguments, call.messages)
             }
         };
         if name.is_empty() {
             return Err(ApiError::bad_request("Tool function name is required"));
         }
-        let request = Request {
+        let request = RequestContext {
             conversation: conversation.map(|raw| Arc::from(raw.to_owned())),
             ..self.request.clone()
         };
@@ -277,39 +284,40 @@ impl Door {
             name: name.into_owned(),
             server: None,
             id: id.as_deref().filter(|id| !id.is_empty()).map(str::to_owned),
-            arguments: parse(arguments),
+            arguments: parse_arguments(arguments),
             request: Arc::new(request),
         };
         Ok((id.unwrap_or_default().into_owned(), call))
     }
 }
 
-impl Answer {
+impl CallResponse {
     fn into_response(self) -> Response {
         match self.format {
-            Format::Chat => Json(ToolMessage::new(&self.id, &self.outcome)).into_response(),
-            Format::Responses => {
+            CallFormat::Chat => Json(ToolMessage::new(&self.id, &self.outcome)).into_response(),
+            CallFormat::Responses => {
                 Json(FunctionCallOutput::new(self.id, &self.outcome)).into_response()
             }
         }
     }
 
-    fn json(&self) -> Result<Box<RawValue>, ApiError> {
-        let written = match self.format {
-            Format::Chat => to_raw_value(&ToolMessage::new(&self.id, &self.outcome)),
-            Format::Responses => {
+    fn to_json(&self) -> Result<Box<RawValue>, ApiError> {
+        let json = match self.format {
+            CallFormat::Chat => to_raw_value(&ToolMessage::new(&self.id, &self.outcome)),
+            CallFormat::Responses => {
                 to_raw_value(&FunctionCallOutput::new(self.id.clone(), &self.outcome))
             }
         };
-        written.map_err(|error| {
-            let message = format!("the answer could not be written: {error}");
+        json.map_err(|error| {
+            let message = format!("could not serialize the result: {error}");
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "answer", message)
         })
     }
 }
 
-/// A limit of the caller's own key is the caller's business, not the model's.
-fn own_limit(error: &CallError) -> Option<Response> {
+/// Returns a 429 response if the call exceeded a limit of the caller's key: the caller has to handle
+/// that, not the model.
+fn key_limit_response(error: &CallError) -> Option<Response> {
     let (_, retry_after) = error.key_limit()?;
     let status = StatusCode::TOO_MANY_REQUESTS;
     let mut response = ApiError::new(status, "rate_limited", error.to_string()).into_response();
@@ -322,69 +330,74 @@ fn own_limit(error: &CallError) -> Option<Response> {
     Some(response)
 }
 
-/// Arguments are a JSON object, or one in a string.
-fn parse(raw: Option<&RawValue>) -> Result<Arguments, BadArguments> {
+/// Parses arguments: a JSON object, either plain or encoded as a string.
+fn parse_arguments(raw: Option<&RawValue>) -> Result<Arguments, ArgumentsError> {
     let text = raw.map(RawValue::get).unwrap_or_default();
     if text.starts_with('"') {
-        let inner: String =
-            serde_json::from_str(text).map_err(|error| BadArguments::NotJson(error.to_string()))?;
+        let inner: String = serde_json::from_str(text)
+            .map_err(|error| ArgumentsError::NotJson(error.to_string()))?;
         return Arguments::parse(&inner);
     }
     Arguments::parse(text)
 }
 
-/// The calls in a body, and whether they came as an array.
-fn read(body: &[u8]) -> Result<(Vec<&RawValue>, bool), ApiError> {
-    let read = |error: serde_json::Error| invalid(&error.to_string());
+/// Splits a body into calls; also returns whether it was an array.
+fn parse_calls(body: &[u8]) -> Result<(Vec<&RawValue>, bool), ApiError> {
+    let invalid_json = |error: serde_json::Error| invalid_payload(&error.to_string());
     match body.trim_ascii_start().first() {
-        Some(b'{') => Ok((vec![serde_json::from_slice(body).map_err(read)?], false)),
+        Some(b'{') => Ok((
+            vec![serde_json::from_slice(body).map_err(invalid_json)?],
+            false,
+        )),
         Some(b'[') => {
-            let calls: Vec<&RawValue> = serde_json::from_slice(body).map_err(read)?;
+            let calls: Vec<&RawValue> = serde_json::from_slice(body).map_err(invalid_json)?;
             match calls.len() {
-                0 => Err(invalid("the array has no tool calls")),
-                1..=MOST_CALLS => Ok((calls, true)),
-                _ => Err(invalid(&format!("at most {MOST_CALLS} calls at once"))),
+                0 => Err(invalid_payload("the array contains no tool calls")),
+                1..=MAX_CALLS => Ok((calls, true)),
+                _ => Err(invalid_payload(&format!(
+                    "an array can have at most {MAX_CALLS} tool calls"
+                ))),
             }
         }
-        _ => Err(invalid(
+        _ => Err(invalid_payload(
             "send a tool call as a JSON object, or an array of them",
         )),
     }
 }
 
-fn invalid(reason: &str) -> ApiError {
+fn invalid_payload(reason: &str) -> ApiError {
     ApiError::bad_request(format!("Invalid request payload: {reason}"))
 }
 
 impl ToolMessage {
-    /// Whether its text begins so.
-    pub(crate) fn says(&self, beginning: &str) -> bool {
-        matches!(&self.content, Content::Text(text) if text.starts_with(beginning))
+    /// Returns whether the content is text that starts with `prefix`.
+    pub(crate) fn text_starts_with(&self, prefix: &str) -> bool {
+        matches!(&self.content, MessageContent::Text(text) if text.starts_with(prefix))
     }
 
-    pub(crate) fn new(tool_call_id: &str, answer: &Result<Outcome, CallError>) -> Self {
-        let (content, is_error) = match answer {
+    pub(crate) fn new(tool_call_id: &str, outcome: &Result<Outcome, CallError>) -> Self {
+        let (content, is_error) = match outcome {
             Ok(outcome) => (
-                Content::new(outcome.result.blocks()),
+                MessageContent::new(outcome.result.blocks()),
                 outcome.result.is_error(),
             ),
-            Err(error) => (Content::Text(error.to_string()), true),
+            Err(error) => (MessageContent::Text(error.to_string()), true),
         };
         Self {
             role: "tool".into(),
             content,
             tool_call_id: tool_call_id.to_owned(),
             is_error,
-            fallback: fallback(answer),
-            approval: approval(answer),
-            result_handle: handle(answer),
+            fallback: fallback_note(outcome),
+            approval: approval_note(outcome),
+            result_handle: result_handle(outcome),
         }
     }
 }
 
 impl FunctionCallOutput {
-    fn new(call_id: String, answer: &Result<Outcome, CallError>) -> Self {
-        let (output, is_error) = match answer {
+    fn new(call_id: String, outcome: &Result<Outcome, CallError>) -> Self {
+        let (output, is_error) = match outcome {
             Ok(outcome) => (outcome.result.text(), outcome.result.is_error()),
             Err(error) => (error.to_string(), true),
         };
@@ -393,29 +406,29 @@ impl FunctionCallOutput {
             call_id,
             output,
             is_error,
-            fallback: fallback(answer),
-            approval: approval(answer),
-            result_handle: handle(answer),
+            fallback: fallback_note(outcome),
+            approval: approval_note(outcome),
+            result_handle: result_handle(outcome),
         }
     }
 }
 
-impl Content {
+impl MessageContent {
     fn new(blocks: Vec<Block<'_>>) -> Self {
         let only_text = blocks.iter().all(|block| matches!(block, Block::Text(_)));
-        let parts: Vec<Part> = blocks.into_iter().map(Part::new).collect();
+        let parts: Vec<MessagePart> = blocks.into_iter().map(MessagePart::new).collect();
         if !only_text {
             return Self::Parts(parts);
         }
         let texts = parts.into_iter().map(|part| match part {
-            Part::Text { text } => text,
-            Part::ImageUrl { image_url } => image_url.url,
+            MessagePart::Text { text } => text,
+            MessagePart::ImageUrl { image_url } => image_url.url,
         });
         Self::Text(texts.collect::<Vec<_>>().join("\n"))
     }
 }
 
-impl Part {
+impl MessagePart {
     fn new(block: Block<'_>) -> Self {
         match block {
             Block::Text(text) => Self::Text {
@@ -433,14 +446,14 @@ impl Part {
     }
 }
 
-fn approval(answer: &Result<Outcome, CallError>) -> Option<ApprovalNote> {
-    match answer {
+fn approval_note(outcome: &Result<Outcome, CallError>) -> Option<ApprovalNote> {
+    match outcome {
         Ok(outcome) => outcome.approval.as_ref().map(|approved| ApprovalNote {
             id: approved.id.clone(),
             expires_at: None,
             edited: approved.edited,
         }),
-        Err(error) => error.needed().map(|needed| ApprovalNote {
+        Err(error) => error.required_approval().map(|needed| ApprovalNote {
             id: needed.id.to_owned(),
             expires_at: Some(humantime::format_rfc3339_millis(needed.expires_at).to_string()),
             edited: false,
@@ -448,14 +461,14 @@ fn approval(answer: &Result<Outcome, CallError>) -> Option<ApprovalNote> {
     }
 }
 
-fn handle(answer: &Result<Outcome, CallError>) -> Option<String> {
-    answer.as_ref().ok()?.handle.clone()
+fn result_handle(outcome: &Result<Outcome, CallError>) -> Option<String> {
+    outcome.as_ref().ok()?.handle.clone()
 }
 
-fn fallback(answer: &Result<Outcome, CallError>) -> Option<Fallback> {
-    let outcome = answer.as_ref().ok()?;
+fn fallback_note(outcome: &Result<Outcome, CallError>) -> Option<Fallback> {
+    let outcome = outcome.as_ref().ok()?;
     Some(Fallback {
         server: outcome.tool.server.to_string(),
-        instead_of: outcome.instead_of.as_ref()?.server.to_string(),
+        instead_of: outcome.fallback_for.as_ref()?.server.to_string(),
     })
 }

@@ -1,5 +1,4 @@
-//! The first look at every request: whether it was meant for us (Host), and whether a foreign web
-//! page sent it (Origin).
+//! Checks `Host` and `Origin` of every request, against DNS rebinding and cross-site requests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,24 +6,25 @@ use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode};
-use toolgate_core::config::Listen;
+use toolgate_core::config::ListenSettings;
 use url::{Position, Url};
 
 use super::error::ApiError;
 
-/// Which hosts and origins are ours.
+/// Hosts and origins that the gateway accepts.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct HostGuard {
     hosts: Vec<String>,
     origins: Vec<String>,
-    /// Not bound to loopback: an address as Host is a name that no DNS answer can forge.
-    any_address: bool,
-    /// Known outside by a URL: a proxy on this machine speaks for others.
-    proxied: bool,
+    /// Accept any IP address as `Host`: set unless bound to loopback. DNS rebinding needs a name, so
+    /// an address is safe.
+    accepts_any_ip: bool,
+    /// `public_url` is set, so a local proxy may forward remote clients over loopback.
+    behind_proxy: bool,
 }
 
-impl Guard {
-    pub(crate) fn new(listen: &Listen, address: SocketAddr) -> Self {
+impl HostGuard {
+    pub(crate) fn new(listen: &ListenSettings, address: SocketAddr) -> Self {
         let public = listen.public_url.as_ref();
         let mut hosts: Vec<String> = listen
             .allowed_hosts
@@ -37,15 +37,15 @@ impl Guard {
         Self {
             hosts,
             origins,
-            any_address: !address.ip().is_loopback(),
-            proxied: public.is_some(),
+            accepts_any_ip: !address.ip().is_loopback(),
+            behind_proxy: public.is_some(),
         }
     }
 
-    /// From this machine, and not through a proxy that speaks for others.
+    /// Returns whether the request comes from this machine, not from a proxy on behalf of a remote client.
     pub(super) fn is_local(&self, peer: SocketAddr, headers: &HeaderMap) -> bool {
         let forwarded = ["forwarded", "x-forwarded-for", "x-real-ip"];
-        !self.proxied
+        !self.behind_proxy
             && peer.ip().to_canonical().is_loopback()
             && !forwarded.iter().any(|name| headers.contains_key(*name))
     }
@@ -55,7 +55,7 @@ impl Guard {
         let name = without_port(&host);
         let address: Option<IpAddr> = name.trim_matches(['[', ']']).parse().ok();
         match address {
-            Some(ip) if ip.is_loopback() || self.any_address => true,
+            Some(ip) if ip.is_loopback() || self.accepts_any_ip => true,
             _ => {
                 name == "localhost"
                     || self
@@ -71,16 +71,16 @@ impl Guard {
             return false;
         };
         let serialized = url.origin().ascii_serialization();
-        let local = match url.host() {
+        let is_local = match url.host() {
             Some(url::Host::Domain(name)) => name == "localhost",
             Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
             Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
             None => false,
         };
-        local || self.origins.contains(&serialized)
+        is_local || self.origins.contains(&serialized)
     }
 
-    /// Says why a request is not for us, or comes from a page that is not ours.
+    /// Returns an error if the `Host` or `Origin` of a request is not accepted.
     pub(super) fn check(&self, request: &Request) -> Result<(), ApiError> {
         let headers = request.headers();
         let host = headers
@@ -101,7 +101,7 @@ impl Guard {
             .get(ORIGIN)
             .map(|origin| origin.to_str().unwrap_or_default())
         {
-            Some(origin) if !self.allows_origin(origin) && !is_own(origin, host) => {
+            Some(origin) if !self.allows_origin(origin) && !is_same_origin(origin, host) => {
                 Err(ApiError::new(
                     StatusCode::FORBIDDEN,
                     "origin_not_allowed",
@@ -115,8 +115,8 @@ impl Guard {
     }
 }
 
-/// Whether a page comes from the host that it asks, which is ours: then it is our own page.
-fn is_own(origin: &str, host: &str) -> bool {
+/// Returns whether the origin is the requested host, that is, whether our own page sent the request.
+fn is_same_origin(origin: &str, host: &str) -> bool {
     let Ok(url) = Url::parse(origin) else {
         return false;
     };
@@ -139,18 +139,18 @@ fn without_port(host: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn guard(bound: &str) -> Guard {
-        let listen = Listen {
+    fn guard(bound: &str) -> HostGuard {
+        let listen = ListenSettings {
             allowed_hosts: vec!["Gate.example".to_owned(), "other.example:81".to_owned()],
             allowed_origins: vec!["https://app.example".to_owned()],
             public_url: Some(Url::parse("https://public.example/x").unwrap()),
-            ..Listen::default()
+            ..ListenSettings::default()
         };
-        Guard::new(&listen, bound.parse().unwrap())
+        HostGuard::new(&listen, bound.parse().unwrap())
     }
 
     #[test]
-    fn hosts() {
+    fn allowed_hosts() {
         let guard = guard("127.0.0.1:1");
         for good in [
             "localhost",
@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_a_host_only_where_it_can_be_reached() {
+    fn ip_address_as_host_requires_non_loopback_bind() {
         assert!(guard("0.0.0.0:1").allows_host("10.0.0.1:8080"));
         assert!(!guard("0.0.0.0:1").allows_host("evil.example"));
     }
 
     #[test]
-    fn origins() {
+    fn allowed_origins() {
         let guard = guard("127.0.0.1:1");
         for good in [
             "http://localhost:3000",
@@ -210,14 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_ours_is_from_the_host_that_it_asks() {
+    fn same_origin_compares_scheme_host_and_port() {
         for (origin, host) in [
             ("http://10.0.0.1:8080", "10.0.0.1:8080"),
             ("http://gate.example", "Gate.example"),
             ("https://gate.example", "gate.example"),
             ("http://[fd00::1]:8080", "[fd00::1]:8080"),
         ] {
-            assert!(is_own(origin, host), "{origin} {host}");
+            assert!(is_same_origin(origin, host), "{origin} {host}");
         }
         for (origin, host) in [
             ("http://10.0.0.1:81", "10.0.0.1:8080"),
@@ -228,7 +228,7 @@ mod tests {
             ("", ""),
             ("file:///", ""),
         ] {
-            assert!(!is_own(origin, host), "{origin} {host}");
+            assert!(!is_same_origin(origin, host), "{origin} {host}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Probes and figures.
+//! Liveness and readiness probes, and Prometheus metrics.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use serde::Serialize;
-use toolgate::State as ServerState;
+use toolgate::ServerState;
 use utoipa::ToSchema;
 
 use super::App;
@@ -21,13 +21,13 @@ pub(crate) struct Health {
 pub(crate) struct Ready {
     /// `ready` or `stopping`.
     status: &'static str,
-    /// Servers that are configured.
+    /// Number of configured servers.
     servers: usize,
-    /// Servers whose tools can be called now.
+    /// Number of servers whose tools can be called now.
     connected: usize,
 }
 
-/// Whether the process lives.
+/// Liveness probe: succeeds while the process runs.
 #[utoipa::path(get, path = "/health", tag = "probes", responses((status = 200, body = Health)))]
 pub(crate) async fn health() -> Json<Health> {
     Json(Health {
@@ -36,36 +36,37 @@ pub(crate) async fn health() -> Json<Health> {
     })
 }
 
-/// Whether requests are taken; servers join as they come up and are not waited for.
+/// Readiness probe: succeeds while the gateway accepts requests, even if servers are still connecting.
 #[utoipa::path(get, path = "/ready", tag = "probes",
     responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping")))]
 pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
     let servers = app.gateway().servers();
-    let up = |state| {
+    let is_connected = |state| {
         matches!(
             state,
             ServerState::Healthy | ServerState::Degraded | ServerState::Asleep
         )
     };
-    let (code, status) = match app.is_stopping() {
-        true => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-        false => (StatusCode::OK, "ready"),
+    let (code, status) = if app.is_stopping() {
+        (StatusCode::SERVICE_UNAVAILABLE, "stopping")
+    } else {
+        (StatusCode::OK, "ready")
     };
     let ready = Ready {
         status,
         servers: servers.len(),
         connected: servers
             .iter()
-            .filter(|server| up(server.status().state))
+            .filter(|server| is_connected(server.status().state))
             .count(),
     };
     (code, Json(ready))
 }
 
-/// Figures for Prometheus, in the OpenMetrics text format.
+/// Prometheus metrics in the OpenMetrics text format.
 #[utoipa::path(get, path = "/metrics", tag = "probes",
     responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, kind)], app.gateway().metrics())
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(CONTENT_TYPE, content_type)], app.gateway().metrics())
 }

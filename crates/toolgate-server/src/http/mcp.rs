@@ -1,9 +1,8 @@
-//! `/mcp`, `/mcp/{server}` and `/mcp/v/{name}`: the gateway as an MCP server over HTTP, for clients
-//! of either era.
+//! `/mcp`, `/mcp/{server}` and `/mcp/v/{name}`: the gateway as an MCP server over HTTP, for modern and
+//! legacy clients.
 //!
-//! A modern request says everything by itself; a client of the old era gets a session, which
-//! belongs to its key. A request is answered with JSON, or with a stream of events once there is
-//! something to say before the answer.
+//! A modern request is self-contained; a legacy client gets a session, which belongs to its key. The
+//! response is JSON, or an event stream if messages have to be sent before the result.
 
 mod session;
 mod stream;
@@ -18,224 +17,235 @@ use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::value::RawValue;
-use session::Session;
-pub(crate) use session::Sessions;
+use session::McpSession;
+pub(crate) use session::McpSessions;
 use toolgate::jsonrpc::{self, RpcError};
-use toolgate::mcp::{Asker, Door, Face, Subscription};
+use toolgate::mcp::{ListenStream, McpEndpoint, McpRequestContext, McpServer};
 use toolgate::serve::{
-    HEADER_MISMATCH, Headers, Hello, INVALID_REQUEST, Meta, Modern, Received, Refusal, Said, rpc,
+    ClientMessage, HEADER_MISMATCH, INVALID_REQUEST, InitializeRequest, MirroredHeaders,
+    ModernRequest, RawMeta, RequestMeta, RequestRejection, rpc_error,
 };
-use toolgate::{Caller, Origin, Request, ServerName};
+use toolgate::{CallOrigin, Caller, RequestContext, ServerName};
 
 use super::error::ApiError;
-use super::request::{self, RequestId, Sent};
+use super::request::{self, OwnedHeaders, RequestId};
 use super::{App, error};
 
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const VERSION: &str = "mcp-protocol-version";
+const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION_HEADER: &str = "mcp-protocol-version";
 
-/// One request of a client, and where it goes.
-struct Visit {
+/// An HTTP request to an MCP endpoint.
+struct McpHttpRequest {
     app: App,
-    door: Door,
-    face: Face,
+    server: McpServer,
+    endpoint: McpEndpoint,
     caller: Caller,
     id: String,
     headers: HeaderMap,
 }
 
-/// All servers as one MCP server: JSON-RPC messages of every protocol revision.
+/// Send a JSON-RPC message, of any protocol revision, to all servers as one MCP server.
 #[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Object,
-    responses((status = 200, description = "the answer, as JSON or as an event stream"), (status = 202, description = "taken")))]
+    responses((status = 200, description = "response, as JSON or as an event stream"), (status = 202, description = "notification or response accepted")))]
 pub(crate) async fn post_all(
     state: State<App>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
-    let visit = Visit::new(state, Face::All, caller, id, headers)?;
-    Ok(visit.post(&body?).await)
+    let request = McpHttpRequest::new(state, McpEndpoint::All, caller, id, headers)?;
+    Ok(request.handle_post(&body?).await)
 }
 
-/// One server as an MCP server, with its raw names.
-#[utoipa::path(post, path = "/mcp/{server}", tag = "mcp", params(("server" = String, Path)), request_body = Object,
-    responses((status = 200, description = "the answer, as JSON or as an event stream"), (status = 202, description = "taken")))]
-pub(crate) async fn post_one(
+/// Send a JSON-RPC message to a single server, whose tools keep their original names.
+#[utoipa::path(post, path = "/mcp/{server}", tag = "mcp", operation_id = "post_one", params(("server" = String, Path)), request_body = Object,
+    responses((status = 200, description = "response, as JSON or as an event stream"), (status = 202, description = "notification or response accepted")))]
+pub(crate) async fn post_server(
     state: State<App>,
     path: Result<Path<String>, PathRejection>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let Path(server) = path?;
-    let visit = Visit::new(state, one(&server)?, caller, id, headers)?;
-    Ok(visit.post(&body?).await)
+    let request = McpHttpRequest::new(state, server_endpoint(&server)?, caller, id, headers)?;
+    Ok(request.handle_post(&body?).await)
 }
 
-/// A virtual server as an MCP server.
+/// Send a JSON-RPC message to a virtual server.
 #[utoipa::path(post, path = "/mcp/v/{name}", tag = "mcp", params(("name" = String, Path)), request_body = Object,
-    responses((status = 200, description = "the answer, as JSON or as an event stream"), (status = 202, description = "taken")))]
+    responses((status = 200, description = "response, as JSON or as an event stream"), (status = 202, description = "notification or response accepted")))]
 pub(crate) async fn post_virtual(
     state: State<App>,
     path: Result<Path<String>, PathRejection>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let Path(name) = path?;
-    let visit = Visit::new(state, Face::Virtual(name), caller, id, headers)?;
-    Ok(visit.post(&body?).await)
+    let request = McpHttpRequest::new(state, McpEndpoint::Virtual(name), caller, id, headers)?;
+    Ok(request.handle_post(&body?).await)
 }
 
-/// The news of a session, as an event stream.
-#[utoipa::path(get, path = "/mcp", tag = "mcp", responses((status = 200, description = "an event stream"), (status = 405, description = "no session")))]
+/// Open the event stream of a session.
+#[utoipa::path(get, path = "/mcp", tag = "mcp", responses((status = 200, description = "event stream"), (status = 405, description = "no session id sent")))]
 pub(crate) async fn listen(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
-    match found(&app, &caller, &headers) {
-        Found::Session(session) => stream::news(&app, &session),
-        Found::Unknown => no_session(),
-        Found::None => no_stream(),
+    match find_session(&app, &caller, &headers) {
+        SessionLookup::Session(session) => stream::session_stream(&app, &session),
+        SessionLookup::Unknown => unknown_session_response(),
+        SessionLookup::None => session_required_response(),
     }
 }
 
 /// End a session.
-#[utoipa::path(delete, path = "/mcp", tag = "mcp", responses((status = 200, description = "it has ended"), (status = 404, description = "no such session")))]
-pub(crate) async fn end(
+#[utoipa::path(delete, path = "/mcp", tag = "mcp", operation_id = "end", responses((status = 200, description = "session ended"), (status = 404, description = "unknown session")))]
+pub(crate) async fn end_session(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     headers: HeaderMap,
 ) -> Response {
-    match found(&app, &caller, &headers) {
-        Found::Session(session) => {
+    match find_session(&app, &caller, &headers) {
+        SessionLookup::Session(session) => {
             app.sessions().end(&session);
             StatusCode::OK.into_response()
         }
-        Found::Unknown => no_session(),
-        Found::None => no_stream(),
+        SessionLookup::Unknown => unknown_session_response(),
+        SessionLookup::None => session_required_response(),
     }
 }
 
-fn one(server: &str) -> Result<Face, ApiError> {
+fn server_endpoint(server: &str) -> Result<McpEndpoint, ApiError> {
     let name = ServerName::parse(server);
-    name.map(Face::Server).map_err(|_| nothing_here())
+    name.map(McpEndpoint::Server)
+        .map_err(|_| unknown_endpoint())
 }
 
-fn nothing_here() -> ApiError {
-    ApiError::not_found("there is no MCP server under this path")
+fn unknown_endpoint() -> ApiError {
+    ApiError::not_found("no MCP server at this path")
 }
 
-enum Found {
-    Session(Arc<Session>),
-    /// An id that is none of this caller's sessions.
+enum SessionLookup {
+    Session(Arc<McpSession>),
+    /// The id is not one of the caller's sessions.
     Unknown,
     /// No id was sent.
     None,
 }
 
-fn found(app: &App, caller: &Caller, headers: &HeaderMap) -> Found {
-    let Some(id) = headers.get(SESSION) else {
-        return Found::None;
+fn find_session(app: &App, caller: &Caller, headers: &HeaderMap) -> SessionLookup {
+    let Some(id) = headers.get(SESSION_HEADER) else {
+        return SessionLookup::None;
     };
     let id = id.to_str().ok();
-    let known = id.and_then(|id| app.sessions().find(id, caller));
-    known.map_or(Found::Unknown, Found::Session)
+    let session = id.and_then(|id| app.sessions().find(id, caller));
+    session.map_or(SessionLookup::Unknown, SessionLookup::Session)
 }
 
-impl Visit {
+impl McpHttpRequest {
     fn new(
         State(app): State<App>,
-        face: Face,
+        endpoint: McpEndpoint,
         Extension(caller): Extension<Caller>,
         Extension(RequestId(id)): Extension<RequestId>,
         headers: HeaderMap,
     ) -> Result<Self, ApiError> {
-        let door = Door::open(app.gateway(), face.clone(), &caller).ok_or_else(nothing_here)?;
+        let server = McpServer::open(app.gateway(), endpoint.clone(), &caller)
+            .ok_or_else(unknown_endpoint)?;
         Ok(Self {
             app,
-            door,
-            face,
-            caller: caller.through(Origin::Mcp),
+            server,
+            endpoint,
+            caller: caller.with_origin(CallOrigin::Mcp),
             id,
             headers,
         })
     }
 
-    async fn post(self, body: &[u8]) -> Response {
+    async fn handle_post(self, body: &[u8]) -> Response {
         let Ok(text) = std::str::from_utf8(body) else {
-            return refuse(400, &rpc(toolgate::serve::PARSE_ERROR, "this is not UTF-8"));
+            return rpc_error_response(
+                400,
+                &rpc_error(toolgate::serve::PARSE_ERROR, "the body is not valid UTF-8"),
+            );
         };
         if text.trim_start().starts_with('[') {
-            return Box::pin(self.batch(text)).await;
+            return Box::pin(self.handle_batch(text)).await;
         }
-        match Received::read(text) {
-            Ok(message) => self.take(message).await,
-            Err(error) => refuse(400, &error),
+        match ClientMessage::parse(text) {
+            Ok(message) => self.handle_message(message).await,
+            Err(error) => rpc_error_response(400, &error),
         }
     }
 
-    /// Several messages at once.
-    async fn batch(self, text: &str) -> Response {
-        let session = match self.session(RawValue::NULL) {
+    /// Handles a JSON-RPC batch, which only legacy revisions allow.
+    async fn handle_batch(self, text: &str) -> Response {
+        let session = match self.require_session(RawValue::NULL) {
             Ok(session) => session,
             Err(response) => return *response,
         };
-        let (door, caller, request) = match self.request() {
-            Ok(asked) => asked,
-            Err(error) => return refuse(400, &error),
+        let (server, caller, request) = match self.into_parts() {
+            Ok(parts) => parts,
+            Err(error) => return rpc_error_response(400, &error),
         };
-        let asked = (caller, request);
-        match door.batch(asked, &session.client, text).await {
-            Ok(Some(answers)) => json(200, answers),
+        match server
+            .handle_batch((caller, request), &session.client, text)
+            .await
+        {
+            Ok(Some(responses)) => json(200, responses),
             Ok(None) => StatusCode::ACCEPTED.into_response(),
-            Err(error) => refuse(400, &error),
+            Err(error) => rpc_error_response(400, &error),
         }
     }
 
-    async fn take(self, message: Received) -> Response {
+    async fn handle_message(self, message: ClientMessage) -> Response {
         match message {
-            Received::Request { id, method, params } => {
-                let meta = Meta::of(params.as_deref());
-                match Modern::is_spoken(&method, &meta) {
-                    true => {
-                        let read = self.read_modern(&method, (params.as_deref(), &meta));
-                        match read {
-                            Ok(said) => self.modern(id, method, params, said).await,
-                            Err(Refusal { status, error }) => answered(status, &id, &Err(error)),
+            ClientMessage::Request { id, method, params } => {
+                let meta = RawMeta::from_params(params.as_deref());
+                if ModernRequest::is_modern(&method, &meta) {
+                    match self.read_modern(&method, (params.as_deref(), &meta)) {
+                        Ok(modern) => self.handle_modern(id, method, params, modern).await,
+                        Err(RequestRejection { status, error }) => {
+                            rpc_response(status, &id, &Err(error))
                         }
                     }
-                    false => {
-                        let said = meta.said();
-                        self.legacy(id, method, params, said).await
-                    }
+                } else {
+                    let request_meta = meta.to_request_meta();
+                    self.handle_legacy(id, method, params, request_meta).await
                 }
             }
-            Received::Notification { method, params } => {
-                match found(&self.app, &self.caller, &self.headers) {
-                    Found::Unknown => return no_session(),
-                    Found::Session(session) => {
+            ClientMessage::Notification { method, params } => {
+                match find_session(&self.app, &self.caller, &self.headers) {
+                    SessionLookup::Unknown => return unknown_session_response(),
+                    SessionLookup::Session(session) => {
                         let gateway = self.app.gateway();
-                        session.client.hear(gateway, &method, params.as_deref());
+                        session
+                            .client
+                            .handle_notification(gateway, &method, params.as_deref());
                     }
-                    Found::None => {}
+                    SessionLookup::None => {}
                 }
                 StatusCode::ACCEPTED.into_response()
             }
-            Received::Response { id, answer } => {
-                match found(&self.app, &self.caller, &self.headers) {
-                    Found::Unknown => no_session(),
-                    Found::Session(session) => {
-                        session.client.settle(&id, answer);
+            ClientMessage::Response { id, result } => {
+                match find_session(&self.app, &self.caller, &self.headers) {
+                    SessionLookup::Unknown => unknown_session_response(),
+                    SessionLookup::Session(session) => {
+                        session.client.handle_response(&id, result);
                         StatusCode::ACCEPTED.into_response()
                     }
-                    Found::None => refuse(
+                    SessionLookup::None => rpc_error_response(
                         400,
-                        &rpc(INVALID_REQUEST, "an answer needs `Mcp-Session-Id`"),
+                        &rpc_error(
+                            INVALID_REQUEST,
+                            "a response requires the header `Mcp-Session-Id`",
+                        ),
                     ),
                 }
             }
@@ -245,138 +255,142 @@ impl Visit {
     fn read_modern(
         &self,
         method: &str,
-        asked: (Option<&RawValue>, &Meta<'_>),
-    ) -> Result<Modern, Refusal> {
-        let sent = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
-        let headers = Headers {
-            version: sent(VERSION),
-            method: sent("mcp-method"),
-            name: sent("mcp-name"),
+        params_and_meta: (Option<&RawValue>, &RawMeta<'_>),
+    ) -> Result<ModernRequest, RequestRejection> {
+        let header = |name: &str| self.headers.get(name).and_then(|value| value.to_str().ok());
+        let headers = MirroredHeaders {
+            version: header(VERSION_HEADER),
+            method: header("mcp-method"),
+            name: header("mcp-name"),
         };
-        Modern::read(method, asked, Some(&headers))
+        ModernRequest::parse(method, params_and_meta, Some(&headers))
     }
 
-    async fn modern(
+    async fn handle_modern(
         self,
         id: Box<RawValue>,
         method: String,
         params: Option<Box<RawValue>>,
-        said: Modern,
+        modern: ModernRequest,
     ) -> Response {
         let app = self.app.clone();
-        let (door, caller, request) = match self.request() {
-            Ok(asked) => asked,
-            Err(error) => return answered(400, &id, &Err(error)),
+        let (server, caller, request) = match self.into_parts() {
+            Ok(parts) => parts,
+            Err(error) => return rpc_response(400, &id, &Err(error)),
         };
-        let (tell, heard) = stream::before_the_answer();
-        let asker = Asker::modern(caller, request, said, params.as_deref(), tell);
+        let (sender, messages) = stream::message_channel();
+        let context = McpRequestContext::modern(caller, request, modern, params.as_deref(), sender);
         if method == "subscriptions/listen" {
-            let open = Subscription::open(&door, &asker, id.clone(), params.as_deref());
+            let open = ListenStream::open(&server, &context, id.clone(), params.as_deref());
             return match Box::pin(open).await {
-                Ok(subscription) => stream::listen(&app, &id, subscription),
-                Err(error) => answered(400, &id, &Err(error)),
+                Ok(listen) => stream::listen_stream(&app, &id, listen),
+                Err(error) => rpc_response(400, &id, &Err(error)),
             };
         }
         if method == "tools/call" {
-            let mismatch = door.header_mismatch(&asker, params.as_deref());
-            if let Some(told) = mismatch {
-                return answered(400, &id, &Err(rpc(HEADER_MISMATCH, told)));
+            let mismatch = server.header_mismatch(&context, params.as_deref());
+            if let Some(message) = mismatch {
+                return rpc_response(400, &id, &Err(rpc_error(HEADER_MISMATCH, message)));
             }
         }
-        stream::answer(door, asker, (id, method, params), (heard, None)).await
+        stream::respond(server, context, (id, method, params), (messages, None)).await
     }
 
-    async fn legacy(
+    async fn handle_legacy(
         self,
         id: Box<RawValue>,
         method: String,
         params: Option<Box<RawValue>>,
-        said: Said,
+        request_meta: RequestMeta,
     ) -> Response {
         if method == "initialize" {
             return self.initialize(&id, params.as_deref());
         }
-        let session = match self.session(&id) {
+        let session = match self.require_session(&id) {
             Ok(session) => session,
             Err(response) => return *response,
         };
-        let (door, caller, request) = match self.request() {
-            Ok(asked) => asked,
-            Err(error) => return answered(400, &id, &Err(error)),
+        let (server, caller, request) = match self.into_parts() {
+            Ok(parts) => parts,
+            Err(error) => return rpc_response(400, &id, &Err(error)),
         };
         let client = &session.client;
-        let (tell, heard) = stream::before_the_answer();
-        let asker = Asker::old(caller, request, client, said, tell);
-        let told = (heard, Some(client.enter(&id)));
-        stream::answer(door, asker, (id, method, params), told).await
+        let (sender, messages) = stream::message_channel();
+        let context = McpRequestContext::legacy(caller, request, client, request_meta, sender);
+        let in_flight = client.track_request(&id);
+        let channel = (messages, Some(in_flight));
+        stream::respond(server, context, (id, method, params), channel).await
     }
 
-    /// The session that a request belongs to, or what the request is answered with instead.
-    fn session(&self, id: &RawValue) -> Result<Arc<Session>, Box<Response>> {
-        let refused = |text: String| Err(rpc(INVALID_REQUEST, text));
-        let error = match found(&self.app, &self.caller, &self.headers) {
-            Found::Session(session) if session.face == self.face => {
-                let (version, sent) = (session.client.version(), self.headers.get(VERSION));
+    /// Returns the session that a request belongs to, or the error response.
+    fn require_session(&self, id: &RawValue) -> Result<Arc<McpSession>, Box<Response>> {
+        let invalid = |text: String| Err(rpc_error(INVALID_REQUEST, text));
+        let error = match find_session(&self.app, &self.caller, &self.headers) {
+            SessionLookup::Session(session) if session.endpoint == self.endpoint => {
+                let (version, sent) = (session.client.version(), self.headers.get(VERSION_HEADER));
                 if sent.is_none_or(|sent| sent.as_bytes() == version.as_bytes()) {
                     return Ok(session);
                 }
-                refused(format!("`{VERSION}` must be `{version}`, as agreed"))
+                invalid(format!("`{VERSION_HEADER}` must be `{version}`, the negotiated version"))
             }
-            Found::Session(_) | Found::Unknown => return Err(Box::new(no_session())),
-            Found::None => refused(
-                "send `initialize` first, then `Mcp-Session-Id` with every request; or speak 2026-07-28, which needs neither".to_owned(),
+            SessionLookup::Session(_) | SessionLookup::Unknown => return Err(Box::new(unknown_session_response())),
+            SessionLookup::None => invalid(
+                "send `initialize` first, then `Mcp-Session-Id` with every request; or use protocol version 2026-07-28, which needs neither".to_owned(),
             ),
         };
-        Err(Box::new(answered(400, id, &error)))
+        Err(Box::new(rpc_response(400, id, &error)))
     }
 
-    /// Opens a session.
+    /// Opens a session for a legacy client.
     fn initialize(self, id: &RawValue, params: Option<&RawValue>) -> Response {
-        let hello = match Hello::read(params) {
-            Ok(hello) => hello,
-            Err(error) => return answered(400, id, &Err(error)),
+        let initialize = match InitializeRequest::parse(params) {
+            Ok(initialize) => initialize,
+            Err(error) => return rpc_response(400, id, &Err(error)),
         };
         let filters = match self.filters() {
             Ok(filters) => filters,
-            Err(error) => return answered(400, id, &Err(error)),
+            Err(error) => return rpc_response(400, id, &Err(error)),
         };
-        let answer = Ok(self.door.hello(hello.version));
-        let session = Session::new(self.face, self.caller, hello, filters);
-        let mut response = answered(200, id, &answer);
+        let result = Ok(self.server.initialize_result(initialize.version));
+        let session = McpSession::new(self.endpoint, self.caller, initialize, filters);
+        let mut response = rpc_response(200, id, &result);
         if let Ok(value) = HeaderValue::from_str(session.client.id()) {
-            response.headers_mut().insert(SESSION, value);
+            response.headers_mut().insert(SESSION_HEADER, value);
         }
         self.app.sessions().open(session);
         response
     }
 
     fn filters(&self) -> Result<toolgate_core::scope::Filters, RpcError> {
-        let sent = request::filters(&self.headers);
-        let sent = sent.map_err(|error| rpc(INVALID_REQUEST, error.message()))?;
-        Ok(self.door.filters(sent))
+        let filters = request::parse_filters(&self.headers)
+            .map_err(|error| rpc_error(INVALID_REQUEST, error.message()))?;
+        Ok(self.server.filters(filters))
     }
 
-    /// Whom it is asked, by whom, and what.
-    fn request(self) -> Result<(Door, Caller, Request), RpcError> {
-        let request = Request {
-            parent: request::parent(&self.headers),
+    /// Splits into the MCP server, the caller and the request context.
+    fn into_parts(self) -> Result<(McpServer, Caller, RequestContext), RpcError> {
+        let request = RequestContext {
+            parent: request::parent_id(&self.headers),
             filters: self.filters()?,
             id: Some(self.id),
             headers: self.headers,
-            ..Request::default()
+            ..RequestContext::default()
         };
-        Ok((self.door, self.caller, request))
+        Ok((self.server, self.caller, request))
     }
 }
 
-/// An answer with a status.
-fn answered(status: u16, id: &RawValue, answer: &jsonrpc::Answer) -> Response {
-    json(status, jsonrpc::answer(id, answer))
+/// Writes a JSON-RPC response.
+fn rpc_response(status: u16, id: &RawValue, result: &jsonrpc::RpcResult) -> Response {
+    json(status, jsonrpc::response(id, result))
 }
 
-/// An error that belongs to no request.
-fn refuse(status: u16, error: &RpcError) -> Response {
-    json(status, jsonrpc::answer(RawValue::NULL, &Err(error.clone())))
+/// Writes a JSON-RPC error without a request id.
+fn rpc_error_response(status: u16, error: &RpcError) -> Response {
+    json(
+        status,
+        jsonrpc::response(RawValue::NULL, &Err(error.clone())),
+    )
 }
 
 fn json(status: u16, body: String) -> Response {
@@ -384,17 +398,17 @@ fn json(status: u16, body: String) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// Another caller's session is as unknown as one that never was.
-fn no_session() -> Response {
-    let error = rpc(INVALID_REQUEST, "unknown session; send `initialize` again");
-    refuse(404, &error)
+/// Responds that the session is unknown; used for other callers' sessions too, so as not to reveal them.
+fn unknown_session_response() -> Response {
+    let error = rpc_error(INVALID_REQUEST, "unknown session; send `initialize` again");
+    rpc_error_response(404, &error)
 }
 
-fn no_stream() -> Response {
+fn session_required_response() -> Response {
     let mut response = error::ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        "there is no session; POST a message",
+        "no `Mcp-Session-Id` was sent; POST a message to open a session",
     )
     .into_response();
     response

@@ -1,5 +1,5 @@
-//! `/v1/chat/completions`, `/v1/responses`, `/v1/messages` and `/v1/models`: models, in the shape
-//! that the SDKs of OpenAI and Anthropic expect, errors included.
+//! `/v1/chat/completions`, `/v1/responses`, `/v1/messages` and `/v1/models`, compatible with the SDKs
+//! of OpenAI and Anthropic, including their error formats.
 
 use std::sync::Arc;
 
@@ -14,86 +14,85 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use toolgate::models::{ModelName, Operation};
 use toolgate::{
-    AnswerBody, CallError, Caller, Dialect, ModelAnswer, ModelError, ModelRequest, Request,
+    CallError, Caller, Dialect, ModelError, ModelRequest, ModelResponse, RequestContext,
+    ResponseBody,
 };
 
 use super::App;
 use super::error::ApiError;
-use super::request::{self, RequestId, Sent};
+use super::request::{self, OwnedHeaders, RequestId};
 
-/// A chat completion of any model, with the caller's tools added.
+/// Create a chat completion with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "models", request_body = Object,
-    responses((status = 200, description = "as OpenAI writes it, or an event stream"), (status = 404, description = "no such model")))]
+    responses((status = 200, description = "response in OpenAI's format, or an event stream"), (status = 404, description = "unknown model")))]
 pub(crate) async fn chat(
     state: State<App>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let visit = Visit::new(state, Dialect::Chat, caller, id, headers);
-    visit.ask(Operation::Complete, query, body).await
+    let request = IncomingModelRequest::new(state, Dialect::Chat, caller, id, headers);
+    request.send(Operation::Complete, query, body).await
 }
 
-/// A response of any model, with the caller's tools added.
+/// Create a response with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/responses", tag = "models", request_body = Object,
-    responses((status = 200, description = "as OpenAI writes it, or an event stream"), (status = 404, description = "no such model")))]
+    responses((status = 200, description = "response in OpenAI's format, or an event stream"), (status = 404, description = "unknown model")))]
 pub(crate) async fn responses(
     state: State<App>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let visit = Visit::new(state, Dialect::Responses, caller, id, headers);
-    visit.ask(Operation::Complete, query, body).await
+    let request = IncomingModelRequest::new(state, Dialect::Responses, caller, id, headers);
+    request.send(Operation::Complete, query, body).await
 }
 
-/// A message of any model, with the caller's tools added.
+/// Create a message with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/messages", tag = "models", request_body = Object,
-    responses((status = 200, description = "as Anthropic writes it, or an event stream"), (status = 404, description = "no such model")))]
+    responses((status = 200, description = "response in Anthropic's format, or an event stream"), (status = 404, description = "unknown model")))]
 pub(crate) async fn messages(
     state: State<App>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let visit = Visit::new(state, Dialect::Messages, caller, id, headers);
-    visit.ask(Operation::Complete, query, body).await
+    let request = IncomingModelRequest::new(state, Dialect::Messages, caller, id, headers);
+    request.send(Operation::Complete, query, body).await
 }
 
-/// How many tokens a request would have, where the provider counts them.
+/// Count the tokens of a request, if the provider supports it.
 #[utoipa::path(post, path = "/v1/messages/count_tokens", tag = "models", request_body = Object,
-    responses((status = 200, description = "as Anthropic writes it"), (status = 404, description = "no such model, or its provider does not count")))]
+    responses((status = 200, description = "response in Anthropic's format"), (status = 404, description = "unknown model, or its provider does not count tokens")))]
 pub(crate) async fn count_tokens(
     state: State<App>,
     caller: Extension<Caller>,
     id: Extension<RequestId>,
     query: RawQuery,
-    Sent(headers): Sent,
+    OwnedHeaders(headers): OwnedHeaders,
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let visit = Visit::new(state, Dialect::Messages, caller, id, headers);
-    visit.ask(Operation::CountTokens, query, body).await
+    let request = IncomingModelRequest::new(state, Dialect::Messages, caller, id, headers);
+    request.send(Operation::CountTokens, query, body).await
 }
 
-/// The models that are known by name.
-#[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, description = "as OpenAI or Anthropic lists them")))]
+/// List the available models.
+#[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, description = "list in OpenAI's or Anthropic's format")))]
 pub(crate) async fn list(State(app): State<App>, headers: HeaderMap) -> Json<Value> {
     let models = app.gateway().models().list().await;
-    Json(match headers.contains_key("anthropic-version") {
-        true => anthropic_list(&models),
-        false => {
-            let data = models.iter().map(|ModelName { name, provider }| {
-                json!({"id": name, "object": "model", "created": 0, "owned_by": provider})
-            });
-            json!({"object": "list", "data": data.collect::<Vec<_>>()})
-        }
-    })
+    if headers.contains_key("anthropic-version") {
+        return Json(anthropic_list(&models));
+    }
+    let data = models.iter().map(|ModelName { name, provider }| {
+        json!({"id": name, "object": "model", "created": 0, "owned_by": provider})
+    });
+    Json(json!({"object": "list", "data": data.collect::<Vec<_>>()}))
 }
 
 fn anthropic_list(models: &[ModelName]) -> Value {
@@ -108,8 +107,8 @@ fn anthropic_list(models: &[ModelName]) -> Value {
     })
 }
 
-/// One request to a model.
-struct Visit {
+/// An HTTP request to one of the model endpoints.
+struct IncomingModelRequest {
     app: App,
     dialect: Dialect,
     caller: Caller,
@@ -117,7 +116,7 @@ struct Visit {
     headers: HeaderMap,
 }
 
-impl Visit {
+impl IncomingModelRequest {
     fn new(
         State(app): State<App>,
         dialect: Dialect,
@@ -134,62 +133,62 @@ impl Visit {
         }
     }
 
-    async fn ask(
+    async fn send(
         self,
         operation: Operation,
         RawQuery(query): RawQuery,
         body: Result<Bytes, BytesRejection>,
     ) -> Response {
         let (dialect, models) = (self.dialect, self.app.gateway().models().clone());
-        let request = match (body, request::filters(&self.headers)) {
+        let request = match (body, request::parse_filters(&self.headers)) {
             (Ok(body), Ok(filters)) => ModelRequest {
                 dialect,
                 operation,
                 body,
                 query,
-                request: Arc::new(Request {
+                request: Arc::new(RequestContext {
                     id: Some(self.id),
-                    parent: request::parent(&self.headers),
+                    parent: request::parent_id(&self.headers),
                     filters,
                     headers: self.headers,
-                    ..Request::default()
+                    ..RequestContext::default()
                 }),
             },
             (Err(rejection), _) => return ApiError::from(rejection).into_response(),
             (_, Err(error)) => return error.into_response(),
         };
         match models.complete(&self.caller, request).await {
-            Ok(answer) => written(answer),
-            Err(error) => refused(dialect, &error),
+            Ok(answer) => model_response(answer),
+            Err(error) => model_error_response(dialect, &error),
         }
     }
 }
 
-pub(crate) fn written(answer: ModelAnswer) -> Response {
-    let ModelAnswer {
+pub(crate) fn model_response(answer: ModelResponse) -> Response {
+    let ModelResponse {
         status,
         headers,
         body,
     } = answer;
     let body = match body {
-        AnswerBody::Whole(bytes) => Body::from(bytes),
-        AnswerBody::Stream(stream) => {
+        ResponseBody::Whole(bytes) => Body::from(bytes),
+        ResponseBody::Stream(stream) => {
             Body::from_stream(stream.map(Ok::<Bytes, std::convert::Infallible>))
         }
     };
     (status, headers, body).into_response()
 }
 
-/// An error in the shape of the dialect that was spoken.
-fn refused(dialect: Dialect, error: &ModelError) -> Response {
+/// Writes an error in the format of the request's dialect.
+fn model_error_response(dialect: Dialect, error: &ModelError) -> Response {
     if error.status().is_server_error() {
         let mut cause: &dyn std::error::Error = error;
         while let Some(inner) = cause.source() {
             cause = inner;
         }
-        tracing::warn!(%error, %cause, "a model request failed");
+        tracing::warn!(%error, %cause, "model request failed");
     }
-    let body = toolgate::models::error_body(dialect, &error.failure());
+    let body = toolgate::models::error_body(dialect, &error.to_provider_error());
     let mut response = (error.status(), [(CONTENT_TYPE, "application/json")], body).into_response();
     if let ModelError::Refused(CallError::Limited {
         retry_after: Some(after),
@@ -202,17 +201,17 @@ fn refused(dialect: Dialect, error: &ModelError) -> Response {
     response
 }
 
-/// Whether Anthropic's SDKs send such requests.
+/// Returns whether the request targets the Anthropic-compatible API.
 pub(super) fn is_messages(request: &HttpRequest) -> bool {
     request.uri().path().starts_with("/v1/messages")
 }
 
-/// Writes the gateway's own errors (keys, sizes, hosts) as Anthropic's SDKs expect them.
+/// Rewrites the gateway's own errors (authentication, body size, host) to Anthropic's format.
 pub(super) fn with_anthropic_error(response: Response) -> Response {
     let Some(error) = response.extensions().get::<Arc<ApiError>>() else {
         return response;
     };
-    let body = toolgate::models::error_body(Dialect::Messages, &error.failure());
+    let body = toolgate::models::error_body(Dialect::Messages, &error.to_failure());
     let status = response.status();
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }

@@ -1,4 +1,5 @@
-//! What a request says about itself: its id, and the filters that narrow what it sees.
+//! The layer that every request passes through, and the request headers shared by several routes:
+//! request id, parent id and the filters that narrow the scope.
 
 use std::convert::Infallible;
 
@@ -17,21 +18,21 @@ use crate::telemetry::RequestSpan;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const PARENT_ID: &str = "x-bf-parent-request-id";
-const LONGEST_ID: usize = 128;
-/// Bytes that one filter may have; a longer one is a mistake, or worse.
-const LONGEST_FILTER: usize = 16 * 1024;
-const MOST_NAMES: usize = 256;
+const MAX_ID_BYTES: usize = 128;
+/// Maximum total size of one filter header; anything longer is a mistake or an attack.
+const MAX_FILTER_BYTES: usize = 16 * 1024;
+const MAX_FILTER_NAMES: usize = 256;
 
-/// The id under which a request is known in answers, logs and the audit trail.
+/// Id that identifies a request in responses, logs and the audit trail.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub(crate) String);
 
-/// A request's headers, taken out of it rather than copied: for handlers that need nothing else of
-/// it but its body.
+/// Extractor that moves the headers out of the request instead of cloning them. It must come after
+/// all other extractors that read headers.
 #[derive(Debug)]
-pub(crate) struct Sent(pub(crate) HeaderMap);
+pub(crate) struct OwnedHeaders(pub(crate) HeaderMap);
 
-impl<S: Sync> FromRequestParts<S> for Sent {
+impl<S: Sync> FromRequestParts<S> for OwnedHeaders {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
@@ -39,71 +40,81 @@ impl<S: Sync> FromRequestParts<S> for Sent {
     }
 }
 
-/// What every request goes through, in one layer since each costs a few allocations: it gets an id,
-/// its own or a new one, and its answer the same; it must be meant for us; errors are written as its
-/// client expects them.
-pub(crate) async fn enter(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let id = given_id(request.headers(), REQUEST_ID.as_str())
+/// Assigns the request id, checks `Host` and `Origin`, starts the trace span, and rewrites errors for
+/// Anthropic clients.
+///
+/// This is one layer rather than four because each layer costs a few allocations per request.
+pub(crate) async fn request_layer(
+    State(app): State<App>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let id = id_header(request.headers(), REQUEST_ID.as_str())
         .unwrap_or_else(|| Uuid::now_v7().to_string());
     request.extensions_mut().insert(RequestId(id.clone()));
     let span = tracing::info_span!("request", id);
-    let traced = RequestSpan::begin(&request, &id);
+    let traced = RequestSpan::start(&request, &id);
     let is_messages = models::is_messages(&request);
-    let answer = async {
+    let response = async {
         match app.0.guard.check(&request) {
             Ok(()) => next.run(request).await,
             Err(error) => error.into_response(),
         }
     };
-    let answer = answer.instrument(traced.span()).instrument(span).await;
-    let answer = match is_messages {
-        true => models::with_anthropic_error(answer),
-        false => answer,
+    let response = response.instrument(traced.span()).instrument(span).await;
+    let response = if is_messages {
+        models::with_anthropic_error(response)
+    } else {
+        response
     };
-    let mut response = traced.end_with(answer);
+    let mut response = traced.attach_to(response);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     response
 }
 
-/// The request that led to this one.
-pub(super) fn parent(headers: &HeaderMap) -> Option<String> {
-    given_id(headers, PARENT_ID)
+/// Returns the id of the request that caused this one, if the caller sent it.
+pub(super) fn parent_id(headers: &HeaderMap) -> Option<String> {
+    id_header(headers, PARENT_ID)
 }
 
-fn given_id(headers: &HeaderMap, name: &str) -> Option<String> {
+fn id_header(headers: &HeaderMap, name: &str) -> Option<String> {
     let id = headers.get(name)?.to_str().ok()?.trim();
-    (!id.is_empty() && id.len() <= LONGEST_ID).then(|| id.to_owned())
+    (!id.is_empty() && id.len() <= MAX_ID_BYTES).then(|| id.to_owned())
 }
 
-/// The four filters. One that cannot be read is an error: leaving it away would widen the scope.
-pub(super) fn filters(headers: &HeaderMap) -> Result<Filters, ApiError> {
+/// Parses the four filter headers. A malformed filter is an error, because ignoring it would widen the
+/// scope.
+pub(super) fn parse_filters(headers: &HeaderMap) -> Result<Filters, ApiError> {
     Ok(Filters {
-        include_clients: filter(headers, Filters::INCLUDE_CLIENTS)?,
-        exclude_clients: filter(headers, Filters::EXCLUDE_CLIENTS)?,
-        include_tools: filter(headers, Filters::INCLUDE_TOOLS)?,
-        exclude_tools: filter(headers, Filters::EXCLUDE_TOOLS)?,
+        include_clients: parse_filter(headers, Filters::INCLUDE_CLIENTS)?,
+        exclude_clients: parse_filter(headers, Filters::EXCLUDE_CLIENTS)?,
+        include_tools: parse_filter(headers, Filters::INCLUDE_TOOLS)?,
+        exclude_tools: parse_filter(headers, Filters::EXCLUDE_TOOLS)?,
         ..Filters::default()
     })
 }
 
-fn filter(headers: &HeaderMap, name: &str) -> Result<Option<Vec<String>>, ApiError> {
+fn parse_filter(headers: &HeaderMap, name: &str) -> Result<Option<Vec<String>>, ApiError> {
     let mut values = Vec::new();
     for value in headers.get_all(name) {
         let text = std::str::from_utf8(value.as_bytes())
             .map_err(|_| ApiError::bad_request(format!("`{name}` is not valid UTF-8")))?;
         values.push(text);
     }
-    if values.iter().map(|text| text.len()).sum::<usize>() > LONGEST_FILTER {
+    if values.iter().map(|text| text.len()).sum::<usize>() > MAX_FILTER_BYTES {
         return Err(ApiError::bad_request(format!(
-            "`{name}` is longer than {LONGEST_FILTER} bytes; use patterns such as `github.*`"
+            "`{name}` is longer than {MAX_FILTER_BYTES} bytes; use patterns such as `github.*`"
         )));
     }
-    let names = Filters::list(values);
-    if names.as_ref().is_some_and(|names| names.len() > MOST_NAMES) {
+    let names = Filters::parse_list(values);
+    if names
+        .as_ref()
+        .is_some_and(|names| names.len() > MAX_FILTER_NAMES)
+    {
         return Err(ApiError::bad_request(format!(
-            "`{name}` has more than {MOST_NAMES} names; use patterns such as `github.*`"
+            "`{name}` has more than {MAX_FILTER_NAMES} names; use patterns such as `github.*`"
         )));
     }
     Ok(names)
@@ -114,23 +125,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn repeated_headers_are_one_list_and_bad_ones_are_refused() {
+    fn repeated_filter_headers_are_merged_and_malformed_ones_rejected() {
         let mut headers = HeaderMap::new();
-        assert_eq!(filters(&headers).unwrap(), Filters::default());
+        assert_eq!(parse_filters(&headers).unwrap(), Filters::default());
         headers.append(Filters::INCLUDE_TOOLS, HeaderValue::from_static("a.b, c.d"));
         headers.append(Filters::INCLUDE_TOOLS, HeaderValue::from_static("e.f"));
         headers.append(Filters::INCLUDE_CLIENTS, HeaderValue::from_static(" , "));
-        let read = filters(&headers).unwrap();
+        let parsed = parse_filters(&headers).unwrap();
         let names = ["a.b", "c.d", "e.f"].map(str::to_owned);
-        assert_eq!(read.include_tools, Some(names.into()));
-        assert_eq!(read.include_clients, Some(Vec::new()));
+        assert_eq!(parsed.include_tools, Some(names.into()));
+        assert_eq!(parsed.include_clients, Some(Vec::new()));
         headers.append(
             Filters::EXCLUDE_TOOLS,
             HeaderValue::from_bytes(b"\xff").unwrap(),
         );
-        assert!(filters(&headers).is_err());
+        assert!(parse_filters(&headers).is_err());
         let long = HeaderValue::from_str(&"x".repeat(20_000)).unwrap();
         headers.insert(Filters::EXCLUDE_TOOLS, long);
-        assert!(filters(&headers).is_err());
+        assert!(parse_filters(&headers).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Every route, in one list.
+//! All routes, grouped by who may call them, and the OpenAPI document generated from them.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -10,9 +10,10 @@ use utoipa_axum::routes;
 
 use super::{App, admin, auth, error, execute, health, mcp, models, request, results, ui};
 
-const MAX_BODY: usize = 16 * 1024 * 1024;
+/// Maximum size of a request body.
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
-/// The API of Toolgate, an MCP gateway.
+/// HTTP API of Toolgate, an MCP gateway.
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Toolgate",
@@ -21,10 +22,11 @@ const MAX_BODY: usize = 16 * 1024 * 1024;
 struct Document;
 
 pub(crate) fn router(app: App) -> Router {
-    let admin = admin_routes().layer(from_fn_with_state(app.clone(), auth::admin));
-    let approvers = approver_routes().layer(from_fn_with_state(app.clone(), auth::approver));
-    let runners = run_routes().layer(from_fn_with_state(app.clone(), auth::runner));
-    let callers = caller_routes().layer(from_fn_with_state(app.clone(), auth::caller));
+    let admin = admin_routes().layer(from_fn_with_state(app.clone(), auth::require_admin));
+    let approvers =
+        approver_routes().layer(from_fn_with_state(app.clone(), auth::require_approver));
+    let runners = run_routes().layer(from_fn_with_state(app.clone(), auth::require_run_access));
+    let callers = caller_routes().layer(from_fn_with_state(app.clone(), auth::require_caller));
     let (router, _) = OpenApiRouter::with_openapi(Document::openapi())
         .merge(admin)
         .merge(approvers)
@@ -34,14 +36,14 @@ pub(crate) fn router(app: App) -> Router {
         .split_for_parts();
     router
         .merge(page_routes())
-        .fallback(error::no_route)
-        .method_not_allowed_fallback(error::no_method)
-        .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(from_fn_with_state(app.clone(), request::enter))
+        .fallback(error::route_not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn_with_state(app.clone(), request::request_layer))
         .with_state(app)
 }
 
-/// Needs the admin key, or loopback if there is none.
+/// Routes that require the admin key, or a loopback connection if no admin key is set.
 fn admin_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(admin::clients::list))
@@ -66,7 +68,7 @@ fn admin_routes() -> OpenApiRouter<App> {
             admin::permissions::put,
             admin::permissions::reset
         ))
-        .routes(routes!(admin::permissions::take_back))
+        .routes(routes!(admin::permissions::revoke_grant))
         .routes(routes!(admin::keys::list, admin::keys::add))
         .routes(routes!(
             admin::keys::get,
@@ -96,14 +98,14 @@ fn admin_routes() -> OpenApiRouter<App> {
         .routes(routes!(health::metrics))
 }
 
-/// Needs the admin key, or a key with the role `approver`.
+/// Routes that require the admin key or a caller key with the role `approver`.
 fn approver_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(admin::approvals::list))
         .routes(routes!(admin::approvals::get, admin::approvals::decide))
 }
 
-/// Needs the admin key, or a caller's key for what is its own.
+/// Routes that require the admin key, or a caller key to access that caller's own runs.
 fn run_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(admin::runs::list))
@@ -112,7 +114,7 @@ fn run_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::runs::resume))
 }
 
-/// Open to callers: anyone with a key, or loopback as long as there are no keys.
+/// Routes for callers: require a caller key, or a loopback connection while no keys are defined.
 fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))
@@ -121,22 +123,22 @@ fn caller_routes() -> OpenApiRouter<App> {
         .routes(routes!(models::messages))
         .routes(routes!(models::count_tokens))
         .routes(routes!(models::list))
-        .routes(routes!(results::read))
-        .routes(routes!(mcp::post_all, mcp::listen, mcp::end))
-        .routes(routes!(mcp::post_one))
-        .route("/mcp/{server}", get(mcp::listen).delete(mcp::end))
+        .routes(routes!(results::read_result))
+        .routes(routes!(mcp::post_all, mcp::listen, mcp::end_session))
+        .routes(routes!(mcp::post_server))
+        .route("/mcp/{server}", get(mcp::listen).delete(mcp::end_session))
         .routes(routes!(mcp::post_virtual))
-        .route("/mcp/v/{name}", get(mcp::listen).delete(mcp::end))
+        .route("/mcp/v/{name}", get(mcp::listen).delete(mcp::end_session))
 }
 
-/// Open to everyone.
+/// Routes that need no authentication.
 fn probe_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(health::health))
         .routes(routes!(health::ready))
 }
 
-/// Open to everyone: the page holds nothing, and asks the API for what it shows.
+/// The web page, which needs no authentication: it holds no data and fetches everything from the API.
 fn page_routes() -> Router<App> {
     Router::new()
         .route("/", get(ui::index))
@@ -144,7 +146,7 @@ fn page_routes() -> Router<App> {
         .route("/assets/{name}", get(ui::asset))
 }
 
-/// The OpenAPI document of all routes.
+/// Generates the OpenAPI document of all routes.
 pub(crate) fn openapi() -> utoipa::openapi::OpenApi {
     OpenApiRouter::<App>::with_openapi(Document::openapi())
         .merge(admin_routes())

@@ -1,7 +1,7 @@
-//! The web page, as `make web` built it: its files, and the headers that fence it in.
+//! Serves the web page built by `make web`, with strict security headers.
 //!
-//! It is open to everyone and holds nothing; what it shows it asks the API for, with the key of
-//! whoever looks at it.
+//! The page needs no authentication because it holds no data: it fetches everything from the API with
+//! the user's key.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,110 +19,118 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::error::ApiError;
 
-/// Nothing from elsewhere, nothing inline, no strings as markup, in nobody's frame.
-const POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; \
+/// Only same-origin resources, no inline scripts or styles, no strings as markup, no framing.
+const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; \
      frame-ancestors 'none'; require-trusted-types-for 'script'";
 
-const FENCES: [(HeaderName, HeaderValue); 4] = [
-    (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+const SECURITY_HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (
+        CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(CONTENT_POLICY),
+    ),
     (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
     (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
 ];
 
-/// Names of assets change with what is in them.
-const FOR_EVER: &str = "public, max-age=31536000, immutable";
-const ASK_FIRST: &str = "no-cache";
+/// For assets, whose names contain a hash of their content.
+const CACHE_IMMUTABLE: &str = "public, max-age=31536000, immutable";
+/// For files with stable names: browsers revalidate them by ETag.
+const CACHE_REVALIDATE: &str = "no-cache";
 
-const NOT_BUILT: &str = "This gateway was built without its web page.\n\n\
-    Build both with `make build`, or the page alone with `make web` and then the gateway again.\n\
-    The API is there all the same: see /api/openapi.json.\n";
+const NOT_BUILT: &str = "This gateway was built without the web page.\n\n\
+    Run `make build` to build both, or `make web` and then rebuild the gateway.\n\
+    The API is available regardless: see /api/openapi.json.\n";
 
 #[derive(RustEmbed)]
 #[folder = "../../web/dist"]
 #[allow_missing = true]
-struct Files;
+struct WebFiles;
 
-/// The page.
+/// Serves the page.
 pub(super) async fn index(headers: HeaderMap) -> Response {
-    match Files::get("index.html") {
-        Some(file) => answer(&headers, "index.html", file, ASK_FIRST),
-        None => fenced((StatusCode::NOT_FOUND, NOT_BUILT).into_response()),
+    match WebFiles::get("index.html") {
+        Some(file) => serve_file(&headers, "index.html", file, CACHE_REVALIDATE),
+        None => with_security_headers((StatusCode::NOT_FOUND, NOT_BUILT).into_response()),
     }
 }
 
-/// Its sign in a browser's tab.
+/// Serves the favicon.
 pub(super) async fn favicon(headers: HeaderMap) -> Result<Response, ApiError> {
     let name = "favicon.svg";
-    let file = Files::get(name).ok_or_else(|| unknown(name))?;
-    Ok(answer(&headers, name, file, ASK_FIRST))
+    let file = WebFiles::get(name).ok_or_else(|| file_not_found(name))?;
+    Ok(serve_file(&headers, name, file, CACHE_REVALIDATE))
 }
 
-/// A script or style.
+/// Serves a script, style or font.
 pub(super) async fn asset(
     headers: HeaderMap,
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
     let Path(name) = name?;
     let path = format!("assets/{name}");
-    // While it is developed, files come from the disk, where `..` leads elsewhere.
+    // Debug builds read files from disk, where `..` would escape the folder.
     let file = Some(&path).filter(|_| !name.contains(['/', '\\']));
-    let file = file.and_then(|path| Files::get(path));
-    let file = file.ok_or_else(|| unknown(&path))?;
-    Ok(answer(&headers, &path, file, FOR_EVER))
+    let file = file.and_then(|path| WebFiles::get(path));
+    let file = file.ok_or_else(|| file_not_found(&path))?;
+    Ok(serve_file(&headers, &path, file, CACHE_IMMUTABLE))
 }
 
-fn unknown(path: &str) -> ApiError {
+fn file_not_found(path: &str) -> ApiError {
     ApiError::not_found(format!(
-        "no such path `/{path}`; see /api/openapi.json for what there is"
+        "unknown path `/{path}`; /api/openapi.json lists all routes"
     ))
 }
 
-/// A file, or that it is still the one the browser has.
-fn answer(headers: &HeaderMap, path: &str, file: EmbeddedFile, caching: &'static str) -> Response {
-    let tag = tag(&file);
-    let mut response = match is_known(headers, &tag) {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => {
-            let body = match file.data {
-                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
-                Cow::Owned(bytes) => Bytes::from(bytes),
-            };
-            ([(CONTENT_TYPE, kind(path))], Body::from(body)).into_response()
-        }
+/// Sends a file, or 304 if the browser's copy is current.
+fn serve_file(
+    headers: &HeaderMap,
+    path: &str,
+    file: EmbeddedFile,
+    cache_control: &'static str,
+) -> Response {
+    let etag = etag(&file);
+    let mut response = if matches_etag(headers, &etag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        let body = match file.data {
+            Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+            Cow::Owned(bytes) => Bytes::from(bytes),
+        };
+        ([(CONTENT_TYPE, content_type(path))], Body::from(body)).into_response()
     };
-    let caching = HeaderValue::from_static(caching);
-    response.headers_mut().insert(CACHE_CONTROL, caching);
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        response.headers_mut().insert(ETAG, tag);
+    let cache_control = HeaderValue::from_static(cache_control);
+    response.headers_mut().insert(CACHE_CONTROL, cache_control);
+    if let Ok(etag) = HeaderValue::from_str(&etag) {
+        response.headers_mut().insert(ETAG, etag);
     }
-    fenced(response)
+    with_security_headers(response)
 }
 
-fn fenced(mut response: Response) -> Response {
-    response.headers_mut().extend(FENCES);
+fn with_security_headers(mut response: Response) -> Response {
+    response.headers_mut().extend(SECURITY_HEADERS);
     response
 }
 
-fn tag(file: &EmbeddedFile) -> String {
+fn etag(file: &EmbeddedFile) -> String {
     let hash = file.metadata.sha256_hash();
-    let mut tag = String::from("\"");
+    let mut etag = String::from("\"");
     for byte in &hash[..16] {
-        let _ = write!(tag, "{byte:02x}");
+        let _ = write!(etag, "{byte:02x}");
     }
-    tag + "\""
+    etag + "\""
 }
 
-fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
     let known = headers.get_all(IF_NONE_MATCH).iter();
     let mut known = known
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','));
-    known.any(|known| matches!(known.trim(), "*") || known.trim().trim_start_matches("W/") == tag)
+    known.any(|known| matches!(known.trim(), "*") || known.trim().trim_start_matches("W/") == etag)
 }
 
-/// What the build makes, and nothing else.
-fn kind(path: &str) -> &'static str {
+/// Returns the content type of a file; covers only the types that the build produces.
+fn content_type(path: &str) -> &'static str {
     match path.rsplit_once('.').map_or("", |(_, ending)| ending) {
         "html" => "text/html; charset=utf-8",
         "js" => "text/javascript; charset=utf-8",
@@ -138,16 +146,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_found_in_whatever_browsers_send() {
-        let sent = |value: &'static str| {
+    fn if_none_match_accepts_weak_tags_lists_and_wildcard() {
+        let headers = |value: &'static str| {
             HeaderMap::from_iter([(IF_NONE_MATCH, HeaderValue::from_static(value))])
         };
         for value in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*"] {
-            assert!(is_known(&sent(value), "\"a\""), "{value}");
+            assert!(matches_etag(&headers(value), "\"a\""), "{value}");
         }
         for value in ["\"b\"", "a", ""] {
-            assert!(!is_known(&sent(value), "\"a\""), "{value}");
+            assert!(!matches_etag(&headers(value), "\"a\""), "{value}");
         }
-        assert!(!is_known(&HeaderMap::new(), "\"a\""));
+        assert!(!matches_etag(&HeaderMap::new(), "\"a\""));
     }
 }

@@ -1,7 +1,7 @@
-//! Sends traces to a collector: OTLP over HTTP, in protobuf.
+//! Exports traces to a collector: OTLP over HTTP, encoded as protobuf.
 //!
-//! Where to, how often and which of them is said by the variables of OpenTelemetry, which its
-//! libraries read by themselves; here it is only decided whether to start at all.
+//! The OpenTelemetry libraries read endpoint, interval and sampling from the environment themselves;
+//! this module decides whether to export at all.
 
 use std::time::Duration;
 
@@ -24,87 +24,95 @@ const PROTOCOLS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
 ];
-const SPOKEN: &str = "http/protobuf";
+const SUPPORTED_PROTOCOL: &str = "http/protobuf";
 const TIMEOUTS: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
     "OTEL_EXPORTER_OTLP_TIMEOUT",
 ];
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the last spans may take when the gateway ends.
-const LAST: Duration = Duration::from_secs(5);
-/// Several values, which a field of ours holds as one.
-const LISTS: [&str; 1] = ["gen_ai.response.finish_reasons"];
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to export the remaining spans at shutdown.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Attributes that are lists by convention but single strings in span fields.
+const LIST_ATTRIBUTES: [&str; 1] = ["gen_ai.response.finish_reasons"];
 
-/// Whether the environment says where to send traces.
-pub(super) fn is_wanted(environment: &Environment) -> bool {
-    let says = |name: &str, word: &str| {
+/// Returns whether the environment enables trace export.
+pub(super) fn is_enabled(environment: &Environment) -> bool {
+    let is_set_to = |name: &str, word: &str| {
         environment
             .get(name)
             .is_some_and(|value| value.trim().eq_ignore_ascii_case(word))
     };
-    let off = says("OTEL_SDK_DISABLED", "true") || says("OTEL_TRACES_EXPORTER", "none");
-    !off && first(environment, ENDPOINTS).is_some()
+    let disabled =
+        is_set_to("OTEL_SDK_DISABLED", "true") || is_set_to("OTEL_TRACES_EXPORTER", "none");
+    !disabled && first_set(environment, ENDPOINTS).is_some()
 }
 
-/// Makes traces and sends them.
-pub(super) fn provider(environment: &Environment) -> anyhow::Result<SdkTracerProvider> {
-    if let Some(wanted) = first(environment, PROTOCOLS).filter(|wanted| wanted != SPOKEN) {
-        tracing::warn!("traces are sent as `{SPOKEN}`; `{wanted}` is not spoken here");
+/// Builds the tracer provider with the exporter.
+pub(super) fn build_provider(environment: &Environment) -> anyhow::Result<SdkTracerProvider> {
+    let protocol = first_set(environment, PROTOCOLS);
+    if let Some(protocol) = protocol.filter(|protocol| protocol != SUPPORTED_PROTOCOL) {
+        tracing::warn!(
+            protocol,
+            supported = SUPPORTED_PROTOCOL,
+            "unsupported OTLP protocol; exporting traces with the supported one"
+        );
     }
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
-        .with_http_client(Client::new(environment)?)
+        .with_http_client(ExportClient::new(environment)?)
         .build()
-        .context("traces cannot be exported; look at the variables `OTEL_EXPORTER_OTLP_*`")?;
+        .context("cannot export traces; check the variables `OTEL_EXPORTER_OTLP_*`")?;
     Ok(SdkTracerProvider::builder()
-        .with_resource(resource(environment))
-        .with_batch_exporter(Shaped(exporter))
+        .with_resource(build_resource(environment))
+        .with_batch_exporter(ListAttributeExporter(exporter))
         .build())
 }
 
 pub(super) async fn flush(provider: SdkTracerProvider) {
-    // It waits for a thread of its own, which needs this runtime to send.
-    let flushed = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(LAST));
+    // Shutdown blocks on the exporter's thread, which in turn needs this runtime to send.
+    let flushed =
+        tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT));
     if let Ok(Err(error)) = flushed.await {
-        tracing::warn!(%error, "the last traces could not be sent");
+        tracing::warn!(%error, "could not export the remaining traces");
     }
 }
 
-/// The first of these variables that says something.
-fn first(environment: &Environment, names: [&str; 2]) -> Option<String> {
+/// Returns the value of the first variable that is set and not blank.
+fn first_set(environment: &Environment, names: [&str; 2]) -> Option<String> {
     let mut values = names.into_iter().filter_map(|name| environment.get(name));
     values.find(|value| !value.trim().is_empty())
 }
 
-/// Who sends.
-fn resource(environment: &Environment) -> Resource {
+/// Builds the resource that identifies this service in traces.
+fn build_resource(environment: &Environment) -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let builder = Resource::builder().with_attribute(version);
     let attributes = environment.get("OTEL_RESOURCE_ATTRIBUTES");
-    let named = first(environment, ["OTEL_SERVICE_NAME"; 2]).is_some()
+    let has_name = first_set(environment, ["OTEL_SERVICE_NAME"; 2]).is_some()
         || attributes.is_some_and(|attributes| attributes.contains("service.name="));
-    match named {
-        true => builder.build(),
-        false => builder.with_service_name("toolgate").build(),
+    if has_name {
+        builder.build()
+    } else {
+        builder.with_service_name("toolgate").build()
     }
 }
 
-/// Sends on the gateway's runtime, since whoever wants to send has none.
+/// HTTP client that sends on the gateway's runtime, because the exporter's thread has none.
 #[derive(Debug)]
-struct Client {
+struct ExportClient {
     client: reqwest::Client,
     runtime: Handle,
 }
 
-impl Client {
+impl ExportClient {
     fn new(environment: &Environment) -> anyhow::Result<Self> {
-        // Fails only if one is installed already, which is as good.
+        // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let millis = first(environment, TIMEOUTS).and_then(|millis| millis.parse().ok());
+        let millis = first_set(environment, TIMEOUTS).and_then(|millis| millis.parse().ok());
         let client = reqwest::Client::builder()
             .user_agent(concat!("toolgate/", env!("CARGO_PKG_VERSION")))
-            .timeout(millis.map_or(TIMEOUT, Duration::from_millis))
+            .timeout(millis.map_or(DEFAULT_TIMEOUT, Duration::from_millis))
             .redirect(reqwest::redirect::Policy::none());
         Ok(Self {
             client: client.build()?,
@@ -114,32 +122,32 @@ impl Client {
 }
 
 #[async_trait]
-impl HttpClient for Client {
+impl HttpClient for ExportClient {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let client = self.client.clone();
         let sent = self.runtime.spawn(async move {
             let mut response = client.execute(request.try_into()?).await?;
-            let mut answer = Response::builder().status(response.status());
-            if let Some(headers) = answer.headers_mut() {
+            let mut converted = Response::builder().status(response.status());
+            if let Some(headers) = converted.headers_mut() {
                 std::mem::swap(headers, response.headers_mut());
             }
-            Ok::<_, HttpError>(answer.body(response.bytes().await?)?)
+            Ok::<_, HttpError>(converted.body(response.bytes().await?)?)
         });
         sent.await?
     }
 }
 
-/// Gives attributes the types that the conventions want, which fields cannot have.
+/// Converts attributes to lists where the conventions require it, because span fields cannot be lists.
 #[derive(Debug)]
-struct Shaped<E>(E);
+struct ListAttributeExporter<E>(E);
 
-impl<E: SpanExporter> SpanExporter for Shaped<E> {
+impl<E: SpanExporter> SpanExporter for ListAttributeExporter<E> {
     async fn export(&self, mut batch: Vec<SpanData>) -> OTelSdkResult {
         for attribute in batch.iter_mut().flat_map(|span| &mut span.attributes) {
-            if let Value::String(only) = &attribute.value
-                && LISTS.contains(&attribute.key.as_str())
+            if let Value::String(item) = &attribute.value
+                && LIST_ATTRIBUTES.contains(&attribute.key.as_str())
             {
-                let list: Vec<StringValue> = vec![only.clone()];
+                let list: Vec<StringValue> = vec![item.clone()];
                 attribute.value = Value::Array(Array::String(list));
             }
         }

@@ -1,4 +1,4 @@
-//! The span of an HTTP request, which ends when the answer's body has.
+//! The span of an HTTP request, which ends when the response body is complete.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,18 +13,18 @@ use toolgate::{TraceContext, Tracer as _};
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::Bridge;
+use super::OtelTracer;
 
-/// A request as it is traced; costs nothing where it is not.
+/// The span of an HTTP request; costs nothing if tracing is off.
 #[derive(Debug)]
 pub(crate) struct RequestSpan(Span);
 
 impl RequestSpan {
-    pub(crate) fn begin(request: &Request, id: &str) -> Self {
+    pub(crate) fn start(request: &Request, id: &str) -> Self {
         let span = tracing::info_span!(
             target: TARGET,
             "http",
-            "otel.name" = name(request),
+            "otel.name" = span_name(request),
             "otel.kind" = "server",
             "otel.status_code" = Empty,
             "http.request.method" = request.method().as_str(),
@@ -34,7 +34,7 @@ impl RequestSpan {
             "error.type" = Empty,
         );
         if !span.is_disabled() {
-            Bridge.join(&span, &TraceContext::of_headers(request.headers()));
+            OtelTracer.join(&span, &TraceContext::from_headers(request.headers()));
         }
         Self(span)
     }
@@ -43,8 +43,8 @@ impl RequestSpan {
         self.0.clone()
     }
 
-    /// The answer, with the span in its body.
-    pub(crate) fn end_with(self, response: Response) -> Response {
+    /// Records the response and moves the span into its body.
+    pub(crate) fn attach_to(self, response: Response) -> Response {
         let Self(span) = self;
         if span.is_disabled() {
             return response;
@@ -55,11 +55,11 @@ impl RequestSpan {
             span.record("error.type", status.as_str());
             span.record("otel.status_code", "error");
         }
-        response.map(|body| Body::new(Traced { body, span }))
+        response.map(|body| Body::new(TracedBody { body, span }))
     }
 }
 
-fn name(request: &Request) -> String {
+fn span_name(request: &Request) -> String {
     let method = request.method();
     match route(request) {
         Some(route) => format!("{method} {route}"),
@@ -67,19 +67,19 @@ fn name(request: &Request) -> String {
     }
 }
 
-/// The pattern that the path fits, which names no one and nothing.
+/// Returns the matched route pattern, which contains no identifiers.
 fn route(request: &Request) -> Option<&str> {
     let route = request.extensions().get::<MatchedPath>();
     route.map(MatchedPath::as_str)
 }
 
-/// A body that is sent on behalf of a span.
-struct Traced {
+/// A response body that is sent within a span and keeps the span open.
+struct TracedBody {
     body: Body,
     span: Span,
 }
 
-impl hyper::body::Body for Traced {
+impl hyper::body::Body for TracedBody {
     type Data = Bytes;
     type Error = Error;
 

@@ -1,11 +1,11 @@
-//! Agent mode over HTTP: tools that run unasked are run, all else is left to whoever must decide.
+//! Agent mode over HTTP: auto-executed tools run, all other calls are returned for a decision.
 
 use reqwest::Response;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
-use toolgate_testkit::model::{Chunking, Model, Reply};
+use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
 
-use crate::gate::{SOON, TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 use crate::mcp::headers;
 
 pub(crate) const PATHS: [(&str, &str); 3] = [
@@ -14,10 +14,10 @@ pub(crate) const PATHS: [(&str, &str); 3] = [
     ("anthropic", "/v1/messages"),
 ];
 
-/// A gateway whose zoo may run some tools unasked, in front of models of every dialect.
-pub(crate) async fn gate(model: &Model, unasked: &str, extra: &str) -> TestGate {
+/// Starts a gateway with auto-executed zoo tools in front of a model in every dialect.
+pub(crate) async fn start_gate(model: &ScriptedModel, auto_execute: &str, extra: &str) -> TestGate {
     let mut toml = zoo("zoo", &[]);
-    toml += &format!("tools_to_auto_execute = {unasked}\n");
+    toml += &format!("tools_to_auto_execute = {auto_execute}\n");
     for (dialect, _) in PATHS {
         toml += &format!(
             "[providers.{dialect}]\nbase_url = \"{}/v1\"\napi_key = \"k\"\ndialect = {dialect:?}\nmax_retries = 0\n",
@@ -25,46 +25,46 @@ pub(crate) async fn gate(model: &Model, unasked: &str, extra: &str) -> TestGate 
         );
     }
     let gate = TestGate::start(&(toml + extra));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     gate
 }
 
 pub(crate) fn request(dialect: &str, model: &str, stream: bool) -> Value {
-    let said = json!([{"role": "user", "content": "hello"}]);
+    let messages = json!([{"role": "user", "content": "hello"}]);
     match dialect {
-        "responses" => json!({"model": model, "input": said, "stream": stream}),
+        "responses" => json!({"model": model, "input": messages, "stream": stream}),
         "anthropic" => {
-            json!({"model": model, "max_tokens": 50, "messages": said, "stream": stream})
+            json!({"model": model, "max_tokens": 50, "messages": messages, "stream": stream})
         }
-        _ => json!({"model": model, "messages": said, "stream": stream}),
+        _ => json!({"model": model, "messages": messages, "stream": stream}),
     }
 }
 
-/// What a caller sees of an answer, whichever dialect and form it has.
+/// An agent's response as a caller sees it, independent of dialect and streaming.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct AgentResponse {
     pub(crate) text: String,
-    /// Names of the calls that were left.
+    /// Names of the calls returned to the caller.
     pub(crate) calls: Vec<String>,
     pub(crate) finish: String,
     pub(crate) note: Value,
     pub(crate) input_tokens: u64,
 }
 
-pub(crate) async fn seen(response: Response) -> Seen {
+pub(crate) async fn read_response(response: Response) -> AgentResponse {
     let status = response.status();
     let text = response.text().await.unwrap();
     assert_eq!(status, 200, "{text}");
     match serde_json::from_str::<Value>(&text) {
-        Ok(answer) => whole(&answer),
-        Err(_) => streamed(&text),
+        Ok(body) => parse_body(&body),
+        Err(_) => parse_stream(&text),
     }
 }
 
-fn whole(answer: &Value) -> Seen {
+fn parse_body(answer: &Value) -> AgentResponse {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let message = &answer["choices"][0]["message"];
-    let mut seen = Seen {
+    let mut response = AgentResponse {
         text: message["content"].as_str().unwrap_or_default().to_owned(),
         calls: Vec::new(),
         finish: String::new(),
@@ -72,7 +72,8 @@ fn whole(answer: &Value) -> Seen {
         input_tokens: 0,
     };
     for call in list(&message["tool_calls"]) {
-        seen.calls
+        response
+            .calls
             .push(call["function"]["name"].as_str().unwrap().to_owned());
     }
     for item in list(&answer["output"])
@@ -80,11 +81,13 @@ fn whole(answer: &Value) -> Seen {
         .chain(&list(&answer["content"]))
     {
         for part in list(&item["content"]) {
-            seen.text += part["text"].as_str().unwrap_or_default();
+            response.text += part["text"].as_str().unwrap_or_default();
         }
-        seen.text += item["text"].as_str().unwrap_or_default();
+        response.text += item["text"].as_str().unwrap_or_default();
         if item["type"] == "function_call" || item["type"] == "tool_use" {
-            seen.calls.push(item["name"].as_str().unwrap().to_owned());
+            response
+                .calls
+                .push(item["name"].as_str().unwrap().to_owned());
         }
     }
     let finish = [
@@ -92,27 +95,27 @@ fn whole(answer: &Value) -> Seen {
         &answer["stop_reason"],
         &answer["status"],
     ];
-    seen.finish = finish
+    response.finish = finish
         .iter()
-        .find_map(|word| word.as_str())
+        .find_map(|value| value.as_str())
         .unwrap_or_default()
         .to_owned();
     let usage = &answer["usage"];
     let input = usage["prompt_tokens"]
         .as_u64()
         .or(usage["input_tokens"].as_u64());
-    seen.input_tokens = input.unwrap_or_default();
-    seen
+    response.input_tokens = input.unwrap_or_default();
+    response
 }
 
-fn streamed(stream: &str) -> Seen {
+fn parse_stream(stream: &str) -> AgentResponse {
     let data = stream
         .lines()
         .filter_map(|line| line.strip_prefix("data: "));
     let events: Vec<Value> = data
         .filter_map(|data| serde_json::from_str(data).ok())
         .collect();
-    let mut seen = Seen {
+    let mut response = AgentResponse {
         text: String::new(),
         calls: Vec::new(),
         finish: String::new(),
@@ -127,44 +130,48 @@ fn streamed(stream: &str) -> Seen {
             "content_block_delta" => event["delta"]["text"].as_str(),
             _ => delta["content"].as_str(),
         };
-        seen.text += text.unwrap_or_default();
+        response.text += text.unwrap_or_default();
         for call in delta["tool_calls"].as_array().into_iter().flatten() {
-            seen.calls
+            response
+                .calls
                 .extend(call["function"]["name"].as_str().map(str::to_owned));
         }
         let block = &event["content_block"];
         if block["type"] == "tool_use" {
-            seen.calls.push(block["name"].as_str().unwrap().to_owned());
+            response
+                .calls
+                .push(block["name"].as_str().unwrap().to_owned());
         }
         if kind == "response.completed" {
-            let whole = whole(&event["response"]);
-            (seen.calls, seen.note, seen.finish) = (whole.calls, whole.note, whole.finish);
-            seen.input_tokens = whole.input_tokens;
+            let complete = parse_body(&event["response"]);
+            (response.calls, response.note, response.finish) =
+                (complete.calls, complete.note, complete.finish);
+            response.input_tokens = complete.input_tokens;
         }
         if event["toolgate"].is_object() {
-            seen.note = event["toolgate"].clone();
+            response.note = event["toolgate"].clone();
         }
         let finish = event["choices"][0]["finish_reason"].as_str();
         let finish = finish.or(event["delta"]["stop_reason"].as_str());
         if let Some(finish) = finish {
-            finish.clone_into(&mut seen.finish);
+            finish.clone_into(&mut response.finish);
         }
         let usage = &event["usage"];
         let input = usage["prompt_tokens"]
             .as_u64()
             .or(usage["input_tokens"].as_u64());
-        seen.input_tokens = input.unwrap_or(seen.input_tokens);
+        response.input_tokens = input.unwrap_or(response.input_tokens);
     }
-    seen
+    response
 }
 
-pub(crate) async fn ask(gate: &TestGate, path: &str, body: &Value) -> Seen {
-    seen(gate.post(path, &body.to_string(), headers(&[])).await).await
+pub(crate) async fn run_agent(gate: &TestGate, path: &str, body: &Value) -> AgentResponse {
+    read_response(gate.post(path, &body.to_string(), headers(&[])).await).await
 }
 
-/// The records of the audit trail, once there are so many.
-pub(crate) async fn records(gate: &TestGate, count: usize) -> Vec<Value> {
-    eventually("the calls are on record", SOON, async || {
+/// Waits until the audit trail has at least this many records and returns them.
+pub(crate) async fn wait_for_records(gate: &TestGate, count: usize) -> Vec<Value> {
+    eventually("the calls are recorded", WAIT_TIMEOUT, async || {
         let audit = gate.json("/api/audit").await;
         let records = audit["records"].as_array().unwrap().clone();
         (records.len() >= count).then_some(records)
@@ -172,46 +179,53 @@ pub(crate) async fn records(gate: &TestGate, count: usize) -> Vec<Value> {
     .await
 }
 
-pub(crate) fn add(id: &str, a: i64) -> (String, &'static str, Value) {
+pub(crate) fn add_call(id: &str, a: i64) -> (String, &'static str, Value) {
     (id.to_owned(), "zoo_add", json!({"a": a, "b": 1}))
 }
 
-/// Three turns: two calls at once, one more, and the answer.
+/// Three turns: two parallel calls, another call, and the answer.
 fn conversation() -> Vec<Reply> {
     vec![
-        Reply::calls([add("c1", 1), add("c2", 10)])
+        Reply::calls([add_call("c1", 1), add_call("c2", 10)])
             .with_text("First.")
-            .usage(10, 1),
-        Reply::calls([add("c3", 100)]).usage(20, 2),
-        Reply::text("All done.").usage(30, 3),
+            .with_usage(10, 1),
+        Reply::calls([add_call("c3", 100)]).with_usage(20, 2),
+        Reply::text("All done.").with_usage(30, 3),
     ]
 }
 
 #[tokio::test]
-async fn tools_run_until_the_model_has_its_answer() {
-    for (wanted, path) in PATHS {
-        for (spoken, _) in PATHS {
+async fn tools_run_until_the_model_answers_in_every_dialect() {
+    for (client_dialect, path) in PATHS {
+        for (provider_dialect, _) in PATHS {
             for stream in [false, true] {
                 let script = conversation().into_iter();
-                let model = Model::strict(
+                let model = ScriptedModel::start_strict(
                     script
-                        .map(|reply| reply.chunked(Chunking::Bytes(7)))
+                        .map(|reply| reply.with_chunking(Chunking::Bytes(7)))
                         .collect(),
                 );
-                let gate = gate(&model, "[\"add\"]", "").await;
-                let mut body = request(wanted, &format!("{spoken}/m"), stream);
-                if wanted == "openai" && stream {
+                let gate = start_gate(&model, "[\"add\"]", "").await;
+                let mut body = request(client_dialect, &format!("{provider_dialect}/m"), stream);
+                if client_dialect == "openai" && stream {
                     body["stream_options"] = json!({"include_usage": true});
                 }
-                let seen = ask(&gate, path, &body).await;
-                let what = format!("{wanted} to {spoken}, stream {stream}: {seen:?}");
-                let text = match stream {
-                    true => "First.\n\nAll done.",
-                    false => "All done.",
+                let response = run_agent(&gate, path, &body).await;
+                let what = format!(
+                    "{client_dialect} to {provider_dialect}, stream {stream}: {response:?}"
+                );
+                let text = if stream {
+                    "First.\n\nAll done."
+                } else {
+                    "All done."
                 };
-                assert_eq!(seen.text, text, "{what}");
-                assert_eq!((seen.calls.len(), seen.input_tokens), (0, 60), "{what}");
-                let note = &seen.note;
+                assert_eq!(response.text, text, "{what}");
+                assert_eq!(
+                    (response.calls.len(), response.input_tokens),
+                    (0, 60),
+                    "{what}"
+                );
+                let note = &response.note;
                 assert_eq!(note["stop_reason"], "done", "{what}");
                 assert_eq!(note["iterations"], 3, "{what}");
                 assert_eq!(note["turns"], json!(["First.", "", "All done."]), "{what}");
@@ -219,7 +233,7 @@ async fn tools_run_until_the_model_has_its_answer() {
                     .as_array()
                     .unwrap()
                     .iter()
-                    .map(|one| one["result"].as_str().unwrap())
+                    .map(|call| call["result"].as_str().unwrap())
                     .collect();
                 assert_eq!(results, ["2", "11", "101"], "{what}");
                 assert_eq!(note["pending"], json!([]), "{what}");
@@ -230,11 +244,14 @@ async fn tools_run_until_the_model_has_its_answer() {
 }
 
 #[tokio::test]
-async fn results_go_back_in_the_order_of_the_calls() {
+async fn results_are_returned_in_call_order() {
     let slow = ("c1".to_owned(), "zoo_sleep", json!({"ms": 300}));
-    let model = Model::strict(vec![Reply::calls([slow, add("c2", 1)]), Reply::text("ok")]);
-    let gate = gate(&model, "[\"*\"]", "").await;
-    ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    let model = ScriptedModel::start_strict(vec![
+        Reply::calls([slow, add_call("c2", 1)]),
+        Reply::text("ok"),
+    ]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
+    run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
     let messages = model.turns()[1].body["messages"].clone();
     let ids: Vec<&str> = messages.as_array().unwrap()[2..]
         .iter()
@@ -245,7 +262,7 @@ async fn results_go_back_in_the_order_of_the_calls() {
         messages[1]["tool_calls"][0]["function"]["name"],
         "zoo_sleep"
     );
-    for record in records(&gate, 2).await {
+    for record in wait_for_records(&gate, 2).await {
         assert_eq!(record["origin"], "agent");
         assert!(
             record["request_id"].as_str().unwrap().ends_with("-iter-1"),
@@ -256,123 +273,131 @@ async fn results_go_back_in_the_order_of_the_calls() {
 }
 
 #[tokio::test]
-async fn what_must_be_decided_comes_back_in_the_mixed_form() {
+async fn calls_needing_approval_are_returned_with_executed_results() {
     let echo = ("c9".to_owned(), "zoo_echo", json!({"x": 1}));
-    for (wanted, path) in PATHS {
+    for (client_dialect, path) in PATHS {
         for stream in [false, true] {
-            let model = Model::strict(vec![
-                Reply::calls([add("c1", 1), echo.clone(), add("c2", 4)]).with_text("Now."),
+            let model = ScriptedModel::start_strict(vec![
+                Reply::calls([add_call("c1", 1), echo.clone(), add_call("c2", 4)])
+                    .with_text("Now."),
             ]);
-            let gate = gate(&model, "[\"add\"]", "").await;
-            let seen = ask(
+            let gate = start_gate(&model, "[\"add\"]", "").await;
+            let response = run_agent(
                 &gate,
                 path,
-                &request(wanted, &format!("{wanted}/m"), stream),
+                &request(client_dialect, &format!("{client_dialect}/m"), stream),
             )
             .await;
-            let what = format!("{wanted}, stream {stream}: {seen:?}");
-            assert_eq!(seen.calls, ["zoo_echo"], "{what}");
-            assert_eq!(seen.note["stop_reason"], "needs_approval", "{what}");
-            assert_eq!(seen.note["pending"][0]["id"], "c9", "{what}");
-            assert_eq!(seen.note["executed"].as_array().unwrap().len(), 2, "{what}");
+            let what = format!("{client_dialect}, stream {stream}: {response:?}");
+            assert_eq!(response.calls, ["zoo_echo"], "{what}");
+            assert_eq!(response.note["stop_reason"], "needs_approval", "{what}");
+            assert_eq!(response.note["pending"][0]["id"], "c9", "{what}");
+            assert_eq!(
+                response.note["executed"].as_array().unwrap().len(),
+                2,
+                "{what}"
+            );
             if !stream {
-                let told = "Now.\n\nThe Output from allowed tools calls is - {\"zoo_add\":\"2\",\"zoo_add#2\":\"5\"}\n\nNow I shall call these tools next...";
-                assert_eq!(seen.text, told, "{what}");
+                let expected = "Now.\n\nThe Output from allowed tools calls is - {\"zoo_add\":\"2\",\"zoo_add#2\":\"5\"}\n\nNow I shall call these tools next...";
+                assert_eq!(response.text, expected, "{what}");
             }
-            if wanted == "openai" {
-                assert_eq!(seen.finish, "stop", "{what}");
+            if client_dialect == "openai" {
+                assert_eq!(response.finish, "stop", "{what}");
             }
         }
     }
-    // Nothing ran: the model's answer is as it was.
-    let model = Model::strict(vec![Reply::calls([echo]).with_text("Hm.")]);
-    let gate = gate(&model, "[\"add\"]", "").await;
-    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    // Nothing ran: the model's answer is unchanged.
+    let model = ScriptedModel::start_strict(vec![Reply::calls([echo]).with_text("Hm.")]);
+    let gate = start_gate(&model, "[\"add\"]", "").await;
+    let response = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
     assert_eq!(
-        (seen.text.as_str(), seen.finish.as_str()),
+        (response.text.as_str(), response.finish.as_str()),
         ("Hm.", "tool_calls")
     );
-    assert_eq!(seen.note["stop_reason"], "needs_approval");
+    assert_eq!(response.note["stop_reason"], "needs_approval");
 }
 
 #[tokio::test]
-async fn the_callers_own_tools_are_the_callers() {
+async fn caller_tools_are_returned_to_the_caller() {
     let mine = ("c2".to_owned(), "mine", json!({}));
-    let model = Model::strict(vec![Reply::calls([add("c1", 1), mine])]);
-    let gate = gate(&model, "[\"*\"]", "").await;
+    let model = ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1), mine])]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
     let mut body = request("openai", "openai/m", true);
     body["tools"] = json!([{"type": "function", "function": {"name": "mine", "parameters": {}}}]);
-    let seen = ask(&gate, PATHS[0].1, &body).await;
-    assert_eq!(seen.calls, ["mine"]);
-    assert_eq!(seen.note["stop_reason"], "own_tool");
-    assert_eq!(seen.note["executed"][0]["result"], "2");
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
+    assert_eq!(response.calls, ["mine"]);
+    assert_eq!(response.note["stop_reason"], "own_tool");
+    assert_eq!(response.note["executed"][0]["result"], "2");
 }
 
 #[tokio::test]
-async fn an_ask_is_an_approval_that_is_linked_to_its_run() {
-    let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
+async fn ask_rule_creates_approval_linked_to_run() {
+    let model = ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1)])]);
     let rule = "[[permissions.rules]]\ntool = \"zoo_add\"\naction = \"ask\"\n[[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"allow\"\n";
-    let gate = gate(&model, "[\"echo\"]", rule).await;
-    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    let gate = start_gate(&model, "[\"echo\"]", rule).await;
+    let response = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
     let approval = gate.json("/api/approvals").await["approvals"][0].clone();
-    assert_eq!(seen.note["pending"][0]["approval_id"], approval["id"]);
-    assert_eq!(approval["run_id"], seen.note["run_id"]);
-    assert_eq!(seen.finish, "tool_calls");
+    assert_eq!(response.note["pending"][0]["approval_id"], approval["id"]);
+    assert_eq!(approval["run_id"], response.note["run_id"]);
+    assert_eq!(response.finish, "tool_calls");
 }
 
 #[tokio::test]
-async fn bounds_end_a_run_and_say_so() {
+async fn limits_end_run_with_stop_reason() {
     for (header, reason) in [
         (("x-toolgate-max-depth", "1"), "max_agent_depth"),
         (("x-toolgate-budget", "tool_calls=2"), "budget"),
         (("x-toolgate-budget", "tokens=20"), "budget"),
         (("x-toolgate-budget", "model_calls=1"), "budget"),
     ] {
-        let model = Model::strict(conversation());
-        let gate = gate(&model, "[\"*\"]", "").await;
+        let model = ScriptedModel::start_strict(conversation());
+        let gate = start_gate(&model, "[\"*\"]", "").await;
         let body = request("openai", "openai/m", false).to_string();
-        let seen = seen(gate.post(PATHS[0].1, &body, headers(&[header])).await).await;
-        assert_eq!(seen.note["stop_reason"], reason, "{header:?}: {seen:?}");
+        let response = read_response(gate.post(PATHS[0].1, &body, headers(&[header])).await).await;
+        assert_eq!(
+            response.note["stop_reason"], reason,
+            "{header:?}: {response:?}"
+        );
         assert!(model.turns().len() <= 2);
     }
-    let model = Model::strict(conversation());
-    let gate = gate(
+    let model = ScriptedModel::start_strict(conversation());
+    let gate = start_gate(
         &model,
         "[\"*\"]",
         "[mcp.tool_manager_config]\nmax_agent_depth = 1\n",
     )
     .await;
-    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    let response = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
     assert_eq!(
-        (seen.calls.len(), seen.note["iterations"].clone()),
+        (response.calls.len(), response.note["iterations"].clone()),
         (1, json!(2))
     );
-    let wrong = headers(&[("x-toolgate-budget", "speed=1")]);
+    let invalid = headers(&[("x-toolgate-budget", "speed=1")]);
     let body = request("openai", "openai/m", false).to_string();
-    assert_eq!(gate.post(PATHS[0].1, &body, wrong).await.status(), 400);
+    assert_eq!(gate.post(PATHS[0].1, &body, invalid).await.status(), 400);
 }
 
 #[tokio::test]
-async fn the_same_failing_call_is_not_run_for_ever() {
+async fn repeated_failing_call_triggers_loop_guard() {
     let fail = || Reply::calls([("f".to_owned(), "zoo_fail", json!({}))]);
-    let model = Model::start(vec![fail()]);
-    let gate = gate(&model, "[\"*\"]", "").await;
-    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
-    assert_eq!(seen.note["stop_reason"], "loop_guard", "{seen:?}");
-    assert_eq!(records(&gate, 2).await.len(), 2, "it ran twice");
-    let told = model.turns().last().unwrap().body["messages"].to_string();
-    assert!(told.contains("was not run again"), "{told}");
+    let model = ScriptedModel::start(vec![fail()]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
+    let response = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    assert_eq!(response.note["stop_reason"], "loop_guard", "{response:?}");
+    assert_eq!(wait_for_records(&gate, 2).await.len(), 2, "it ran twice");
+    let sent = model.turns().last().unwrap().body["messages"].to_string();
+    assert!(sent.contains("was not run again"), "{sent}");
 }
 
 #[tokio::test]
-async fn what_ran_is_not_lost_when_the_model_fails() {
-    for (wanted, path) in PATHS {
-        let model = Model::strict(vec![
-            Reply::calls([add("c1", 1)]),
+async fn model_failure_reports_executed_calls() {
+    for (client_dialect, path) in PATHS {
+        let model = ScriptedModel::start_strict(vec![
+            Reply::calls([add_call("c1", 1)]),
             Reply::error(503, "too busy"),
         ]);
-        let gate = gate(&model, "[\"*\"]", "").await;
-        let body = request(wanted, &format!("{wanted}/m"), false);
+        let gate = start_gate(&model, "[\"*\"]", "").await;
+        let body = request(client_dialect, &format!("{client_dialect}/m"), false);
         let answer = gate.post(path, &body.to_string(), headers(&[])).await;
         assert_eq!(answer.status(), 424);
         assert_eq!(answer.headers()["x-should-retry"], "false");
@@ -385,8 +410,8 @@ async fn what_ran_is_not_lost_when_the_model_fails() {
         );
         assert_eq!(error["toolgate"]["executed"][0]["result"], "2");
     }
-    let model = Model::strict(vec![Reply::error(429, "slow down")]);
-    let gate = gate(&model, "[\"*\"]", "").await;
+    let model = ScriptedModel::start_strict(vec![Reply::error(429, "slow down")]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
     let body = request("openai", "openai/m", true).to_string();
     assert_eq!(
         gate.post(PATHS[0].1, &body, headers(&[])).await.status(),
@@ -395,53 +420,53 @@ async fn what_ran_is_not_lost_when_the_model_fails() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_in_a_later_turn_ends_with_an_error() {
-    for (wanted, path) in PATHS {
-        let model = Model::strict(vec![
-            Reply::calls([add("c1", 1)]),
-            Reply::text("a b c d").breaks_after(3),
+async fn stream_broken_in_later_turn_ends_with_error() {
+    for (client_dialect, path) in PATHS {
+        let model = ScriptedModel::start_strict(vec![
+            Reply::calls([add_call("c1", 1)]),
+            Reply::text("a b c d").disconnect_after(3),
         ]);
-        let gate = gate(&model, "[\"*\"]", "").await;
-        let body = request(wanted, &format!("{wanted}/m"), true);
+        let gate = start_gate(&model, "[\"*\"]", "").await;
+        let body = request(client_dialect, &format!("{client_dialect}/m"), true);
         let text = gate
             .post(path, &body.to_string(), headers(&[]))
             .await
             .text()
             .await
             .unwrap();
-        assert!(text.contains("broke off"), "{wanted}: {text}");
+        assert!(text.contains("was interrupted"), "{client_dialect}: {text}");
     }
 }
 
 #[tokio::test]
-async fn a_forced_choice_holds_for_the_first_turn_only() {
-    for (wanted, path) in PATHS {
-        let model = Model::strict(conversation());
-        let gate = gate(&model, "[\"*\"]", "").await;
-        let mut body = request(wanted, &format!("{wanted}/m"), false);
-        body["tool_choice"] = match wanted {
+async fn forced_tool_choice_applies_to_first_turn_only() {
+    for (client_dialect, path) in PATHS {
+        let model = ScriptedModel::start_strict(conversation());
+        let gate = start_gate(&model, "[\"*\"]", "").await;
+        let mut body = request(client_dialect, &format!("{client_dialect}/m"), false);
+        body["tool_choice"] = match client_dialect {
             "anthropic" => json!({"type": "any"}),
             _ => json!("required"),
         };
-        ask(&gate, path, &body).await;
+        run_agent(&gate, path, &body).await;
         let choices: Vec<Value> = model
             .turns()
             .iter()
             .map(|turn| turn.body["tool_choice"].clone())
             .collect();
-        let free = match wanted {
+        let auto = match client_dialect {
             "anthropic" => json!({"type": "auto"}),
             _ => json!("auto"),
         };
-        assert_eq!(choices, [body["tool_choice"].clone(), free.clone(), free]);
+        assert_eq!(choices, [body["tool_choice"].clone(), auto.clone(), auto]);
     }
 }
 
 #[tokio::test]
-async fn whoever_leaves_stops_the_run() {
+async fn disconnecting_cancels_the_run() {
     let slow = ("c1".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
-    let model = Model::strict(vec![Reply::calls([slow]).with_text("Wait.")]);
-    let gate = gate(&model, "[\"*\"]", "").await;
+    let model = ScriptedModel::start_strict(vec![Reply::calls([slow]).with_text("Wait.")]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
     let body = request("openai", "openai/m", true).to_string();
     let mut answer = gate
         .post(PATHS[0].1, &body, headers(&[("x-toolgate-events", "on")]))
@@ -451,9 +476,9 @@ async fn whoever_leaves_stops_the_run() {
         text += &String::from_utf8_lossy(&answer.chunk().await.unwrap().unwrap());
     }
     assert!(text.contains("Wait."), "{text}");
-    gate.works_on_a_call().await;
+    gate.wait_for_in_flight_call().await;
     drop(answer);
-    eventually("the call is cancelled", SOON, async || {
+    eventually("the call is cancelled", WAIT_TIMEOUT, async || {
         let audit = gate.json("/api/audit").await;
         (audit["records"][0]["outcome"] == "cancelled").then_some(())
     })
@@ -461,21 +486,21 @@ async fn whoever_leaves_stops_the_run() {
 }
 
 #[tokio::test]
-async fn several_answers_at_once_are_no_run() {
-    let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
-    let gate = gate(&model, "[\"*\"]", "").await;
+async fn multiple_choices_disable_agent_mode() {
+    let model = ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1)])]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
     let mut body = request("openai", "openai/m", false);
     body["n"] = json!(2);
-    let seen = ask(&gate, PATHS[0].1, &body).await;
-    assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
+    assert_eq!((response.calls.len(), response.note), (1, Value::Null));
 }
 
-pub(crate) async fn run_of(gate: &TestGate, id: &Value) -> Value {
+pub(crate) async fn fetch_run(gate: &TestGate, id: &Value) -> Value {
     gate.json(&format!("/api/runs/{}", id.as_str().unwrap()))
         .await
 }
 
-pub(crate) async fn resume(
+pub(crate) async fn resume_run(
     gate: &TestGate,
     id: &Value,
     body: Value,
@@ -486,39 +511,41 @@ pub(crate) async fn resume(
 }
 
 #[tokio::test]
-async fn a_run_goes_on_when_its_calls_are_decided_about() {
+async fn run_resumes_when_pending_calls_are_decided() {
     let echo = |id: &str| (id.to_owned(), "zoo_echo", json!({"said": id}));
-    for (wanted, path) in PATHS {
+    for (client_dialect, path) in PATHS {
         for stream in [false, true] {
-            let first = Reply::calls([add("c1", 1), echo("c2"), echo("c3")])
+            let first = Reply::calls([add_call("c1", 1), echo("c2"), echo("c3")])
                 .with_text("Now.")
-                .usage(10, 1);
-            let model = Model::strict(vec![first, Reply::text("Finally.").usage(20, 2)]);
-            let mut gate = gate(&model, "[\"add\"]", "").await;
-            let seen = ask(
+                .with_usage(10, 1);
+            let model =
+                ScriptedModel::start_strict(vec![first, Reply::text("Finally.").with_usage(20, 2)]);
+            let mut gate = start_gate(&model, "[\"add\"]", "").await;
+            let response = run_agent(
                 &gate,
                 path,
-                &request(wanted, &format!("{wanted}/m"), stream),
+                &request(client_dialect, &format!("{client_dialect}/m"), stream),
             )
             .await;
-            let id = seen.note["run_id"].clone();
-            let run = run_of(&gate, &id).await;
+            let id = response.note["run_id"].clone();
+            let run = fetch_run(&gate, &id).await;
             assert_eq!(
                 (&run["state"], &run["stop_reason"]),
                 (&json!("waiting"), &json!("needs_approval"))
             );
-            let half = json!({"decisions": [{"id": "c2", "decision": "approve"}]});
-            let refused = resume(&gate, &id, half, &[]).await;
+            let incomplete = json!({"decisions": [{"id": "c2", "decision": "approve"}]});
+            let refused = resume_run(&gate, &id, incomplete, &[]).await;
             assert_eq!(refused.status(), 400);
             assert!(refused.text().await.unwrap().contains("c3"));
-            // It is on disk: another gateway goes on with it.
+            // The run is on disk: another gateway resumes it.
             gate.restart().await;
-            gate.reaches("zoo", "healthy").await;
+            gate.wait_for_state("zoo", "healthy").await;
             let decided = json!({"decisions": [
                 {"id": "c2", "decision": "approve", "arguments": {"said": "edited"}},
                 {"id": "c3", "decision": "deny", "reason": "not today"}]});
-            let answer = self::seen(resume(&gate, &id, decided.clone(), &[]).await).await;
-            let what = format!("{wanted}, stream {stream}: {answer:?}");
+            let answer =
+                self::read_response(resume_run(&gate, &id, decided.clone(), &[]).await).await;
+            let what = format!("{client_dialect}, stream {stream}: {answer:?}");
             assert!(answer.text.ends_with("Finally."), "{what}");
             assert_eq!(answer.note["stop_reason"], "done", "{what}");
             assert_eq!(
@@ -532,8 +559,8 @@ async fn a_run_goes_on_when_its_calls_are_decided_about() {
                 places.is_sorted() && sent.find("c1").unwrap() < places[0],
                 "{sent}"
             );
-            assert_eq!(resume(&gate, &id, decided, &[]).await.status(), 409);
-            let run = run_of(&gate, &id).await;
+            assert_eq!(resume_run(&gate, &id, decided, &[]).await.status(), 409);
+            let run = fetch_run(&gate, &id).await;
             assert_eq!(
                 (&run["state"], &run["input_tokens"]),
                 (&json!("done"), &json!(30)),
@@ -556,26 +583,27 @@ async fn a_run_goes_on_when_its_calls_are_decided_about() {
 }
 
 #[tokio::test]
-async fn runs_belong_to_their_caller_and_an_ask_to_an_approver() {
-    let model = Model::start(vec![Reply::with(|body| {
-        match body["messages"].to_string().contains("tool_call_id") {
-            true => Reply::text("done"),
-            false => Reply::calls([add("c1", 1)]),
+async fn runs_belong_to_caller_and_approvals_to_approver() {
+    let model = ScriptedModel::start(vec![Reply::from_request(|body| {
+        if body["messages"].to_string().contains("tool_call_id") {
+            Reply::text("done")
+        } else {
+            Reply::calls([add_call("c1", 1)])
         }
     })]);
     let keys = ["a", "b"]
         .map(|name| format!("[keys.{name}]\nkey = {:?}\n", name.repeat(43)))
         .concat();
     let rule = "[[permissions.rules]]\ntool = \"zoo_add\"\naction = \"ask\"\n";
-    let gate = gate(&model, "[\"*\"]", &(keys + rule)).await;
+    let gate = start_gate(&model, "[\"*\"]", &(keys + rule)).await;
     let (a, b) = ("a".repeat(43), "b".repeat(43));
     let body = request("openai", "openai/m", false).to_string();
-    let seen = seen(
+    let response = read_response(
         gate.post(PATHS[0].1, &body, headers(&[("x-api-key", &a)]))
             .await,
     )
     .await;
-    let id = seen.note["run_id"].clone();
+    let id = response.note["run_id"].clone();
     let get = |key: &str| {
         gate.client
             .get(format!("{}/api/runs/{}", gate.url, id.as_str().unwrap()))
@@ -586,19 +614,19 @@ async fn runs_belong_to_their_caller_and_an_ask_to_an_approver() {
     assert_eq!(get(&b).await.unwrap().status(), 404);
     let decided = json!({"decisions": [{"id": "c1", "decision": "approve"}]});
     assert_eq!(
-        resume(&gate, &id, decided.clone(), &[("x-api-key", &b)])
+        resume_run(&gate, &id, decided.clone(), &[("x-api-key", &b)])
             .await
             .status(),
         404
     );
-    // The caller cannot answer an `ask`.
+    // The caller cannot approve its own call.
     assert_eq!(
-        resume(&gate, &id, decided.clone(), &[("x-api-key", &a)])
+        resume_run(&gate, &id, decided.clone(), &[("x-api-key", &a)])
             .await
             .status(),
         409
     );
-    let answer = self::seen(resume(&gate, &id, decided, &[]).await).await;
+    let answer = self::read_response(resume_run(&gate, &id, decided, &[]).await).await;
     assert_eq!(
         (answer.text.as_str(), &answer.note["executed"][0]["result"]),
         ("done", &json!("2"))
@@ -608,29 +636,29 @@ async fn runs_belong_to_their_caller_and_an_ask_to_an_approver() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_killed_goes_on_and_runs_nothing_twice() {
-    let ledger = tempfile::tempdir().unwrap();
-    let count = ledger.path().join("count");
+async fn killed_run_resumes_without_repeating_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = folder.path().join("count");
     let slow = ("c2".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
-    let model = Model::strict(vec![
-        Reply::calls([add("c1", 1), slow]),
+    let model = ScriptedModel::start_strict(vec![
+        Reply::calls([add_call("c1", 1), slow]),
         Reply::text("After all."),
     ]);
     let toml = zoo("zoo", &["--count", count.to_str().unwrap()])
         + "tools_to_auto_execute = [\"*\"]\n"
         + &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
     let mut gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let body = request("openai", "p/m", false).to_string();
-    let asked = gate
+    let answering = gate
         .client
         .post(format!("{}{}", gate.url, PATHS[0].1))
         .body(body)
         .send();
-    let ran = async {
-        eventually("the first call is done", SOON, async || {
+    let killing = async {
+        eventually("the first call has completed", WAIT_TIMEOUT, async || {
             let runs = gate.json("/api/runs?state=running").await;
-            let run = run_of(&gate, &runs["runs"].get(0)?["id"].clone()).await;
+            let run = fetch_run(&gate, &runs["runs"].get(0)?["id"].clone()).await;
             let steps = run["timeline"].as_array().unwrap().clone();
             let opened = steps
                 .iter()
@@ -644,13 +672,13 @@ async fn a_run_that_was_killed_goes_on_and_runs_nothing_twice() {
         .await;
         gate.signal("-KILL");
     };
-    let (asked, ()) = tokio::join!(asked, ran);
-    assert!(asked.is_err());
-    gate.ends().await;
-    gate.start_again();
-    gate.reaches("zoo", "healthy").await;
+    let (answer, ()) = tokio::join!(answering, killing);
+    assert!(answer.is_err());
+    gate.wait_for_exit().await;
+    gate.relaunch();
+    gate.wait_for_state("zoo", "healthy").await;
     let run = gate.json("/api/runs?state=interrupted").await["runs"][0].clone();
-    let answer = seen(resume(&gate, &run["id"], json!({}), &[]).await).await;
+    let answer = read_response(resume_run(&gate, &run["id"], json!({}), &[]).await).await;
     assert_eq!(answer.text, "After all.");
     let sent = model.turns()[1].body["messages"].clone();
     assert_eq!(sent[2]["content"], "2");
@@ -665,7 +693,7 @@ async fn a_run_that_was_killed_goes_on_and_runs_nothing_twice() {
     for tool in ["add", "sleep"] {
         let line = format!("tools/call {tool}");
         assert_eq!(
-            calls.lines().filter(|seen| **seen == line).count(),
+            calls.lines().filter(|logged| **logged == line).count(),
             1,
             "{calls}"
         );
@@ -673,65 +701,67 @@ async fn a_run_that_was_killed_goes_on_and_runs_nothing_twice() {
 }
 
 #[tokio::test]
-async fn what_ran_within_a_bound_is_told_and_not_asked_for_again() {
+async fn calls_within_budget_are_reported_and_not_pending() {
     for stream in [false, true] {
-        let model = Model::strict(conversation());
-        let gate = gate(&model, "[\"*\"]", "").await;
+        let model = ScriptedModel::start_strict(conversation());
+        let gate = start_gate(&model, "[\"*\"]", "").await;
         let body = request("openai", "openai/m", stream).to_string();
-        // Two calls of the first turn, of which one is within the bound.
-        let bound = headers(&[("x-toolgate-budget", "tool_calls=1")]);
-        let seen = seen(gate.post(PATHS[0].1, &body, bound).await).await;
-        assert_eq!(seen.calls, ["zoo_add"], "{seen:?}");
-        assert_eq!(seen.note["pending"][0]["id"], "c2", "{seen:?}");
+        // The first turn has two calls, of which one is within the budget.
+        let budget = headers(&[("x-toolgate-budget", "tool_calls=1")]);
+        let response = read_response(gate.post(PATHS[0].1, &body, budget).await).await;
+        assert_eq!(response.calls, ["zoo_add"], "{response:?}");
+        assert_eq!(response.note["pending"][0]["id"], "c2", "{response:?}");
         assert_eq!(
-            seen.note["executed"].as_array().unwrap().len(),
+            response.note["executed"].as_array().unwrap().len(),
             1,
-            "{seen:?}"
+            "{response:?}"
         );
-        assert_eq!(seen.finish, "stop", "{seen:?}");
+        assert_eq!(response.finish, "stop", "{response:?}");
     }
-    let model = Model::strict(conversation());
-    let gate = gate(&model, "[\"*\"]", "").await;
+    let model = ScriptedModel::start_strict(conversation());
+    let gate = start_gate(&model, "[\"*\"]", "").await;
     let body = request("openai", "openai/m", false).to_string();
-    let bound = headers(&[("x-toolgate-budget", "tool_calls=2")]);
-    let seen = seen(gate.post(PATHS[0].1, &body, bound).await).await;
+    let budget = headers(&[("x-toolgate-budget", "tool_calls=2")]);
+    let response = read_response(gate.post(PATHS[0].1, &body, budget).await).await;
     assert_eq!(
-        (seen.calls.len(), seen.finish.as_str()),
+        (response.calls.len(), response.finish.as_str()),
         (0, "stop"),
-        "{seen:?}"
+        "{response:?}"
     );
     assert!(
-        seen.text.ends_with("its bound on tool_calls is reached."),
-        "{seen:?}"
+        response
+            .text
+            .ends_with("its limit on tool_calls is reached."),
+        "{response:?}"
     );
-    let none = headers(&[("x-toolgate-budget", "tokens=0")]);
-    assert_eq!(gate.post(PATHS[0].1, &body, none).await.status(), 429);
+    let empty = headers(&[("x-toolgate-budget", "tokens=0")]);
+    assert_eq!(gate.post(PATHS[0].1, &body, empty).await.status(), 429);
 }
 
 #[tokio::test]
-async fn a_run_has_only_so_much_time() {
+async fn run_time_limit_stops_run() {
     let slow = ("c2".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
-    let model = Model::strict(vec![Reply::calls([add("c1", 1), slow])]);
-    let gate = gate(&model, "[\"*\"]", "[agent]\nmax_time = \"2s\"\n").await;
-    let seen = ask(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
+    let model = ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1), slow])]);
+    let gate = start_gate(&model, "[\"*\"]", "[agent]\nmax_time = \"2s\"\n").await;
+    let response = run_agent(&gate, PATHS[0].1, &request("openai", "openai/m", false)).await;
     assert_eq!(
-        (&seen.note["stop_reason"], &seen.note["budget"]),
+        (&response.note["stop_reason"], &response.note["budget"]),
         (&json!("budget"), &json!("time"))
     );
-    assert_eq!(seen.note["executed"][0]["result"], "2");
+    assert_eq!(response.note["executed"][0]["result"], "2");
     assert!(
-        seen.note["executed"][1]["result"]
+        response.note["executed"][1]["result"]
             .as_str()
             .unwrap()
             .contains("may have run"),
-        "{seen:?}"
+        "{response:?}"
     );
 }
 
-/// A server's tools run unasked, those of the server that stands in for it do not.
+/// The main server's tools are auto-executed, those of its fallback are not.
 #[tokio::test]
-async fn a_stand_in_does_not_run_what_nobody_allowed() {
-    let model = Model::strict(vec![Reply::calls([(
+async fn fallback_server_does_not_inherit_auto_execution() {
+    let model = ScriptedModel::start_strict(vec![Reply::calls([(
         "c1",
         "main_add",
         json!({"a": 1, "b": 1}),
@@ -742,22 +772,25 @@ async fn a_stand_in_does_not_run_what_nobody_allowed() {
         + "tools_to_auto_execute = [\"*\"]\n"
         + &format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
     let gate = TestGate::start(&toml);
-    gate.reaches("spare", "healthy").await;
-    gate.reaches("other", "healthy").await;
-    let seen = ask(&gate, PATHS[0].1, &request("openai", "p/m", false)).await;
-    assert_eq!(seen.note["stop_reason"], "needs_approval", "{seen:?}");
-    assert_eq!(seen.note["executed"], json!([]));
+    gate.wait_for_state("spare", "healthy").await;
+    gate.wait_for_state("other", "healthy").await;
+    let response = run_agent(&gate, PATHS[0].1, &request("openai", "p/m", false)).await;
+    assert_eq!(
+        response.note["stop_reason"], "needs_approval",
+        "{response:?}"
+    );
+    assert_eq!(response.note["executed"], json!([]));
 }
 
 #[tokio::test]
-async fn a_stream_that_fails_tells_what_ran() {
-    for (wanted, path) in PATHS {
-        let model = Model::strict(vec![
-            Reply::calls([add("c1", 1)]),
+async fn failed_stream_reports_executed_calls() {
+    for (client_dialect, path) in PATHS {
+        let model = ScriptedModel::start_strict(vec![
+            Reply::calls([add_call("c1", 1)]),
             Reply::error(500, "broken"),
         ]);
-        let gate = gate(&model, "[\"*\"]", "").await;
-        let body = request(wanted, &format!("{wanted}/m"), true);
+        let gate = start_gate(&model, "[\"*\"]", "").await;
+        let body = request(client_dialect, &format!("{client_dialect}/m"), true);
         let text = gate
             .post(path, &body.to_string(), headers(&[]))
             .await
@@ -766,36 +799,36 @@ async fn a_stream_that_fails_tells_what_ran() {
             .unwrap();
         assert!(
             text.contains("\"executed\":[{\"id\":\"c1\""),
-            "{wanted}: {text}"
+            "{client_dialect}: {text}"
         );
     }
 }
 
-/// Chat has calls in a form of its own, which only callers know.
+/// Chat has custom tool calls, which only callers understand.
 #[tokio::test]
-async fn a_chat_with_tools_in_another_form_passes_through() {
-    let model = Model::strict(vec![Reply::calls([add("c1", 1)])]);
-    let gate = gate(&model, "[\"*\"]", "").await;
+async fn chat_with_custom_tools_passes_through() {
+    let model = ScriptedModel::start_strict(vec![Reply::calls([add_call("c1", 1)])]);
+    let gate = start_gate(&model, "[\"*\"]", "").await;
     let mut body = request("openai", "openai/m", false);
     body["tools"] = json!([{"type": "custom", "custom": {"name": "free"}}]);
-    let seen = ask(&gate, PATHS[0].1, &body).await;
-    assert_eq!((seen.calls.len(), seen.note), (1, Value::Null));
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
+    assert_eq!((response.calls.len(), response.note), (1, Value::Null));
 }
 
-/// An id of ours leads to what the provider keeps, after a restart too.
+/// The gateway's response id maps to the provider's stored response, even after a restart.
 #[tokio::test]
-async fn the_answer_of_a_streamed_run_can_be_referred_to() {
-    for spoken in ["responses", "openai"] {
-        let model = Model::strict(vec![
-            Reply::calls([add("c1", 1)]),
+async fn streamed_run_can_be_continued_by_response_id() {
+    for provider_dialect in ["responses", "openai"] {
+        let model = ScriptedModel::start_strict(vec![
+            Reply::calls([add_call("c1", 1)]),
             Reply::text("two"),
             Reply::text("three"),
         ]);
-        let mut gate = gate(&model, "[\"*\"]", "").await;
+        let mut gate = start_gate(&model, "[\"*\"]", "").await;
         let stream = gate
             .post(
                 PATHS[1].1,
-                &request("responses", &format!("{spoken}/m"), true).to_string(),
+                &request("responses", &format!("{provider_dialect}/m"), true).to_string(),
                 headers(&[]),
             )
             .await;
@@ -807,24 +840,24 @@ async fn the_answer_of_a_streamed_run_can_be_referred_to() {
             .unwrap()
             .to_owned();
         let last: Value = serde_json::from_str(&last).unwrap();
-        let mut body = request("responses", &format!("{spoken}/m"), false);
+        let mut body = request("responses", &format!("{provider_dialect}/m"), false);
         body["previous_response_id"] = last["response"]["id"].clone();
-        if spoken == "responses" {
+        if provider_dialect == "responses" {
             gate.restart().await;
-            gate.reaches("zoo", "healthy").await;
+            gate.wait_for_state("zoo", "healthy").await;
         }
-        let seen = ask(&gate, PATHS[1].1, &body).await;
-        assert_eq!(seen.text, "three", "{spoken}");
+        let response = run_agent(&gate, PATHS[1].1, &body).await;
+        assert_eq!(response.text, "three", "{provider_dialect}");
         let sent = &model.turns()[2].body;
-        match spoken {
+        match provider_dialect {
             "responses" => assert_ne!(sent["previous_response_id"], body["previous_response_id"]),
             _ => assert_eq!(sent["messages"][1]["content"], "two", "{sent}"),
         }
     }
 }
 
-/// Runs `toolgate chat` against a gateway, with something to read.
-async fn chat(gate: &TestGate, args: &[&str], input: &str) -> (bool, String, String) {
+/// Runs `toolgate chat` against a gateway with this standard input.
+async fn run_chat(gate: &TestGate, args: &[&str], input: &str) -> (bool, String, String) {
     use tokio::io::AsyncWriteExt as _;
     let mut command = tokio::process::Command::from(crate::gate::toolgate(gate.folder.path()));
     let mut child = command
@@ -839,7 +872,7 @@ async fn chat(gate: &TestGate, args: &[&str], input: &str) -> (bool, String, Str
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(input.as_bytes()).await.unwrap();
     drop(stdin);
-    let output = tokio::time::timeout(SOON, child.wait_with_output());
+    let output = tokio::time::timeout(WAIT_TIMEOUT, child.wait_with_output());
     let output = output.await.unwrap().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (
@@ -850,55 +883,59 @@ async fn chat(gate: &TestGate, args: &[&str], input: &str) -> (bool, String, Str
 }
 
 #[tokio::test]
-async fn a_conversation_in_the_terminal() {
+async fn chat_command_runs_tools_and_keeps_conversation() {
     let echo = ("c2".to_owned(), "zoo_echo", json!({"x": 1}));
-    let model = Model::start(vec![
-        Reply::calls([add("c1", 1)]).with_text("Adding."),
+    let model = ScriptedModel::start(vec![
+        Reply::calls([add_call("c1", 1)]).with_text("Adding."),
         Reply::text("It is 2."),
         Reply::calls([echo]),
         Reply::text("Then not."),
         Reply::text("Once."),
     ]);
-    let gate = gate(&model, "[\"add\"]", "").await;
-    let (good, out, error) = chat(&gate, &[], "add please\nand echo\n").await;
-    assert!(good, "{error}");
-    for said in [
+    let gate = start_gate(&model, "[\"add\"]", "").await;
+    let (success, out, error) = run_chat(&gate, &[], "add please\nand echo\n").await;
+    assert!(success, "{error}");
+    for expected in [
         "Adding.",
         "[zoo_add {\"a\":1,\"b\":1}]",
         "It is 2.",
         "zoo_echo {\"x\":1} was not run",
         "Then not.",
     ] {
-        assert!(out.contains(said), "{said}: {out}");
+        assert!(out.contains(expected), "{expected}: {out}");
     }
     let sent = model.turns()[3].body["messages"].to_string();
-    assert!(sent.contains("nobody was there to decide"), "{sent}");
+    assert!(sent.contains("no user was available to decide"), "{sent}");
     assert!(
         sent.contains("It is 2."),
-        "the conversation goes on: {sent}"
+        "the conversation continues: {sent}"
     );
-    let (good, out, _) = chat(&gate, &["-p", "once", "--json"], "").await;
+    let (success, out, _) = run_chat(&gate, &["-p", "once", "--json"], "").await;
     let answer: Value = serde_json::from_str(&out).unwrap();
-    assert!(good);
+    assert!(success);
     assert_eq!(answer["choices"][0]["message"]["content"], "Once.");
-    let (good, _, error) = chat(&gate, &["--model", "nowhere/m", "-p", "x"], "").await;
-    assert!(!good && error.contains("no model `nowhere/m`"), "{error}");
+    let (success, _, error) = run_chat(&gate, &["--model", "nowhere/m", "-p", "x"], "").await;
+    assert!(
+        !success && error.contains("no model `nowhere/m`"),
+        "{error}"
+    );
 }
 
-/// The lists of the documents: in their JSON, changed by the API, and beside rules.
+/// `tools_to_execute` and `tools_to_auto_execute` in a JSON file, changed by the API, with rules.
 #[tokio::test]
-async fn lists_say_which_tools_run_unasked() {
+async fn tool_lists_select_auto_executed_tools() {
     let calls = || {
         Reply::calls([
-            add("c1", 1),
+            add_call("c1", 1),
             ("c2".to_owned(), "zoo_sleep", json!({"ms": 1})),
             ("c3".to_owned(), "zoo_echo", json!({"x": 1})),
         ])
     };
-    let model = Model::start(vec![Reply::with(move |body| {
-        match body["messages"].to_string().contains("tool_call_id") {
-            true => Reply::text("done"),
-            false => calls(),
+    let model = ScriptedModel::start(vec![Reply::from_request(move |body| {
+        if body["messages"].to_string().contains("tool_call_id") {
+            Reply::text("done")
+        } else {
+            calls()
         }
     })]);
     let folder = tempfile::tempdir().unwrap();
@@ -909,22 +946,25 @@ async fn lists_say_which_tools_run_unasked() {
             "connection_type": "stdio",
             "stdio_config": {"command": toolgate_testkit::zoo_path(), "args": ["stdio"]},
             "tools_to_execute": ["add", "echo"],
-            // What is not in the first list does not count.
+            // Tools that are not in the first list have no effect.
             "tools_to_auto_execute": ["add", "sleep"],
         }]},
         "providers": {"p": {"base_url": format!("{}/v1", model.url())}},
     });
     std::fs::write(&file, config.to_string()).unwrap();
     let gate = TestGate::start_with("", &["--config", file.to_str().unwrap()], &[]);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let body = request("openai", "p/m", false);
-    let seen = ask(&gate, PATHS[0].1, &body).await;
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
     let offered = model.turns()[0].body["tools"].to_string();
     assert!(offered.contains("zoo_echo") && !offered.contains("zoo_sleep"));
-    assert_eq!(seen.calls, ["zoo_echo"], "{seen:?}");
-    let executed = &seen.note["executed"];
-    assert_eq!(executed[0]["result"], "2", "{seen:?}");
-    assert_eq!(executed[1]["is_error"], true, "it does not exist: {seen:?}");
+    assert_eq!(response.calls, ["zoo_echo"], "{response:?}");
+    let executed = &response.note["executed"];
+    assert_eq!(executed[0]["result"], "2", "{response:?}");
+    assert_eq!(
+        executed[1]["is_error"], true,
+        "the tool does not exist: {response:?}"
+    );
 
     let put = |path: &str, change: Value| {
         let request = gate.client.put(format!("{}{path}", gate.url));
@@ -933,38 +973,45 @@ async fn lists_say_which_tools_run_unasked() {
     let all = json!({"tools_to_execute": ["*"], "tools_to_auto_execute": ["*"]});
     let changed = put("/api/mcp/client/zoo", all).await.unwrap();
     assert_eq!(changed.status(), 200);
-    let seen = ask(&gate, PATHS[0].1, &body).await;
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
     assert_eq!(
-        (seen.text.as_str(), seen.calls.len()),
+        (response.text.as_str(), response.calls.len()),
         ("done", 0),
-        "{seen:?}"
+        "{response:?}"
     );
-    assert_eq!(seen.note["executed"][1]["result"], "slept 1 ms", "{seen:?}");
+    assert_eq!(
+        response.note["executed"][1]["result"], "slept 1 ms",
+        "{response:?}"
+    );
 
     let rule = json!({"rules": [{"tool": "zoo_echo", "action": "ask"}]});
     let changed = put("/api/permissions", rule).await.unwrap();
     assert_eq!(changed.status(), 200, "{}", changed.text().await.unwrap());
-    let seen = ask(&gate, PATHS[0].1, &body).await;
-    assert_eq!(seen.calls, ["zoo_echo"], "{seen:?}");
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
+    assert_eq!(response.calls, ["zoo_echo"], "{response:?}");
 
     let none = json!({"tools_to_auto_execute": []});
     put("/api/mcp/client/zoo", none).await.unwrap();
-    let seen = ask(&gate, PATHS[0].1, &body).await;
-    assert_eq!((seen.calls.len(), seen.note), (3, Value::Null), "no run");
+    let response = run_agent(&gate, PATHS[0].1, &body).await;
+    assert_eq!(
+        (response.calls.len(), response.note),
+        (3, Value::Null),
+        "no run"
+    );
 }
 
 #[tokio::test]
-async fn depth_and_budgets_are_the_lowest_that_is_said() {
-    let model = Model::start(vec![Reply::with(|body| {
+async fn lowest_configured_depth_and_budget_apply() {
+    let model = ScriptedModel::start(vec![Reply::from_request(|body| {
         let turns = body["messages"].to_string().matches("tool_call_id").count();
-        Reply::calls([add(&format!("c{turns}"), 1)]).usage(1000, 1000)
+        Reply::calls([add_call(&format!("c{turns}"), 1)]).with_usage(1000, 1000)
     })]);
     let key = "k".repeat(43);
     let extra = format!(
         "[agent]\nmax_tool_calls = 3\n[keys.a]\nkey = {key:?}\nagent = {{ max_tool_calls = 2 }}\n[keys.b]\nkey = {:?}\nagent = {{ max_tool_calls = 9, max_usd = 0.1 }}\n[prices]\n\"openai/*\" = {{ input = 1.0, output = 3.0 }}\n",
         "b".repeat(43)
     );
-    let gate = gate(&model, "[\"*\"]", &extra).await;
+    let gate = start_gate(&model, "[\"*\"]", &extra).await;
     let body = request("openai", "openai/m", false).to_string();
     let other = "b".repeat(43);
     for (key, budget, ran, what) in [
@@ -975,24 +1022,34 @@ async fn depth_and_budgets_are_the_lowest_that_is_said() {
         (&other, "usd=0.008", 1, "usd"),
         (&other, "tokens=2000", 0, "tokens"),
     ] {
-        let mut said = vec![("x-api-key", key.as_str())];
+        let mut request_headers = vec![("x-api-key", key.as_str())];
         if !budget.is_empty() {
-            said.push(("x-toolgate-budget", budget));
+            request_headers.push(("x-toolgate-budget", budget));
         }
-        let seen = seen(gate.post(PATHS[0].1, &body, headers(&said)).await).await;
-        let executed = seen.note["executed"].as_array().unwrap().len();
-        // The answer that reaches a bound is the last; its own calls are left.
-        assert_eq!(seen.note["stop_reason"], "budget", "{budget}: {seen:?}");
-        assert_eq!(seen.note["budget"], what, "{budget}: {seen:?}");
-        assert_eq!(executed, ran, "{budget}: {seen:?}");
+        let response = read_response(
+            gate.post(PATHS[0].1, &body, headers(&request_headers))
+                .await,
+        )
+        .await;
+        let executed = response.note["executed"].as_array().unwrap().len();
+        // The answer that reaches a limit is the last; its own calls are not run.
+        assert_eq!(
+            response.note["stop_reason"], "budget",
+            "{budget}: {response:?}"
+        );
+        assert_eq!(response.note["budget"], what, "{budget}: {response:?}");
+        assert_eq!(executed, ran, "{budget}: {response:?}");
     }
     let admin = gate
         .client
         .put(format!("{}/api/settings/mcp/tool-manager-config", gate.url));
     let changed = admin.body(json!({"max_agent_depth": 1}).to_string());
     assert_eq!(changed.send().await.unwrap().status(), 200);
-    let own = [("x-api-key", key.as_str()), ("x-toolgate-max-depth", "40")];
-    let seen = seen(gate.post(PATHS[0].1, &body, headers(&own)).await).await;
-    assert_eq!(seen.note["stop_reason"], "max_agent_depth", "{seen:?}");
-    assert_eq!(seen.note["executed"].as_array().unwrap().len(), 1);
+    let deep = [("x-api-key", key.as_str()), ("x-toolgate-max-depth", "40")];
+    let response = read_response(gate.post(PATHS[0].1, &body, headers(&deep)).await).await;
+    assert_eq!(
+        response.note["stop_reason"], "max_agent_depth",
+        "{response:?}"
+    );
+    assert_eq!(response.note["executed"].as_array().unwrap().len(), 1);
 }

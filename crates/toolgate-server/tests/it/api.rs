@@ -1,16 +1,16 @@
-//! `/api`, as an administrator reads it.
+//! The admin API under `/api`.
 
 use serde_json::Value;
 
 use crate::gate::{TestGate, zoo};
 
 #[tokio::test]
-async fn servers_with_what_was_configured_and_what_they_offer() {
+async fn servers_are_shown_with_config_and_capabilities() {
     let toml = zoo("zoo", &["--instructions", "Be kind.", "--malformed"])
         + "env = { TOKEN = \"hunter2hunter2\", OTHER = \"env.HOME\" }\ntools_to_execute = [\"echo\", \"add\"]\ntools_to_auto_execute = [\"add\"]\ntimeout = 45\n"
         + "[mcp_servers.web]\nurl = \"http://user:hunter2@127.0.0.1:9/mcp?key=hunter2\"\nheaders = { Authorization = \"Bearer hunter2\" }\nenabled = false\n";
     let gate = TestGate::start(&toml);
-    let entry = gate.reaches("zoo", "healthy").await;
+    let entry = gate.wait_for_state("zoo", "healthy").await;
     let config = &entry["config"];
     assert_eq!(config["connection_type"], "stdio");
     assert_eq!(config["tool_execution_timeout"], 45.0);
@@ -48,7 +48,7 @@ async fn servers_with_what_was_configured_and_what_they_offer() {
 }
 
 #[tokio::test]
-async fn a_server_is_found_by_its_id_or_name() {
+async fn server_is_found_by_id_or_name() {
     let toml = format!(
         "[[mcp.client_configs]]\nname = \"zoo\"\nclient_id = \"id-7\"\nconnection_type = \"stdio\"\nstdio_config = {{ command = {:?}, args = [\"stdio\"] }}\ntools_to_execute = [\"*\"]\n",
         toolgate_testkit::zoo_path()
@@ -56,16 +56,16 @@ async fn a_server_is_found_by_its_id_or_name() {
     let gate = TestGate::start(&toml);
     for id in ["id-7", "zoo"] {
         assert_eq!(
-            gate.reaches(id, "healthy").await["config"]["client_id"],
+            gate.wait_for_state(id, "healthy").await["config"]["client_id"],
             "id-7"
         );
     }
 }
 
 #[tokio::test]
-async fn tools_in_pages_with_their_definitions_untouched() {
+async fn tools_are_paginated_with_original_definitions() {
     let gate = TestGate::start(&zoo("zoo", &["--tools", "30"]));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let mut aliases = Vec::new();
     let mut cursor = String::new();
     loop {
@@ -85,7 +85,7 @@ async fn tools_in_pages_with_their_definitions_untouched() {
     let mut sorted = aliases.clone();
     sorted.sort();
     sorted.dedup();
-    assert_eq!(aliases, sorted, "in order, each once");
+    assert_eq!(aliases, sorted, "sorted and unique");
     assert!(aliases.len() >= 40);
 
     let found = gate.json("/api/mcp/tools?search=ECHO&server=zoo").await;
@@ -121,17 +121,19 @@ async fn tools_in_pages_with_their_definitions_untouched() {
         gate.json("/api/mcp/tools?server=other").await["tools"],
         serde_json::json!([])
     );
-    for wrong in ["limit=0", "limit=5000", "limit=x"] {
+    for invalid in ["limit=0", "limit=5000", "limit=x"] {
         assert_eq!(
-            gate.get(&format!("/api/mcp/tools?{wrong}")).await.status(),
+            gate.get(&format!("/api/mcp/tools?{invalid}"))
+                .await
+                .status(),
             400,
-            "{wrong}"
+            "{invalid}"
         );
     }
 }
 
 #[tokio::test]
-async fn the_openapi_document_names_paths_that_answer() {
+async fn openapi_paths_exist() {
     let gate = TestGate::start("");
     let document = gate.json("/api/openapi.json").await;
     let paths = document["paths"].as_object().unwrap();
@@ -139,13 +141,13 @@ async fn the_openapi_document_names_paths_that_answer() {
     for (path, operations) in paths {
         if operations.get("get").is_some() && !path.contains('{') {
             let response = gate.get(path).await;
-            let known = response.status() != 404;
-            assert!(known, "{path} answers {}", response.status());
+            let exists = response.status() != 404;
+            assert!(exists, "{path} answers {}", response.status());
         }
     }
-    let wrong = gate.get("/api/nothing").await;
-    assert_eq!(wrong.status(), 404);
-    assert!(wrong.text().await.unwrap().contains("/api/openapi.json"));
+    let missing = gate.get("/api/nothing").await;
+    assert_eq!(missing.status(), 404);
+    assert!(missing.text().await.unwrap().contains("/api/openapi.json"));
     assert_eq!(
         gate.client
             .delete(format!("{}/health", gate.url))
@@ -158,16 +160,16 @@ async fn the_openapi_document_names_paths_that_answer() {
 }
 
 #[tokio::test]
-async fn every_answer_has_a_request_id() {
+async fn every_response_has_a_request_id() {
     let gate = TestGate::start("");
     let response = gate.get("/health").await;
     assert_eq!(response.headers()["x-request-id"].len(), 36);
-    let own = gate
+    let response = gate
         .client
         .get(format!("{}/health", gate.url))
         .header("x-request-id", "mine-7")
         .send()
         .await
         .unwrap();
-    assert_eq!(own.headers()["x-request-id"], "mine-7");
+    assert_eq!(response.headers()["x-request-id"], "mine-7");
 }

@@ -1,4 +1,4 @@
-//! Calls that a person decides about: asking, deciding, tickets, grants and rules.
+//! Approvals: requesting, deciding, one-time approvals, grants and rules.
 
 use std::collections::HashSet;
 
@@ -6,15 +6,17 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
-use crate::caller::{ALICE, BOB, Caller, EXECUTE, SESSION, is_unknown, text, tool_call};
-use crate::gate::{SOON, TestGate, zoo};
+use crate::caller::{
+    ALICE, ApiResponse, BOB, Caller, EXECUTE, SESSION, is_unknown_tool, text, tool_call,
+};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 
 const ASK: &str = "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"ask\"\n";
 const KEYS: &str = "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\n[keys.bob]\nkey = \"bob-key-0123456789abcdef\"\n";
 
-async fn gate(more: &str) -> TestGate {
+async fn start_gate(more: &str) -> TestGate {
     let gate = TestGate::start(&(zoo("zoo", &[]) + ASK + more));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     gate
 }
 
@@ -22,20 +24,20 @@ fn hello() -> Value {
     json!({"text": "hello"})
 }
 
-/// The id of the approval that a call is told to wait for.
-fn waits_for(message: &Value) -> String {
+/// Returns the id of the approval that a call waits for.
+fn pending_approval_id(message: &Value) -> String {
     let approval = &message["approval"];
     assert_eq!(message["is_error"], true, "{message}");
     assert!(approval["expires_at"].is_string(), "{message}");
     approval["id"].as_str().unwrap().to_owned()
 }
 
-/// Makes a call that has to wait, and gives the approval's id.
-async fn asks(caller: &Caller<'_>) -> String {
-    waits_for(&caller.call("zoo_say", &hello()).await)
+/// Makes a call that needs approval and returns the approval's id.
+async fn request_approval(caller: &Caller<'_>) -> String {
+    pending_approval_id(&caller.call("zoo_say", &hello()).await)
 }
 
-async fn decide(decider: &Caller<'_>, id: &str, decision: &Value) -> crate::caller::Answer {
+async fn decide(decider: &Caller<'_>, id: &str, decision: &Value) -> ApiResponse {
     decider
         .post(&format!("/api/approvals/{id}"), decision)
         .await
@@ -43,10 +45,10 @@ async fn decide(decider: &Caller<'_>, id: &str, decision: &Value) -> crate::call
 
 async fn approve(gate: &TestGate, id: &str, scope: &str) -> Value {
     let body = json!({"decision": "approve", "scope": scope});
-    decide(&gate.caller(), id, &body).await.expect(200)
+    decide(&gate.caller(), id, &body).await.expect_status(200)
 }
 
-async fn says_hello(caller: &Caller<'_>) {
+async fn assert_hello_runs(caller: &Caller<'_>) {
     let message = caller.call("zoo_say", &hello()).await;
     assert_eq!(
         (text(&message), &message["is_error"]),
@@ -61,12 +63,12 @@ async fn grants(gate: &TestGate) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_approval_is_a_ticket_for_one_call() {
-    let gate = gate("").await;
+async fn approval_allows_one_call() {
+    let gate = start_gate("").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     assert_eq!(
-        asks(&caller).await,
+        request_approval(&caller).await,
         id,
         "the same call waits for the same approval"
     );
@@ -92,15 +94,19 @@ async fn an_approval_is_a_ticket_for_one_call() {
     assert_eq!(message["approval"], json!({"id": id}));
     let used = gate.json(&format!("/api/approvals/{id}")).await;
     assert_eq!(used["state"], "done");
-    assert_ne!(asks(&caller).await, id, "a ticket is used once");
+    assert_ne!(
+        request_approval(&caller).await,
+        id,
+        "an approval is used once"
+    );
     assert!(grants(&gate).await.is_empty());
 }
 
 #[tokio::test]
-async fn one_ticket_lets_one_of_many_through() {
-    let gate = gate("").await;
+async fn one_approval_allows_one_of_many_concurrent_calls() {
+    let gate = start_gate("").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     approve(&gate, &id, "once").await;
     let arguments = hello();
     let calls = (0..20).map(|_| caller.call("zoo_say", &arguments));
@@ -108,53 +114,57 @@ async fn one_ticket_lets_one_of_many_through() {
     let ran = messages.iter().filter(|message| text(message) == "hello");
     assert_eq!(ran.count(), 1);
     let waiting = messages.iter().filter(|message| text(message) != "hello");
-    let ids: HashSet<String> = waiting.map(waits_for).collect();
-    assert_eq!(ids.len(), 1, "and the others wait for one new approval");
+    let ids: HashSet<String> = waiting.map(pending_approval_id).collect();
+    assert_eq!(ids.len(), 1, "the others wait for one new approval");
 }
 
 #[tokio::test]
-async fn a_ticket_fits_one_tool_one_caller_and_the_same_arguments() {
-    let gate = gate(KEYS).await;
+async fn approval_matches_tool_caller_and_arguments() {
+    let gate = start_gate(KEYS).await;
     let alice = gate.with_key(ALICE);
-    let id = asks(&alice).await;
+    let id = request_approval(&alice).await;
     approve(&gate, &id, "once").await;
-    assert_ne!(asks(&gate.with_key(BOB)).await, id, "another key");
+    assert_ne!(
+        request_approval(&gate.with_key(BOB)).await,
+        id,
+        "another key"
+    );
     let other = alice.call("zoo_say", &json!({"text": "other"})).await;
-    assert_ne!(waits_for(&other), id, "other arguments");
+    assert_ne!(pending_approval_id(&other), id, "other arguments");
     let spelled = r#"{ "text" : "hell\u006f" }"#;
     let body = json!({"id": "c", "function": {"name": "mcp__zoo__say", "arguments": spelled}});
-    let message = alice.post(EXECUTE, &body).await.expect(200);
+    let message = alice.post(EXECUTE, &body).await.expect_status(200);
     assert_eq!(
         text(&message),
         "hello",
-        "the same arguments in another spelling"
+        "the same arguments with another spelling"
     );
 }
 
 #[tokio::test]
-async fn a_ticket_survives_a_restart_and_is_used_once() {
-    let mut gate = gate("").await;
-    let id = asks(&gate.caller()).await;
+async fn approval_survives_restart_and_is_used_once() {
+    let mut gate = start_gate("").await;
+    let id = request_approval(&gate.caller()).await;
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     approve(&gate, &id, "once").await;
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
-    says_hello(&gate.caller()).await;
-    assert_ne!(asks(&gate.caller()).await, id);
+    gate.wait_for_state("zoo", "healthy").await;
+    assert_hello_runs(&gate.caller()).await;
+    assert_ne!(request_approval(&gate.caller()).await, id);
 }
 
 #[tokio::test]
-async fn edited_arguments_run_instead() {
-    let gate = gate("").await;
+async fn edited_arguments_replace_original() {
+    let gate = start_gate("").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     for bad in [json!({"text": 5}), json!({}), json!([1]), json!("x")] {
         let body = json!({"decision": "approve", "arguments": bad});
         assert_eq!(decide(&caller, &id, &body).await.status, 400, "{bad}");
     }
     let body = json!({"decision": "approve", "arguments": {"text": "goodbye"}});
-    let decided = decide(&caller, &id, &body).await.expect(200);
+    let decided = decide(&caller, &id, &body).await.expect_status(200);
     assert_eq!(decided["edited_arguments"], json!({"text": "goodbye"}));
     let message = caller.call("zoo_say", &hello()).await;
     assert_eq!(text(&message), "goodbye");
@@ -166,40 +176,40 @@ async fn edited_arguments_run_instead() {
     );
 }
 
-async fn edited_for_more_than_once(scope: &str) {
-    let gate = gate("").await;
-    let caller = gate.caller().with(SESSION, "s");
-    let id = asks(&caller).await;
+async fn check_edited_arguments_with_scope(scope: &str) {
+    let gate = start_gate("").await;
+    let caller = gate.caller().with_header(SESSION, "s");
+    let id = request_approval(&caller).await;
     let body = json!({"decision": "approve", "scope": scope, "arguments": {"text": "goodbye"}});
     let answer = decide(&gate.caller(), &id, &body).await;
     if answer.status == 400 {
         return;
     }
-    answer.expect(200);
+    answer.expect_status(200);
     let message = caller.call("zoo_say", &hello()).await;
     assert_eq!(
         text(&message),
         "goodbye",
-        "what the approver did not approve has run"
+        "arguments ran that were not approved"
     );
 }
 
 #[tokio::test]
-async fn edited_arguments_run_instead_where_the_approval_is_for_good() {
-    edited_for_more_than_once("always").await;
+async fn edited_arguments_replace_original_with_always_scope() {
+    check_edited_arguments_with_scope("always").await;
 }
 
 #[tokio::test]
-async fn edited_arguments_run_instead_where_the_approval_is_for_the_session() {
-    edited_for_more_than_once("session").await;
+async fn edited_arguments_replace_original_with_session_scope() {
+    check_edited_arguments_with_scope("session").await;
 }
 
 #[tokio::test]
-async fn edited_arguments_cannot_lift_a_deny() {
+async fn edited_arguments_cannot_bypass_deny() {
     let deny = "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"deny\"\narguments = { text = \"*secret*\" }\n";
-    let gate = gate(deny).await;
+    let gate = start_gate(deny).await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     let body = json!({"decision": "approve", "arguments": {"text": "a secret"}});
     let decided = decide(&caller, &id, &body).await;
     if decided.status == 200 {
@@ -213,12 +223,12 @@ async fn edited_arguments_cannot_lift_a_deny() {
 }
 
 #[tokio::test]
-async fn a_denial_is_told_with_its_reason() {
-    let gate = gate("").await;
+async fn denial_returns_its_reason() {
+    let gate = start_gate("").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     let body = json!({"decision": "deny", "reason": "not on a Friday"});
-    let denied = decide(&caller, &id, &body).await.expect(200);
+    let denied = decide(&caller, &id, &body).await.expect_status(200);
     assert_eq!(
         (&denied["state"], &denied["reason"]),
         (&json!("denied"), &json!("not on a Friday"))
@@ -228,13 +238,13 @@ async fn a_denial_is_told_with_its_reason() {
     assert!(text(&message).contains("not on a Friday"), "{message}");
     assert_eq!(gate.outcomes(&caller).await, ["ask", "denied"]);
     let other = caller.call("zoo_say", &json!({"text": "other"})).await;
-    waits_for(&other);
+    pending_approval_id(&other);
 }
 
 #[tokio::test]
-async fn what_is_no_decision_is_refused() {
-    let gate = gate("").await;
-    let id = asks(&gate.caller()).await;
+async fn invalid_decisions_are_rejected() {
+    let gate = start_gate("").await;
+    let id = request_approval(&gate.caller()).await;
     for body in [
         json!({}),
         json!({"decision": "maybe"}),
@@ -260,11 +270,11 @@ async fn what_is_no_decision_is_refused() {
 }
 
 #[tokio::test]
-async fn an_approval_expires() {
-    let gate = gate("[permissions]\napproval_expiry = \"300ms\"\n").await;
+async fn pending_approval_expires() {
+    let gate = start_gate("[permissions]\napproval_expiry = \"300ms\"\n").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
-    eventually("it expires", SOON, async || {
+    let id = request_approval(&caller).await;
+    eventually("the approval expires", WAIT_TIMEOUT, async || {
         let shown = gate.json("/api/approvals?state=all").await;
         (shown["approvals"][0]["state"] == "expired").then_some(())
     })
@@ -273,29 +283,29 @@ async fn an_approval_expires() {
     assert_eq!(shown["state"], "expired");
     let late = decide(&caller, &id, &json!({"decision": "approve"})).await;
     assert_eq!(late.status, 409, "{}", late.body);
-    assert_ne!(asks(&caller).await, id);
+    assert_ne!(request_approval(&caller).await, id);
 }
 
 #[tokio::test]
-async fn a_ticket_expires() {
-    let gate = gate("[permissions]\napproval_expiry = \"2s\"\n").await;
+async fn granted_approval_expires() {
+    let gate = start_gate("[permissions]\napproval_expiry = \"2s\"\n").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     approve(&gate, &id, "once").await;
-    eventually("the ticket expires", SOON, async || {
+    eventually("the approval expires", WAIT_TIMEOUT, async || {
         let shown = gate.json(&format!("/api/approvals/{id}")).await;
-        let ends = shown["expires_at"].as_str().unwrap().to_owned();
+        let expires_at = shown["expires_at"].as_str().unwrap().to_owned();
         let now = std::time::SystemTime::now();
-        (now > humantime::parse_rfc3339(&ends).unwrap()).then_some(())
+        (now > humantime::parse_rfc3339(&expires_at).unwrap()).then_some(())
     })
     .await;
-    assert_ne!(asks(&caller).await, id);
+    assert_ne!(request_approval(&caller).await, id);
 }
 
 #[tokio::test]
-async fn exactly_one_of_many_decisions_wins() {
-    let gate = gate("").await;
-    let id = asks(&gate.caller()).await;
+async fn concurrent_decisions_have_one_winner() {
+    let gate = start_gate("").await;
+    let id = request_approval(&gate.caller()).await;
     let admin = gate.caller();
     let path = format!("/api/approvals/{id}");
     let bodies: Vec<Value> = (0..20)
@@ -320,7 +330,7 @@ async fn exactly_one_of_many_decisions_wins() {
     let shown = gate.json(&path).await;
     assert_eq!(
         shown["state"], won[0].body["state"],
-        "and what it says holds"
+        "the stored state is that of the winner"
     );
     assert_eq!(shown["reason"], won[0].body["reason"]);
 }
@@ -339,16 +349,16 @@ fn with_approvers() -> String {
 }
 
 #[tokio::test]
-async fn who_may_decide() {
+async fn only_admins_and_other_approvers_can_decide() {
     let gate = TestGate::start(&with_approvers());
     let carol = gate.with_key("carol-key-0123456789abcdef");
     let dave = gate.with_key("dave-key-0123456789abcdef");
-    eventually("the server is up", SOON, async || {
+    eventually("the server is connected", WAIT_TIMEOUT, async || {
         let message = carol.call("zoo_say", &hello()).await;
         message.get("approval").map(drop)
     })
     .await;
-    let id = asks(&carol).await;
+    let id = request_approval(&carol).await;
     let body = json!({"decision": "approve"});
     for (caller, status) in [
         (gate.caller(), 401),
@@ -362,62 +372,68 @@ async fn who_may_decide() {
     }
     let approvals = gate.with_key(ALICE).get("/api/approvals").await;
     assert_eq!(approvals.status, 403);
-    let decided = decide(&dave, &id, &body).await.expect(200);
+    let decided = decide(&dave, &id, &body).await.expect_status(200);
     assert_eq!(decided["decided_by"], "key:dave");
-    says_hello(&carol).await;
-    let id = asks(&carol).await;
-    let both = carol.clone().with("x-api-key", ADMIN);
+    assert_hello_runs(&carol).await;
+    let id = request_approval(&carol).await;
+    let both = carol.clone().with_header("x-api-key", ADMIN);
     let answer = decide(&both, &id, &body).await;
     assert!([200, 403].contains(&answer.status.as_u16()), "{answer:?}");
-    let listed = dave.get("/api/approvals?state=all").await.expect(200);
+    let listed = dave
+        .get("/api/approvals?state=all")
+        .await
+        .expect_status(200);
     assert_eq!(listed["approvals"].as_array().unwrap().len(), 2);
     let admin = gate.with_key(ADMIN);
     assert_eq!(
         dave.get("/api/permissions").await.status,
         403,
-        "an approver is no administrator"
+        "an approver is not an administrator"
     );
-    admin.get("/api/permissions").await.expect(200);
+    admin.get("/api/permissions").await.expect_status(200);
 }
 
 #[tokio::test]
-async fn the_calling_key_cannot_approve_its_own_call_from_loopback() {
+async fn key_cannot_approve_its_own_call_from_loopback() {
     let approver = "[keys.carol]\nkey = \"carol-key-0123456789abcdef\"\nroles = [\"approver\"]\n";
-    let gate = gate(&(KEYS.to_owned() + approver)).await;
+    let gate = start_gate(&(KEYS.to_owned() + approver)).await;
     let body = json!({"decision": "approve"});
     for key in [ALICE, "carol-key-0123456789abcdef"] {
         let caller = gate.with_key(key);
-        let id = asks(&caller).await;
+        let id = request_approval(&caller).await;
         assert_eq!(decide(&caller, &id, &body).await.status, 403);
-        let vk = gate.caller().with("x-bf-vk", key);
+        let vk = gate.caller().with_header("x-bf-vk", key);
         assert_eq!(decide(&vk, &id, &body).await.status, 403);
     }
 }
 
 #[tokio::test]
-async fn a_grant_for_the_session() {
-    let mut gate = gate(KEYS).await;
-    let alice = gate.with_key(ALICE).with(SESSION, "s1");
-    let id = asks(&alice).await;
+async fn session_grant_applies_to_session_only() {
+    let mut gate = start_gate(KEYS).await;
+    let alice = gate.with_key(ALICE).with_header(SESSION, "s1");
+    let id = request_approval(&alice).await;
     let shown = gate.json(&format!("/api/approvals/{id}")).await;
     assert_eq!(shown["session"], "s1");
     approve(&gate, &id, "session").await;
-    for said in ["hello", "hello", "other"] {
-        let message = alice.call("zoo_say", &json!({"text": said})).await;
-        assert_eq!(text(&message), said, "{message}");
+    for expected in ["hello", "hello", "other"] {
+        let message = alice.call("zoo_say", &json!({"text": expected})).await;
+        assert_eq!(text(&message), expected, "{message}");
     }
     for other in [
-        gate.with_key(ALICE).with(SESSION, "s2"),
-        gate.with_key(BOB).with(SESSION, "s1"),
+        gate.with_key(ALICE).with_header(SESSION, "s2"),
+        gate.with_key(BOB).with_header(SESSION, "s1"),
         gate.with_key(ALICE),
     ] {
-        let message = other.call("zoo_say", &json!({"text": "unheard"})).await;
-        waits_for(&message);
+        let message = other.call("zoo_say", &json!({"text": "unseen"})).await;
+        pending_approval_id(&message);
     }
-    assert!(grants(&gate).await.is_empty(), "it is not for good");
+    assert!(
+        grants(&gate).await.is_empty(),
+        "a session grant is not permanent"
+    );
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
-    let alice = gate.with_key(ALICE).with(SESSION, "s1");
+    gate.wait_for_state("zoo", "healthy").await;
+    let alice = gate.with_key(ALICE).with_header(SESSION, "s1");
     let message = alice.call("zoo_say", &json!({"text": "later"})).await;
     assert!(
         message.get("approval").is_some() || text(&message) == "later",
@@ -426,31 +442,31 @@ async fn a_grant_for_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_grant_leaves_no_ticket_for_others() {
-    let gate = gate(KEYS).await;
-    let alice = gate.with_key(ALICE).with(SESSION, "s1");
-    let id = asks(&alice).await;
+async fn session_grant_leaves_no_approval_for_other_sessions() {
+    let gate = start_gate(KEYS).await;
+    let alice = gate.with_key(ALICE).with_header(SESSION, "s1");
+    let id = request_approval(&alice).await;
     approve(&gate, &id, "session").await;
-    says_hello(&alice).await;
-    let outside = gate.with_key(ALICE).with(SESSION, "s2");
+    assert_hello_runs(&alice).await;
+    let outside = gate.with_key(ALICE).with_header(SESSION, "s2");
     let message = outside.call("zoo_say", &hello()).await;
-    waits_for(&message);
+    pending_approval_id(&message);
 }
 
 #[tokio::test]
-async fn a_grant_for_good_until_it_is_taken_back() {
-    let mut gate = gate(KEYS).await;
+async fn always_grant_persists_until_revoked() {
+    let mut gate = start_gate(KEYS).await;
     let alice = gate.with_key(ALICE);
-    let id = asks(&alice).await;
+    let id = request_approval(&alice).await;
     approve(&gate, &id, "always").await;
-    says_hello(&alice).await;
+    assert_hello_runs(&alice).await;
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let alice = gate.with_key(ALICE);
-    says_hello(&alice).await;
+    assert_hello_runs(&alice).await;
     let message = alice.call("zoo_say", &json!({"text": "other"})).await;
     assert_eq!(text(&message), "other");
-    asks(&gate.with_key(BOB)).await;
+    request_approval(&gate.with_key(BOB)).await;
     let granted = grants(&gate).await;
     assert_eq!(granted.len(), 1);
     assert_eq!(
@@ -461,68 +477,79 @@ async fn a_grant_for_good_until_it_is_taken_back() {
         "/api/permissions/grants/{}",
         granted[0]["id"].as_str().unwrap()
     );
-    gate.caller().delete(&path).await.expect(200);
+    gate.caller().delete(&path).await.expect_status(200);
     assert_eq!(gate.caller().delete(&path).await.status, 404);
     let message = alice.call("zoo_say", &json!({"text": "new"})).await;
-    waits_for(&message);
+    pending_approval_id(&message);
     let message = alice.call("zoo_say", &hello()).await;
-    waits_for(&message);
+    pending_approval_id(&message);
 }
 
 #[tokio::test]
-async fn a_grant_answers_ask_and_never_deny() {
+async fn grant_satisfies_ask_but_not_deny() {
     let mut rules = zoo("zoo", &[]) + ASK;
     let gate = TestGate::start(&rules);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     approve(&gate, &id, "always").await;
-    says_hello(&caller).await;
+    assert_hello_runs(&caller).await;
     rules += "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"deny\"\n";
     gate.edit(&rules);
-    eventually("the rule is in force", SOON, async || {
+    eventually("the rule is in effect", WAIT_TIMEOUT, async || {
         let message = caller.call("zoo_say", &hello()).await;
-        is_unknown(&message).then_some(())
+        is_unknown_tool(&message).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_grant_does_not_follow_the_name_to_another_program() {
+async fn grant_does_not_apply_to_changed_server_command() {
     let toml = zoo("zoo", &[]) + ASK;
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     approve(&gate, &id, "always").await;
-    says_hello(&caller).await;
-    let ticket = caller.call("zoo_say", &json!({"text": "x"})).await;
-    assert_eq!(text(&ticket), "x");
+    assert_hello_runs(&caller).await;
+    let message = caller.call("zoo_say", &json!({"text": "x"})).await;
+    assert_eq!(text(&message), "x");
     gate.edit(&(zoo("zoo", &["--tools", "1"]) + ASK));
-    let message = eventually("the other program is asked about", SOON, async || {
-        let message = caller.call("zoo_say", &hello()).await;
-        message.get("approval").is_some().then_some(message)
-    })
+    let message = eventually(
+        "the changed server needs approval",
+        WAIT_TIMEOUT,
+        async || {
+            let message = caller.call("zoo_say", &hello()).await;
+            message.get("approval").is_some().then_some(message)
+        },
+    )
     .await;
-    assert_ne!(waits_for(&message), id);
+    assert_ne!(pending_approval_id(&message), id);
     gate.edit(&toml);
-    eventually("the first program has its grant", SOON, async || {
-        let message = caller.call("zoo_say", &hello()).await;
-        (text(&message) == "hello").then_some(())
-    })
+    eventually(
+        "the original server has its grant",
+        WAIT_TIMEOUT,
+        async || {
+            let message = caller.call("zoo_say", &hello()).await;
+            (text(&message) == "hello").then_some(())
+        },
+    )
     .await;
 }
 
 #[tokio::test]
-async fn with_nobody_to_ask_it_is_refused() {
-    let gate = gate("[permissions]\napproval_by = []\n").await;
+async fn ask_without_approvers_is_refused() {
+    let gate = start_gate("[permissions]\napproval_by = []\n").await;
     let message = gate.caller().call("zoo_say", &hello()).await;
     assert_eq!(
         (&message["is_error"], message.get("approval")),
         (&json!(true), None),
         "{message}"
     );
-    assert!(text(&message).contains("nobody"), "{message}");
+    assert!(
+        text(&message).contains("no approver is available"),
+        "{message}"
+    );
     assert_eq!(
         gate.json("/api/approvals?state=all").await["approvals"],
         json!([])
@@ -531,35 +558,35 @@ async fn with_nobody_to_ask_it_is_refused() {
 }
 
 #[tokio::test]
-async fn the_conversation_is_shown() {
-    let gate = gate("").await;
+async fn approval_shows_the_conversation() {
+    let gate = start_gate("").await;
     let conversation = json!([{"role": "user", "content": "say hello, please"}, {"n": 18_446_744_073_709_551_615_u64}]);
     let mut body = tool_call("zoo_say", &hello());
     body["messages"] = conversation.clone();
-    let message = gate.caller().post(EXECUTE, &body).await.expect(200);
-    let id = waits_for(&message);
+    let message = gate.caller().post(EXECUTE, &body).await.expect_status(200);
+    let id = pending_approval_id(&message);
     let shown = gate.json(&format!("/api/approvals/{id}")).await;
     assert_eq!(shown["conversation"], conversation);
     let body = json!({"call_id": "c", "name": "zoo_say", "arguments": {"text": "x"}, "messages": conversation});
     let path = format!("{EXECUTE}?format=responses");
-    let item = gate.caller().post(&path, &body).await.expect(200);
+    let item = gate.caller().post(&path, &body).await.expect_status(200);
     assert!(item["approval"]["id"].is_string(), "{item}");
 }
 
 #[tokio::test]
-async fn bad_arguments_are_told_before_anyone_is_asked() {
-    let gate = gate("").await;
+async fn invalid_arguments_are_reported_before_approval() {
+    let gate = start_gate("").await;
     let message = gate.caller().call("zoo_say", &json!({"text": 5})).await;
     assert_eq!(message.get("approval"), None, "{message}");
     assert_eq!(gate.json("/api/approvals").await["approvals"], json!([]));
 }
 
 #[tokio::test]
-async fn rules_on_arguments() {
+async fn rules_match_arguments() {
     let rules = "[[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"deny\"\narguments = { path = [\"/etc/*\", \"*.pem\"] }\n\
                  [[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"ask\"\narguments = { \"options.mode\" = \"w?\", path = \"*\" }\n\
                  [scanner]\npath_traversal = \"off\"\n";
-    let gate = gate(rules).await;
+    let gate = start_gate(rules).await;
     let caller = gate.caller();
     for (arguments, expected) in [
         (json!({"path": "/tmp/x"}), "runs"),
@@ -576,7 +603,7 @@ async fn rules_on_arguments() {
         (json!({"path": "/tmp/x", "options": {"mode": "rb"}}), "runs"),
     ] {
         let message = caller.call("zoo_echo", &arguments).await;
-        let came = match (
+        let outcome = match (
             message["is_error"] == true,
             message.get("approval").is_some(),
         ) {
@@ -584,12 +611,12 @@ async fn rules_on_arguments() {
             (true, true) => "asks",
             (true, false) => "denied",
         };
-        assert_eq!(came, expected, "{arguments}: {message}");
-        assert!(!is_unknown(&message), "it stays visible");
-        if came == "denied" {
+        assert_eq!(outcome, expected, "{arguments}: {message}");
+        assert!(!is_unknown_tool(&message), "the tool stays visible");
+        if outcome == "denied" {
             assert!(
                 text(&message).contains("permissions.rules[1]"),
-                "it names the rule: {message}"
+                "the message names the rule: {message}"
             );
         }
     }
@@ -598,11 +625,11 @@ async fn rules_on_arguments() {
 }
 
 #[tokio::test]
-async fn rules_by_role_server_and_hint() {
+async fn rules_match_role_server_and_hint() {
     let rules = "[[permissions.rules]]\nserver = \"z*\"\nhint = \"destructive\"\naction = \"deny\"\n\
                  [[permissions.rules]]\nserver = \"zoo\"\ntool = \"k*\"\nroles = \"intern\"\naction = \"ask\"\n\
                  [roles.intern]\n[keys.carol]\nkey = \"carol-key-0123456789abcdef\"\nroles = [\"intern\"]\n";
-    let gate = gate(&(KEYS.to_owned() + rules)).await;
+    let gate = start_gate(&(KEYS.to_owned() + rules)).await;
     let (alice, carol) = (
         gate.with_key(ALICE),
         gate.with_key("carol-key-0123456789abcdef"),
@@ -640,7 +667,7 @@ async fn rules_by_role_server_and_hint() {
 }
 
 #[tokio::test]
-async fn the_strictest_rule_wins_in_any_order() {
+async fn strictest_rule_wins_in_any_order() {
     let rule = |action: &str| {
         format!("[[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"{action}\"\n")
     };
@@ -651,45 +678,42 @@ async fn the_strictest_rule_wins_in_any_order() {
     ];
     for order in orders {
         let rules: String = order.map(rule).concat();
-        let gate = gate(&rules).await;
+        let gate = start_gate(&rules).await;
         let message = gate.caller().call("zoo_echo", &json!({})).await;
-        waits_for(&message);
+        pending_approval_id(&message);
     }
 }
 
 #[tokio::test]
-async fn permissions_make_a_round_trip() {
+async fn permissions_round_trip_through_the_api() {
     let rules = "[permissions]\ndefault = \"manual\"\napproval_expiry = \"5m\"\napproval_by = [\"admin\"]\n\
                  [[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"deny\"\narguments = { path = [\"/etc/*\", \"*.pem\"] }\nroles = [\"approver\"]\nenvironment = [\"production\"]\nhint = \"read_only\"\n\
                  [[permissions.rules]]\nserver = \"zoo\"\ntool = \"f*\"\naction = \"deny\"\n";
     let mut gate = TestGate::start(&(zoo("zoo", &[]) + rules));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let shown = gate.json("/api/permissions").await;
     assert_eq!(shown["source"], "file");
     let mut put = gate
         .caller()
         .put("/api/permissions", &shown)
         .await
-        .expect(200);
+        .expect_status(200);
     assert_eq!(put["source"], "api");
     put["source"] = json!("file");
-    assert_eq!(
-        put, shown,
-        "what is shown can be sent back and means the same"
-    );
+    assert_eq!(put, shown, "what is shown can be sent back unchanged");
 
     let body = json!({"rules": [{"tool": "zoo_say", "action": "ask"}]});
     gate.caller()
         .put("/api/permissions", &body)
         .await
-        .expect(200);
-    asks(&gate.caller()).await;
-    assert!(!is_unknown(
+        .expect_status(200);
+    request_approval(&gate.caller()).await;
+    assert!(!is_unknown_tool(
         &gate.caller().call("zoo_fail", &json!({})).await
     ));
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
-    asks(&gate.caller()).await;
+    gate.wait_for_state("zoo", "healthy").await;
+    request_approval(&gate.caller()).await;
     for bad in [
         json!({"rules": [{"tool": "zoo_say", "action": "perhaps"}]}),
         json!({"rules": [{"tol": "zoo_say", "action": "ask"}]}),
@@ -700,45 +724,53 @@ async fn permissions_make_a_round_trip() {
         let answer = gate.caller().put("/api/permissions", &bad).await;
         assert_eq!(answer.status, 400, "{bad}: {}", answer.body);
     }
-    let back = gate.caller().delete("/api/permissions").await.expect(200);
+    let back = gate
+        .caller()
+        .delete("/api/permissions")
+        .await
+        .expect_status(200);
     assert_eq!(back, shown);
-    says_hello(&gate.caller()).await;
-    assert!(is_unknown(
+    assert_hello_runs(&gate.caller()).await;
+    assert!(is_unknown_tool(
         &gate.caller().call("zoo_fail", &json!({})).await
     ));
 }
 
 #[tokio::test]
-async fn rules_of_the_api_hold_until_the_file_changes() {
+async fn api_rules_apply_until_the_file_changes() {
     let toml = zoo("zoo", &[]) + "[[permissions.rules]]\ntool = \"zoo_fail\"\naction = \"deny\"\n";
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let body = json!({"rules": [{"tool": "zoo_say", "action": "ask"}]});
     gate.caller()
         .put("/api/permissions", &body)
         .await
-        .expect(200);
-    asks(&gate.caller()).await;
+        .expect_status(200);
+    request_approval(&gate.caller()).await;
     gate.edit(&toml.replace("zoo_fail", "zoo_empty"));
-    eventually("the rules of the file are in force", SOON, async || {
-        let message = gate.caller().call("zoo_empty", &json!({})).await;
-        (message["content"] != "").then_some(())
-    })
+    eventually(
+        "the rules of the file are in effect",
+        WAIT_TIMEOUT,
+        async || {
+            let message = gate.caller().call("zoo_empty", &json!({})).await;
+            (message["content"] != "").then_some(())
+        },
+    )
     .await;
-    says_hello(&gate.caller()).await;
+    assert_hello_runs(&gate.caller()).await;
     assert_eq!(gate.json("/api/permissions").await["source"], "file");
 }
 
 #[tokio::test]
-async fn approvals_come_in_pages() {
-    let gate = gate("").await;
-    let mut asked = Vec::new();
+async fn approvals_are_paginated() {
+    let gate = start_gate("").await;
+    let mut requested = Vec::new();
     for n in 0..5 {
         let message = gate
             .caller()
             .call("zoo_say", &json!({"text": n.to_string()}))
             .await;
-        asked.push(waits_for(&message));
+        requested.push(pending_approval_id(&message));
     }
     let mut found = Vec::new();
     let mut path = "/api/approvals?limit=2".to_owned();
@@ -751,30 +783,30 @@ async fn approvals_come_in_pages() {
             None => break,
         }
     }
-    assert_eq!(found, asked);
+    assert_eq!(found, requested);
 }
 
 #[tokio::test]
-async fn the_same_call_made_many_times_at_once_asks_once() {
-    let gate = gate("").await;
+async fn concurrent_identical_calls_create_one_approval() {
+    let gate = start_gate("").await;
     let caller = gate.caller();
-    let asked = futures_util::future::join_all((0..20).map(|_| asks(&caller))).await;
-    let ids: HashSet<String> = asked.into_iter().collect();
+    let ids = futures_util::future::join_all((0..20).map(|_| request_approval(&caller))).await;
+    let ids: HashSet<String> = ids.into_iter().collect();
     assert_eq!(ids.len(), 1);
     let pending = gate.json("/api/approvals").await;
     assert_eq!(pending["approvals"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test]
-async fn arguments_that_only_look_the_same_are_others() {
+async fn similar_arguments_need_separate_approval() {
     let rule = "[[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"ask\"\n";
-    let gate = gate(rule).await;
+    let gate = start_gate(rule).await;
     let caller = gate.caller();
     let call = async |arguments: &str| {
         let body = json!({"id": "c", "function": {"name": "zoo_echo", "arguments": arguments}});
-        caller.post(EXECUTE, &body).await.expect(200)
+        caller.post(EXECUTE, &body).await.expect_status(200)
     };
-    let id = waits_for(&call(r#"{"n":9007199254740993,"m":null,"s":"1"}"#).await);
+    let id = pending_approval_id(&call(r#"{"n":9007199254740993,"m":null,"s":"1"}"#).await);
     approve(&gate, &id, "once").await;
     for other in [
         r#"{"n":9007199254740992,"m":null,"s":"1"}"#,
@@ -784,19 +816,19 @@ async fn arguments_that_only_look_the_same_are_others() {
         r#"{"n":9007199254740993,"m":null,"s":"1 "}"#,
         r#"{"n":9007199254740993,"m":null,"s":"1","S":"1"}"#,
     ] {
-        assert_ne!(waits_for(&call(other).await), id, "{other}");
+        assert_ne!(pending_approval_id(&call(other).await), id, "{other}");
     }
     let message = call(r#"{"s": "1", "m": null, "n": 9007199254740993}"#).await;
     assert_eq!(
         message["is_error"],
         Value::Null,
-        "the order does not matter: {message}"
+        "key order does not matter: {message}"
     );
 }
 
 #[tokio::test]
-async fn where_only_clients_are_asked_no_administrator_decides() {
-    let gate = gate("[permissions]\napproval_by = [\"client\"]\n").await;
+async fn admin_cannot_decide_when_only_clients_approve() {
+    let gate = start_gate("[permissions]\napproval_by = [\"client\"]\n").await;
     let message = gate.caller().call("zoo_say", &hello()).await;
     assert_eq!(message["is_error"], true);
     if let Some(id) = message["approval"]["id"].as_str() {
@@ -806,14 +838,14 @@ async fn where_only_clients_are_asked_no_administrator_decides() {
 }
 
 #[tokio::test]
-async fn a_ticket_whose_call_was_never_sent_can_be_used_again() {
+async fn approval_is_returned_if_call_was_never_sent() {
     let mut web = toolgate_testkit::HttpZoo::start(&[]);
     let toml = format!("[mcp_servers.web]\nurl = \"{}\"\n", web.url())
         + "[[permissions.rules]]\ntool = \"web_say\"\naction = \"ask\"\n";
     let gate = TestGate::start(&toml);
-    gate.reaches("web", "healthy").await;
+    gate.wait_for_state("web", "healthy").await;
     let caller = gate.caller();
-    let id = waits_for(&caller.call("web_say", &hello()).await);
+    let id = pending_approval_id(&caller.call("web_say", &hello()).await);
     approve(&gate, &id, "once").await;
     web.kill();
     let message = caller.call("web_say", &hello()).await;
@@ -821,16 +853,16 @@ async fn a_ticket_whose_call_was_never_sent_can_be_used_again() {
     let shown = gate.json(&format!("/api/approvals/{id}")).await;
     assert_eq!(
         shown["state"], "approved",
-        "nothing listened, so nothing was sent: {message}"
+        "the server was down, so nothing was sent: {message}"
     );
     web.restart();
-    gate.reaches("web", "healthy").await;
+    gate.wait_for_state("web", "healthy").await;
     let message = caller.call("web_say", &hello()).await;
     assert_eq!(text(&message), "hello", "{message}");
 }
 
 #[tokio::test]
-async fn the_default_only_makes_it_stricter() {
+async fn default_verdict_only_tightens() {
     for (default, verdict) in [
         ("allow", Some("manual")),
         ("manual", Some("manual")),
@@ -839,7 +871,7 @@ async fn the_default_only_makes_it_stricter() {
     ] {
         let toml = zoo("zoo", &[]) + &format!("[permissions]\ndefault = \"{default}\"\n");
         let gate = TestGate::start(&toml);
-        gate.reaches("zoo", "healthy").await;
+        gate.wait_for_state("zoo", "healthy").await;
         let explained = gate.json("/api/mcp/tools/explain?tool=zoo_echo").await;
         assert_eq!(
             explained["verdict"].as_str(),
@@ -848,7 +880,7 @@ async fn the_default_only_makes_it_stricter() {
         );
         let message = gate.caller().call("zoo_echo", &json!({})).await;
         assert_eq!(
-            is_unknown(&message),
+            is_unknown_tool(&message),
             default == "deny",
             "{default}: {message}"
         );
@@ -856,13 +888,13 @@ async fn the_default_only_makes_it_stricter() {
 }
 
 #[tokio::test]
-async fn the_record_of_a_denial_names_its_approval() {
-    let gate = gate("").await;
+async fn denied_record_names_its_approval() {
+    let gate = start_gate("").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     decide(&caller, &id, &json!({"decision": "deny"}))
         .await
-        .expect(200);
+        .expect_status(200);
     caller.call("zoo_say", &hello()).await;
     let records = gate.records(&caller).await;
     assert_eq!(records[1]["outcome"], "denied");
@@ -870,20 +902,20 @@ async fn the_record_of_a_denial_names_its_approval() {
 }
 
 #[tokio::test]
-async fn what_the_scanner_asks_is_answered_once() {
-    let gate = gate("[scanner]\nsecret = \"ask\"\n").await;
+async fn scanner_approval_is_one_time_only() {
+    let gate = start_gate("[scanner]\nsecret = \"ask\"\n").await;
     let caller = gate.caller();
-    let id = asks(&caller).await;
+    let id = request_approval(&caller).await;
     approve(&gate, &id, "always").await;
-    says_hello(&caller).await;
-    says_hello(&caller).await;
+    assert_hello_runs(&caller).await;
+    assert_hello_runs(&caller).await;
     let secret = json!({"text": format!("ghp_{}", "a1B2".repeat(9))});
-    let asked = caller.call("zoo_say", &secret).await;
-    let id = waits_for(&asked);
+    let message = caller.call("zoo_say", &secret).await;
+    let id = pending_approval_id(&message);
     let pending = caller
         .get(&format!("/api/approvals/{id}"))
         .await
-        .expect(200);
+        .expect_status(200);
     let rule = pending["rule"].as_str().unwrap();
     assert!(
         rule.contains("permissions.rules[0] and scanner.secret"),
@@ -892,14 +924,14 @@ async fn what_the_scanner_asks_is_answered_once() {
     let always = json!({"decision": "approve", "scope": "always"});
     assert_eq!(decide(&caller, &id, &always).await.status, 400);
     approve(&gate, &id, "once").await;
-    let said = caller.call("zoo_say", &secret).await;
-    assert!(text(&said).starts_with("ghp_"), "{said}");
-    waits_for(&caller.call("zoo_say", &secret).await);
+    let message = caller.call("zoo_say", &secret).await;
+    assert!(text(&message).starts_with("ghp_"), "{message}");
+    pending_approval_id(&caller.call("zoo_say", &secret).await);
 }
 
 #[tokio::test]
-async fn rules_are_not_removed_by_leaving_them_away() {
-    let gate = gate("").await;
+async fn omitting_rules_does_not_remove_them() {
+    let gate = start_gate("").await;
     let admin = gate.caller();
     for body in [
         json!({}),
@@ -908,5 +940,5 @@ async fn rules_are_not_removed_by_leaving_them_away() {
     ] {
         assert_eq!(admin.put("/api/permissions", &body).await.status, 400);
     }
-    asks(&admin).await;
+    request_approval(&admin).await;
 }

@@ -1,4 +1,4 @@
-//! The audit trail: one record for every attempt, whatever comes of it.
+//! The audit trail: exactly one record for every attempt, whatever its outcome.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use toolgate_testkit::{HttpZoo, eventually};
 
 use crate::caller::{ALICE, EXECUTE, tool_call};
-use crate::gate::{SOON, TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 
-async fn gate(more: &str) -> TestGate {
+async fn start_gate(more: &str) -> TestGate {
     let gate = TestGate::start(&(zoo("zoo", &[]) + more));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     gate
 }
 
-/// A call whose arguments are this very text.
+/// Builds a call with raw arguments.
 fn raw_call(name: &str, arguments: &str) -> Value {
     json!({"id": "c", "function": {"name": name, "arguments": arguments}})
 }
@@ -27,8 +27,8 @@ const RULES: &str = "timeout = \"5s\"\n[mcp_servers.zoo.tools.sleep]\ntimeout = 
     [[permissions.rules]]\ntool = \"zoo_echo\"\naction = \"deny\"\narguments = { path = \"/etc/*\" }\n";
 
 #[tokio::test]
-async fn one_record_for_every_kind_of_attempt() {
-    let gate = gate(RULES).await;
+async fn every_kind_of_attempt_has_one_record() {
+    let gate = start_gate(RULES).await;
     let caller = gate.caller();
     let attempts = [
         ("zoo_add", r#"{"a":1,"b":2}"#, "ok"),
@@ -47,12 +47,14 @@ async fn one_record_for_every_kind_of_attempt() {
         ("zoo_sleep", r#"{"ms":60000}"#, "timeout"),
         ("zoo_die", "{}", "server"),
     ];
-    for (at, (name, arguments, _)) in attempts.iter().enumerate() {
-        let caller = caller.clone().with("x-request-id", &format!("r{at}"));
+    for (index, (name, arguments, _)) in attempts.iter().enumerate() {
+        let caller = caller
+            .clone()
+            .with_header("x-request-id", &format!("r{index}"));
         caller
             .post(EXECUTE, &raw_call(name, arguments))
             .await
-            .expect(200);
+            .expect_status(200);
     }
     let records = gate.records(&caller).await;
     let found: Vec<(&str, &str)> = records
@@ -64,7 +66,9 @@ async fn one_record_for_every_kind_of_attempt() {
             )
         })
         .collect();
-    let ids: Vec<String> = (0..attempts.len()).map(|at| format!("r{at}")).collect();
+    let ids: Vec<String> = (0..attempts.len())
+        .map(|index| format!("r{index}"))
+        .collect();
     let expected: Vec<(&str, &str)> = ids
         .iter()
         .map(String::as_str)
@@ -72,7 +76,10 @@ async fn one_record_for_every_kind_of_attempt() {
         .collect();
     assert_eq!(found, expected);
     for record in &records {
-        assert!(record["duration_ms"].is_number(), "it is closed: {record}");
+        assert!(
+            record["duration_ms"].is_number(),
+            "the record is closed: {record}"
+        );
         assert_eq!(record["origin"], "http");
     }
     assert_eq!(
@@ -84,8 +91,8 @@ async fn one_record_for_every_kind_of_attempt() {
 }
 
 #[tokio::test]
-async fn a_hidden_tool_is_recorded_as_unknown_and_says_no_more() {
-    let gate = gate(&format!(
+async fn hidden_tool_is_recorded_as_unknown() {
+    let gate = start_gate(&format!(
         "[keys.alice]\nkey = \"{ALICE}\"\ntools = [\"zoo.echo\"]\n"
     ))
     .await;
@@ -101,8 +108,8 @@ async fn a_hidden_tool_is_recorded_as_unknown_and_says_no_more() {
 }
 
 #[tokio::test]
-async fn requests_that_are_no_calls_leave_no_record() {
-    let gate = gate("").await;
+async fn malformed_requests_leave_no_record() {
+    let gate = start_gate("").await;
     for body in ["", "{", "[]", "{}", "[5]", "null"] {
         let response = gate.post(EXECUTE, body, HeaderMap::new()).await;
         assert_eq!(response.status(), 400, "{body}");
@@ -111,28 +118,31 @@ async fn requests_that_are_no_calls_leave_no_record() {
 }
 
 #[tokio::test]
-async fn every_call_of_an_array_has_its_own_record() {
-    let gate = gate("").await;
+async fn every_call_of_a_batch_has_its_own_record() {
+    let gate = start_gate("").await;
     let calls: Vec<Value> = (0..20)
         .map(|n| tool_call("zoo_add", &json!({"a": n, "b": 0})))
         .collect();
-    gate.caller().post(EXECUTE, &json!(calls)).await.expect(200);
+    gate.caller()
+        .post(EXECUTE, &json!(calls))
+        .await
+        .expect_status(200);
     assert_eq!(gate.outcomes(&gate.caller()).await, vec!["ok"; 20]);
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_is_recorded_once() {
-    let gate = gate("").await;
+async fn disconnected_call_is_recorded_once_as_cancelled() {
+    let gate = start_gate("").await;
     let sleep = json!({"ms": 60000});
     {
         let caller = gate.caller();
         let call = caller.execute("zoo_sleep", &sleep);
         tokio::select! {
-            _ = call => panic!("a call of a minute has ended"),
-            () = gate.works_on_a_call() => {}
+            _ = call => panic!("the one-minute call has already ended"),
+            () = gate.wait_for_in_flight_call() => {}
         }
     }
-    let record = eventually("the record is closed", SOON, async || {
+    let record = eventually("the record is closed", WAIT_TIMEOUT, async || {
         let records = gate.all_records().await;
         assert!(records.len() <= 1, "{records:?}");
         let record = records.into_iter().next()?;
@@ -147,70 +157,70 @@ async fn a_caller_who_leaves_is_recorded_once() {
 }
 
 #[tokio::test]
-async fn a_call_under_way_is_in_the_trail_and_a_crash_interrupts_it() {
-    let mut gate = gate("").await;
+async fn in_flight_call_is_open_and_interrupted_by_crash() {
+    let mut gate = start_gate("").await;
     {
         let caller = gate.caller();
         let arguments = json!({"ms": 60000});
         let call = caller.execute("zoo_sleep", &arguments);
-        let open = eventually("the call is recorded as open", SOON, async || {
+        let open = eventually("the call is recorded as open", WAIT_TIMEOUT, async || {
             let records = gate.all_records().await;
             records.first().filter(|r| r["outcome"] == "open").map(drop)
         });
         tokio::select! {
-            _ = call => panic!("a call of a minute has ended"),
+            _ = call => panic!("the one-minute call has already ended"),
             () = open => {}
         }
         gate.signal("-KILL");
     }
-    gate.ends().await;
-    gate.start_again();
+    gate.wait_for_exit().await;
+    gate.relaunch();
     let records = gate.all_records().await;
     assert_eq!(records.len(), 1);
     assert_eq!(records[0]["outcome"], "interrupted", "{}", records[0]);
 }
 
 #[tokio::test]
-async fn an_approved_call_that_a_crash_interrupts_is_not_run_again() {
+async fn approved_call_interrupted_by_crash_is_not_rerun() {
     let toml = "[[permissions.rules]]\ntool = \"zoo_sleep\"\naction = \"ask\"\n";
-    let mut gate = gate(toml).await;
+    let mut gate = start_gate(toml).await;
     let arguments = json!({"ms": 60000});
-    let asked = gate.caller().call("zoo_sleep", &arguments).await;
+    let waiting = gate.caller().call("zoo_sleep", &arguments).await;
     let path = format!(
         "/api/approvals/{}",
-        asked["approval"]["id"].as_str().unwrap()
+        waiting["approval"]["id"].as_str().unwrap()
     );
     gate.caller()
         .post(&path, &json!({"decision": "approve"}))
         .await
-        .expect(200);
+        .expect_status(200);
     {
         let caller = gate.caller();
         tokio::select! {
-            _ = caller.execute("zoo_sleep", &arguments) => panic!("a call of a minute has ended"),
-            () = gate.works_on_a_call() => {}
+            _ = caller.execute("zoo_sleep", &arguments) => panic!("the one-minute call has already ended"),
+            () = gate.wait_for_in_flight_call() => {}
         }
         gate.signal("-KILL");
     }
-    gate.ends().await;
-    gate.start_again();
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_exit().await;
+    gate.relaunch();
+    gate.wait_for_state("zoo", "healthy").await;
     assert_eq!(gate.json(&path).await["state"], "unknown");
     let again = gate.caller().call("zoo_sleep", &arguments).await;
     assert!(
         again["approval"]["expires_at"].is_string(),
-        "it is asked anew: {again}"
+        "it needs a new approval: {again}"
     );
 }
 
 #[tokio::test]
-async fn sigterm_loses_nothing() {
-    let mut gate = gate("").await;
+async fn sigterm_loses_no_records() {
+    let mut gate = start_gate("").await;
     let calls: Vec<Value> = (0..100)
         .map(|n| tool_call("zoo_add", &json!({"a": n, "b": 0})))
         .collect();
     let caller = gate.caller();
-    caller.post(EXECUTE, &json!(calls)).await.expect(200);
+    caller.post(EXECUTE, &json!(calls)).await.expect_status(200);
     gate.restart().await;
     let records = gate.all_records().await;
     assert_eq!(records.len(), 100);
@@ -218,42 +228,42 @@ async fn sigterm_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_call_under_way_at_sigterm_ends_and_is_recorded() {
-    let mut gate = gate("").await;
+async fn in_flight_call_completes_on_sigterm_and_is_recorded() {
+    let mut gate = start_gate("").await;
     let url = format!("{}{EXECUTE}", gate.url);
     let body = tool_call("zoo_sleep", &json!({"ms": 500})).to_string();
     let call = gate.client.post(url).body(body).send();
     let stop = async {
-        gate.works_on_a_call().await;
+        gate.wait_for_in_flight_call().await;
         gate.signal("-TERM");
     };
     let (answer, ()) = tokio::join!(call, stop);
     let message = answer.unwrap().text().await.unwrap();
     assert!(message.contains("slept 500 ms"), "{message}");
-    assert_eq!(gate.ends().await, Some(0));
-    gate.start_again();
+    assert_eq!(gate.wait_for_exit().await, Some(0));
+    gate.relaunch();
     let records = gate.all_records().await;
     assert_eq!((records.len(), &records[0]["outcome"]), (1, &json!("ok")));
 }
 
-async fn count(gate: &TestGate, query: &str) -> usize {
+async fn count_records(gate: &TestGate, query: &str) -> usize {
     let page = gate.json(&format!("/api/audit?{query}")).await;
     page["records"].as_array().unwrap().len()
 }
 
 #[tokio::test]
-async fn records_are_filtered() {
+async fn records_can_be_filtered() {
     let keys = format!(
         "[keys.alice]\nkey = \"{ALICE}\"\n[keys.bob]\nkey = \"bob-key-0123456789abcdef\"\n"
     );
     let toml = zoo("zoo", &[]) + &zoo("ape", &[]) + &keys;
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("ape", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("ape", "healthy").await;
     let alice = gate.with_key(ALICE);
     alice
         .clone()
-        .with("x-request-id", "one")
+        .with_header("x-request-id", "one")
         .call("zoo_echo", &json!({}))
         .await;
     alice.call("ape_echo", &json!({})).await;
@@ -279,7 +289,7 @@ async fn records_are_filtered() {
         (format!("until={first}"), 0),
         (format!("since={middle}&until={middle}"), 0),
     ] {
-        assert_eq!(count(&gate, &query).await, expected, "{query}");
+        assert_eq!(count_records(&gate, &query).await, expected, "{query}");
     }
     for bad in ["since=yesterday", "format=xml", "limit=0", "limit=many"] {
         let answer = gate.get(&format!("/api/audit?{bad}")).await;
@@ -288,8 +298,8 @@ async fn records_are_filtered() {
 }
 
 #[tokio::test]
-async fn records_come_in_pages_and_whole() {
-    let gate = gate("").await;
+async fn records_are_paginated_and_exported() {
+    let gate = start_gate("").await;
     let calls: Vec<Value> = (0..25)
         .map(|n| {
             tool_call(
@@ -298,7 +308,10 @@ async fn records_come_in_pages_and_whole() {
             )
         })
         .collect();
-    gate.caller().post(EXECUTE, &json!(calls)).await.expect(200);
+    gate.caller()
+        .post(EXECUTE, &json!(calls))
+        .await
+        .expect_status(200);
     let all = gate.records(&gate.caller()).await;
     let mut found = Vec::new();
     let mut path = "/api/audit?tool=echo&limit=10".to_owned();
@@ -339,14 +352,14 @@ async fn records_come_in_pages_and_whole() {
     assert_eq!(
         csv.lines().count(),
         26,
-        "no line break within a cell is left: {csv}"
+        "no cell contains a line break: {csv}"
     );
     assert!(csv.contains(r#"a \""quoted\"", text\nand = more"#), "{csv}");
 }
 
 #[tokio::test]
-async fn a_cell_is_no_formula() {
-    let gate = gate("").await;
+async fn csv_export_escapes_formulas() {
+    let gate = start_gate("").await;
     gate.caller().call("=HYPERLINK(\"x\")", &json!({})).await;
     gate.caller().call("ok\nsecond line", &json!({})).await;
     gate.records(&gate.caller()).await;
@@ -362,22 +375,22 @@ async fn a_cell_is_no_formula() {
 
 const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 
-async fn recorded(content: &str, arguments: &Value) -> Value {
-    let gate = gate(&format!("[audit]\ncontent = \"{content}\"\n")).await;
+async fn record_with_content(content: &str, arguments: &Value) -> Value {
+    let gate = start_gate(&format!("[audit]\ncontent = \"{content}\"\n")).await;
     gate.caller().call("zoo_echo", arguments).await;
     gate.records(&gate.caller()).await.remove(0)
 }
 
 #[tokio::test]
-async fn content_is_kept_as_configured() {
+async fn content_setting_controls_recorded_content() {
     let arguments = json!({"token": TOKEN, "n": 1});
-    let full = recorded("full", &arguments).await;
+    let full = record_with_content("full", &arguments).await;
     assert_eq!(full["arguments"], arguments);
     assert!(full["result"].to_string().contains(TOKEN), "{full}");
-    let redacted = recorded("redacted", &arguments).await;
+    let redacted = record_with_content("redacted", &arguments).await;
     assert_eq!(redacted["arguments"]["n"], 1, "{redacted}");
     assert!(!redacted.to_string().contains(TOKEN), "{redacted}");
-    let off = recorded("off", &arguments).await;
+    let off = record_with_content("off", &arguments).await;
     assert_eq!(
         (&off["arguments"], &off["result"]),
         (&Value::Null, &Value::Null),
@@ -388,8 +401,8 @@ async fn content_is_kept_as_configured() {
 }
 
 #[tokio::test]
-async fn content_that_is_off_is_in_no_error_either() {
-    let gate = gate("[audit]\ncontent = \"off\"\n").await;
+async fn disabled_content_is_absent_from_errors() {
+    let gate = start_gate("[audit]\ncontent = \"off\"\n").await;
     let caller = gate.caller();
     caller
         .call("zoo_add", &json!({"a": "Mrs Miller's diagnosis", "b": 1}))
@@ -403,12 +416,12 @@ async fn content_that_is_off_is_in_no_error_either() {
 }
 
 #[tokio::test]
-async fn secrets_of_a_server_are_in_no_record() {
+async fn server_secrets_are_in_no_record() {
     let secret = "hunter2-hunter2-hunter2";
     let toml = zoo("zoo", &[])
         + &format!("env = {{ TOKEN = \"{secret}\" }}\n[audit]\ncontent = \"full\"\n");
     let mut gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let caller = gate.caller();
     let env = caller.call("zoo_env", &json!({})).await;
     assert!(env.to_string().contains("TOKEN"), "{env}");
@@ -430,11 +443,11 @@ async fn secrets_of_a_server_are_in_no_record() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_is_recorded() {
+async fn call_to_unavailable_server_is_recorded() {
     let zoo = HttpZoo::start(&[]);
     let toml = format!("[mcp_servers.web]\nurl = \"{}\"\n", zoo.url());
     let gate = TestGate::start(&toml);
-    gate.reaches("web", "healthy").await;
+    gate.wait_for_state("web", "healthy").await;
     drop(zoo);
     let message = gate.caller().call("web_echo", &json!({})).await;
     assert_eq!(message["is_error"], true, "{message}");
@@ -447,10 +460,10 @@ async fn a_server_that_is_away_is_recorded() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_in_a_queue_and_is_given_up_is_recorded() {
+async fn abandoned_queued_call_is_recorded() {
     let gate =
         TestGate::start(&(zoo("zoo", &[]) + "[mcp_servers.zoo.tools.sleep]\nmax_in_flight = 1\n"));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let caller = gate.caller();
     let arguments = json!({"ms": 60000});
     {
@@ -459,10 +472,10 @@ async fn a_call_that_waits_in_a_queue_and_is_given_up_is_recorded() {
             caller.execute("zoo_sleep", &arguments),
         );
         let both = futures_util::future::join(first, second);
-        let left = tokio::time::timeout(Duration::from_millis(500), both).await;
-        assert!(left.is_err());
+        let abandoned = tokio::time::timeout(Duration::from_millis(500), both).await;
+        assert!(abandoned.is_err());
     }
-    eventually("both are closed", SOON, async || {
+    eventually("both records are closed", WAIT_TIMEOUT, async || {
         let records = gate.all_records().await;
         let closed = records
             .iter()
@@ -474,10 +487,10 @@ async fn a_call_that_waits_in_a_queue_and_is_given_up_is_recorded() {
 }
 
 #[tokio::test]
-async fn a_secret_that_json_writes_otherwise_is_in_no_record_either() {
+async fn json_escaped_server_secret_is_in_no_record() {
     let toml = zoo("zoo", &[]) + "env = { TOKEN = 'pa\"ss\\word-12345678' }\n";
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let caller = gate.caller();
     let secret = "pa\"ss\\word-12345678";
     caller.call("zoo_echo", &json!({"mine": secret})).await;
@@ -490,11 +503,11 @@ async fn a_secret_that_json_writes_otherwise_is_in_no_record_either() {
 }
 
 #[tokio::test]
-async fn a_secret_written_with_escapes_is_redacted_too() {
-    let gate = gate("").await;
+async fn secret_in_escaped_json_is_redacted() {
+    let gate = start_gate("").await;
     let escaped = format!(r#"{{"token":"{}"}}"#, TOKEN.replace('_', r"\u005f"));
     let body = raw_call("zoo_echo", &escaped);
-    gate.caller().post(EXECUTE, &body).await.expect(200);
+    gate.caller().post(EXECUTE, &body).await.expect_status(200);
     let records = gate.records(&gate.caller()).await;
     assert_ne!(records[0]["arguments"]["token"], TOKEN, "{}", records[0]);
 }

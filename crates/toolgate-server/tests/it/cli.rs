@@ -1,4 +1,4 @@
-//! The command line besides `serve`.
+//! Commands other than `serve`.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use crate::gate::{TestGate, run, toolgate, zoo};
 
 #[test]
-fn check_prints_every_mistake_with_its_place() {
+fn check_reports_every_mistake_with_its_location() {
     let folder = tempfile::tempdir().unwrap();
     let toml = "[mcp_servers.a]\ncomand = \"x\"\n\n[mcp_servers.b]\nurl = \"nowhere\"\n\n[[permissions.rules]]\ntool = \"x\"\naction = \"maybe\"\n";
     fs::write(folder.path().join("toolgate.toml"), toml).unwrap();
@@ -17,14 +17,14 @@ fn check_prints_every_mistake_with_its_place() {
         "toolgate.toml:2:1: mcp_servers.a.comand: error: unknown key `comand`; did you mean `command`?",
         "toolgate.toml:5:1: mcp_servers.b.url: error: not a URL",
         "toolgate.toml:9:1: permissions.rules[0].action: error: expected one of allow, manual, ask, deny",
-        "3 mistakes",
+        "3 errors",
     ] {
         assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
     }
 }
 
 #[test]
-fn check_is_content_with_a_good_file_and_with_none() {
+fn check_accepts_valid_file_and_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let (output, stdout, _) = run(folder.path(), &["check"]);
     assert!(
@@ -39,14 +39,14 @@ fn check_is_content_with_a_good_file_and_with_none() {
     for expected in [
         "warning: `plugins` is ignored",
         "`NOT_SET` is not set",
-        "config.json is fine: 1 servers",
+        "config.json is valid: 1 servers",
     ] {
         assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
     }
 }
 
 #[test]
-fn a_broken_config_json_is_not_taken_for_somebody_elses() {
+fn invalid_config_json_is_not_ignored_as_foreign() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("config.json"), "{\"mcp\": ").unwrap();
     let (output, stdout, _) = run(folder.path(), &["check"]);
@@ -55,7 +55,7 @@ fn a_broken_config_json_is_not_taken_for_somebody_elses() {
 }
 
 #[test]
-fn files_are_found_and_merged() {
+fn config_files_are_found_and_merged() {
     let folder = tempfile::tempdir().unwrap();
     let user = folder.path().join(".config/toolgate");
     fs::create_dir_all(&user).unwrap();
@@ -76,22 +76,22 @@ fn files_are_found_and_merged() {
             "{expected}\nin\n{stdout}{stderr}"
         );
     };
-    servers("toolgate.toml is fine: 1 servers");
+    servers("toolgate.toml is valid: 1 servers");
     fs::write(
         folder.path().join("config.json"),
         r#"{"mcp_servers": {"two": {"command": "x"}}}"#,
     )
     .unwrap();
-    servers("and config.json is fine: 2 servers");
+    servers("and config.json is valid: 2 servers");
     fs::write(
         folder.path().join("toolgate.toml"),
         "[mcp_servers.mine]\ncommand = \"y\"\n",
     )
     .unwrap();
-    servers("and toolgate.toml is fine: 1 servers");
+    servers("and toolgate.toml is valid: 1 servers");
     let (_, stdout, _) = run(folder.path(), &["check", "--config", "config.json"]);
     assert!(
-        stdout.starts_with("config.json is fine: 1 servers"),
+        stdout.starts_with("config.json is valid: 1 servers"),
         "{stdout}"
     );
     let (output, _, stderr) = run(folder.path(), &["check", "--config", "missing.toml"]);
@@ -102,10 +102,10 @@ fn files_are_found_and_merged() {
 }
 
 #[tokio::test]
-async fn tools_of_a_running_gateway_and_stand_alone() {
+async fn tools_command_works_remote_and_standalone() {
     let toml = zoo("zoo", &[]);
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("own.toml"), &toml).unwrap();
     for target in [["--url", gate.url.as_str()], ["--config", "own.toml"]] {
@@ -146,16 +146,16 @@ async fn tools_of_a_running_gateway_and_stand_alone() {
         assert!(stdout.contains("\"is_error\": true"), "{stdout}");
         let (output, _, stderr) = tools(&["call", "zoo_add", "oops"]);
         assert!(
-            !output.status.success() && stderr.contains("`oops` is no argument"),
+            !output.status.success() && stderr.contains("`oops` is not a valid argument"),
             "{stderr}"
         );
     }
 }
 
 #[tokio::test]
-async fn arguments_may_come_from_standard_input() {
+async fn arguments_can_be_read_from_stdin() {
     let gate = TestGate::start(&zoo("zoo", &[]));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let mut child = toolgate(gate.folder.path())
         .args(["tools", "call", "zoo_echo", "--args", "-"])
         .env("TOOLGATE_URL", &gate.url)
@@ -174,7 +174,7 @@ async fn arguments_may_come_from_standard_input() {
 }
 
 #[tokio::test]
-async fn the_key_comes_from_a_variable() {
+async fn key_is_read_from_environment() {
     let gate = TestGate::start_with(
         &zoo("zoo", &[]),
         &[],
@@ -195,7 +195,7 @@ async fn the_key_comes_from_a_variable() {
 }
 
 #[test]
-fn no_gateway_is_told_with_what_to_do() {
+fn unreachable_gateway_error_suggests_serve() {
     let folder = tempfile::tempdir().unwrap();
     let (output, _, stderr) = run(
         folder.path(),
@@ -203,14 +203,14 @@ fn no_gateway_is_told_with_what_to_do() {
     );
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        stderr.contains("no gateway answers at http://127.0.0.1:9/")
+        stderr.contains("no gateway is running at http://127.0.0.1:9/")
             && stderr.contains("toolgate serve"),
         "{stderr}"
     );
 }
 
 #[test]
-fn help_and_completions() {
+fn help_version_and_completions_print() {
     let folder = tempfile::tempdir().unwrap();
     for (args, expected) in [
         (&["--help"][..], "Run the gateway"),

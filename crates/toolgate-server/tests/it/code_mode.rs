@@ -1,25 +1,27 @@
-//! Code mode over every surface: four tools instead of many, scripts whose calls obey the rules, and
-//! a sandbox that no script leaves.
+//! Code mode over every API: four tools instead of many, scripts whose calls obey the rules, and a
+//! sandbox that no script escapes.
 
 use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
-use toolgate_testkit::model::{Model, Reply};
+use toolgate_testkit::model::{Reply, ScriptedModel};
 
-use crate::caller::{ALICE, EXCLUDE_TOOLS, INCLUDE_TOOLS, SESSION, is_unknown, text, tool_call};
-use crate::gate::{SOON, TestGate, run, zoo};
-use crate::mcp::{META, headers, modern_as};
+use crate::caller::{
+    ALICE, EXCLUDE_TOOLS, INCLUDE_TOOLS, SESSION, is_unknown_tool, text, tool_call,
+};
+use crate::gate::{TestGate, WAIT_TIMEOUT, run, zoo};
+use crate::mcp::{META, headers, modern_request_with_meta};
 
-const FOUR: [&str; 4] = [
+const CODE_MODE_TOOLS: [&str; 4] = [
     "executeToolCode",
     "getToolDocs",
     "listToolFiles",
     "readToolFile",
 ];
 
-/// A scripted zoo with more settings, and a direct one.
+/// Configures a code mode zoo with additional settings, and a direct zoo.
 fn config(more: &str) -> String {
     zoo("zoo", &[])
         + "is_code_mode_client = true\n"
@@ -29,18 +31,18 @@ fn config(more: &str) -> String {
         + "tools_to_execute = [\"add\"]\n"
 }
 
-async fn gate(more: &str, extra: &str) -> TestGate {
+async fn start_gate(more: &str, extra: &str) -> TestGate {
     let gate = TestGate::start(&(config(more) + extra));
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("plain", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("plain", "healthy").await;
     gate
 }
 
-async fn code(gate: &TestGate, code: &str) -> Value {
-    execute(gate, "c1", code).await
+async fn run_script(gate: &TestGate, code: &str) -> Value {
+    run_script_as(gate, "c1", code).await
 }
 
-async fn execute(gate: &TestGate, id: &str, code: &str) -> Value {
+async fn run_script_as(gate: &TestGate, id: &str, code: &str) -> Value {
     let arguments = json!({"code": code}).to_string();
     let body = json!({"id": id, "type": "function",
         "function": {"name": "executeToolCode", "arguments": arguments}});
@@ -51,22 +53,22 @@ async fn execute(gate: &TestGate, id: &str, code: &str) -> Value {
     serde_json::from_str(&response.text().await.unwrap()).unwrap()
 }
 
-/// What a script made, as JSON.
-async fn result(gate: &TestGate, script: &str) -> Value {
-    let message = code(gate, script).await;
+/// Runs a script and returns its result as JSON.
+async fn script_result(gate: &TestGate, script: &str) -> Value {
+    let message = run_script(gate, script).await;
     assert_eq!(message["is_error"], Value::Null, "{script}: {message}");
     let line = text(&message).lines().next().unwrap_or_default();
     serde_json::from_str(line).unwrap_or_else(|_| panic!("{script}: {message}"))
 }
 
-/// What a script that fails is answered with.
-async fn failure(gate: &TestGate, script: &str) -> String {
-    let message = code(gate, script).await;
+/// Runs a failing script and returns its error text.
+async fn script_error(gate: &TestGate, script: &str) -> String {
+    let message = run_script(gate, script).await;
     assert_eq!(message["is_error"], true, "{script}: {message}");
     text(&message).to_owned()
 }
 
-pub(crate) async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
+pub(crate) async fn list_tool_names(gate: &TestGate, path: &str) -> Vec<String> {
     let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}}"#;
     let headers = headers(&[
         ("content-type", "application/json"),
@@ -84,12 +86,16 @@ pub(crate) async fn listed(gate: &TestGate, path: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn four_tools_stand_for_a_scripted_server() {
-    let gate = gate("", "").await;
-    let mut expected: Vec<&str> = FOUR.to_vec();
+async fn four_tools_replace_code_mode_server() {
+    let gate = start_gate("", "").await;
+    let mut expected: Vec<&str> = CODE_MODE_TOOLS.to_vec();
     expected.insert(3, "plain_add");
-    assert_eq!(listed(&gate, "/mcp").await, expected);
-    assert!(listed(&gate, "/mcp/zoo").await.contains(&"add".to_owned()));
+    assert_eq!(list_tool_names(&gate, "/mcp").await, expected);
+    assert!(
+        list_tool_names(&gate, "/mcp/zoo")
+            .await
+            .contains(&"add".to_owned())
+    );
 
     let files = gate.call("listToolFiles", "{}").await;
     assert!(text(&files).starts_with("servers/\n  zoo.pyi"), "{files}");
@@ -111,22 +117,22 @@ async fn four_tools_stand_for_a_scripted_server() {
     assert_eq!(missing["is_error"], true);
     assert!(text(&missing).contains("did you mean"), "{missing}");
 
-    // Inner tools stay callable by name.
+    // The scripted tools stay callable by name.
     assert_eq!(text(&gate.call("zoo_add", r#"{"a":1,"b":2}"#).await), "3");
-    // Who sees no scripted tool sees none of the four.
-    let hidden = gate.caller().with(EXCLUDE_TOOLS, "zoo.*");
-    for tool in FOUR {
+    // Without visible scripted tools, the four tools are hidden.
+    let hidden = gate.caller().with_header(EXCLUDE_TOOLS, "zoo.*");
+    for tool in CODE_MODE_TOOLS {
         assert!(
-            is_unknown(&hidden.call(tool, &json!({"code": "result = 1"})).await),
+            is_unknown_tool(&hidden.call(tool, &json!({"code": "result = 1"})).await),
             "{tool}"
         );
     }
 }
 
 #[tokio::test]
-async fn files_are_laid_out_by_server_or_by_tool() {
+async fn stub_files_follow_binding_level() {
     let tool = "[mcp.tool_manager_config]\ncode_mode_binding_level = \"tool\"\n";
-    let gate = gate("tools_to_execute = [\"add\", \"say\"]", tool).await;
+    let gate = start_gate("tools_to_execute = [\"add\", \"say\"]", tool).await;
     let files = gate.call("listToolFiles", "{}").await;
     assert_eq!(
         text(&files).trim(),
@@ -142,8 +148,8 @@ async fn files_are_laid_out_by_server_or_by_tool() {
 }
 
 #[tokio::test]
-async fn a_script_gets_values_as_the_tools_gave_them() {
-    let gate = gate("", "").await;
+async fn scripts_receive_tool_results_as_values() {
+    let gate = start_gate("", "").await;
     for (script, expected) in [
         ("result = zoo.add(a=1, b=2)", json!({"sum": 3})),
         ("zoo.add(a=1, b=2)[\"sum\"] + 1", json!(4)),
@@ -173,19 +179,19 @@ async fn a_script_gets_values_as_the_tools_gave_them() {
             json!(55),
         ),
     ] {
-        assert_eq!(result(&gate, script).await, expected, "{script}");
+        assert_eq!(script_result(&gate, script).await, expected, "{script}");
     }
-    let printed = code(&gate, "for i in range(3):\n  print(i, 'x')").await;
+    let printed = run_script(&gate, "for i in range(3):\n  print(i, 'x')").await;
     assert!(text(&printed).contains("0 x\n1 x\n2 x"), "{printed}");
-    // What tools said in between is not told.
-    let quiet = code(&gate, "x = zoo.say(text='SECRET-DATA')\nresult = len(x)").await;
+    // Intermediate tool results are not returned.
+    let quiet = run_script(&gate, "x = zoo.say(text='SECRET-DATA')\nresult = len(x)").await;
     assert!(!text(&quiet).contains("SECRET"), "{quiet}");
     assert!(text(&quiet).contains("calls: zoo.say"), "{quiet}");
 }
 
 #[tokio::test]
-async fn failures_say_what_to_do() {
-    let gate = gate("", "").await;
+async fn script_errors_give_hints() {
+    let gate = start_gate("", "").await;
     for (script, parts) in [
         (
             "x = 1\nresult = zo.add(a=1, b=2)",
@@ -208,9 +214,9 @@ async fn failures_say_what_to_do() {
         ("import json", vec!["json"]),
         ("plain.add(a=1, b=1)", vec!["plain"]),
     ] {
-        let said = failure(&gate, script).await;
+        let error = script_error(&gate, script).await;
         for part in parts {
-            assert!(said.contains(part), "{script}: {said}");
+            assert!(error.contains(part), "{script}: {error}");
         }
     }
     let nothing = gate.call("executeToolCode", "{}").await;
@@ -218,12 +224,12 @@ async fn failures_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_script_is_recorded_with_its_calls_as_children() {
-    let gate = gate("", "").await;
+async fn script_calls_are_recorded_as_children() {
+    let gate = start_gate("", "").await;
     let caller = gate.caller();
     caller
         .clone()
-        .with("x-request-id", "script-1")
+        .with_header("x-request-id", "script-1")
         .call(
             "executeToolCode",
             &json!({"code": "zoo.add(a=1, b=2)\nresult = zoo.add(a=3, b=4)"}),
@@ -263,9 +269,9 @@ async fn a_script_is_recorded_with_its_calls_as_children() {
 }
 
 #[tokio::test]
-async fn no_spelling_gets_around_a_rule() {
+async fn rules_apply_to_every_spelling_of_a_call() {
     let rules = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"deny\"\n[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
-    let gate = gate("", rules).await;
+    let gate = start_gate("", rules).await;
     for script in [
         "zoo.say(text='x')",
         "f = zoo.say\nf(text='x')",
@@ -275,11 +281,11 @@ async fn no_spelling_gets_around_a_rule() {
         "parallel([(getattr(zoo, 'say'), {'text': 'x'})])",
         "zoo.say(**{'text': 'x'})",
     ] {
-        let said = failure(&gate, script).await;
-        assert!(said.contains("say"), "{script}: {said}");
+        let error = script_error(&gate, script).await;
+        assert!(error.contains("say"), "{script}: {error}");
     }
     assert_eq!(
-        result(&gate, "result = 'say' in dir(zoo) or hasattr(zoo, 'say')").await,
+        script_result(&gate, "result = 'say' in dir(zoo) or hasattr(zoo, 'say')").await,
         json!(false)
     );
     let files = gate.call("readToolFile", r#"{"fileName":"zoo"}"#).await;
@@ -290,7 +296,7 @@ async fn no_spelling_gets_around_a_rule() {
         "attempt(lambda: zoo.echo(x=1))\nzoo.add(a=1, b=1)",
         "parallel([(zoo.add, {'a': 1, 'b': 1}), (zoo.echo, {'x': 1})])",
     ] {
-        let message = code(&gate, script).await;
+        let message = run_script(&gate, script).await;
         assert!(message["approval"]["id"].is_string(), "{script}: {message}");
     }
     let records = gate.records(&gate.caller()).await;
@@ -299,77 +305,82 @@ async fn no_spelling_gets_around_a_rule() {
 }
 
 #[tokio::test]
-async fn a_script_that_waits_goes_on_where_it_was() {
+async fn waiting_script_resumes_where_it_stopped() {
     let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
-    let mut gate = gate("", rules).await;
+    let mut gate = start_gate("", rules).await;
     let script = "a = zoo.add(a=1, b=2)[\"sum\"]\nb = zoo.echo(n=a)\nc = zoo.add(a=a, b=10)\nresult = [a, b[\"arguments\"][\"n\"], c[\"sum\"]]";
-    let waits = code(&gate, script).await;
-    assert!(text(&waits).contains("line 2"), "{waits}");
-    assert!(text(&waits).contains("so far calls: zoo.add"), "{waits}");
-    let id = waits["approval"]["id"].as_str().unwrap().to_owned();
-    assert_eq!(
-        code(&gate, script).await["approval"]["id"],
-        id,
-        "it waits on"
+    let waiting = run_script(&gate, script).await;
+    assert!(text(&waiting).contains("line 2"), "{waiting}");
+    assert!(
+        text(&waiting).contains("so far calls: zoo.add"),
+        "{waiting}"
     );
-    // Also over a restart.
+    let id = waiting["approval"]["id"].as_str().unwrap().to_owned();
+    assert_eq!(
+        run_script(&gate, script).await["approval"]["id"],
+        id,
+        "it keeps waiting"
+    );
+    // The script also survives a restart.
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let approve = json!({"decision": "approve"});
     gate.caller()
         .post(&format!("/api/approvals/{id}"), &approve)
         .await
-        .expect(200);
-    assert_eq!(result(&gate, script).await, json!([3, 3, 13]));
+        .expect_status(200);
+    assert_eq!(script_result(&gate, script).await, json!([3, 3, 13]));
     let records = gate.records(&gate.caller()).await;
     let ran = |tool: &str| {
         let ran = |r: &&Value| r["tool"] == tool && r["outcome"] == "ok";
         records.iter().filter(ran).count()
     };
     assert_eq!((ran("add"), ran("echo")), (2, 1), "each call ran once");
-    let other = execute(&gate, "c2", script).await;
+    let other = run_script_as(&gate, "c2", script).await;
     assert!(other["approval"]["id"].is_string(), "{other}");
 }
 
 #[tokio::test]
-async fn scripts_of_others_are_not_gone_on_with() {
+async fn scripts_resume_only_in_their_session_and_scope() {
     let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
-    let gate = gate("", rules).await;
+    let gate = start_gate("", rules).await;
     let script = json!({"code": "zoo.add(a=1, b=1)\nresult = zoo.echo(x=1)"});
-    let waits = async |session: &str, filter: &str| {
+    let run_in_session = async |session: &str, filter: &str| {
         let caller = gate
             .caller()
-            .with(SESSION, session)
-            .with(INCLUDE_TOOLS, filter);
+            .with_header(SESSION, session)
+            .with_header(INCLUDE_TOOLS, filter);
         caller.call("executeToolCode", &script).await
     };
-    waits("one", "zoo.*").await;
-    waits("two", "zoo.*").await;
-    waits("one", "zoo.add,zoo.echo").await;
-    waits("one", "zoo.*").await;
+    run_in_session("one", "zoo.*").await;
+    run_in_session("two", "zoo.*").await;
+    run_in_session("one", "zoo.add,zoo.echo").await;
+    run_in_session("one", "zoo.*").await;
     let records = gate.records(&gate.caller()).await;
     let ran = |r: &&Value| r["tool"] == "add" && r["outcome"] == "ok";
     assert_eq!(
         records.iter().filter(ran).count(),
         3,
-        "each began by itself, and the first went on"
+        "each session starts its own script, and the first one resumes"
     );
 }
 
 #[tokio::test]
-async fn several_calls_that_wait_are_decided_together_and_a_denial_tells_what_ran() {
+async fn parallel_approvals_are_decided_together_and_denial_reports_calls() {
     let rule = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"ask\"\narguments = { text = \"danger*\" }\n";
     let script = "zoo.add(a=1, b=1)\nresult = parallel([(zoo.say, {'text': 'danger ' + str(i)}) for i in range(2)])";
-    for (decision, told) in [
+    for (decision, expected) in [
         ("approve", "[\"danger 0\",\"danger 1\"]"),
         (
             "deny",
-            "the call was denied: no reason was given; so far calls: zoo.add",
+            "the call was denied: no reason given; so far calls: zoo.add",
         ),
     ] {
-        let model = Model::strict(vec![writes("c1", script), Reply::text("done")]);
-        let gate = agent(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
-        let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+        let model =
+            ScriptedModel::start_strict(vec![script_call("c1", script), Reply::text("done")]);
+        let gate =
+            start_agent_gate(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
+        let answer = complete_chat(&gate, "/v1/chat/completions", &hello()).await;
         let inner = answer["toolgate"]["pending"][0]["inner"]
             .as_array()
             .unwrap();
@@ -377,7 +388,7 @@ async fn several_calls_that_wait_are_decided_together_and_a_denial_tells_what_ra
         let run = answer["toolgate"]["run_id"].as_str().unwrap();
         let body = json!({"decisions": [{"id": "c1", "decision": decision}]});
         let path = format!("/api/runs/{run}/resume");
-        gate.caller().post(&path, &body).await.expect(200);
+        gate.caller().post(&path, &body).await.expect_status(200);
         let last = model.turns()[1].body["messages"]
             .as_array()
             .unwrap()
@@ -385,11 +396,11 @@ async fn several_calls_that_wait_are_decided_together_and_a_denial_tells_what_ra
             .unwrap()
             .clone();
         assert!(
-            last["content"].as_str().unwrap().starts_with(told),
+            last["content"].as_str().unwrap().starts_with(expected),
             "{last}"
         );
-        // The call of a run is done once and for all.
-        let again = code(&gate, script).await;
+        // A completed call of a run is never repeated.
+        let again = run_script(&gate, script).await;
         if decision == "approve" {
             assert!(text(&again).contains("not run again"), "{again}");
         }
@@ -397,19 +408,19 @@ async fn several_calls_that_wait_are_decided_together_and_a_denial_tells_what_ra
 }
 
 #[tokio::test]
-async fn equal_calls_of_two_runs_are_not_one() {
+async fn identical_scripts_of_two_runs_are_separate() {
     let rule = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"ask\"\narguments = { text = \"danger*\" }\n";
     let script = "zoo.add(a=1, b=1)\nresult = zoo.say(text='dan' + 'ger')";
-    let model = Model::strict(vec![
-        writes("call_0", script),
-        writes("call_0", script),
+    let model = ScriptedModel::start_strict(vec![
+        script_call("call_0", script),
+        script_call("call_0", script),
         Reply::text("one"),
         Reply::text("two"),
     ]);
-    let gate = agent(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
+    let gate = start_agent_gate(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
     let mut runs = Vec::new();
     for _ in 0..2 {
-        let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+        let answer = complete_chat(&gate, "/v1/chat/completions", &hello()).await;
         assert_eq!(
             answer["toolgate"]["stop_reason"], "needs_approval",
             "{answer}"
@@ -421,10 +432,10 @@ async fn equal_calls_of_two_runs_are_not_one() {
         let path = format!("/api/runs/{run}/resume");
         let mut done = gate.caller().post(&path, &decided).await;
         if done.status == 409 {
-            // Both asked for the same, and the first has used that approval.
+            // Both runs requested the same approval, and the first run has used it.
             done = gate.caller().post(&path, &decided).await;
         }
-        let done = done.expect(200);
+        let done = done.expect_status(200);
         assert_eq!(done["choices"][0]["message"]["content"], text, "{done}");
     }
     let records = gate.records(&gate.caller()).await;
@@ -440,15 +451,15 @@ async fn equal_calls_of_two_runs_are_not_one() {
 }
 
 #[tokio::test]
-async fn a_client_is_asked_about_the_call_and_not_about_the_script() {
+async fn client_approval_shows_inner_call_not_script() {
     let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
-    let gate = gate("", rules).await;
+    let gate = start_gate("", rules).await;
     let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
     let code = json!({"code": "n = zoo.add(a=20, b=22)[\"sum\"]\nresult = zoo.echo(amount=n)"});
     let params = json!({"name": "executeToolCode", "arguments": code});
-    let (_, asked) = modern_as(&gate, "/mcp", "tools/call", params, &meta).await;
-    let question = &asked["result"]["inputRequests"]["toolgate_approval"]["params"]["message"];
-    let question = question.as_str().unwrap_or_else(|| panic!("{asked}"));
+    let (_, answer) = modern_request_with_meta(&gate, "/mcp", "tools/call", params, &meta).await;
+    let question = &answer["result"]["inputRequests"]["toolgate_approval"]["params"]["message"];
+    let question = question.as_str().unwrap_or_else(|| panic!("{answer}"));
     for part in ["`zoo_echo`", "{\"amount\":42}", "line 2"] {
         assert!(question.contains(part), "{question}");
     }
@@ -456,8 +467,8 @@ async fn a_client_is_asked_about_the_call_and_not_about_the_script() {
 }
 
 #[tokio::test]
-async fn a_script_under_way_ends_before_the_gateway_does() {
-    let mut gate = gate("", "").await;
+async fn running_script_completes_before_shutdown() {
+    let mut gate = start_gate("", "").await;
     let slow = tool_call(
         "executeToolCode",
         &json!({"code": "zoo.sleep(ms=1500)\nresult = 'slept'"}),
@@ -465,7 +476,7 @@ async fn a_script_under_way_ends_before_the_gateway_does() {
     let slow = slow.to_string();
     let pid = gate.child.id();
     let interrupt = async {
-        gate.works_on_a_call().await;
+        gate.wait_for_in_flight_call().await;
         let _ = std::process::Command::new("kill")
             .args(["-INT", &pid.to_string()])
             .status();
@@ -476,15 +487,15 @@ async fn a_script_under_way_ends_before_the_gateway_does() {
     );
     let answer = answer.text().await.unwrap();
     assert!(answer.contains("slept"), "{answer}");
-    assert_eq!(gate.ends().await, Some(0));
+    assert_eq!(gate.wait_for_exit().await, Some(0));
 }
 
 #[tokio::test]
-async fn a_denied_call_raises_in_the_script() {
+async fn denied_call_raises_in_script() {
     let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
-    let gate = gate("", rules).await;
+    let gate = start_gate("", rules).await;
     let script = "r = attempt(lambda: zoo.echo(n=1))\nresult = r[\"error\"]";
-    let id = code(&gate, script).await["approval"]["id"]
+    let id = run_script(&gate, script).await["approval"]["id"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -492,25 +503,25 @@ async fn a_denied_call_raises_in_the_script() {
     gate.caller()
         .post(&format!("/api/approvals/{id}"), &deny)
         .await
-        .expect(200);
-    let said = result(&gate, script).await;
-    assert!(said.as_str().unwrap().contains("not today"), "{said}");
+        .expect_status(200);
+    let error = script_result(&gate, script).await;
+    assert!(error.as_str().unwrap().contains("not today"), "{error}");
 }
 
-/// A gateway in front of a model that follows a script.
-async fn agent(model: &Model, more: &str, extra: &str) -> TestGate {
+/// Starts a gateway in front of a scripted model.
+async fn start_agent_gate(model: &ScriptedModel, more: &str, extra: &str) -> TestGate {
     let provider = format!(
         "[providers.openai]\nbase_url = \"{}/v1\"\napi_key = \"k\"\nmax_retries = 0\n",
         model.url()
     );
-    gate(more, &(provider + extra)).await
+    start_gate(more, &(provider + extra)).await
 }
 
-fn writes(id: &str, code: &str) -> Reply {
+fn script_call(id: &str, code: &str) -> Reply {
     Reply::calls([(id.to_owned(), "executeToolCode", json!({"code": code}))])
 }
 
-async fn chat(gate: &TestGate, path: &str, body: &Value) -> Value {
+async fn complete_chat(gate: &TestGate, path: &str, body: &Value) -> Value {
     let answer = gate.post(path, &body.to_string(), headers(&[])).await;
     serde_json::from_str(&answer.text().await.unwrap()).unwrap()
 }
@@ -520,19 +531,19 @@ fn hello() -> Value {
 }
 
 #[tokio::test]
-async fn a_model_writes_a_script_and_gets_its_result() {
+async fn model_runs_script_and_gets_result() {
     let steps = vec![
         Reply::calls([("c1", "listToolFiles", json!({}))]),
         Reply::calls([("c2", "readToolFile", json!({"fileName": "servers/zoo.pyi"}))]),
-        writes(
+        script_call(
             "c3",
             "result = sum([zoo.add(a=i, b=1)[\"sum\"] for i in range(4)])",
         ),
         Reply::text("It is 10."),
     ];
-    let model = Model::strict(steps);
-    let gate = agent(&model, "tools_to_auto_execute = [\"add\"]", "").await;
-    let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+    let model = ScriptedModel::start_strict(steps);
+    let gate = start_agent_gate(&model, "tools_to_auto_execute = [\"add\"]", "").await;
+    let answer = complete_chat(&gate, "/v1/chat/completions", &hello()).await;
     assert_eq!(
         answer["choices"][0]["message"]["content"], "It is 10.",
         "{answer}"
@@ -545,7 +556,10 @@ async fn a_model_writes_a_script_and_gets_its_result() {
         .collect();
     names.retain(|name| !name.contains("Mcp"));
     assert_eq!(
-        names.iter().filter(|name| FOUR.contains(name)).count(),
+        names
+            .iter()
+            .filter(|name| CODE_MODE_TOOLS.contains(name))
+            .count(),
         4,
         "{names:?}"
     );
@@ -553,20 +567,20 @@ async fn a_model_writes_a_script_and_gets_its_result() {
         names.contains(&"plain_add") && !names.contains(&"zoo_add"),
         "{names:?}"
     );
-    let told = turns[3].body["messages"]
+    let result = turns[3].body["messages"]
         .as_array()
         .unwrap()
         .last()
         .unwrap()["content"]
         .clone();
-    assert!(told.as_str().unwrap().starts_with("10\n"), "{told}");
+    assert!(result.as_str().unwrap().starts_with("10\n"), "{result}");
     let run = answer["toolgate"]["run_id"].clone();
     let records = gate.records(&gate.caller()).await;
     let inner: Vec<&Value> = records.iter().filter(|r| r["origin"] == "script").collect();
     assert_eq!(inner.len(), 4);
     assert!(inner.iter().all(|r| r["run_id"] == run), "{inner:?}");
-    let saved = eventually("tokens are counted", SOON, async || {
-        chat(&gate, "/v1/chat/completions", &hello()).await;
+    let saved = eventually("saved tokens are counted", WAIT_TIMEOUT, async || {
+        complete_chat(&gate, "/v1/chat/completions", &hello()).await;
         let saved = gate.json("/api/stats").await["saved_tokens"]
             .as_u64()
             .unwrap();
@@ -584,7 +598,7 @@ async fn a_model_writes_a_script_and_gets_its_result() {
 }
 
 #[tokio::test]
-async fn a_script_that_names_what_is_not_unasked_is_left_to_the_caller() {
+async fn script_with_non_auto_executed_tools_needs_approval() {
     for script in [
         "zoo.add(a=1, b=1)\nzoo.say(text='x')",
         "f = zoo.say",
@@ -592,9 +606,9 @@ async fn a_script_that_names_what_is_not_unasked_is_left_to_the_caller() {
         "[s.add(a=1, b=1) for s in [zoo]]",
         "getattr(zoo, 'sa' + 'y')(text='x')",
     ] {
-        let model = Model::strict(vec![writes("c1", script)]);
-        let gate = agent(&model, "tools_to_auto_execute = [\"add\"]", "").await;
-        let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+        let model = ScriptedModel::start_strict(vec![script_call("c1", script)]);
+        let gate = start_agent_gate(&model, "tools_to_auto_execute = [\"add\"]", "").await;
+        let answer = complete_chat(&gate, "/v1/chat/completions", &hello()).await;
         let call = &answer["choices"][0]["message"]["tool_calls"][0];
         assert_eq!(
             call["function"]["name"], "executeToolCode",
@@ -611,12 +625,13 @@ async fn a_script_that_names_what_is_not_unasked_is_left_to_the_caller() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_with_a_script_that_waited() {
+async fn run_resumes_with_waiting_script() {
     let rule = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"ask\"\narguments = { text = \"danger\" }\n";
     let script = "a = zoo.add(a=1, b=1)[\"sum\"]\nb = zoo.say(text='dan' + 'ger')\nresult = [a, b]";
-    let model = Model::strict(vec![writes("c1", script), Reply::text("done")]);
-    let mut gate = agent(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
-    let answer = chat(&gate, "/v1/chat/completions", &hello()).await;
+    let model = ScriptedModel::start_strict(vec![script_call("c1", script), Reply::text("done")]);
+    let mut gate =
+        start_agent_gate(&model, "tools_to_auto_execute = [\"add\", \"say\"]", rule).await;
+    let answer = complete_chat(&gate, "/v1/chat/completions", &hello()).await;
     let note = &answer["toolgate"];
     assert_eq!(note["stop_reason"], "needs_approval", "{answer}");
     let pending = &note["pending"][0];
@@ -633,33 +648,33 @@ async fn a_run_goes_on_with_a_script_that_waited() {
     assert_eq!(inner["arguments"], r#"{"text":"danger"}"#);
     let approval = inner["approval_id"].as_str().unwrap().to_owned();
     let run = note["run_id"].as_str().unwrap().to_owned();
-    // Killed once its records are on disk, and begun anew.
+    // Kill the gateway once its records are on disk, and start it again.
     gate.records(&gate.caller()).await;
     gate.child.kill().unwrap();
     gate.child.wait().unwrap();
-    gate.start_again();
-    gate.reaches("zoo", "healthy").await;
+    gate.relaunch();
+    gate.wait_for_state("zoo", "healthy").await;
     let approve = json!({"decision": "approve"});
     gate.caller()
         .post(&format!("/api/approvals/{approval}"), &approve)
         .await
-        .expect(200);
+        .expect_status(200);
     let path = format!("/api/runs/{run}/resume");
     let edited = json!({"decisions": [{"id": "c1", "decision": "approve", "arguments": {"code": "result = 1"}}]});
     let refused = gate.caller().post(&path, &edited).await;
     assert_eq!(refused.status, 409, "{refused:?}");
     let resume = json!({"decisions": [{"id": "c1", "decision": "approve"}]});
-    let done = gate.caller().post(&path, &resume).await.expect(200);
+    let done = gate.caller().post(&path, &resume).await.expect_status(200);
     assert_eq!(done["choices"][0]["message"]["content"], "done", "{done}");
-    let told = model.turns()[1].body["messages"]
+    let result = model.turns()[1].body["messages"]
         .as_array()
         .unwrap()
         .last()
         .unwrap()["content"]
         .clone();
     assert!(
-        told.as_str().unwrap().starts_with("[2,\"danger\"]"),
-        "{told}"
+        result.as_str().unwrap().starts_with("[2,\"danger\"]"),
+        "{result}"
     );
     let records = gate.records(&gate.caller()).await;
     let ran = |tool: &str| {
@@ -672,9 +687,9 @@ async fn a_run_goes_on_with_a_script_that_waited() {
 }
 
 #[tokio::test]
-async fn a_hostile_script_ends_in_its_bounds_and_harms_nobody() {
+async fn hostile_scripts_hit_limits_without_side_effects() {
     let bounds = "[code_mode]\nmax_own_time = \"1s\"\nmax_time = \"20s\"\nmax_calls = 10\nmax_result_bytes = 2000\n";
-    let gate = gate("", bounds).await;
+    let gate = start_gate("", bounds).await;
     let deep = |open: &str, close: &str, count: usize| {
         format!("result = {}1{}", open.repeat(count), close.repeat(count))
     };
@@ -732,33 +747,36 @@ async fn a_hostile_script_ends_in_its_bounds_and_harms_nobody() {
     ];
     for (script, limit) in scripts {
         let head: String = script.chars().take(60).collect();
-        let (said, beside) = tokio::join!(failure(&gate, &script), async {
+        let (error, concurrent) = tokio::join!(script_error(&gate, &script), async {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            result(&gate, "result = zoo.add(a=1, b=1)").await
+            script_result(&gate, "result = zoo.add(a=1, b=1)").await
         });
-        assert_eq!(beside, json!({"sum": 2}), "{head}");
-        let word = format!("stopped ({limit})");
-        assert!(limit.is_empty() || said.contains(&word), "{head}: {said}");
-        assert!(said.len() < 20_000, "{head}: {} bytes", said.len());
+        assert_eq!(concurrent, json!({"sum": 2}), "{head}");
+        let expected = format!("stopped ({limit})");
+        assert!(
+            limit.is_empty() || error.contains(&expected),
+            "{head}: {error}"
+        );
+        assert!(error.len() < 20_000, "{head}: {} bytes", error.len());
     }
-    assert_eq!(result(&gate, "result = 1").await, json!(1));
+    assert_eq!(script_result(&gate, "result = 1").await, json!(1));
     let health = gate.get("/health").await;
     assert_eq!(health.status(), 200);
 }
 
 #[tokio::test]
-async fn a_script_ends_with_whoever_asked_for_it() {
-    let gate = gate("", "").await;
+async fn script_is_cancelled_when_client_disconnects() {
+    let gate = start_gate("", "").await;
     let slow = json!({"id": "c1", "type": "function", "function": {"name": "executeToolCode",
         "arguments": json!({"code": "zoo.sleep(ms=60000)"}).to_string()}});
     let slow = slow.to_string();
-    let asked = gate.post("/v1/mcp/tool/execute", &slow, HeaderMap::new());
+    let answering = gate.post("/v1/mcp/tool/execute", &slow, HeaderMap::new());
     tokio::select! {
-        _ = asked => panic!("it sleeps"),
-        () = gate.works_on_a_call() => {}
+        _ = answering => panic!("the script should still sleep"),
+        () = gate.wait_for_in_flight_call() => {}
     }
     let caller = gate.caller();
-    eventually("both are on record as cancelled", SOON, async || {
+    eventually("both are recorded as cancelled", WAIT_TIMEOUT, async || {
         let records = gate.records(&caller).await;
         let of = |tool: &str| {
             records
@@ -771,8 +789,8 @@ async fn a_script_ends_with_whoever_asked_for_it() {
 }
 
 #[tokio::test]
-async fn people_run_scripts_by_hand() {
-    let gate = gate(
+async fn scripts_run_through_api_and_cli() {
+    let gate = start_gate(
         "",
         &format!("[keys.alice]\nkey = {ALICE:?}\ntools = [\"plain.*\"]\n"),
     )
@@ -780,21 +798,21 @@ async fn people_run_scripts_by_hand() {
     let run_code = async |body: Value| gate.caller().post("/api/code/run", &body).await;
     let done = run_code(json!({"code": "result = zoo.add(a=2, b=2)"}))
         .await
-        .expect(200);
+        .expect_status(200);
     assert!(text(&done).starts_with("{\"sum\":4}"), "{done}");
     let hidden = run_code(json!({"code": "result = 1", "key": "alice"}))
         .await
-        .expect(200);
-    assert!(is_unknown(&hidden), "{hidden}");
+        .expect_status(200);
+    assert!(is_unknown_tool(&hidden), "{hidden}");
     assert_eq!(run_code(json!({"kode": "x"})).await.status, 400);
     let files = gate.json("/api/code/files").await;
     assert!(text(&files).contains("zoo.pyi"), "{files}");
     let file = gate.json("/api/code/files?name=servers/zoo.pyi").await;
     assert!(text(&file).contains("def add(a: int, b: int)"), "{file}");
     let hidden = gate.json("/api/code/files?key=alice").await;
-    assert!(is_unknown(&hidden), "{hidden}");
+    assert!(is_unknown_tool(&hidden), "{hidden}");
 
-    let gate = self::gate("", "").await;
+    let gate = self::start_gate("", "").await;
     let folder = gate.folder.path();
     std::fs::write(
         folder.join("job.py"),
@@ -815,10 +833,10 @@ async fn people_run_scripts_by_hand() {
 }
 
 #[tokio::test]
-async fn a_server_becomes_scripted_through_the_api() {
-    let gate = gate("", "").await;
+async fn code_mode_can_be_enabled_through_the_api() {
+    let gate = start_gate("", "").await;
     assert!(
-        listed(&gate, "/mcp")
+        list_tool_names(&gate, "/mcp")
             .await
             .contains(&"plain_add".to_owned())
     );
@@ -827,13 +845,13 @@ async fn a_server_becomes_scripted_through_the_api() {
     gate.caller()
         .send(reqwest::Method::PUT, path, &patch)
         .await
-        .expect(200);
-    eventually("the four are all there is", SOON, async || {
-        (listed(&gate, "/mcp").await == FOUR).then_some(())
+        .expect_status(200);
+    eventually("only the four tools are listed", WAIT_TIMEOUT, async || {
+        (list_tool_names(&gate, "/mcp").await == CODE_MODE_TOOLS).then_some(())
     })
     .await;
     assert_eq!(
-        result(&gate, "result = plain.add(a=1, b=1)").await,
+        script_result(&gate, "result = plain.add(a=1, b=1)").await,
         json!({"sum": 2})
     );
 }

@@ -1,55 +1,55 @@
-//! The official conformance suite through the gateway, in front of a server of the same era, of
-//! the other one, and of both.
+//! The official conformance suite through the gateway, with servers of the same era, the other
+//! era and both.
 
 use toolgate_testkit::HttpZoo;
-use toolgate_testkit::suite::{Report, conformance};
+use toolgate_testkit::conformance::{ConformanceReport, run_conformance};
 
 use crate::gate::TestGate;
 
 /// Runs the scenarios of a revision through `/mcp/{server}`.
-async fn through_the_gateway(era: &str, revision: &str) -> Report {
+async fn run_through_gateway(era: &str, revision: &str) -> ConformanceReport {
     let zoo = HttpZoo::start(&["--fixtures", "--era", era]);
     let toml = format!("[mcp_servers.fixtures]\nurl = {:?}\n", zoo.url());
     let gate = TestGate::start(&toml);
-    gate.reaches("fixtures", "healthy").await;
-    conformance(&format!("{}/mcp/fixtures", gate.url), revision).await
+    gate.wait_for_state("fixtures", "healthy").await;
+    run_conformance(&format!("{}/mcp/fixtures", gate.url), revision).await
 }
 
 #[tokio::test]
-async fn all_that_2025_11_25_requires() {
+async fn gateway_passes_2025_11_25_conformance() {
     for era in ["dual", "legacy"] {
-        let report = through_the_gateway(era, "2025-11-25").await;
-        let all = report.failed.is_empty() && report.passed.len() == 30;
-        assert!(all, "{era}: {}", report.summary);
+        let report = run_through_gateway(era, "2025-11-25").await;
+        let all_passed = report.failed.is_empty() && report.passed.len() == 30;
+        assert!(all_passed, "{era}: {}", report.summary);
     }
 }
 
 #[tokio::test]
-async fn all_that_2026_07_28_requires() {
+async fn gateway_passes_2026_07_28_conformance() {
     for era in ["dual", "modern"] {
-        let report = through_the_gateway(era, "2026-07-28").await;
-        let all = report.failed.is_empty() && report.passed.len() == 37;
-        assert!(all, "{era}: {}", report.summary);
+        let report = run_through_gateway(era, "2026-07-28").await;
+        let all_passed = report.failed.is_empty() && report.passed.len() == 37;
+        assert!(all_passed, "{era}: {}", report.summary);
     }
 }
 
 #[tokio::test]
-async fn an_old_client_reaches_a_modern_server() {
-    let report = through_the_gateway("modern", "2025-11-25").await;
-    let all = report.failed.is_empty() && report.passed.len() == 30;
-    assert!(all, "{}", report.summary);
+async fn legacy_client_works_with_modern_server() {
+    let report = run_through_gateway("modern", "2025-11-25").await;
+    let all_passed = report.failed.is_empty() && report.passed.len() == 30;
+    assert!(all_passed, "{}", report.summary);
 }
 
-/// An old server asks while a call is open, which a modern client cannot hear.
+/// A legacy server sends requests during a call, which a modern client cannot receive.
 #[tokio::test]
-async fn a_modern_client_reaches_an_old_server() {
-    let report = through_the_gateway("legacy", "2026-07-28").await;
+async fn modern_client_works_with_legacy_server_except_input_requests() {
+    let report = run_through_gateway("legacy", "2026-07-28").await;
     let other: Vec<&String> = report
         .failed
         .iter()
         .filter(|name| !name.starts_with("input-required-result-"))
         .collect();
-    // It rejects a call that would need to ask.
+    // `server-stateless` includes a call that would need input from the client.
     assert_eq!(other, ["server-stateless"], "{}", report.summary);
     assert!(report.passed.len() >= 26, "{}", report.summary);
 }

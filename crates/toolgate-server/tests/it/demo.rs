@@ -1,5 +1,5 @@
-//! `make demo`, without anybody at the terminal: with a scripted model, and with the real small one
-//! where that is installed.
+//! `make demo` without a terminal: with a scripted model, and with the small real model where it is
+//! installed.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,14 +9,14 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use toolgate_testkit::zoo_path;
 
-use crate::gate::SOON;
+use crate::gate::WAIT_TIMEOUT;
+use crate::mcp_sdk::env_file;
 use crate::real_model;
-use crate::sdk::env_file;
 
-const PATIENCE: Duration = Duration::from_secs(300);
+const DEMO_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The demo on the binaries of this build, with its temporary folder in another one.
-fn demo(folder: &Path, flags: &[&str]) -> Command {
+/// Builds the demo command for the binaries of this build, with temporary files in this folder.
+fn demo_command(folder: &Path, flags: &[&str]) -> Command {
     for installed in [
         "node_modules/.bin/mcp-server-filesystem",
         ".venv/bin/mcp-server-time",
@@ -39,13 +39,13 @@ fn demo(folder: &Path, flags: &[&str]) -> Command {
     command
 }
 
-/// Plays the whole demo, and gives what it shows.
-async fn played(flags: &[&str]) -> String {
+/// Runs the whole demo and returns its output.
+async fn run_demo(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let output = tokio::time::timeout(PATIENCE, demo(folder.path(), flags).output());
-    let output = output.await.expect("the demo ends").unwrap();
-    let shown = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{shown}");
+    let output = tokio::time::timeout(DEMO_TIMEOUT, demo_command(folder.path(), flags).output());
+    let output = output.await.expect("the demo timed out").unwrap();
+    let output_text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{output_text}");
     for part in [
         "tool   time_get_current_time {\"timezone\":",
         "result time_get_current_time: { \"timezone\": \"Europe/Paris\"",
@@ -57,56 +57,65 @@ async fn played(flags: &[&str]) -> String {
         "/api/runs/run_",
         "nothing was left behind",
     ] {
-        assert!(shown.contains(part), "{part}: {shown}");
+        assert!(output_text.contains(part), "{part}: {output_text}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    shown
+    output_text
 }
 
 #[tokio::test]
-async fn it_shows_what_a_scripted_model_does() {
-    let shown = played(&["--scripted-only"]).await;
-    assert!(shown.contains("a script plays the model"), "{shown}");
+async fn demo_runs_with_scripted_model() {
+    let output_text = run_demo(&["--scripted-only"]).await;
+    assert!(
+        output_text.contains("a script plays the model"),
+        "{output_text}"
+    );
 }
 
 #[tokio::test]
-async fn it_shows_what_the_real_model_does() {
+async fn demo_runs_with_real_model() {
     if !real_model::is_installed() {
-        return real_model::skipped("demo");
+        return real_model::report_skipped("demo");
     }
-    let shown = played(&[]).await;
-    assert!(!shown.contains("a script plays"), "{shown}");
+    let output_text = run_demo(&[]).await;
+    assert!(!output_text.contains("a script plays"), "{output_text}");
 }
 
 #[tokio::test]
-async fn it_cleans_up_when_it_is_interrupted() {
-    // On a busy machine it may come to its end before the signal does.
+async fn interrupted_demo_cleans_up() {
+    // On a busy machine the demo may end before the signal arrives.
     for _ in 0..10 {
-        if interrupted().await == Some(130) {
+        if interrupt_demo().await == Some(130) {
             return;
         }
     }
-    panic!("it goes on when it is interrupted");
+    panic!("the demo ignored every interrupt");
 }
 
-/// How the demonstration ends if it is interrupted once it is ready.
-async fn interrupted() -> Option<i32> {
+/// Interrupts the demo once it is ready and returns its exit code.
+async fn interrupt_demo() -> Option<i32> {
     let folder = tempfile::tempdir().unwrap();
-    let mut child = demo(folder.path(), &["--scripted-only"]).spawn().unwrap();
+    let mut child = demo_command(folder.path(), &["--scripted-only"])
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let url = loop {
-        let line = lines.next_line().await.unwrap().expect("it gets ready");
+        let line = lines
+            .next_line()
+            .await
+            .unwrap()
+            .expect("the demo ended before it was ready");
         if let Some(url) = line.strip_prefix("ready: ") {
             break url.to_owned();
         }
     };
     let id = child.id().unwrap().to_string();
-    let interrupted = Command::new("kill").args(["-INT", &id]).status().await;
-    assert!(interrupted.unwrap().success());
+    let kill = Command::new("kill").args(["-INT", &id]).status().await;
+    assert!(kill.unwrap().success());
     while lines.next_line().await.unwrap().is_some() {}
-    let ended = tokio::time::timeout(SOON, child.wait()).await;
+    let exit = tokio::time::timeout(WAIT_TIMEOUT, child.wait()).await;
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    let gone = std::net::TcpStream::connect(url.strip_prefix("http://").unwrap());
-    assert!(gone.is_err(), "the gateway is gone");
-    ended.unwrap().unwrap().code()
+    let connection = std::net::TcpStream::connect(url.strip_prefix("http://").unwrap());
+    assert!(connection.is_err(), "the gateway still listens");
+    exit.unwrap().unwrap().code()
 }

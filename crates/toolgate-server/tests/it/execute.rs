@@ -1,4 +1,4 @@
-//! `POST /v1/mcp/tool/execute`
+//! `POST /v1/mcp/tool/execute`: formats, errors and cancellation.
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -7,13 +7,13 @@ use crate::gate::{TestGate, zoo};
 
 const PATH: &str = "/v1/mcp/tool/execute";
 
-async fn gate() -> TestGate {
+async fn start_gate() -> TestGate {
     let gate = TestGate::start(&zoo("zoo", &[]));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     gate
 }
 
-async fn answer(gate: &TestGate, path: &str, body: &str) -> (u16, Value) {
+async fn execute(gate: &TestGate, path: &str, body: &str) -> (u16, Value) {
     let response = gate.post(path, body, HeaderMap::new()).await;
     let status = response.status().as_u16();
     (
@@ -24,23 +24,23 @@ async fn answer(gate: &TestGate, path: &str, body: &str) -> (u16, Value) {
 
 #[tokio::test]
 async fn odd_numbers_and_unknown_fields_pass_unchanged() {
-    let gate = gate().await;
+    let gate = start_gate().await;
     let odd = r#"{"z": 18446744073709551617, "a":[1e400, 0.1,-0.0],"unknown":{"b":1,"a":2}}"#;
     let message = gate.call("zoo_echo", odd).await;
     assert_eq!(message["content"], odd);
     let body = format!(r#"{{"id":"x","function":{{"name":"zoo_echo","arguments":{odd}}}}}"#);
-    let (status, message) = answer(&gate, PATH, &body).await;
+    let (status, message) = execute(&gate, PATH, &body).await;
     assert_eq!(
         (status, message["content"].as_str()),
         (200, Some(odd)),
-        "an object is taken too"
+        "an object is accepted too"
     );
 }
 
 #[tokio::test]
-async fn the_chat_form() {
-    let gate = gate().await;
-    let (status, message) = answer(
+async fn chat_format() {
+    let gate = start_gate().await;
+    let (status, message) = execute(
         &gate,
         "/v1/mcp/tool/execute?format=chat",
         r#"{"id":"call_1","type":"function","function":{"name":"zoo-add","arguments":"{\"a\":1,\"b\":2}"}}"#,
@@ -54,10 +54,10 @@ async fn the_chat_form() {
 }
 
 #[tokio::test]
-async fn the_responses_form() {
-    let gate = gate().await;
+async fn responses_format() {
+    let gate = start_gate().await;
     let path = "/v1/mcp/tool/execute?format=responses";
-    let (status, item) = answer(
+    let (status, item) = execute(
         &gate,
         path,
         r#"{"call_id":"c9","name":"zoo_add","arguments":"{\"a\":1,\"b\":2}"}"#,
@@ -71,8 +71,8 @@ async fn the_responses_form() {
 }
 
 #[tokio::test]
-async fn content_that_is_not_text_comes_in_parts() {
-    let gate = gate().await;
+async fn non_text_content_becomes_parts() {
+    let gate = start_gate().await;
     let message = gate.call("zoo_kinds", "").await;
     let parts = message["content"].as_array().unwrap();
     assert_eq!(parts[0]["type"], "text");
@@ -87,9 +87,9 @@ async fn content_that_is_not_text_comes_in_parts() {
 }
 
 #[tokio::test]
-async fn what_concerns_the_tool_is_an_answer_for_the_model() {
+async fn tool_failures_are_tool_messages() {
     let gate = TestGate::start(&(zoo("zoo", &[]) + "timeout = \"200ms\"\n"));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     for (name, arguments, expected) in [
         ("zoo_fail", "{}", ""),
         ("zoo_rpc_error", "{}", "-32602"),
@@ -97,7 +97,7 @@ async fn what_concerns_the_tool_is_an_answer_for_the_model() {
         ("zoo_add", "{\"a\":", "not valid JSON"),
         ("zoo_add", "[1]", "must be a JSON object"),
         ("zoo_sleep", "{\"ms\":60000}", "did not answer within 0.2 s"),
-        ("zoo_die", "{}", "process ended"),
+        ("zoo_die", "{}", "process exited"),
     ] {
         let message = gate.call(name, arguments).await;
         assert_eq!(
@@ -113,8 +113,8 @@ async fn what_concerns_the_tool_is_an_answer_for_the_model() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_call_is_an_error_of_the_request() {
-    let gate = gate().await;
+async fn invalid_body_is_a_request_error() {
+    let gate = start_gate().await;
     for (path, body, expected) in [
         (PATH, "", "Invalid request payload"),
         (PATH, "{", "Invalid request payload"),
@@ -131,7 +131,7 @@ async fn a_body_that_is_no_call_is_an_error_of_the_request() {
             "Invalid format value, must be 'chat' or 'responses'",
         ),
     ] {
-        let (status, error) = answer(&gate, path, body).await;
+        let (status, error) = execute(&gate, path, body).await;
         assert_eq!(status, 400, "{body}: {error}");
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains(expected), "{body}: {message}");
@@ -142,19 +142,23 @@ async fn a_body_that_is_no_call_is_an_error_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_cancels_the_call() {
+async fn disconnecting_cancels_the_call() {
     let folder = tempfile::tempdir().unwrap();
-    let ledger = folder.path().join("ledger");
-    let gate = TestGate::start(&zoo("zoo", &["--count", ledger.to_str().unwrap()]));
-    gate.reaches("zoo", "healthy").await;
+    let log = folder.path().join("requests");
+    let gate = TestGate::start(&zoo("zoo", &["--count", log.to_str().unwrap()]));
+    gate.wait_for_state("zoo", "healthy").await;
     let call = gate.call("zoo_sleep", r#"{"ms":60000}"#);
-    let left = tokio::time::timeout(std::time::Duration::from_millis(300), call).await;
-    assert!(left.is_err());
-    toolgate_testkit::eventually("the server hears of it", crate::gate::SOON, async || {
-        std::fs::read_to_string(&ledger)
-            .unwrap()
-            .contains("cancelled")
-            .then_some(())
-    })
+    let abandoned = tokio::time::timeout(std::time::Duration::from_millis(300), call).await;
+    assert!(abandoned.is_err());
+    toolgate_testkit::eventually(
+        "the server receives the cancellation",
+        crate::gate::WAIT_TIMEOUT,
+        async || {
+            std::fs::read_to_string(&log)
+                .unwrap()
+                .contains("cancelled")
+                .then_some(())
+        },
+    )
     .await;
 }

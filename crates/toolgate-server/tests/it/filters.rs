@@ -1,27 +1,26 @@
-//! What exists for a request: filters in headers, blocked tools, environments, and their
-//! explanation.
+//! Tool visibility: filter headers, blocked tools, environments and `explain`.
 
 use serde_json::{Value, json};
 
 use crate::caller::{
     ALICE, Caller, EXCLUDE_CLIENTS, EXCLUDE_TOOLS, EXECUTE, INCLUDE_CLIENTS, INCLUDE_TOOLS,
-    is_unknown, text, tool_call,
+    is_unknown_tool, text, tool_call,
 };
 use crate::gate::{TestGate, zoo};
 
-async fn two() -> TestGate {
+async fn start_two_servers() -> TestGate {
     let gate = TestGate::start(&(zoo("zoo", &[]) + &zoo("ape", &[])));
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("ape", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("ape", "healthy").await;
     gate
 }
 
-/// Which of three tools a caller can call.
-async fn callable(caller: &Caller<'_>) -> Vec<&'static str> {
+/// Returns which of three tools a caller can call.
+async fn callable_tools(caller: &Caller<'_>) -> Vec<&'static str> {
     let mut found = Vec::new();
     for name in ["zoo_echo", "zoo_empty", "ape_echo"] {
         let message = caller.call(name, &json!({})).await;
-        if !is_unknown(&message) {
+        if !is_unknown_tool(&message) {
             assert_eq!(message["is_error"], Value::Null, "{message}");
             found.push(name);
         }
@@ -32,8 +31,8 @@ async fn callable(caller: &Caller<'_>) -> Vec<&'static str> {
 const ALL: [&str; 3] = ["zoo_echo", "zoo_empty", "ape_echo"];
 
 #[tokio::test]
-async fn include_tools_in_every_spelling() {
-    let gate = two().await;
+async fn include_tools_accepts_every_spelling() {
+    let gate = start_two_servers().await;
     for (value, expected) in [
         ("zoo_echo", &["zoo_echo"][..]),
         ("zoo-echo", &["zoo_echo"]),
@@ -55,14 +54,14 @@ async fn include_tools_in_every_spelling() {
         (",", &[]),
         (" , ,", &[]),
     ] {
-        let caller = gate.caller().with(INCLUDE_TOOLS, value);
-        assert_eq!(callable(&caller).await, expected, "`{value}`");
+        let caller = gate.caller().with_header(INCLUDE_TOOLS, value);
+        assert_eq!(callable_tools(&caller).await, expected, "`{value}`");
     }
 }
 
 #[tokio::test]
-async fn exclude_tools_in_every_spelling() {
-    let gate = two().await;
+async fn exclude_tools_accepts_every_spelling() {
+    let gate = start_two_servers().await;
     for (value, expected) in [
         ("zoo_echo", &["zoo_empty", "ape_echo"][..]),
         ("zoo-echo", &["zoo_empty", "ape_echo"]),
@@ -74,14 +73,14 @@ async fn exclude_tools_in_every_spelling() {
         (",", &ALL),
         ("nothing_like_it", &ALL),
     ] {
-        let caller = gate.caller().with(EXCLUDE_TOOLS, value);
-        assert_eq!(callable(&caller).await, expected, "`{value}`");
+        let caller = gate.caller().with_header(EXCLUDE_TOOLS, value);
+        assert_eq!(callable_tools(&caller).await, expected, "`{value}`");
     }
 }
 
 #[tokio::test]
-async fn clients_are_included_and_excluded() {
-    let gate = two().await;
+async fn servers_can_be_included_and_excluded() {
+    let gate = start_two_servers().await;
     for (header, value, expected) in [
         (INCLUDE_CLIENTS, "zoo", &["zoo_echo", "zoo_empty"][..]),
         (INCLUDE_CLIENTS, "z*, a??", &ALL),
@@ -94,114 +93,124 @@ async fn clients_are_included_and_excluded() {
         (EXCLUDE_CLIENTS, "", &ALL),
         (EXCLUDE_CLIENTS, ",", &ALL),
     ] {
-        let caller = gate.caller().with(header, value);
-        assert_eq!(callable(&caller).await, expected, "{header}: `{value}`");
+        let caller = gate.caller().with_header(header, value);
+        assert_eq!(
+            callable_tools(&caller).await,
+            expected,
+            "{header}: `{value}`"
+        );
     }
 }
 
 #[tokio::test]
-async fn filters_together_are_an_intersection() {
-    let gate = two().await;
+async fn filters_combine_as_intersection() {
+    let gate = start_two_servers().await;
     let caller = gate
         .caller()
-        .with(INCLUDE_CLIENTS, "zoo,ape")
-        .with(EXCLUDE_CLIENTS, "ape")
-        .with(INCLUDE_TOOLS, "*.echo,zoo_empty")
-        .with(EXCLUDE_TOOLS, "zoo-empty");
-    assert_eq!(callable(&caller).await, ["zoo_echo"]);
+        .with_header(INCLUDE_CLIENTS, "zoo,ape")
+        .with_header(EXCLUDE_CLIENTS, "ape")
+        .with_header(INCLUDE_TOOLS, "*.echo,zoo_empty")
+        .with_header(EXCLUDE_TOOLS, "zoo-empty");
+    assert_eq!(callable_tools(&caller).await, ["zoo_echo"]);
     let caller = gate
         .caller()
-        .with(INCLUDE_CLIENTS, "ape")
-        .with(INCLUDE_TOOLS, "zoo_echo");
-    assert!(callable(&caller).await.is_empty());
+        .with_header(INCLUDE_CLIENTS, "ape")
+        .with_header(INCLUDE_TOOLS, "zoo_echo");
+    assert!(callable_tools(&caller).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_header_sent_several_times_is_one_list() {
-    let gate = two().await;
+async fn repeated_headers_form_one_list() {
+    let gate = start_two_servers().await;
     let caller = gate
         .caller()
-        .with(INCLUDE_TOOLS, "zoo_echo")
-        .with(INCLUDE_TOOLS, "")
-        .with(INCLUDE_TOOLS, "ape_echo");
-    assert_eq!(callable(&caller).await, ["zoo_echo", "ape_echo"]);
+        .with_header(INCLUDE_TOOLS, "zoo_echo")
+        .with_header(INCLUDE_TOOLS, "")
+        .with_header(INCLUDE_TOOLS, "ape_echo");
+    assert_eq!(callable_tools(&caller).await, ["zoo_echo", "ape_echo"]);
     let caller = gate
         .caller()
-        .with(EXCLUDE_TOOLS, "zoo_echo")
-        .with(EXCLUDE_TOOLS, "ape_echo");
-    assert_eq!(callable(&caller).await, ["zoo_empty"]);
+        .with_header(EXCLUDE_TOOLS, "zoo_echo")
+        .with_header(EXCLUDE_TOOLS, "ape_echo");
+    assert_eq!(callable_tools(&caller).await, ["zoo_empty"]);
 }
 
 #[tokio::test]
-async fn a_filter_that_cannot_be_read_is_refused() {
-    let gate = two().await;
+async fn invalid_filters_are_rejected() {
+    let gate = start_two_servers().await;
     for header in [
         INCLUDE_CLIENTS,
         EXCLUDE_CLIENTS,
         INCLUDE_TOOLS,
         EXCLUDE_TOOLS,
     ] {
-        let foreign = gate.caller().with_bytes(header, b"zoo_ech\xff");
-        assert_eq!(foreign.knock().await, 400, "{header}");
-        let long = gate.caller().with(header, &"zoo_echo,".repeat(4000));
-        assert_eq!(long.knock().await, 400, "{header}");
+        let foreign = gate.caller().with_header_bytes(header, b"zoo_ech\xff");
+        assert_eq!(foreign.call_status().await, 400, "{header}");
+        let long = gate.caller().with_header(header, &"zoo_echo,".repeat(4000));
+        assert_eq!(long.call_status().await, 400, "{header}");
         let half = "zoo_echo,".repeat(1500);
-        let split = gate.caller().with(header, &half).with(header, &half);
-        assert_eq!(split.knock().await, 400, "{header}");
+        let split = gate
+            .caller()
+            .with_header(header, &half)
+            .with_header(header, &half);
+        assert_eq!(split.call_status().await, 400, "{header}");
     }
 }
 
 #[tokio::test]
-async fn an_include_that_fits_two_servers_opens_nothing() {
+async fn ambiguous_include_allows_nothing() {
     let toml = zoo("zoo", &[]) + &zoo("zoo_a", &[]);
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("zoo_a", "healthy").await;
-    let both = gate.caller().with(INCLUDE_TOOLS, "zoo_a_dd");
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("zoo_a", "healthy").await;
+    let both = gate.caller().with_header(INCLUDE_TOOLS, "zoo_a_dd");
     let answer = both.execute("zoo_add", &json!({"a": 1, "b": 2})).await;
     assert!(
         answer.status == 400 || answer.body["is_error"] == true,
         "{answer:?}"
     );
     for clear in ["zoo_a.add", "zoo_a_add", "mcp__zoo_a__add"] {
-        let caller = gate.caller().with(INCLUDE_TOOLS, clear);
+        let caller = gate.caller().with_header(INCLUDE_TOOLS, clear);
         let sum = caller.call("zoo_a_add", &json!({"a": 1, "b": 2})).await;
         assert_eq!(text(&sum), "3", "{clear}");
         let message = caller.call("zoo_add", &json!({"a": 1, "b": 2})).await;
-        assert!(is_unknown(&message), "{clear}: {message}");
+        assert!(is_unknown_tool(&message), "{clear}: {message}");
     }
-    let glob = gate.caller().with(INCLUDE_TOOLS, "zoo_a*");
+    let glob = gate.caller().with_header(INCLUDE_TOOLS, "zoo_a*");
     let message = glob.call("zoo_echo", &json!({})).await;
-    assert!(is_unknown(&message), "{message}");
+    assert!(is_unknown_tool(&message), "{message}");
 }
 
 #[tokio::test]
-async fn an_array_of_calls_is_filtered_too() {
-    let gate = two().await;
+async fn batched_calls_are_filtered() {
+    let gate = start_two_servers().await;
     let calls = json!([
         tool_call("zoo_echo", &json!({})),
         tool_call("ape_echo", &json!({}))
     ]);
-    let caller = gate.caller().with(EXCLUDE_CLIENTS, "ape");
-    let answers = caller.post(EXECUTE, &calls).await.expect(200);
+    let caller = gate.caller().with_header(EXCLUDE_CLIENTS, "ape");
+    let answers = caller.post(EXECUTE, &calls).await.expect_status(200);
     assert_eq!(text(&answers[0]), "{}");
-    assert!(is_unknown(&answers[1]), "{answers}");
+    assert!(is_unknown_tool(&answers[1]), "{answers}");
 }
 
 #[tokio::test]
-async fn blocked_tools_are_gone_for_everyone() {
+async fn blocked_tools_are_hidden_from_everyone() {
     let toml = "[mcp]\nblocked_tools = [\"zoo_ec*\", \"*.add\"]\n".to_owned()
         + &zoo("zoo", &[])
         + "tools_to_auto_execute = [\"*\"]\n"
         + &zoo("ape", &[])
         + "[[permissions.rules]]\ntool = \"*\"\naction = \"allow\"\n";
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("ape", "healthy").await;
-    assert_eq!(callable(&gate.caller()).await, ["zoo_empty", "ape_echo"]);
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("ape", "healthy").await;
+    assert_eq!(
+        callable_tools(&gate.caller()).await,
+        ["zoo_empty", "ape_echo"]
+    );
     for name in ["zoo_add", "ape-add", "mcp__ape__add", "zoo.echo"] {
         let message = gate.caller().call(name, &json!({"a": 1, "b": 2})).await;
-        assert!(is_unknown(&message), "{name}: {message}");
+        assert!(is_unknown_tool(&message), "{name}: {message}");
     }
     let tools = gate.json("/api/mcp/tools?search=add").await;
     assert_eq!(tools["tools"], json!([]));
@@ -210,17 +219,17 @@ async fn blocked_tools_are_gone_for_everyone() {
 }
 
 #[tokio::test]
-async fn tools_are_off_for_everyone() {
+async fn disabled_mcp_hides_all_tools() {
     let gate = TestGate::start(&("[mcp]\nenabled = false\n".to_owned() + &zoo("zoo", &[])));
     let message = gate.caller().call("zoo_echo", &json!({})).await;
-    assert!(is_unknown(&message), "{message}");
+    assert!(is_unknown_tool(&message), "{message}");
     let explained = gate.json("/api/mcp/tools/explain?tool=zoo_echo").await;
     assert_eq!(explained["visible"], false, "{explained}");
     let step = step(&explained, "mcp.enabled");
     assert_eq!(step["passes"], false, "{explained}");
 }
 
-fn production() -> String {
+fn environments_config() -> String {
     "environment = \"staging\"\n".to_owned()
         + &zoo("zoo", &[])
         + "[[permissions.rules]]\ntool = \"zoo_kinds\"\nenvironment = \"production\"\naction = \"deny\"\n"
@@ -229,8 +238,8 @@ fn production() -> String {
         + "[environments.staging.mcp]\nblocked_tools = [\"zoo_add\"]\n"
 }
 
-async fn visible(gate: &TestGate) -> Vec<&'static str> {
-    gate.reaches("zoo", "healthy").await;
+async fn visible_tools(gate: &TestGate) -> Vec<&'static str> {
+    gate.wait_for_state("zoo", "healthy").await;
     let mut found = Vec::new();
     for tool in ["echo", "empty", "add", "kinds"] {
         let path = format!("/api/mcp/tools/explain?tool=zoo.{tool}");
@@ -238,7 +247,7 @@ async fn visible(gate: &TestGate) -> Vec<&'static str> {
         let message = gate.caller().call(&format!("zoo_{tool}"), &json!({})).await;
         assert_eq!(
             explained["visible"] == true,
-            !is_unknown(&message),
+            !is_unknown_tool(&message),
             "{tool}"
         );
         if explained["visible"] == true {
@@ -249,33 +258,41 @@ async fn visible(gate: &TestGate) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn an_environment_from_file_variable_and_flag() {
-    let toml = production();
+async fn environment_precedence_is_flag_variable_file() {
+    let toml = environments_config();
     let gate = TestGate::start(&toml);
-    assert_eq!(visible(&gate).await, ["echo", "empty", "kinds"]);
+    assert_eq!(visible_tools(&gate).await, ["echo", "empty", "kinds"]);
     let variable = [("TOOLGATE_ENVIRONMENT", "production")];
     let gate = TestGate::start_with(&toml, &[], &variable);
-    assert_eq!(visible(&gate).await, ["add"], "the variable beats the file");
+    assert_eq!(
+        visible_tools(&gate).await,
+        ["add"],
+        "the variable beats the file"
+    );
     let gate = TestGate::start_with(&toml, &["--environment", "staging"], &variable);
     assert_eq!(
-        visible(&gate).await,
+        visible_tools(&gate).await,
         ["echo", "empty", "kinds"],
         "the flag beats the variable"
     );
 }
 
 #[tokio::test]
-async fn an_environment_changes_with_the_file() {
-    let toml = production();
+async fn environment_changes_with_the_file() {
+    let toml = environments_config();
     let gate = TestGate::start(&toml);
-    assert_eq!(visible(&gate).await, ["echo", "empty", "kinds"]);
+    assert_eq!(visible_tools(&gate).await, ["echo", "empty", "kinds"]);
     gate.edit(&toml.replace("\"staging\"", "\"production\""));
-    toolgate_testkit::eventually("production is in force", crate::gate::SOON, async || {
-        let message = gate.caller().call("zoo_echo", &json!({})).await;
-        is_unknown(&message).then_some(())
-    })
+    toolgate_testkit::eventually(
+        "production is in effect",
+        crate::gate::WAIT_TIMEOUT,
+        async || {
+            let message = gate.caller().call("zoo_echo", &json!({})).await;
+            is_unknown_tool(&message).then_some(())
+        },
+    )
     .await;
-    assert_eq!(visible(&gate).await, ["add"]);
+    assert_eq!(visible_tools(&gate).await, ["add"]);
 }
 
 fn step<'a>(explained: &'a Value, key: &str) -> &'a Value {
@@ -284,7 +301,7 @@ fn step<'a>(explained: &'a Value, key: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no step `{key}`: {explained}"))
 }
 
-fn guarded() -> String {
+fn rules_config() -> String {
     zoo("zoo", &[])
         + "tools_to_execute = [\"echo\", \"empty\", \"add\", \"kinds\", \"fail\", \"say\"]\n"
         + "tools_to_auto_execute = [\"add\"]\n"
@@ -299,10 +316,10 @@ fn guarded() -> String {
 }
 
 #[tokio::test]
-async fn explain_names_the_step_that_hides_a_tool() {
-    let gate = TestGate::start(&guarded());
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("ape", "healthy").await;
+async fn explain_names_the_hiding_step() {
+    let gate = TestGate::start(&rules_config());
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("ape", "healthy").await;
     for (query, hidden_by, verdict) in [
         ("tool=zoo_add", None, Some("allow")),
         ("tool=mcp__zoo__echo", None, Some("manual")),
@@ -356,9 +373,9 @@ async fn explain_names_the_step_that_hides_a_tool() {
 
 #[tokio::test]
 async fn explain_agrees_with_calls() {
-    let gate = TestGate::start(&guarded());
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("ape", "healthy").await;
+    let gate = TestGate::start(&rules_config());
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("ape", "healthy").await;
     let filters = [
         (INCLUDE_TOOLS, "include_tools", "*.e*"),
         (EXCLUDE_TOOLS, "exclude_tools", "zoo_echo"),
@@ -374,13 +391,13 @@ async fn explain_agrees_with_calls() {
             "ape_echo",
             "ape_say",
         ] {
-            let caller = gate.with_key(ALICE).with(header, value);
+            let caller = gate.with_key(ALICE).with_header(header, value);
             let message = caller.call(tool, &json!({"text": "x"})).await;
             let query = format!("tool={tool}&key=alice&{parameter}={value}");
             let explained = gate.json(&format!("/api/mcp/tools/explain?{query}")).await;
             assert_eq!(
                 explained["visible"] == true,
-                !is_unknown(&message),
+                !is_unknown_tool(&message),
                 "{query}: {explained} {message}"
             );
             assert_eq!(
@@ -388,23 +405,27 @@ async fn explain_agrees_with_calls() {
                 message.get("approval").is_some(),
                 "{query}"
             );
-            let with_header = gate.caller().with(header, value);
+            let with_header = gate.caller().with_header(header, value);
             let sent = with_header
                 .get(&format!("/api/mcp/tools/explain?tool={tool}&key=alice"))
                 .await;
-            assert_eq!(sent.expect(200), explained, "headers are honoured too");
+            assert_eq!(
+                sent.expect_status(200),
+                explained,
+                "filter headers apply to explain too"
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn explain_of_a_server() {
-    let toml = guarded()
+async fn explain_summarizes_a_server() {
+    let toml = rules_config()
         + &zoo("gone", &[])
         + "enabled = false\n"
         + "[security]\nmcp_server_denylist = [\"ape\"]\n";
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let explain = async |query: &str| gate.json(&format!("/api/mcp/tools/explain?{query}")).await;
     let zoo = explain("server=zoo").await;
     assert_eq!(
@@ -425,15 +446,15 @@ async fn explain_of_a_server() {
         assert_eq!(explained["visible"], 0);
         assert!(
             explained.to_string().contains(because),
-            "why it gives none: {explained}"
+            "the reason is given: {explained}"
         );
     }
 }
 
 #[tokio::test]
-async fn explain_answers_what_it_cannot_explain() {
-    let gate = TestGate::start(&guarded());
-    gate.reaches("zoo", "healthy").await;
+async fn explain_handles_unknown_subjects() {
+    let gate = TestGate::start(&rules_config());
+    gate.wait_for_state("zoo", "healthy").await;
     for (query, status) in [
         ("", 400),
         ("tool=zoo.add&key=nobody", 404),
@@ -461,19 +482,19 @@ async fn explain_answers_what_it_cannot_explain() {
 }
 
 #[tokio::test]
-async fn an_environment_brings_keys_servers_and_lists() {
+async fn environment_overrides_keys_servers_and_lists() {
     let toml = zoo("zoo", &[])
         + &zoo("ape", &[])
         + "[environments.production.mcp_servers.ape]\ncommand = \"nothing\"\nenabled = false\n"
         + &format!("[environments.production.keys.alice]\nkey = \"{ALICE}\"\n")
         + "[environments.production.security]\nmcp_server_denylist = [\"zoo\"]\n";
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("ape", "healthy").await;
-    assert_eq!(callable(&gate.caller()).await, ALL);
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("ape", "healthy").await;
+    assert_eq!(callable_tools(&gate.caller()).await, ALL);
     let gate = TestGate::start_with(&toml, &["--environment", "production"], &[]);
-    assert_eq!(gate.caller().knock().await, 401);
-    assert!(callable(&gate.with_key(ALICE)).await.is_empty());
+    assert_eq!(gate.caller().call_status().await, 401);
+    assert!(callable_tools(&gate.with_key(ALICE)).await.is_empty());
     for server in ["zoo", "ape"] {
         let explained = gate
             .json(&format!("/api/mcp/tools/explain?tool={server}_echo"))

@@ -1,4 +1,4 @@
-//! Whatever is sent, the gateway answers, and never with an error of its own.
+//! Fuzzing: the gateway answers every request, and never with an internal error.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -18,7 +18,7 @@ const HEADERS: [&str; 7] = [
     "authorization",
 ];
 
-/// Text with a liking for what parsers stumble over.
+/// Generates text from fragments that parsers stumble over.
 fn odd_text() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "zoo", "_", ".", "-", "mcp__", "__", "*", "?", ",", " ", "echo", "add", "{", "}", "[", "]",
@@ -44,7 +44,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A body: a call with odd arguments, odd JSON, or no JSON at all.
+/// Generates a body: a call with odd arguments, odd JSON, or no JSON at all.
 fn body() -> impl Strategy<Value = String> {
     let call = |name: String, arguments: String| {
         json!({"id": "c", "function": {"name": name, "arguments": arguments}}).to_string()
@@ -76,10 +76,10 @@ fn headers() -> impl Strategy<Value = HeaderMap> {
 }
 
 #[test]
-fn odd_requests_are_answered() {
+fn random_requests_are_answered() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let gate = TestGate::start(&zoo("zoo", &[]));
-    runtime.block_on(gate.reaches("zoo", "healthy"));
+    runtime.block_on(gate.wait_for_state("zoo", "healthy"));
     let config = ProptestConfig {
         cases: CASES,
         failure_persistence: None,
@@ -99,6 +99,6 @@ fn odd_requests_are_answered() {
             Ok(())
         })
         .unwrap();
-    let counted = runtime.block_on(gate.call("zoo_add", r#"{"a":1,"b":2}"#));
-    assert_eq!(counted["content"], "3", "{}", gate.log());
+    let message = runtime.block_on(gate.call("zoo_add", r#"{"a":1,"b":2}"#));
+    assert_eq!(message["content"], "3", "{}", gate.log());
 }

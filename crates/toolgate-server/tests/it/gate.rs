@@ -1,4 +1,4 @@
-//! `toolgate serve` on a free port in a temporary folder, for the length of a test.
+//! `toolgate serve` on a free port in a temporary folder, for the duration of a test.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use toolgate_testkit::{eventually, zoo_path};
 
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// Upper bound for every wait; far more than any condition needs, for busy machines.
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `[mcp_servers.NAME]` for a zoo over stdio with these flags.
+/// Builds `[mcp_servers.NAME]` for a zoo over stdio with these flags.
 pub(crate) fn zoo(name: &str, flags: &[&str]) -> String {
     server(
         name,
@@ -27,7 +28,7 @@ pub(crate) fn server(name: &str, command: &str, args: &[&str]) -> String {
     format!("[mcp_servers.{name}]\ncommand = {command:?}\nargs = {args:?}\n")
 }
 
-/// The binary with a clean environment, in a folder.
+/// Builds a command for the binary with a clean environment and this working folder.
 pub(crate) fn toolgate(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
     command
@@ -38,7 +39,7 @@ pub(crate) fn toolgate(folder: &Path) -> Command {
     command
 }
 
-/// Runs the binary to its end.
+/// Runs the binary to completion and returns its output, stdout and stderr.
 pub(crate) fn run(folder: &Path, args: &[&str]) -> (Output, String, String) {
     let output = toolgate(folder).args(args).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -55,7 +56,7 @@ pub(crate) struct TestGate {
 }
 
 impl TestGate {
-    /// Starts on this `toolgate.toml`.
+    /// Starts the gateway with this `toolgate.toml`.
     pub(crate) fn start(toml: &str) -> Self {
         Self::start_with(toml, &[], &[])
     }
@@ -73,15 +74,15 @@ impl TestGate {
         }
     }
 
-    /// Stops it as an administrator would, and starts it again on the same folder.
+    /// Stops the gateway with SIGTERM and starts it again in the same folder.
     pub(crate) async fn restart(&mut self) {
         self.signal("-TERM");
-        assert_eq!(self.ends().await, Some(0), "{}", self.log());
-        self.start_again();
+        assert_eq!(self.wait_for_exit().await, Some(0), "{}", self.log());
+        self.relaunch();
     }
 
-    /// Starts it again on the same folder, once it has ended.
-    pub(crate) fn start_again(&mut self) {
+    /// Starts an exited gateway again in the same folder.
+    pub(crate) fn relaunch(&mut self) {
         (self.child, self.url) = spawn(self.folder.path(), &[], &[]);
     }
 
@@ -93,7 +94,7 @@ impl TestGate {
             .unwrap()
     }
 
-    /// The JSON of an answer with status 200.
+    /// Gets a path and returns the JSON body of a 200 response.
     pub(crate) async fn json(&self, path: &str) -> Value {
         let response = self.get(path).await;
         assert_eq!(response.status(), 200, "{path}");
@@ -108,7 +109,7 @@ impl TestGate {
         request.body(body.to_owned()).send().await.unwrap()
     }
 
-    /// The tool message that a call is answered with.
+    /// Calls a tool and returns the tool message.
     pub(crate) async fn call(&self, name: &str, arguments: &str) -> Value {
         let body = json!({"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}});
         let response = self
@@ -118,11 +119,11 @@ impl TestGate {
         serde_json::from_str(&response.text().await.unwrap()).unwrap()
     }
 
-    /// Waits until a server is in a state, and gives its entry.
-    pub(crate) async fn reaches(&self, server: &str, state: &str) -> Value {
+    /// Waits until a server reaches a state and returns its API entry.
+    pub(crate) async fn wait_for_state(&self, server: &str, state: &str) -> Value {
         eventually(
             &format!("{server} is {state}\n{}", self.log()),
-            SOON,
+            WAIT_TIMEOUT,
             async || {
                 let response = self.get(&format!("/api/mcp/client/{server}")).await;
                 let entry: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
@@ -132,11 +133,11 @@ impl TestGate {
         .await
     }
 
-    /// Waits until the server `zoo` works on one call.
-    pub(crate) async fn works_on_a_call(&self) {
-        eventually("the call is under way", SOON, async || {
-            let figures = self.get("/metrics").await.text().await.unwrap();
-            figures
+    /// Waits until the server `zoo` has one call in flight.
+    pub(crate) async fn wait_for_in_flight_call(&self) {
+        eventually("the call is in flight", WAIT_TIMEOUT, async || {
+            let metrics = self.get("/metrics").await.text().await.unwrap();
+            metrics
                 .contains("in_flight{server=\"zoo\"} 1")
                 .then_some(())
         })
@@ -155,12 +156,14 @@ impl TestGate {
         assert!(kill.success());
     }
 
-    /// Waits for the process to end and gives its exit code.
-    pub(crate) async fn ends(&mut self) -> Option<i32> {
+    /// Waits for the process to exit and returns its exit code.
+    pub(crate) async fn wait_for_exit(&mut self) -> Option<i32> {
         let child = &mut self.child;
-        eventually("the gateway ends", SOON, async || child.try_wait().unwrap())
-            .await
-            .code()
+        eventually("the gateway exits", WAIT_TIMEOUT, async || {
+            child.try_wait().unwrap()
+        })
+        .await
+        .code()
     }
 }
 
@@ -195,7 +198,7 @@ fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> (Child, String) 
 
 impl Drop for TestGate {
     fn drop(&mut self) {
-        // Children end with their input; either call may fail because it has ended already.
+        // Server processes exit when their stdin closes. Either call fails if the gateway has exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

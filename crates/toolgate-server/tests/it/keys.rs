@@ -1,4 +1,4 @@
-//! Keys of callers: who is let in, what exists for them, and how much they may use.
+//! Caller keys: authentication, tool visibility, rate limits and budgets.
 
 use std::fs;
 use std::path::Path;
@@ -7,50 +7,57 @@ use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
-use crate::caller::{ALICE, BOB, is_unknown, text, tool_call};
-use crate::gate::{SOON, TestGate, zoo};
+use crate::caller::{ALICE, BOB, is_unknown_tool, text, tool_call};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 
 const ADMIN: &str = "the-admin-key-of-this-test";
 
-/// `[keys.alice]` and more of its lines.
-fn alice(lines: &str) -> String {
+/// Builds `[keys.alice]` with additional lines.
+fn alice_config(lines: &str) -> String {
     format!("[keys.alice]\nkey = \"{ALICE}\"\n{lines}")
 }
 
-async fn gate(toml: &str) -> TestGate {
+async fn start_gate(toml: &str) -> TestGate {
     let gate = TestGate::start(toml);
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     gate
 }
 
-/// Makes a key through the API, and gives it.
-async fn made(gate: &TestGate, entry: &Value) -> String {
-    let made = gate.caller().post("/api/keys", entry).await.expect(201);
-    made["key"].as_str().unwrap().to_owned()
+/// Creates a key through the API and returns it.
+async fn create_key(gate: &TestGate, entry: &Value) -> String {
+    let created = gate
+        .caller()
+        .post("/api/keys", entry)
+        .await
+        .expect_status(201);
+    created["key"].as_str().unwrap().to_owned()
 }
 
-async fn sum(gate: &TestGate, key: &str) -> Value {
+async fn call_add(gate: &TestGate, key: &str) -> Value {
     let caller = gate.with_key(key);
     caller.call("zoo_add", &json!({"a": 1, "b": 2})).await
 }
 
 #[tokio::test]
-async fn without_keys_loopback_is_open_and_one_key_closes_it() {
-    let gate = gate(&zoo("zoo", &[])).await;
-    assert_eq!(gate.caller().knock().await, 200);
-    assert_eq!(gate.with_key("whatever").knock().await, 200);
-    let key = made(&gate, &json!({"name": "alice"})).await;
+async fn first_key_enables_authentication_on_loopback() {
+    let gate = start_gate(&zoo("zoo", &[])).await;
+    assert_eq!(gate.caller().call_status().await, 200);
+    assert_eq!(gate.with_key("whatever").call_status().await, 200);
+    let key = create_key(&gate, &json!({"name": "alice"})).await;
     assert!(key.starts_with("tg-") && key.len() == 46, "{key}");
-    assert_eq!(gate.caller().knock().await, 401);
-    assert_eq!(gate.with_key("whatever").knock().await, 401);
-    assert_eq!(gate.with_key(&key).knock().await, 200);
-    gate.caller().delete("/api/keys/alice").await.expect(200);
-    assert_eq!(gate.caller().knock().await, 200);
+    assert_eq!(gate.caller().call_status().await, 401);
+    assert_eq!(gate.with_key("whatever").call_status().await, 401);
+    assert_eq!(gate.with_key(&key).call_status().await, 200);
+    gate.caller()
+        .delete("/api/keys/alice")
+        .await
+        .expect_status(200);
+    assert_eq!(gate.caller().call_status().await, 200);
 }
 
 #[tokio::test]
-async fn a_key_in_every_header() {
-    let gate = gate(&(zoo("zoo", &[]) + &alice(""))).await;
+async fn key_is_accepted_in_every_header() {
+    let gate = start_gate(&(zoo("zoo", &[]) + &alice_config(""))).await;
     for (name, value, status) in [
         ("authorization", format!("Bearer {ALICE}"), 200),
         ("authorization", format!("bearer  {ALICE}"), 200),
@@ -63,41 +70,47 @@ async fn a_key_in_every_header() {
         ("x-api-key", String::new(), 401),
         ("cookie", ALICE.to_owned(), 401),
     ] {
-        let caller = gate.caller().with(name, &value);
-        assert_eq!(caller.knock().await, status, "{name}: {value}");
+        let caller = gate.caller().with_header(name, &value);
+        assert_eq!(caller.call_status().await, status, "{name}: {value}");
     }
     let query = format!("/v1/mcp/tool/execute?api_key={ALICE}");
     let body = tool_call("zoo_add", &json!({}));
     assert_eq!(gate.caller().post(&query, &body).await.status, 401);
-    let both = gate.with_key("sk-of-the-model").with("x-bf-vk", ALICE);
-    assert_eq!(both.knock().await, 200);
+    let both = gate
+        .with_key("sk-of-the-model")
+        .with_header("x-bf-vk", ALICE);
+    assert_eq!(both.call_status().await, 200);
 }
 
 #[tokio::test]
-async fn every_door_for_callers_asks_for_the_key() {
-    let gate = gate(&(zoo("zoo", &[]) + &alice(""))).await;
+async fn every_caller_endpoint_requires_a_key() {
+    let gate = start_gate(&(zoo("zoo", &[]) + &alice_config(""))).await;
     let handle = gate.get("/v1/mcp/results/none").await;
     assert_eq!(handle.status(), 401);
     let malformed = gate.post("/v1/mcp/tool/execute", "{", HeaderMap::new());
-    assert_eq!(malformed.await.status(), 401, "the key comes first");
+    assert_eq!(malformed.await.status(), 401, "the key is checked first");
     let answer = gate.with_key("wrong").execute("zoo_add", &json!({})).await;
-    let error = answer.expect(401);
+    let error = answer.expect_status(401);
     assert_eq!(error["error"]["type"], "authentication_error");
     assert!(!error.to_string().contains("alice"), "{error}");
 }
 
 #[tokio::test]
-async fn keys_that_do_not_open() {
-    let gate = gate(
+async fn disabled_and_expired_keys_are_rejected() {
+    let gate = start_gate(
         &(zoo("zoo", &[])
-            + &alice("enabled = false\n")
+            + &alice_config("enabled = false\n")
             + &format!("[keys.bob]\nkey = \"{BOB}\"\nexpires_at = \"2020-01-01T00:00:00Z\"\n")),
     )
     .await;
-    assert_eq!(gate.caller().knock().await, 401, "a disabled key is a key");
+    assert_eq!(
+        gate.caller().call_status().await,
+        401,
+        "a disabled key still enables authentication"
+    );
     for (key, reason) in [(ALICE, "disabled"), (BOB, "expired")] {
         let answer = gate.with_key(key).execute("zoo_add", &json!({})).await;
-        let error = answer.expect(401);
+        let error = answer.expect_status(401);
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains(reason), "{message}");
     }
@@ -112,59 +125,62 @@ async fn keys_that_do_not_open() {
 }
 
 #[tokio::test]
-async fn a_key_is_disabled_enabled_rotated_and_deleted() {
-    let mut gate = gate(&zoo("zoo", &[])).await;
-    let first = made(&gate, &json!({"name": "alice"})).await;
-    made(&gate, &json!({"name": "other"})).await;
+async fn key_can_be_disabled_enabled_rotated_and_deleted() {
+    let mut gate = start_gate(&zoo("zoo", &[])).await;
+    let first = create_key(&gate, &json!({"name": "alice"})).await;
+    create_key(&gate, &json!({"name": "other"})).await;
     let admin = gate.caller();
     admin
         .put("/api/keys/alice", &json!({"enabled": false}))
         .await
-        .expect(200);
-    assert_eq!(gate.with_key(&first).knock().await, 401);
+        .expect_status(200);
+    assert_eq!(gate.with_key(&first).call_status().await, 401);
     admin
         .put("/api/keys/alice", &json!({"enabled": true}))
         .await
-        .expect(200);
-    assert_eq!(gate.with_key(&first).knock().await, 200);
+        .expect_status(200);
+    assert_eq!(gate.with_key(&first).call_status().await, 200);
     admin
         .put(
             "/api/keys/alice",
             &json!({"expires_at": "2020-01-01T00:00:00Z"}),
         )
         .await
-        .expect(200);
-    assert_eq!(gate.with_key(&first).knock().await, 401);
+        .expect_status(200);
+    assert_eq!(gate.with_key(&first).call_status().await, 401);
     let back = admin
         .put("/api/keys/alice", &json!({"expires_at": null}))
         .await
-        .expect(200);
+        .expect_status(200);
     assert_eq!(back["expires_at"], Value::Null);
     let rotated = admin
         .post("/api/keys/alice/rotate", &Value::Null)
         .await
-        .expect(200);
+        .expect_status(200);
     let second = rotated["key"].as_str().unwrap().to_owned();
     assert_eq!(
-        gate.with_key(&first).knock().await,
+        gate.with_key(&first).call_status().await,
         401,
-        "the old one ends at once"
+        "the old key is invalid at once"
     );
-    assert_eq!(gate.with_key(&second).knock().await, 200);
+    assert_eq!(gate.with_key(&second).call_status().await, 200);
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
-    assert_eq!(gate.with_key(&first).knock().await, 401);
-    assert_eq!(gate.with_key(&second).knock().await, 200);
-    gate.caller().delete("/api/keys/alice").await.expect(200);
-    assert_eq!(gate.with_key(&second).knock().await, 401);
+    gate.wait_for_state("zoo", "healthy").await;
+    assert_eq!(gate.with_key(&first).call_status().await, 401);
+    assert_eq!(gate.with_key(&second).call_status().await, 200);
+    gate.caller()
+        .delete("/api/keys/alice")
+        .await
+        .expect_status(200);
+    assert_eq!(gate.with_key(&second).call_status().await, 401);
     assert_eq!(gate.caller().delete("/api/keys/alice").await.status, 404);
     assert_eq!(gate.caller().get("/api/keys/alice").await.status, 404);
 }
 
 #[tokio::test]
-async fn keys_of_the_file_are_changed_in_the_file() {
-    let toml = zoo("zoo", &[]) + &alice("");
-    let gate = gate(&toml).await;
+async fn file_keys_can_only_be_changed_in_the_file() {
+    let toml = zoo("zoo", &[]) + &alice_config("");
+    let gate = start_gate(&toml).await;
     let admin = gate.caller();
     for answer in [
         admin
@@ -174,20 +190,20 @@ async fn keys_of_the_file_are_changed_in_the_file() {
         admin.post("/api/keys/alice/rotate", &Value::Null).await,
         admin.post("/api/keys", &json!({"name": "alice"})).await,
     ] {
-        answer.expect(409);
+        answer.expect_status(409);
     }
-    assert_eq!(gate.with_key(ALICE).knock().await, 200);
+    assert_eq!(gate.with_key(ALICE).call_status().await, 200);
     gate.edit(&toml.replace(ALICE, BOB));
-    eventually("the new key opens", SOON, async || {
-        (gate.with_key(BOB).knock().await == 200).then_some(())
+    eventually("the new key is accepted", WAIT_TIMEOUT, async || {
+        (gate.with_key(BOB).call_status().await == 200).then_some(())
     })
     .await;
-    assert_eq!(gate.with_key(ALICE).knock().await, 401);
+    assert_eq!(gate.with_key(ALICE).call_status().await, 401);
 }
 
 #[tokio::test]
-async fn what_is_no_key_is_refused() {
-    let gate = gate(&zoo("zoo", &[])).await;
+async fn invalid_key_entries_are_rejected() {
+    let gate = start_gate(&zoo("zoo", &[])).await;
     let admin = gate.caller();
     for entry in [
         json!({}),
@@ -206,40 +222,43 @@ async fn what_is_no_key_is_refused() {
         assert_eq!(answer.status, 400, "{entry}: {}", answer.body);
     }
     assert_eq!(gate.json("/api/keys").await["keys"], json!([]));
-    made(&gate, &json!({"name": "a"})).await;
+    create_key(&gate, &json!({"name": "a"})).await;
     let again = admin.post("/api/keys", &json!({"name": "a"})).await;
     assert_eq!(again.status, 409);
 }
 
-fn files_below(folder: &Path) -> Vec<u8> {
+fn read_all_files(folder: &Path) -> Vec<u8> {
     let entries = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     entries
-        .flat_map(|path| match path.is_dir() {
-            true => files_below(&path),
-            false => fs::read(path).unwrap(),
+        .flat_map(|path| {
+            if path.is_dir() {
+                read_all_files(&path)
+            } else {
+                fs::read(path).unwrap()
+            }
         })
         .collect()
 }
 
-fn has(bytes: &[u8], text: &str) -> bool {
+fn contains_text(bytes: &[u8], text: &str) -> bool {
     bytes
         .windows(text.len())
         .any(|window| window == text.as_bytes())
 }
 
 #[tokio::test]
-async fn a_key_is_shown_once_and_kept_nowhere() {
-    let mut gate = gate(&(zoo("zoo", &[]))).await;
-    let key = made(&gate, &json!({"name": "alice", "description": "for tests"})).await;
+async fn key_is_shown_once_and_never_stored() {
+    let mut gate = start_gate(&(zoo("zoo", &[]))).await;
+    let key = create_key(&gate, &json!({"name": "alice", "description": "for tests"})).await;
     let message = gate
         .with_key(&key)
         .call("zoo_echo", &json!({"mine": key}))
         .await;
     assert!(
         text(&message).contains(&key),
-        "the tool gets what it is sent"
+        "the tool receives its arguments unchanged"
     );
     for path in ["/api/keys", "/api/keys/alice", "/api/audit", "/metrics"] {
         let shown = gate.get(path).await.text().await.unwrap();
@@ -247,22 +266,25 @@ async fn a_key_is_shown_once_and_kept_nowhere() {
         assert!(!shown.contains("sha256"), "{path}: {shown}");
     }
     gate.restart().await;
-    let kept = files_below(gate.folder.path());
+    let stored = read_all_files(gate.folder.path());
     assert!(
-        has(&kept, "for tests") || has(&kept, "alice"),
+        contains_text(&stored, "for tests") || contains_text(&stored, "alice"),
         "the store was read"
     );
-    assert!(!has(&kept, &key), "the key is in the store or the log");
+    assert!(
+        !contains_text(&stored, &key),
+        "the key is in the store or the log"
+    );
 }
 
 #[tokio::test]
-async fn what_a_key_may_not_use_does_not_exist() {
+async fn forbidden_tools_look_unknown() {
     let toml = zoo("zoo", &[])
         + &zoo("ape", &[])
         + "[[permissions.rules]]\ntool = \"ape_*\"\naction = \"ask\"\n"
-        + &alice("tools = [\"zoo.echo\"]\n");
-    let gate = gate(&toml).await;
-    gate.reaches("ape", "healthy").await;
+        + &alice_config("tools = [\"zoo.echo\"]\n");
+    let gate = start_gate(&toml).await;
+    gate.wait_for_state("ape", "healthy").await;
     let alice = gate.with_key(ALICE);
     let answer = async |name: &str| {
         let body = tool_call(name, &json!({"a": "no number"}));
@@ -291,23 +313,24 @@ async fn what_a_key_may_not_use_does_not_exist() {
 }
 
 #[tokio::test]
-async fn an_away_server_that_a_key_may_not_use_does_not_exist() {
-    let toml = zoo("zoo", &[]) + &zoo("ape", &["--silent"]) + &alice("tools = [\"zoo.*\"]\n");
-    let gate = gate(&toml).await;
+async fn forbidden_unavailable_server_looks_unknown() {
+    let toml =
+        zoo("zoo", &[]) + &zoo("ape", &["--silent"]) + &alice_config("tools = [\"zoo.*\"]\n");
+    let gate = start_gate(&toml).await;
     let message = gate.with_key(ALICE).call("ape_echo", &json!({})).await;
-    assert!(is_unknown(&message), "{message}");
+    assert!(is_unknown_tool(&message), "{message}");
     let ambiguous = gate
         .with_key(ALICE)
-        .with("x-bf-mcp-include-tools", "ape_echo");
+        .with_header("x-bf-mcp-include-tools", "ape_echo");
     let message = ambiguous.call("ape_echo", &json!({})).await;
-    assert!(is_unknown(&message), "{message}");
+    assert!(is_unknown_tool(&message), "{message}");
 }
 
-async fn sees(gate: &TestGate, key: &str) -> Vec<&'static str> {
+async fn visible_tools(gate: &TestGate, key: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
     for name in ["zoo_echo", "zoo_empty", "ape_echo"] {
         let message = gate.with_key(key).call(name, &json!({})).await;
-        if !is_unknown(&message) {
+        if !is_unknown_tool(&message) {
             found.push(name);
         }
     }
@@ -315,10 +338,10 @@ async fn sees(gate: &TestGate, key: &str) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn roles_and_grants_narrow_one_another() {
+async fn roles_and_key_tools_intersect() {
     let roles = "[roles.reader]\ntools = [\"*.echo\"]\n[roles.keeper]\ntools = [\"zoo.*\"]\n[roles.plain]\ndescription = \"no tools named\"\n";
-    let gate = gate(&(zoo("zoo", &[]) + &zoo("ape", &[]) + roles)).await;
-    gate.reaches("ape", "healthy").await;
+    let gate = start_gate(&(zoo("zoo", &[]) + &zoo("ape", &[]) + roles)).await;
+    gate.wait_for_state("ape", "healthy").await;
     for (name, entry, expected) in [
         ("none", json!({"tools": []}), &[][..]),
         ("all", json!({}), &["zoo_echo", "zoo_empty", "ape_echo"]),
@@ -361,61 +384,61 @@ async fn roles_and_grants_narrow_one_another() {
     ] {
         let mut entry = entry;
         entry["name"] = json!(name);
-        let key = made(&gate, &entry).await;
-        assert_eq!(sees(&gate, &key).await, expected, "{name}");
+        let key = create_key(&gate, &entry).await;
+        assert_eq!(visible_tools(&gate, &key).await, expected, "{name}");
     }
-    let unknown = json!({"name": "x", "roles": ["nobody-made-this"]});
+    let unknown = json!({"name": "x", "roles": ["no-such-role"]});
     assert_eq!(gate.caller().post("/api/keys", &unknown).await.status, 400);
 }
 
 #[tokio::test]
-async fn a_server_open_to_all_keys() {
+async fn allow_on_all_virtual_keys_opens_server() {
     let toml = zoo("zoo", &[]) + &zoo("ape", &[]) + "allow_on_all_virtual_keys = true\n";
-    let gate = gate(&toml).await;
-    gate.reaches("ape", "healthy").await;
-    let silent = made(&gate, &json!({"name": "silent", "tools": ["zoo.echo"]})).await;
-    assert_eq!(sees(&gate, &silent).await, ["zoo_echo", "ape_echo"]);
-    let speaks = made(&gate, &json!({"name": "speaks", "tools": ["ape.empty"]})).await;
-    assert!(sees(&gate, &speaks).await.is_empty());
+    let gate = start_gate(&toml).await;
+    gate.wait_for_state("ape", "healthy").await;
+    let other = create_key(&gate, &json!({"name": "silent", "tools": ["zoo.echo"]})).await;
+    assert_eq!(visible_tools(&gate, &other).await, ["zoo_echo", "ape_echo"]);
+    let explicit = create_key(&gate, &json!({"name": "speaks", "tools": ["ape.empty"]})).await;
+    assert!(visible_tools(&gate, &explicit).await.is_empty());
 }
 
 #[tokio::test]
-async fn roles_change_while_keys_are_used() {
-    let gate = gate(&(zoo("zoo", &[]) + &zoo("ape", &[]))).await;
-    gate.reaches("ape", "healthy").await;
+async fn role_changes_apply_to_existing_keys() {
+    let gate = start_gate(&(zoo("zoo", &[]) + &zoo("ape", &[]))).await;
+    gate.wait_for_state("ape", "healthy").await;
     let admin = gate.caller();
     admin
         .put("/api/roles/r", &json!({"tools": ["zoo.echo"]}))
         .await
-        .expect(200);
-    let key = made(&gate, &json!({"name": "alice", "roles": ["r"]})).await;
-    assert_eq!(sees(&gate, &key).await, ["zoo_echo"]);
+        .expect_status(200);
+    let key = create_key(&gate, &json!({"name": "alice", "roles": ["r"]})).await;
+    assert_eq!(visible_tools(&gate, &key).await, ["zoo_echo"]);
     admin
         .put("/api/roles/r", &json!({"tools": ["ape.*"]}))
         .await
-        .expect(200);
-    assert_eq!(sees(&gate, &key).await, ["ape_echo"]);
+        .expect_status(200);
+    assert_eq!(visible_tools(&gate, &key).await, ["ape_echo"]);
     assert_eq!(
         admin.delete("/api/roles/r").await.status,
         409,
-        "a key has it"
+        "a key has the role"
     );
     admin
         .put("/api/keys/alice", &json!({"roles": []}))
         .await
-        .expect(200);
-    admin.delete("/api/roles/r").await.expect(200);
-    assert_eq!(sees(&gate, &key).await.len(), 3);
+        .expect_status(200);
+    admin.delete("/api/roles/r").await.expect_status(200);
+    assert_eq!(visible_tools(&gate, &key).await.len(), 3);
 }
 
 #[tokio::test]
-async fn a_rate_is_the_callers_own_business() {
+async fn rate_limit_is_per_key() {
     let toml = zoo("zoo", &[])
-        + &alice("rate_limit = \"2/hour\"\n")
+        + &alice_config("rate_limit = \"2/hour\"\n")
         + &format!("[keys.bob]\nkey = \"{BOB}\"\n");
-    let gate = gate(&toml).await;
+    let gate = start_gate(&toml).await;
     for _ in 0..2 {
-        assert_eq!(text(&sum(&gate, ALICE).await), "3");
+        assert_eq!(text(&call_add(&gate, ALICE).await), "3");
     }
     let answer = gate
         .with_key(ALICE)
@@ -423,7 +446,7 @@ async fn a_rate_is_the_callers_own_business() {
         .await;
     let after: u64 = answer.retry_after.as_ref().unwrap().parse().unwrap();
     assert!((1..=3600).contains(&after), "{after}");
-    let error = answer.expect(429);
+    let error = answer.expect_status(429);
     assert!(
         error["error"]["message"]
             .as_str()
@@ -431,85 +454,95 @@ async fn a_rate_is_the_callers_own_business() {
             .contains("alice"),
         "{error}"
     );
-    assert_eq!(gate.with_key(BOB).knock().await, 200, "others go on");
+    assert_eq!(
+        gate.with_key(BOB).call_status().await,
+        200,
+        "other keys are unaffected"
+    );
     let outcomes = gate.outcomes(&gate.with_key(BOB)).await;
     assert_eq!(outcomes, ["ok", "ok", "limited", "ok"]);
 }
 
 #[tokio::test]
-async fn calls_under_way_are_bounded_for_a_key() {
-    let toml = zoo("zoo", &[]) + &alice("max_in_flight = 1\n");
-    let gate = gate(&toml).await;
+async fn max_in_flight_limits_key() {
+    let toml = zoo("zoo", &[]) + &alice_config("max_in_flight = 1\n");
+    let gate = start_gate(&toml).await;
     let alice = gate.with_key(ALICE);
     let sleep = json!({"ms": 60000});
-    // One runs, four wait, and one finds no room.
+    // One runs, four wait, and one is refused.
     let calls = (0..6).map(|_| Box::pin(alice.execute("zoo_sleep", &sleep)));
     let (refused, ..) = futures_util::future::select_all(calls).await;
-    let error = refused.expect(429);
-    assert!(error.to_string().contains("under way"), "{error}");
+    let error = refused.expect_status(429);
+    assert!(error.to_string().contains("in flight"), "{error}");
 }
 
 #[tokio::test]
-async fn a_budget_of_calls_survives_a_restart() {
-    let toml = zoo("zoo", &[]) + &alice("budget = { calls = 3 }\n");
-    let mut gate = gate(&toml).await;
+async fn call_budget_survives_restart() {
+    let toml = zoo("zoo", &[]) + &alice_config("budget = { calls = 3 }\n");
+    let mut gate = start_gate(&toml).await;
     let alice = gate.with_key(ALICE);
-    assert!(is_unknown(&alice.call("zoo_nothing", &json!({})).await));
+    assert!(is_unknown_tool(
+        &alice.call("zoo_nothing", &json!({})).await
+    ));
     assert_eq!(
         alice.call("zoo_add", &json!({"a": "x"})).await["is_error"],
         true
     );
     for _ in 0..2 {
         assert_eq!(
-            text(&sum(&gate, ALICE).await),
+            text(&call_add(&gate, ALICE).await),
             "3",
-            "what did not run is free"
+            "calls that did not run are free"
         );
     }
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
-    assert_eq!(gate.with_key(ALICE).knock().await, 200);
+    gate.wait_for_state("zoo", "healthy").await;
+    assert_eq!(gate.with_key(ALICE).call_status().await, 200);
     let answer = gate
         .with_key(ALICE)
         .execute("zoo_add", &json!({"a": 1, "b": 2}))
         .await;
-    let error = answer.expect(429);
+    let error = answer.expect_status(429);
     let message = error["error"]["message"].as_str().unwrap();
     assert!(
         message.contains("budget") && message.contains("3 calls"),
         "{message}"
     );
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
-    assert_eq!(gate.with_key(ALICE).knock().await, 429);
+    gate.wait_for_state("zoo", "healthy").await;
+    assert_eq!(gate.with_key(ALICE).call_status().await, 429);
 }
 
 #[tokio::test]
-async fn a_budget_of_money_by_the_price_of_tools() {
+async fn usd_budget_counts_tool_prices() {
     let toml = zoo("zoo", &[])
         + "tool_pricing = { add = 0.4 }\n"
         + "[mcp_servers.zoo.tools.kinds]\nprice = 0.25\n"
-        + &alice("budget = { usd = 1.0 }\n");
-    let mut gate = gate(&toml).await;
+        + &alice_config("budget = { usd = 1.0 }\n");
+    let mut gate = start_gate(&toml).await;
     let alice = gate.with_key(ALICE);
     assert_eq!(
         alice.call("zoo_echo", &json!({})).await["is_error"],
         Value::Null
     );
     for _ in 0..2 {
-        assert_eq!(alice.knock().await, 200);
+        assert_eq!(alice.call_status().await, 200);
     }
-    assert_eq!(alice.knock().await, 429, "0.8 and 0.4 are too much");
+    assert_eq!(
+        alice.call_status().await,
+        429,
+        "0.8 + 0.4 exceeds the budget"
+    );
     gate.restart().await;
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let alice = gate.with_key(ALICE);
-    assert_eq!(alice.knock().await, 429);
+    assert_eq!(alice.call_status().await, 429);
     let kinds = alice.execute("zoo_kinds", &json!({})).await;
-    assert_eq!(kinds.status, 429, "0.8 and 0.25 are too much");
+    assert_eq!(kinds.status, 429, "0.8 + 0.25 exceeds the budget");
     assert_eq!(
         alice.execute("zoo_echo", &json!({})).await.status,
         200,
-        "it costs nothing"
+        "the tool is free"
     );
     let records = gate.all_records().await;
     let spent: f64 = records
@@ -520,13 +553,13 @@ async fn a_budget_of_money_by_the_price_of_tools() {
 }
 
 #[tokio::test]
-async fn a_reused_result_costs_nothing() {
+async fn cached_result_is_free() {
     let toml = zoo("zoo", &[])
         + "cache_ttl = \"10m\"\ntool_pricing = { add = 0.6 }\n"
-        + &alice("budget = { usd = 1.0 }\n");
-    let gate = gate(&toml).await;
+        + &alice_config("budget = { usd = 1.0 }\n");
+    let gate = start_gate(&toml).await;
     for _ in 0..3 {
-        assert_eq!(gate.with_key(ALICE).knock().await, 200);
+        assert_eq!(gate.with_key(ALICE).call_status().await, 200);
     }
     let records = gate.records(&gate.with_key(ALICE)).await;
     let costs: Vec<f64> = records
@@ -537,30 +570,33 @@ async fn a_reused_result_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_new_key_of_an_old_name_has_its_own_budget() {
-    let gate = gate(&zoo("zoo", &[])).await;
+async fn recreated_key_has_a_fresh_budget() {
+    let gate = start_gate(&zoo("zoo", &[])).await;
     let entry = json!({"name": "alice", "budget": {"calls": 1}});
-    let first = made(&gate, &entry).await;
-    assert_eq!(gate.with_key(&first).knock().await, 200);
-    assert_eq!(gate.with_key(&first).knock().await, 429);
-    gate.caller().delete("/api/keys/alice").await.expect(200);
-    let second = made(&gate, &entry).await;
-    assert_eq!(gate.with_key(&second).knock().await, 200);
+    let first = create_key(&gate, &entry).await;
+    assert_eq!(gate.with_key(&first).call_status().await, 200);
+    assert_eq!(gate.with_key(&first).call_status().await, 429);
+    gate.caller()
+        .delete("/api/keys/alice")
+        .await
+        .expect_status(200);
+    let second = create_key(&gate, &entry).await;
+    assert_eq!(gate.with_key(&second).call_status().await, 200);
 }
 
 #[tokio::test]
-async fn concurrent_calls_do_not_overdraw_a_budget() {
-    let toml = zoo("zoo", &[]) + &alice("budget = { calls = 5 }\n");
-    let gate = gate(&toml).await;
+async fn concurrent_calls_do_not_exceed_budget() {
+    let toml = zoo("zoo", &[]) + &alice_config("budget = { calls = 5 }\n");
+    let gate = start_gate(&toml).await;
     let alice = gate.with_key(ALICE);
-    let knocks = futures_util::future::join_all((0..20).map(|_| alice.knock())).await;
-    assert_eq!(knocks.iter().filter(|status| **status == 200).count(), 5);
-    assert_eq!(knocks.iter().filter(|status| **status == 429).count(), 15);
+    let statuses = futures_util::future::join_all((0..20).map(|_| alice.call_status())).await;
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 5);
+    assert_eq!(statuses.iter().filter(|status| **status == 429).count(), 15);
 }
 
 #[tokio::test]
-async fn the_admin_key_opens_the_api_and_a_callers_key_does_not() {
-    let toml = format!("admin_key = \"{ADMIN}\"\n") + &zoo("zoo", &[]) + &alice("");
+async fn only_admin_key_allows_admin_api() {
+    let toml = format!("admin_key = \"{ADMIN}\"\n") + &zoo("zoo", &[]) + &alice_config("");
     let gate = TestGate::start(&toml);
     for path in [
         "/api/keys",
@@ -572,7 +608,11 @@ async fn the_admin_key_opens_the_api_and_a_callers_key_does_not() {
         assert_eq!(gate.with_key(ALICE).get(path).await.status, 403, "{path}");
         assert_eq!(gate.caller().get(path).await.status, 401, "{path}");
     }
-    let keys = gate.with_key(ADMIN).get("/api/keys").await.expect(200);
+    let keys = gate
+        .with_key(ADMIN)
+        .get("/api/keys")
+        .await
+        .expect_status(200);
     assert_eq!(keys["keys"][0]["name"], "alice");
     assert_eq!(keys["keys"][0]["source"], "file");
     assert!(!keys.to_string().contains(ALICE), "{keys}");
@@ -582,27 +622,29 @@ async fn the_admin_key_opens_the_api_and_a_callers_key_does_not() {
 }
 
 #[tokio::test]
-async fn figures_tell_a_key_nothing_of_what_it_may_not_use() {
+async fn metrics_do_not_reveal_forbidden_servers() {
     let toml = zoo("zoo", &[])
         + &zoo("vault", &[])
-        + &alice("tools = [\"zoo.*\"]\n")
+        + &alice_config("tools = [\"zoo.*\"]\n")
         + &format!("[keys.bob]\nkey = \"{BOB}\"\n");
-    let gate = gate(&toml).await;
-    gate.reaches("vault", "healthy").await;
+    let gate = start_gate(&toml).await;
+    gate.wait_for_state("vault", "healthy").await;
     gate.with_key(BOB).call("vault_echo", &json!({})).await;
     let request = gate.client.get(format!("{}/metrics", gate.url));
     let response = request.header("x-api-key", ALICE).send().await.unwrap();
-    let figures = response.text().await.unwrap();
-    assert!(!figures.contains("vault"), "{figures}");
+    let metrics = response.text().await.unwrap();
+    assert!(!metrics.contains("vault"), "{metrics}");
 }
 
 #[tokio::test]
-async fn an_unclear_filter_tells_nothing_of_hidden_servers() {
-    let toml = zoo("zoo", &[]) + &zoo("zoo_a", &[]) + &alice("tools = [\"zoo.*\"]\n");
-    let gate = gate(&toml).await;
-    gate.reaches("zoo_a", "healthy").await;
+async fn ambiguous_filter_does_not_reveal_hidden_servers() {
+    let toml = zoo("zoo", &[]) + &zoo("zoo_a", &[]) + &alice_config("tools = [\"zoo.*\"]\n");
+    let gate = start_gate(&toml).await;
+    gate.wait_for_state("zoo_a", "healthy").await;
     let answer = async |filter: &str| {
-        let caller = gate.with_key(ALICE).with("x-bf-mcp-include-tools", filter);
+        let caller = gate
+            .with_key(ALICE)
+            .with_header("x-bf-mcp-include-tools", filter);
         let answer = caller.execute("zoo_echo", &json!({})).await;
         (
             answer.status,
@@ -613,48 +655,48 @@ async fn an_unclear_filter_tells_nothing_of_hidden_servers() {
 }
 
 #[tokio::test]
-async fn a_call_that_a_fallback_takes_is_one_call() {
+async fn fallback_call_counts_once() {
     let mut web = toolgate_testkit::HttpZoo::start(&[]);
     let toml = zoo("zoo", &[])
         + &format!(
             "[mcp_servers.web]\nurl = \"{}\"\nfallback = \"zoo\"\n",
             web.url()
         )
-        + &alice("budget = { calls = 2 }\n");
-    let gate = gate(&toml).await;
-    gate.reaches("web", "healthy").await;
+        + &alice_config("budget = { calls = 2 }\n");
+    let gate = start_gate(&toml).await;
+    gate.wait_for_state("web", "healthy").await;
     web.kill();
     for _ in 0..2 {
         let answer = gate.with_key(ALICE).execute("web_echo", &json!({})).await;
-        let message = answer.expect(200);
+        let message = answer.expect_status(200);
         assert_eq!(text(&message), "{}", "{message}");
     }
-    assert_eq!(gate.with_key(ALICE).knock().await, 429);
+    assert_eq!(gate.with_key(ALICE).call_status().await, 429);
 }
 
 #[tokio::test]
-async fn a_key_by_its_digest_and_one_that_cannot_be_read() {
-    // The SHA-256 of `secret`.
+async fn key_by_digest_works_and_unreadable_key_does_not() {
+    // The SHA-256 digest of `secret`.
     let digest = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
     let toml = zoo("zoo", &[])
         + &format!("[keys.alice]\nsha256 = \"{digest}\"\n")
         + "[keys.bob]\nkey = \"env.NOT_SET_ANYWHERE\"\n";
-    let gate = gate(&toml).await;
-    assert_eq!(gate.with_key("secret").knock().await, 200);
+    let gate = start_gate(&toml).await;
+    assert_eq!(gate.with_key("secret").call_status().await, 200);
     for other in [digest, "", "env.NOT_SET_ANYWHERE", "NOT_SET_ANYWHERE"] {
-        assert_eq!(gate.with_key(other).knock().await, 401, "`{other}`");
+        assert_eq!(gate.with_key(other).call_status().await, 401, "`{other}`");
     }
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_read_still_closes_the_door() {
+async fn unreadable_key_still_enables_authentication() {
     let toml = zoo("zoo", &[]) + "[keys.bob]\nkey = \"env.NOT_SET_ANYWHERE\"\n";
-    let gate = gate(&toml).await;
-    assert_eq!(gate.caller().knock().await, 401);
+    let gate = start_gate(&toml).await;
+    assert_eq!(gate.caller().call_status().await, 401);
 }
 
 #[tokio::test]
-async fn keys_that_open_for_anyone_are_mistakes() {
+async fn empty_or_ambiguous_keys_are_config_errors() {
     for line in [
         "key = \"\"",
         "",
@@ -670,36 +712,52 @@ async fn keys_that_open_for_anyone_are_mistakes() {
 }
 
 #[tokio::test]
-async fn a_key_from_an_empty_variable_opens_nothing() {
+async fn key_from_empty_variable_is_rejected() {
     let toml = zoo("zoo", &[]) + "[keys.team]\nkey = \"env.TEAM_KEY\"\n";
     let gate = TestGate::start_with(&toml, &[], &[("TEAM_KEY", "")]);
-    gate.reaches("zoo", "healthy").await;
-    assert_eq!(gate.caller().knock().await, 401);
-    assert_eq!(gate.caller().with("x-api-key", "").knock().await, 401);
-    assert_eq!(gate.caller().with("x-bf-vk", "").knock().await, 401);
+    gate.wait_for_state("zoo", "healthy").await;
+    assert_eq!(gate.caller().call_status().await, 401);
+    assert_eq!(
+        gate.caller()
+            .with_header("x-api-key", "")
+            .call_status()
+            .await,
+        401
+    );
+    assert_eq!(
+        gate.caller().with_header("x-bf-vk", "").call_status().await,
+        401
+    );
 }
 
 #[tokio::test]
-async fn a_key_that_was_removed_opens_nothing_even_if_it_was_the_last() {
+async fn removed_last_key_is_rejected() {
     let gate = TestGate::start(&zoo("zoo", &[]));
-    gate.reaches("zoo", "healthy").await;
-    let key = made(&gate, &json!({"name": "one", "tools": ["zoo.echo"]})).await;
+    gate.wait_for_state("zoo", "healthy").await;
+    let key = create_key(&gate, &json!({"name": "one", "tools": ["zoo.echo"]})).await;
     let one = gate.with_key(&key);
-    assert_eq!(one.knock().await, 200);
-    gate.caller().delete("/api/keys/one").await.expect(200);
-    assert_eq!(one.knock().await, 401);
-    assert_eq!(gate.caller().knock().await, 200, "nobody needs a key now");
-    assert_eq!(gate.with_key("sk-dummy").knock().await, 200);
-    assert!(gate.log().contains("no keys are left"));
+    assert_eq!(one.call_status().await, 200);
+    gate.caller()
+        .delete("/api/keys/one")
+        .await
+        .expect_status(200);
+    assert_eq!(one.call_status().await, 401);
+    assert_eq!(
+        gate.caller().call_status().await,
+        200,
+        "no key is required any more"
+    );
+    assert_eq!(gate.with_key("sk-dummy").call_status().await, 200);
+    assert!(gate.log().contains("no caller keys are left"));
 }
 
 #[tokio::test]
-async fn whoever_shows_a_key_is_no_administrator() {
-    let gate = TestGate::start(&(zoo("zoo", &[]) + &alice("")));
+async fn caller_key_gives_no_admin_access() {
+    let gate = TestGate::start(&(zoo("zoo", &[]) + &alice_config("")));
     for key in [ALICE, "wrong"] {
         let status = gate.with_key(key).get("/api/keys").await.status;
         assert!(status == 401 || status == 403, "{key}: {status}");
     }
-    gate.caller().get("/api/keys").await.expect(200);
+    gate.caller().get("/api/keys").await.expect_status(200);
     assert!(gate.log().contains("no admin key"));
 }

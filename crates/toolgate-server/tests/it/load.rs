@@ -1,4 +1,4 @@
-//! The audit trail under load, while servers and the gateway itself are killed.
+//! The audit trail under load, while servers and the gateway are killed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,25 +10,25 @@ use reqwest::Client;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
-use crate::gate::{SOON, TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 
 const SERVERS: [&str; 3] = ["one", "two", "three"];
 const CALLS: usize = 1500;
-/// After which a record is certainly on disk: far more than the 50 ms of a batch, for busy machines.
-const CERTAIN: Duration = Duration::from_secs(1);
+/// Time after which a record must be on disk: far above the 50 ms batch interval, for busy machines.
+const FLUSH_MARGIN: Duration = Duration::from_secs(1);
 
-fn gate() -> TestGate {
+fn start_gate() -> TestGate {
     let toml: String = SERVERS.iter().map(|name| zoo(name, &[])).collect();
     TestGate::start(&toml)
 }
 
-async fn healthy(gate: &TestGate) {
+async fn wait_until_healthy(gate: &TestGate) {
     for server in SERVERS {
-        gate.reaches(server, "healthy").await;
+        gate.wait_for_state(server, "healthy").await;
     }
 }
 
-/// One call with a request id of its own; whether it was answered with 200.
+/// Makes one call with its own request id and returns whether it was answered with 200.
 async fn call(client: &Client, url: &str, number: usize) -> bool {
     let server = SERVERS[number % SERVERS.len()];
     let (tool, arguments) = match number % 50 {
@@ -50,8 +50,8 @@ async fn call(client: &Client, url: &str, number: usize) -> bool {
     }
 }
 
-/// How many records each request has, and their outcomes.
-async fn records(gate: &TestGate) -> HashMap<String, Vec<String>> {
+/// Returns the outcomes of all records by request id.
+async fn outcomes_by_request(gate: &TestGate) -> HashMap<String, Vec<String>> {
     let mut found: HashMap<String, Vec<String>> = HashMap::new();
     let text = gate.get("/api/audit?format=jsonl").await;
     for line in text.text().await.unwrap().lines() {
@@ -66,31 +66,34 @@ async fn records(gate: &TestGate) -> HashMap<String, Vec<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_has_one_record_while_servers_die() {
-    let gate = gate();
-    healthy(&gate).await;
+async fn every_call_has_one_record_while_servers_crash() {
+    let gate = start_gate();
+    wait_until_healthy(&gate).await;
     let (client, url) = (&gate.client, &gate.url);
     let calls = futures_util::stream::iter(0..CALLS).map(|number| call(client, url, number));
     let answered: Vec<bool> = calls.buffer_unordered(32).collect().await;
     assert!(answered.iter().all(|answered| *answered));
-    let found = eventually("all records are written", SOON, async || {
-        let found = records(&gate).await;
+    let found = eventually("all records are written", WAIT_TIMEOUT, async || {
+        let found = outcomes_by_request(&gate).await;
         let closed = |outcomes: &Vec<String>| outcomes.iter().all(|outcome| outcome != "open");
         (found.len() == CALLS && found.values().all(closed)).then_some(found)
     })
     .await;
-    let twice: Vec<_> = found.iter().filter(|(_, all)| all.len() != 1).collect();
-    assert!(twice.is_empty(), "{twice:?}");
-    let seen: HashSet<&str> = found.values().flatten().map(String::as_str).collect();
+    let duplicates: Vec<_> = found.iter().filter(|(_, all)| all.len() != 1).collect();
+    assert!(duplicates.is_empty(), "{duplicates:?}");
+    let outcomes_seen: HashSet<&str> = found.values().flatten().map(String::as_str).collect();
     for outcome in ["ok", "unknown", "bad_arguments", "server"] {
-        assert!(seen.contains(outcome), "{outcome} among {seen:?}");
+        assert!(
+            outcomes_seen.contains(outcome),
+            "{outcome} among {outcomes_seen:?}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_gateway_loses_at_most_the_last_instant() {
-    let mut gate = gate();
-    healthy(&gate).await;
+async fn killed_gateway_loses_only_the_latest_records() {
+    let mut gate = start_gate();
+    wait_until_healthy(&gate).await;
     let acknowledged: Arc<Mutex<Vec<(usize, Instant)>>> = Arc::default();
     let next = Arc::new(AtomicUsize::new(0));
     let mut callers = tokio::task::JoinSet::new();
@@ -107,21 +110,25 @@ async fn a_killed_gateway_loses_at_most_the_last_instant() {
             }
         });
     }
-    eventually("calls are answered, some long ago", SOON, async || {
-        let acknowledged = acknowledged.lock().unwrap();
-        let early = |(_, at): &&(usize, Instant)| at.elapsed() > CERTAIN;
-        (acknowledged.iter().filter(early).count() >= 100).then_some(())
-    })
+    eventually(
+        "calls are answered, some of them a while ago",
+        WAIT_TIMEOUT,
+        async || {
+            let acknowledged = acknowledged.lock().unwrap();
+            let early = |(_, at): &&(usize, Instant)| at.elapsed() > FLUSH_MARGIN;
+            (acknowledged.iter().filter(early).count() >= 100).then_some(())
+        },
+    )
     .await;
     gate.signal("-KILL");
     let killed = Instant::now();
-    gate.ends().await;
+    gate.wait_for_exit().await;
     callers.join_all().await;
-    gate.start_again();
-    let found = records(&gate).await;
+    gate.relaunch();
+    let found = outcomes_by_request(&gate).await;
     for (number, at) in acknowledged.lock().unwrap().iter() {
         let outcomes = found.get(&format!("load-{number}"));
-        let late = killed.saturating_duration_since(*at) < CERTAIN;
+        let late = killed.saturating_duration_since(*at) < FLUSH_MARGIN;
         assert!(outcomes.is_some() || late, "call {number} was lost");
         assert!(outcomes.is_none_or(|all| all.len() == 1), "{outcomes:?}");
     }
@@ -129,6 +136,10 @@ async fn a_killed_gateway_loses_at_most_the_last_instant() {
         .values()
         .flatten()
         .filter(|outcome| *outcome == "open");
-    assert_eq!(open.count(), 0, "what was under way is `interrupted`");
+    assert_eq!(
+        open.count(),
+        0,
+        "in-flight calls are recorded as `interrupted`"
+    );
     assert!(found.len() >= 100, "{} records", found.len());
 }

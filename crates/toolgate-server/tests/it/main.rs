@@ -1,45 +1,45 @@
-//! The whole program: the built binary on a free port, real servers behind it.
+//! End-to-end tests: the built binary on a free port, with real MCP servers behind it.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a broken expectation has to fail the test"
+    reason = "a broken expectation must fail the test"
 )]
 
+mod access;
 mod agent;
 mod agent_items;
 mod agent_properties;
+mod agent_runs;
 mod agent_sdk;
 mod api;
 mod approvals;
 mod audit;
+mod call_pipeline;
 mod caller;
-mod changes;
-mod chat;
 mod cli;
+mod cli_chat;
 mod code_mode;
+mod config_changes;
 mod conformance;
-mod control;
 mod demo;
-mod documents;
-mod doors;
 mod execute;
 mod filters;
 mod fuzz;
 mod gate;
+mod generated_docs;
 mod keys;
 mod load;
 mod mcp;
+mod mcp_sdk;
+mod mcp_stdio;
 mod models;
 mod models_sdk;
 mod page;
-mod pipes;
-mod real;
 mod real_model;
-mod runs;
-mod sdk;
+mod real_servers;
+mod resource_subscriptions;
 mod serve;
 mod sessions;
 mod telemetry;
-mod watching;

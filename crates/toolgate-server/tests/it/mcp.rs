@@ -1,19 +1,19 @@
-//! `/mcp`: the gateway as an MCP server, for clients of either era.
+//! `/mcp`: the gateway as an MCP server for clients of both eras.
 
 use reqwest::header::HeaderMap;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
-use crate::gate::{SOON, TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 
 pub(crate) const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}"#;
 
-async fn gate(extra: &str) -> TestGate {
-    let toml = zoo("old", &[]) + &zoo("new", &["--era", "modern"]) + extra;
+async fn start_gate(extra: &str) -> TestGate {
+    let toml = zoo("legacy", &[]) + &zoo("modern", &["--era", "modern"]) + extra;
     let gate = TestGate::start(&toml);
-    for server in ["old", "new"] {
-        gate.reaches(server, "healthy").await;
+    for server in ["legacy", "modern"] {
+        gate.wait_for_state(server, "healthy").await;
     }
     gate
 }
@@ -27,23 +27,23 @@ pub(crate) fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-pub(crate) async fn json_of(response: Response) -> (u16, Value) {
+pub(crate) async fn read_json(response: Response) -> (u16, Value) {
     let status = response.status().as_u16();
     let text = response.text().await.unwrap();
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
-/// A modern request with the headers that repeat it.
-pub(crate) async fn modern(
+/// Sends a modern request with the headers that repeat its method and name.
+pub(crate) async fn modern_request(
     gate: &TestGate,
     path: &str,
     method: &str,
     params: Value,
 ) -> (u16, Value) {
-    modern_as(gate, path, method, params, META).await
+    modern_request_with_meta(gate, path, method, params, META).await
 }
 
-pub(crate) async fn modern_as(
+pub(crate) async fn modern_request_with_meta(
     gate: &TestGate,
     path: &str,
     method: &str,
@@ -51,32 +51,32 @@ pub(crate) async fn modern_as(
     meta: &str,
 ) -> (u16, Value) {
     params["_meta"] = serde_json::from_str(meta).unwrap();
-    let named = params["name"].as_str().or(params["uri"].as_str());
+    let name = params["name"].as_str().or(params["uri"].as_str());
     let mut pairs = vec![
         ("mcp-protocol-version", "2026-07-28"),
         ("mcp-method", method),
     ];
-    pairs.extend(named.map(|name| ("mcp-name", name)));
+    pairs.extend(name.map(|name| ("mcp-name", name)));
     let sent = headers(&pairs);
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
-    json_of(gate.post(path, &body.to_string(), sent).await).await
+    read_json(gate.post(path, &body.to_string(), sent).await).await
 }
 
-/// A session of the old era.
-pub(crate) struct Old<'g> {
+/// A session of a legacy client.
+pub(crate) struct LegacySession<'g> {
     gate: &'g TestGate,
     path: &'g str,
     id: String,
     key: Option<String>,
 }
 
-impl<'g> Old<'g> {
+impl<'g> LegacySession<'g> {
     pub(crate) async fn open(gate: &'g TestGate, path: &'g str, key: Option<&str>) -> Self {
-        Self::saying(gate, path, key, ("2025-06-18", json!({}))).await
+        Self::open_with(gate, path, key, ("2025-06-18", json!({}))).await
     }
 
-    /// One that says what it is and what it can do.
-    pub(crate) async fn saying(
+    /// Opens a session with this protocol version and these capabilities.
+    pub(crate) async fn open_with(
         gate: &'g TestGate,
         path: &'g str,
         key: Option<&str>,
@@ -90,9 +90,9 @@ impl<'g> Old<'g> {
         assert_eq!(response.status(), 200);
         let id = response.headers()["mcp-session-id"].to_str().unwrap();
         let id = id.to_owned();
-        let (_, hello) = json_of(response).await;
-        assert_eq!(hello["result"]["protocolVersion"], version);
-        assert!(hello["result"]["capabilities"]["tools"].is_object());
+        let (_, initialized) = read_json(response).await;
+        assert_eq!(initialized["result"]["protocolVersion"], version);
+        assert!(initialized["result"]["capabilities"]["tools"].is_object());
         Self {
             gate,
             path,
@@ -107,15 +107,15 @@ impl<'g> Old<'g> {
         headers(&pairs)
     }
 
-    pub(crate) async fn ask(&self, method: &str, params: Value) -> (u16, Value) {
+    pub(crate) async fn request(&self, method: &str, params: Value) -> (u16, Value) {
         let body = json!({"jsonrpc": "2.0", "id": "a", "method": method, "params": params});
         let body = body.to_string();
         let response = self.gate.post(self.path, &body, self.headers());
-        json_of(response.await).await
+        read_json(response.await).await
     }
 
     pub(crate) async fn result(&self, method: &str, params: Value) -> Value {
-        let (status, answer) = self.ask(method, params).await;
+        let (status, answer) = self.request(method, params).await;
         assert_eq!((status, &answer["id"]), (200, &json!("a")), "{answer}");
         answer["result"].clone()
     }
@@ -129,80 +129,83 @@ pub(crate) fn names(result: &Value, list: &str, key: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn both_eras_see_all_servers_as_one() {
-    let gate = gate("").await;
-    let old = Old::open(&gate, "/mcp", None).await;
-    let tools = old.result("tools/list", json!({})).await;
-    let seen = names(&tools, "tools", "name");
-    assert!(seen.contains(&"old_add".to_owned()) && seen.contains(&"new_add".to_owned()));
-    assert!(seen.is_sorted());
+async fn both_eras_see_all_servers_combined() {
+    let gate = start_gate("").await;
+    let legacy = LegacySession::open(&gate, "/mcp", None).await;
+    let tools = legacy.result("tools/list", json!({})).await;
+    let listed_names = names(&tools, "tools", "name");
+    assert!(
+        listed_names.contains(&"legacy_add".to_owned())
+            && listed_names.contains(&"modern_add".to_owned())
+    );
+    assert!(listed_names.is_sorted());
     assert!(tools.get("resultType").is_none() && tools.get("ttlMs").is_none());
-    let (status, answer) = modern(&gate, "/mcp", "tools/list", json!({})).await;
+    let (status, answer) = modern_request(&gate, "/mcp", "tools/list", json!({})).await;
     assert_eq!(status, 200, "{answer}");
     let result = &answer["result"];
-    assert_eq!(names(result, "tools", "name"), seen);
+    assert_eq!(names(result, "tools", "name"), listed_names);
     assert_eq!(
         (&result["resultType"], &result["cacheScope"]),
         (&json!("complete"), &json!("private"))
     );
-    for server in ["old", "new"] {
+    for server in ["legacy", "modern"] {
         let params = json!({"name": format!("{server}_add"), "arguments": {"a": 1, "b": 2}});
-        let result = old.result("tools/call", params.clone()).await;
+        let result = legacy.result("tools/call", params.clone()).await;
         assert_eq!(result["content"][0]["text"], "3");
-        let (_, answer) = modern(&gate, "/mcp", "tools/call", params).await;
+        let (_, answer) = modern_request(&gate, "/mcp", "tools/call", params).await;
         assert_eq!(answer["result"]["content"][0]["text"], "3");
         assert_eq!(answer["result"]["resultType"], "complete");
     }
 }
 
 #[tokio::test]
-async fn one_server_keeps_its_raw_names_and_bytes() {
-    let gate = gate("").await;
-    let old = Old::open(&gate, "/mcp/old", None).await;
-    let tools = old.result("tools/list", json!({})).await;
+async fn single_server_endpoint_keeps_raw_names_and_bytes() {
+    let gate = start_gate("").await;
+    let legacy = LegacySession::open(&gate, "/mcp/legacy", None).await;
+    let tools = legacy.result("tools/list", json!({})).await;
     assert!(names(&tools, "tools", "name").contains(&"add".to_owned()));
     let odd = r#"{"z": 18446744073709551617, "a":[1e400, 0.1,-0.0],"unknown":{"b":1,"a":2}}"#;
     let body = format!(
         r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{odd}}}}}"#
     );
-    let response = gate.post("/mcp/old", &body, old.headers()).await;
+    let response = gate.post("/mcp/legacy", &body, legacy.headers()).await;
     let text = response.text().await.unwrap();
     assert!(text.contains(&format!(r#""arguments":{odd}"#)), "{text}");
-    let resources = old.result("resources/list", json!({})).await;
+    let resources = legacy.result("resources/list", json!({})).await;
     let uris = names(&resources, "resources", "uri");
     assert!(uris.contains(&"zoo://text".to_owned()), "{uris:?}");
-    let read = old
+    let read = legacy
         .result("resources/read", json!({"uri": "zoo://text"}))
         .await;
     assert_eq!(read["contents"][0]["uri"], "zoo://text");
-    let (status, _) = modern(&gate, "/mcp/nobody", "tools/list", json!({})).await;
+    let (status, _) = modern_request(&gate, "/mcp/nobody", "tools/list", json!({})).await;
     assert_eq!(status, 404);
 }
 
 #[tokio::test]
-async fn resources_and_prompts_lead_to_their_server() {
-    let gate = gate("").await;
-    let old = Old::open(&gate, "/mcp", None).await;
-    let resources = old.result("resources/list", json!({})).await;
+async fn resources_and_prompts_route_to_their_server() {
+    let gate = start_gate("").await;
+    let legacy = LegacySession::open(&gate, "/mcp", None).await;
+    let resources = legacy.result("resources/list", json!({})).await;
     let uris = names(&resources, "resources", "uri");
-    for server in ["old", "new"] {
+    for server in ["legacy", "modern"] {
         let uri = format!("toolgate://{server}/zoo://text");
         assert!(uris.contains(&uri), "{uris:?}");
-        let read = old.result("resources/read", json!({"uri": uri})).await;
+        let read = legacy.result("resources/read", json!({"uri": uri})).await;
         assert_eq!(read["contents"][0]["uri"], uri);
         let name = format!("{server}.greet");
         let params = json!({"name": name, "arguments": {"who": "Ada"}});
-        let prompt = old.result("prompts/get", params).await;
+        let prompt = legacy.result("prompts/get", params).await;
         assert_eq!(
             prompt["messages"][0]["content"]["text"],
             "Say hello to Ada."
         );
     }
-    let (status, missing) = modern(
+    let (status, missing) = modern_request(
         &gate,
         "/mcp",
         "resources/read",
-        json!({"uri": "toolgate://old/zoo://nothing"}),
+        json!({"uri": "toolgate://legacy/zoo://nothing"}),
     )
     .await;
     assert_eq!(
@@ -212,26 +215,29 @@ async fn resources_and_prompts_lead_to_their_server() {
 }
 
 #[tokio::test]
-async fn a_session_belongs_to_its_key_and_ends() {
-    let keys = "[keys.alice]\nkey = \"alice-has-a-long-key\"\ntools = [\"old.echo\"]\n[keys.bob]\nkey = \"bob-has-a-long-key-too\"\n";
+async fn session_belongs_to_its_key_and_can_be_deleted() {
+    let keys = "[keys.alice]\nkey = \"alice-has-a-long-key\"\ntools = [\"legacy.echo\"]\n[keys.bob]\nkey = \"bob-has-a-long-key-too\"\n";
     let gate = gate_with_keys(keys).await;
-    let alice = Old::open(&gate, "/mcp", Some("alice-has-a-long-key")).await;
+    let alice = LegacySession::open(&gate, "/mcp", Some("alice-has-a-long-key")).await;
     let tools = alice.result("tools/list", json!({})).await;
-    assert_eq!(names(&tools, "tools", "name"), ["old_echo"]);
+    assert_eq!(names(&tools, "tools", "name"), ["legacy_echo"]);
     let (_, hidden) = alice
-        .ask("tools/call", json!({"name": "new_echo", "arguments": {}}))
+        .request(
+            "tools/call",
+            json!({"name": "modern_echo", "arguments": {}}),
+        )
         .await;
     assert_eq!(hidden["error"]["code"], -32602);
-    let bob = Old {
+    let bob = LegacySession {
         key: Some("bob-has-a-long-key-too".to_owned()),
         id: alice.id.clone(),
         ..alice
     };
-    let (status, _) = bob.ask("tools/list", json!({})).await;
-    assert_eq!(status, 404, "another's session is unknown");
-    let nobody = gate.post("/mcp", "{}", HeaderMap::new()).await;
-    assert_eq!(nobody.status(), 401);
-    let alice = Old {
+    let (status, _) = bob.request("tools/list", json!({})).await;
+    assert_eq!(status, 404, "the session of another key is unknown");
+    let anonymous = gate.post("/mcp", "{}", HeaderMap::new()).await;
+    assert_eq!(anonymous.status(), 401);
+    let alice = LegacySession {
         key: Some("alice-has-a-long-key".to_owned()),
         ..bob
     };
@@ -240,28 +246,28 @@ async fn a_session_belongs_to_its_key_and_ends() {
         .request(Method::DELETE, format!("{}/mcp", gate.url))
         .headers(alice.headers());
     assert_eq!(end.send().await.unwrap().status(), 200);
-    let (status, _) = alice.ask("ping", json!({})).await;
-    assert_eq!(status, 404, "it has ended");
+    let (status, _) = alice.request("ping", json!({})).await;
+    assert_eq!(status, 404, "the session has ended");
 }
 
 async fn gate_with_keys(keys: &str) -> TestGate {
-    let toml = zoo("old", &[]) + &zoo("new", &[]) + keys;
+    let toml = zoo("legacy", &[]) + &zoo("modern", &[]) + keys;
     let gate = TestGate::start(&toml);
-    for server in ["old", "new"] {
-        gate.reaches(server, "healthy").await;
+    for server in ["legacy", "modern"] {
+        gate.wait_for_state(server, "healthy").await;
     }
     gate
 }
 
 #[tokio::test]
-async fn a_list_is_its_callers_own_and_follows_the_rules() {
+async fn tool_lists_are_per_caller_and_follow_rules() {
     let [wide, narrow] = ["w".repeat(43), "n".repeat(43)];
     let keys = format!(
-        "[roles.narrow]\ntools = [\"old.*\"]\n[keys.wide]\nkey = {wide:?}\n[keys.narrow]\nkey = {narrow:?}\nroles = [\"narrow\"]\n"
+        "[roles.narrow]\ntools = [\"legacy.*\"]\n[keys.wide]\nkey = {wide:?}\n[keys.narrow]\nkey = {narrow:?}\nroles = [\"narrow\"]\n"
     );
     let gate = gate_with_keys(&keys).await;
-    // Each list is asked for twice, so that the second one may be kept from the first.
-    let seen = async |key: &str| {
+    // Each list is fetched twice, so that the second may come from a cache.
+    let list_tools = async |key: &str| {
         let sent = headers(&[
             ("mcp-protocol-version", "2026-07-28"),
             ("mcp-method", "tools/list"),
@@ -271,20 +277,20 @@ async fn a_list_is_its_callers_own_and_follows_the_rules() {
             r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{META}}}}}"#
         );
         let modern = async || {
-            let (_, listed) = json_of(gate.post("/mcp", &body, sent.clone()).await).await;
+            let (_, listed) = read_json(gate.post("/mcp", &body, sent.clone()).await).await;
             names(&listed["result"], "tools", "name")
         };
-        let old = Old::open(&gate, "/mcp", Some(key)).await;
-        let raw = Old::open(&gate, "/mcp/old", Some(key)).await;
+        let legacy = LegacySession::open(&gate, "/mcp", Some(key)).await;
+        let raw = LegacySession::open(&gate, "/mcp/legacy", Some(key)).await;
         let mut all = Vec::new();
         for _ in 0..2 {
             let before = modern().await;
-            let listed = old.result("tools/list", json!({})).await;
+            let listed = legacy.result("tools/list", json!({})).await;
             let own = raw.result("tools/list", json!({})).await;
             let own = names(&own, "tools", "name");
-            let is_of = |name: &String| before.contains(&format!("old_{name}"));
+            let is_of = |name: &String| before.contains(&format!("legacy_{name}"));
             all = modern().await;
-            // The rules may change in between.
+            // The rules may change between the two.
             if before == all {
                 assert_eq!(names(&listed, "tools", "name"), all);
                 assert!(own.iter().all(is_of));
@@ -292,30 +298,36 @@ async fn a_list_is_its_callers_own_and_follows_the_rules() {
         }
         all
     };
-    let has = |seen: &[String], name: &str| seen.iter().any(|one| one == name);
-    let (all, own) = (seen(&wide).await, seen(&narrow).await);
-    assert!(has(&all, "old_add") && has(&all, "new_add"));
-    assert!(has(&own, "old_add") && !has(&own, "new_add"));
+    let has =
+        |listed_names: &[String], name: &str| listed_names.iter().any(|listed| listed == name);
+    let (all, own) = (list_tools(&wide).await, list_tools(&narrow).await);
+    assert!(has(&all, "legacy_add") && has(&all, "modern_add"));
+    assert!(has(&own, "legacy_add") && !has(&own, "modern_add"));
     let deny = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"deny\"\n";
-    let toml = zoo("old", &[]) + &zoo("new", &[]) + &keys + deny;
+    let toml = zoo("legacy", &[]) + &zoo("modern", &[]) + &keys + deny;
     std::fs::write(gate.folder.path().join("toolgate.toml"), toml).unwrap();
     for key in [&wide, &narrow] {
-        eventually("what is denied is gone", SOON, async || {
-            let seen = seen(key).await;
-            (!has(&seen, "old_add") && has(&seen, "old_echo")).then_some(())
-        })
+        eventually(
+            "denied tools are no longer listed",
+            WAIT_TIMEOUT,
+            async || {
+                let listed_names = list_tools(key).await;
+                (!has(&listed_names, "legacy_add") && has(&listed_names, "legacy_echo"))
+                    .then_some(())
+            },
+        )
         .await;
     }
 }
 
 #[tokio::test]
-async fn progress_comes_before_the_answer() {
-    let gate = gate("").await;
-    let old = Old::open(&gate, "/mcp/old", None).await;
+async fn progress_precedes_the_answer() {
+    let gate = start_gate("").await;
+    let legacy = LegacySession::open(&gate, "/mcp/legacy", None).await;
     let body = json!({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {
         "name": "progress", "arguments": {"steps": 3}, "_meta": {"progressToken": "mine"}}});
     let response = gate
-        .post("/mcp/old", &body.to_string(), old.headers())
+        .post("/mcp/legacy", &body.to_string(), legacy.headers())
         .await;
     let kind = response.headers()["content-type"]
         .to_str()
@@ -336,41 +348,43 @@ async fn progress_comes_before_the_answer() {
 }
 
 #[tokio::test]
-async fn a_session_hears_that_its_lists_change() {
-    let gate = gate("").await;
-    let old = Old::open(&gate, "/mcp", None).await;
-    let mut news = gate
+async fn session_is_notified_of_list_changes() {
+    let gate = start_gate("").await;
+    let legacy = LegacySession::open(&gate, "/mcp", None).await;
+    let mut stream = gate
         .client
         .get(format!("{}/mcp", gate.url))
-        .headers(old.headers())
+        .headers(legacy.headers())
         .send()
         .await
         .unwrap();
-    assert_eq!(news.status(), 200);
-    let toml = zoo("old", &["--tools", "1"]) + &zoo("new", &["--era", "modern"]);
+    assert_eq!(stream.status(), 200);
+    let toml = zoo("legacy", &["--tools", "1"]) + &zoo("modern", &["--era", "modern"]);
     std::fs::write(gate.folder.path().join("toolgate.toml"), toml).unwrap();
-    let mut told = String::new();
-    let heard = async {
-        while !told.contains("notifications/tools/list_changed") {
-            let chunk = news.chunk().await.unwrap().expect("the stream goes on");
-            told.push_str(&String::from_utf8_lossy(&chunk));
+    let mut received = String::new();
+    let reading = async {
+        while !received.contains("notifications/tools/list_changed") {
+            let chunk = stream.chunk().await.unwrap().expect("the stream ended");
+            received.push_str(&String::from_utf8_lossy(&chunk));
         }
     };
-    tokio::time::timeout(SOON, heard).await.unwrap();
-    eventually("the new tool is listed", SOON, async || {
-        let tools = old.result("tools/list", json!({})).await;
-        let seen = names(&tools, "tools", "name");
-        seen.contains(&"old_tool_0001".to_owned()).then_some(())
+    tokio::time::timeout(WAIT_TIMEOUT, reading).await.unwrap();
+    eventually("the new tool is listed", WAIT_TIMEOUT, async || {
+        let tools = legacy.result("tools/list", json!({})).await;
+        let listed_names = names(&tools, "tools", "name");
+        listed_names
+            .contains(&"old_tool_0001".to_owned())
+            .then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_wrong_has_its_code_and_status() {
-    let gate = gate("").await;
+async fn invalid_requests_have_code_and_status() {
+    let gate = start_gate("").await;
     let post = async |body: &str, sent: &[(&str, &str)]| {
         let response = gate.post("/mcp", body, headers(sent)).await;
-        let (status, answer) = json_of(response).await;
+        let (status, answer) = read_json(response).await;
         (status, answer["error"]["code"].as_i64())
     };
     assert_eq!(post("{", &[]).await, (400, Some(-32700)));
@@ -378,9 +392,9 @@ async fn what_is_wrong_has_its_code_and_status() {
     assert_eq!(post("{}", &[]).await, (400, Some(-32600)));
     let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
     assert_eq!(post(list, &[]).await, (400, Some(-32600)), "no session");
-    let gone = [("mcp-session-id", "nobody")];
-    assert_eq!(post(list, &gone).await, (404, Some(-32600)));
-    let (status, answer) = modern(&gate, "/mcp", "no/such", json!({})).await;
+    let unknown_session = [("mcp-session-id", "nobody")];
+    assert_eq!(post(list, &unknown_session).await, (404, Some(-32600)));
+    let (status, answer) = modern_request(&gate, "/mcp", "no/such", json!({})).await;
     assert_eq!(
         (status, answer["error"]["code"].as_i64()),
         (404, Some(-32601))
@@ -395,22 +409,23 @@ async fn what_is_wrong_has_its_code_and_status() {
 const ASK: &str = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\n";
 
 #[tokio::test]
-async fn the_person_at_a_modern_client_approves_a_call() {
-    let gate = gate(ASK).await;
+async fn modern_client_approves_call_by_elicitation() {
+    let gate = start_gate(ASK).await;
     let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
-    let ask = async |params: Value| {
-        let (_, answer) = modern_as(&gate, "/mcp/old", "tools/call", params, &meta).await;
+    let call_tool = async |params: Value| {
+        let (_, answer) =
+            modern_request_with_meta(&gate, "/mcp/legacy", "tools/call", params, &meta).await;
         answer
     };
     let call = json!({"name": "add", "arguments": {"a": 1, "b": 2}});
-    let asked = ask(call.clone()).await;
-    let result = &asked["result"];
-    assert_eq!(result["resultType"], "input_required", "{asked}");
+    let pending = call_tool(call.clone()).await;
+    let result = &pending["result"];
+    assert_eq!(result["resultType"], "input_required", "{pending}");
     let question = &result["inputRequests"]["toolgate_approval"];
     assert_eq!(question["method"], "elicitation/create");
     let message = question["params"]["message"].as_str().unwrap();
     assert!(
-        message.contains("old_add") && message.contains("\"a\":1"),
+        message.contains("legacy_add") && message.contains("\"a\":1"),
         "{message}"
     );
     let retry = |arguments: Value, action: &str, state: &str| {
@@ -418,9 +433,9 @@ async fn the_person_at_a_modern_client_approves_a_call() {
             "inputResponses": {"toolgate_approval": {"action": action, "content": {}}}})
     };
     let state = result["requestState"].as_str().unwrap().to_owned();
-    let other = ask(retry(json!({"a": 1, "b": 3}), "accept", &state)).await;
+    let other = call_tool(retry(json!({"a": 1, "b": 3}), "accept", &state)).await;
     assert_eq!(other["error"]["code"], -32602, "other arguments: {other}");
-    // The state is base64url: change a character in the middle, so that the seal cannot match.
+    // The state is base64url: changing a character in the middle invalidates the signature.
     let middle = state.len() / 2;
     let other = if &state[middle..=middle] == "A" {
         "B"
@@ -428,87 +443,98 @@ async fn the_person_at_a_modern_client_approves_a_call() {
         "A"
     };
     let forged = format!("{}{other}{}", &state[..middle], &state[middle + 1..]);
-    let forged = ask(retry(json!({"a": 1, "b": 2}), "accept", &forged)).await;
-    let asked_anew = &forged["result"]["resultType"];
-    assert_eq!(asked_anew, "input_required", "{forged}");
-    let ran = ask(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
+    let forged = call_tool(retry(json!({"a": 1, "b": 2}), "accept", &forged)).await;
+    let result_type = &forged["result"]["resultType"];
+    assert_eq!(result_type, "input_required", "{forged}");
+    let ran = call_tool(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
     assert_eq!(ran["result"]["content"][0]["text"], "3", "{ran}");
-    let again = ask(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
-    assert_eq!(again["result"]["isError"], true, "once: {again}");
+    let again = call_tool(retry(json!({"a": 1, "b": 2}), "accept", &state)).await;
+    assert_eq!(
+        again["result"]["isError"], true,
+        "an approval works once: {again}"
+    );
 
-    let asked = ask(json!({"name": "add", "arguments": {"a": 5, "b": 5}})).await;
-    let state = asked["result"]["requestState"].as_str().unwrap();
-    let denied = ask(retry(json!({"a": 5, "b": 5}), "decline", state)).await;
-    let told = denied["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(told.contains("declined"), "{told}");
-    let (_, plain) = modern(&gate, "/mcp/old", "tools/call", call).await;
-    let told = plain["result"]["_meta"]["toolgate/approval"]["id"].is_string();
-    assert!(told, "who cannot be asked is told the id: {plain}");
+    let pending = call_tool(json!({"name": "add", "arguments": {"a": 5, "b": 5}})).await;
+    let state = pending["result"]["requestState"].as_str().unwrap();
+    let denied = call_tool(retry(json!({"a": 5, "b": 5}), "decline", state)).await;
+    let text = denied["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("declined"), "{text}");
+    let (_, plain) = modern_request(&gate, "/mcp/legacy", "tools/call", call).await;
+    let has_id = plain["result"]["_meta"]["toolgate/approval"]["id"].is_string();
+    assert!(
+        has_id,
+        "a client without elicitation gets the approval id: {plain}"
+    );
 }
 
 #[tokio::test]
-async fn the_person_at_an_old_client_approves_a_call() {
-    let gate = gate(ASK).await;
+async fn legacy_client_approves_call_by_elicitation() {
+    let gate = start_gate(ASK).await;
     let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": {"name": "t", "version": "1"}}});
-    let hello = gate.post("/mcp", &body.to_string(), HeaderMap::new()).await;
-    let session = hello.headers()["mcp-session-id"]
+    let response = gate.post("/mcp", &body.to_string(), HeaderMap::new()).await;
+    let session = response.headers()["mcp-session-id"]
         .to_str()
         .unwrap()
         .to_owned();
     for (action, expected) in [("accept", "3"), ("decline", "declined")] {
         let sent = || headers(&[("mcp-session-id", &session)]);
         let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call",
-            "params": {"name": "old_add", "arguments": {"a": 1, "b": 2}}});
+            "params": {"name": "legacy_add", "arguments": {"a": 1, "b": 2}}});
         let mut stream = gate.post("/mcp", &call.to_string(), sent()).await;
-        let mut told = String::new();
-        while !told.contains("elicitation/create") || !told.ends_with("\n\n") {
-            let chunk = stream.chunk().await.unwrap().expect("a question");
-            told.push_str(&String::from_utf8_lossy(&chunk));
+        let mut received = String::new();
+        while !received.contains("elicitation/create") || !received.ends_with("\n\n") {
+            let chunk = stream.chunk().await.unwrap().expect("the stream ended");
+            received.push_str(&String::from_utf8_lossy(&chunk));
         }
-        let data = told.lines().find_map(|line| line.strip_prefix("data: "));
+        let data = received
+            .lines()
+            .find_map(|line| line.strip_prefix("data: "));
         let question: Value = serde_json::from_str(data.unwrap()).unwrap();
         let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"action": action, "content": {}}});
-        let taken = gate.post("/mcp", &answer.to_string(), sent()).await;
-        assert_eq!(taken.status(), 202);
+        let accepted = gate.post("/mcp", &answer.to_string(), sent()).await;
+        assert_eq!(accepted.status(), 202);
         let rest = stream.text().await.unwrap();
         assert!(rest.contains(expected), "{action}: {rest}");
     }
 }
 
 #[tokio::test]
-async fn virtual_servers_show_a_part() {
-    let toml = "[virtual_servers.some]\ntools = [\"old.e*\", \"new.add\"]\n";
-    let gate = gate(toml).await;
-    let some = Old::open(&gate, "/mcp/v/some", None).await;
+async fn virtual_servers_expose_selected_tools() {
+    let toml = "[virtual_servers.some]\ntools = [\"legacy.e*\", \"modern.add\"]\n";
+    let gate = start_gate(toml).await;
+    let some = LegacySession::open(&gate, "/mcp/v/some", None).await;
     let tools = some.result("tools/list", json!({})).await;
-    let seen = names(&tools, "tools", "name");
-    assert_eq!(seen, ["new_add", "old_echo", "old_empty", "old_env"]);
+    let listed_names = names(&tools, "tools", "name");
+    assert_eq!(
+        listed_names,
+        ["legacy_echo", "legacy_empty", "legacy_env", "modern_add"]
+    );
     let (_, hidden) = some
-        .ask("tools/call", json!({"name": "old_add", "arguments": {}}))
+        .request("tools/call", json!({"name": "legacy_add", "arguments": {}}))
         .await;
     assert_eq!(hidden["error"]["code"], -32602);
     let put = gate
         .client
         .put(format!("{}/api/virtual-servers/one", gate.url))
-        .body(r#"{"tools": ["new.add"]}"#);
+        .body(r#"{"tools": ["modern.add"]}"#);
     assert_eq!(put.send().await.unwrap().status(), 200);
-    let (_, answer) = modern(&gate, "/mcp/v/one", "tools/list", json!({})).await;
-    assert_eq!(names(&answer["result"], "tools", "name"), ["new_add"]);
+    let (_, answer) = modern_request(&gate, "/mcp/v/one", "tools/list", json!({})).await;
+    assert_eq!(names(&answer["result"], "tools", "name"), ["modern_add"]);
     let all = gate.json("/api/virtual-servers").await;
     assert_eq!(names(&all, "virtual_servers", "source"), ["api", "file"]);
-    let (status, _) = modern(&gate, "/mcp/v/none", "tools/list", json!({})).await;
+    let (status, _) = modern_request(&gate, "/mcp/v/none", "tools/list", json!({})).await;
     assert_eq!(status, 404);
 }
 
-/// Fields that nobody knows, in either direction, in both eras.
+/// Unknown fields in both directions and both eras.
 #[tokio::test]
-async fn unknown_fields_pass_through_one_server() {
-    let gate = gate("").await;
-    let odd = r#"{"new":{"n":-0.0,"big":18446744073709551617},"z":[1e400],"a":"é"}"#;
-    for server in ["old", "new"] {
+async fn unknown_fields_pass_through_single_server() {
+    let gate = start_gate("").await;
+    let odd = r#"{"modern":{"n":-0.0,"big":18446744073709551617},"z":[1e400],"a":"é"}"#;
+    for server in ["legacy", "modern"] {
         let path = format!("/mcp/{server}");
-        let session = Old::open(&gate, &path, None).await;
+        let session = LegacySession::open(&gate, &path, None).await;
         let call = |meta: &str| {
             format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{odd},"_meta":{meta}}}}}"#
@@ -540,50 +566,50 @@ async fn unknown_fields_pass_through_one_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_clients_see_no_wrong_answer_while_servers_die() {
-    let gate = gate("").await;
-    let one = async |number: usize| {
+async fn many_clients_get_no_wrong_answers_while_servers_crash() {
+    let gate = start_gate("").await;
+    let run_client = async |number: usize| {
         let path = if number.is_multiple_of(2) {
             "/mcp"
         } else {
-            "/mcp/old"
+            "/mcp/legacy"
         };
-        let session = Old::open(&gate, path, None).await;
-        let tool = if path == "/mcp" { "old_add" } else { "add" };
-        let mut right = 0;
+        let session = LegacySession::open(&gate, path, None).await;
+        let tool = if path == "/mcp" { "legacy_add" } else { "add" };
+        let mut correct = 0;
         for round in 0..4 {
             if number.is_multiple_of(40) && round == 1 {
-                let die = if path == "/mcp" { "old_die" } else { "die" };
+                let die = if path == "/mcp" { "legacy_die" } else { "die" };
                 session
-                    .ask("tools/call", json!({"name": die, "arguments": {}}))
+                    .request("tools/call", json!({"name": die, "arguments": {}}))
                     .await;
             }
             let params = json!({"name": tool, "arguments": {"a": number, "b": round}});
-            let (status, answer) = session.ask("tools/call", params).await;
+            let (status, answer) = session.request("tools/call", params).await;
             assert_eq!(status, 200, "{answer}");
             let result = &answer["result"];
             if result["isError"] != true && answer.get("error").is_none() {
                 assert_eq!(result["content"][0]["text"], (number + round).to_string());
-                right += 1;
+                correct += 1;
             }
         }
-        right
+        correct
     };
-    let answered = futures_util::future::join_all((0..200).map(one)).await;
-    let right: usize = answered.into_iter().sum();
-    assert!(right > 0);
-    let session = Old::open(&gate, "/mcp", None).await;
-    eventually("the server is back", SOON, async || {
-        let params = json!({"name": "old_add", "arguments": {"a": 1, "b": 2}});
-        let (_, answer) = session.ask("tools/call", params).await;
+    let answered = futures_util::future::join_all((0..200).map(run_client)).await;
+    let correct: usize = answered.into_iter().sum();
+    assert!(correct > 0);
+    let session = LegacySession::open(&gate, "/mcp", None).await;
+    eventually("the server has restarted", WAIT_TIMEOUT, async || {
+        let params = json!({"name": "legacy_add", "arguments": {"a": 1, "b": 2}});
+        let (_, answer) = session.request("tools/call", params).await;
         (answer["result"]["content"][0]["text"] == "3").then_some(())
     })
     .await;
 }
 
-/// `toolgate mcp`, as a desktop client would start it.
+/// `toolgate mcp`, as a desktop client starts it.
 #[tokio::test]
-async fn the_same_over_pipes() {
+async fn stdio_command_supports_both_eras() {
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("toolgate.toml"), zoo("zoo", &[])).unwrap();
@@ -614,23 +640,27 @@ async fn the_same_over_pipes() {
     ] {
         let line = format!("{message}\n");
         stdin.write_all(line.as_bytes()).await.unwrap();
-        let answer = tokio::time::timeout(SOON, lines.next_line()).await.unwrap();
-        let answer = answer.unwrap().expect("an answer");
+        let answer = tokio::time::timeout(WAIT_TIMEOUT, lines.next_line())
+            .await
+            .unwrap();
+        let answer = answer.unwrap().expect("stdout ended");
         assert!(answer.contains(expected), "{answer}");
     }
     drop(stdin);
-    let ended = tokio::time::timeout(SOON, child.wait()).await.unwrap();
-    assert!(ended.unwrap().success(), "it ends with its input");
+    let exit = tokio::time::timeout(WAIT_TIMEOUT, child.wait())
+        .await
+        .unwrap();
+    assert!(exit.unwrap().success(), "it exits when its input ends");
 }
 
 #[tokio::test]
-async fn a_call_waits_for_its_approval_where_it_may() {
+async fn call_waits_for_approval_when_configured() {
     let rules = format!("[permissions]\napproval_wait = \"30s\"\n{ASK}");
-    let gate = gate(&rules).await;
-    let old = Old::open(&gate, "/mcp/old", None).await;
+    let gate = start_gate(&rules).await;
+    let legacy = LegacySession::open(&gate, "/mcp/legacy", None).await;
     let params = json!({"name": "add", "arguments": {"a": 1, "b": 2}});
     let approve = async {
-        let id = eventually("it waits", SOON, async || {
+        let id = eventually("the call waits for approval", WAIT_TIMEOUT, async || {
             let pending = gate.json("/api/approvals").await;
             pending["approvals"][0]["id"].as_str().map(str::to_owned)
         });
@@ -639,6 +669,6 @@ async fn a_call_waits_for_its_approval_where_it_may() {
         let decided = gate.post(&path, body, HeaderMap::new()).await;
         assert_eq!(decided.status(), 200);
     };
-    let (result, ()) = tokio::join!(old.result("tools/call", params), approve);
+    let (result, ()) = tokio::join!(legacy.result("tools/call", params), approve);
     assert_eq!(result["content"][0]["text"], "3", "{result}");
 }

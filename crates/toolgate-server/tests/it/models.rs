@@ -1,4 +1,4 @@
-//! Models through the gateway: what goes out, what comes back, and what it used.
+//! Model requests through the gateway: translation, tool injection, fallbacks and usage.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use proptest::strategy::ValueTree as _;
 use reqwest::Response;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
-use toolgate_testkit::model::{Chunking, Model, Reply};
+use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
 
-use crate::gate::{SOON, TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 use crate::mcp::headers;
 
 pub(crate) const PATHS: [(&str, &str); 3] = [
@@ -18,21 +18,21 @@ pub(crate) const PATHS: [(&str, &str); 3] = [
     ("anthropic", "/v1/messages"),
 ];
 
-/// A provider that speaks one dialect, in front of a scripted model.
-pub(crate) fn provider(name: &str, model: &Model, dialect: &str) -> String {
+/// Configures a provider with one dialect for a scripted model.
+pub(crate) fn provider(name: &str, model: &ScriptedModel, dialect: &str) -> String {
     format!(
         "[providers.{name}]\nbase_url = \"{}/v1\"\napi_key = \"secret-of-{name}\"\ndialect = {dialect:?}\n",
         model.url()
     )
 }
 
-/// A request in the shape of a dialect.
+/// Builds a request in a dialect.
 pub(crate) fn request(dialect: &str, model: &str, stream: bool) -> Value {
-    let said = json!([{"role": "user", "content": "hello"}]);
+    let messages = json!([{"role": "user", "content": "hello"}]);
     let mut request = match dialect {
-        "responses" => json!({"model": model, "input": said}),
-        "anthropic" => json!({"model": model, "max_tokens": 50, "messages": said}),
-        _ => json!({"model": model, "messages": said}),
+        "responses" => json!({"model": model, "input": messages}),
+        "anthropic" => json!({"model": model, "max_tokens": 50, "messages": messages}),
+        _ => json!({"model": model, "messages": messages}),
     };
     if stream {
         request["stream"] = json!(true);
@@ -40,10 +40,10 @@ pub(crate) fn request(dialect: &str, model: &str, stream: bool) -> Value {
     request
 }
 
-/// What a model said, in whichever dialect and form.
-fn said(body: &str) -> String {
+/// Returns the model's text from a response in any dialect, streamed or not.
+fn response_text(body: &str) -> String {
     if let Ok(value) = serde_json::from_str::<Value>(body) {
-        return texts(&value);
+        return body_text(&value);
     }
     let data = body.lines().filter_map(|line| line.strip_prefix("data: "));
     let events = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
@@ -60,36 +60,37 @@ fn said(body: &str) -> String {
         .collect()
 }
 
-fn texts(answer: &Value) -> String {
-    let places = [
+fn body_text(answer: &Value) -> String {
+    let pointers = [
         "/choices/0/message/content",
         "/content/0/text",
         "/output/0/content/0/text",
     ];
-    let found = places
+    let found = pointers
         .iter()
-        .find_map(|place| answer.pointer(place)?.as_str());
+        .find_map(|pointer| answer.pointer(pointer)?.as_str());
     found.unwrap_or_default().to_owned()
 }
 
-async fn ask(gate: &TestGate, path: &str, body: &Value) -> Response {
+async fn post_request(gate: &TestGate, path: &str, body: &Value) -> Response {
     gate.post(path, &body.to_string(), headers(&[])).await
 }
 
 #[tokio::test]
-async fn every_dialect_reaches_every_dialect() {
-    for (spoken, _) in PATHS {
-        let model = Model::start(vec![Reply::text("hello you").usage(9, 4)]);
-        let gate = TestGate::start(&provider("there", &model, spoken));
-        for (wanted, path) in PATHS {
+async fn every_dialect_translates_to_every_dialect() {
+    for (provider_dialect, _) in PATHS {
+        let model = ScriptedModel::start(vec![Reply::text("hello you").with_usage(9, 4)]);
+        let gate = TestGate::start(&provider("there", &model, provider_dialect));
+        for (client_dialect, path) in PATHS {
             for stream in [false, true] {
-                let body = request(wanted, "there/m-1", stream);
-                let response = ask(&gate, path, &body).await;
+                let body = request(client_dialect, "there/m-1", stream);
+                let response = post_request(&gate, path, &body).await;
                 let status = response.status();
                 let text = response.text().await.unwrap();
-                let what = format!("{wanted} to {spoken}, stream {stream}: {text}");
+                let what =
+                    format!("{client_dialect} to {provider_dialect}, stream {stream}: {text}");
                 assert_eq!(status, 200, "{what}");
-                assert_eq!(said(&text), "hello you", "{what}");
+                assert_eq!(response_text(&text), "hello you", "{what}");
             }
         }
         for turn in model.turns() {
@@ -101,13 +102,13 @@ async fn every_dialect_reaches_every_dialect() {
 }
 
 #[tokio::test]
-async fn tools_in_scope_are_added_and_those_of_the_caller_are_kept() {
-    let model = Model::start(vec![Reply::text("ok")]);
+async fn scoped_tools_are_injected_and_caller_tools_kept() {
+    let model = ScriptedModel::start(vec![Reply::text("ok")]);
     let toml =
         provider("there", &model, "openai") + &zoo("zoo", &[]) + &zoo("other", &["--tools", "2"]);
     let gate = TestGate::start(&toml);
-    gate.reaches("zoo", "healthy").await;
-    gate.reaches("other", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
+    gate.wait_for_state("other", "healthy").await;
     let mut body = request("openai", "there/m", false);
     body["tools"] = json!([
         {"type": "function", "function": {"name": "mine", "parameters": {}}},
@@ -123,40 +124,45 @@ async fn tools_in_scope_are_added_and_those_of_the_caller_are_kept() {
         let named = tools.filter_map(|tool| tool["function"]["name"].as_str());
         named.map(str::to_owned).collect()
     };
-    let seen = names(&sent);
-    assert_eq!(seen[..2], ["mine", "mcp__zoo__echo"]);
-    assert!(seen.contains(&"zoo_add".to_owned()) && !seen.contains(&"zoo_echo".to_owned()));
-    assert!(!seen.iter().any(|name| name.starts_with("other_")));
-    assert!(seen.contains(&"ListMcpResources".to_owned()), "{seen:?}");
+    let sent_names = names(&sent);
+    assert_eq!(sent_names[..2], ["mine", "mcp__zoo__echo"]);
+    assert!(
+        sent_names.contains(&"zoo_add".to_owned()) && !sent_names.contains(&"zoo_echo".to_owned())
+    );
+    assert!(!sent_names.iter().any(|name| name.starts_with("other_")));
+    assert!(
+        sent_names.contains(&"ListMcpResources".to_owned()),
+        "{sent_names:?}"
+    );
     assert_eq!(sent["tools"][2], body["tools"][2]);
-    let ours: Vec<&String> = seen[2..]
+    let injected: Vec<&String> = sent_names[2..]
         .iter()
         .filter(|name| name.starts_with("zoo_"))
         .collect();
-    assert!(ours.is_sorted());
-    // The same request gets the same bytes.
+    assert!(injected.is_sorted());
+    // The same request produces the same bytes.
     for _ in 0..2 {
-        ask(&gate, PATHS[0].1, &request("openai", "there/m", false)).await;
+        post_request(&gate, PATHS[0].1, &request("openai", "there/m", false)).await;
     }
     let turns = model.turns();
     assert_eq!(turns[1].text, turns[2].text);
-    let none = headers(&[("x-bf-mcp-include-clients", "")]);
+    let no_clients = headers(&[("x-bf-mcp-include-clients", "")]);
     gate.post(
         PATHS[0].1,
         &request("openai", "there/m", false).to_string(),
-        none,
+        no_clients,
     )
     .await;
     assert!(model.turns()[3].body.get("tools").is_none());
 }
 
 #[tokio::test]
-async fn without_injection_only_a_filter_brings_tools() {
-    let model = Model::start(vec![Reply::text("ok")]);
+async fn disabled_injection_needs_a_filter_header() {
+    let model = ScriptedModel::start(vec![Reply::text("ok")]);
     let toml = provider("there", &model, "openai") + &zoo("zoo", &[]);
     let gate =
         TestGate::start(&(toml + "[mcp.tool_manager_config]\ndisable_auto_tool_inject = true\n"));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let body = request("openai", "there/m", false).to_string();
     gate.post(PATHS[0].1, &body, headers(&[])).await;
     gate.post(
@@ -170,16 +176,22 @@ async fn without_injection_only_a_filter_brings_tools() {
     assert!(turns[1].body["tools"].is_array());
 }
 
-/// The documents' flow by hand: the model's call comes back, the caller runs it and goes on.
+/// The manual flow: the model's call is returned, and the caller executes it and continues.
 #[tokio::test]
-async fn the_manual_flow() {
+async fn manual_tool_flow() {
     let call = Reply::calls([("call_7", "zoo_add", json!({"a": 19, "b": 23}))]);
-    let model = Model::start(vec![call, Reply::text("It is 42.")]);
+    let model = ScriptedModel::start(vec![call, Reply::text("It is 42.")]);
     let gate = TestGate::start(&(provider("openai", &model, "openai") + &zoo("zoo", &[])));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let mut body = request("openai", "openai/gpt-x", false);
-    let first: Value =
-        serde_json::from_str(&ask(&gate, PATHS[0].1, &body).await.text().await.unwrap()).unwrap();
+    let first: Value = serde_json::from_str(
+        &post_request(&gate, PATHS[0].1, &body)
+            .await
+            .text()
+            .await
+            .unwrap(),
+    )
+    .unwrap();
     let message = &first["choices"][0]["message"];
     assert_eq!(first["choices"][0]["finish_reason"], "tool_calls");
     let call = message["tool_calls"][0].to_string();
@@ -191,27 +203,36 @@ async fn the_manual_flow() {
     );
     let messages = body["messages"].as_array_mut().unwrap();
     messages.extend([message.clone(), answered]);
-    let last = ask(&gate, PATHS[0].1, &body).await.text().await.unwrap();
-    assert_eq!(said(&last), "It is 42.");
+    let last = post_request(&gate, PATHS[0].1, &body)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert_eq!(response_text(&last), "It is 42.");
 }
 
 #[tokio::test]
-async fn errors_keep_their_status_and_speak_the_callers_dialect() {
-    let model = Model::start(vec![Reply::error(400, "no such thing")]);
+async fn errors_keep_status_and_use_caller_dialect() {
+    let model = ScriptedModel::start(vec![Reply::error(400, "no such thing")]);
     let gate =
         TestGate::start(&(provider("a", &model, "openai") + &provider("b", &model, "anthropic")));
-    for (wanted, path) in PATHS {
+    for (client_dialect, path) in PATHS {
         for name in ["a/m", "b/m"] {
-            let response = ask(&gate, path, &request(wanted, name, false)).await;
+            let response = post_request(&gate, path, &request(client_dialect, name, false)).await;
             assert_eq!(response.status(), 400);
             let error: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
             assert_eq!(
                 error["error"]["message"], "no such thing",
-                "{wanted} to {name}: {error}"
+                "{client_dialect} to {name}: {error}"
             );
-            assert_eq!(error["type"] == "error", wanted == "anthropic", "{error}");
+            assert_eq!(
+                error["type"] == "error",
+                client_dialect == "anthropic",
+                "{error}"
+            );
         }
-        let response = ask(&gate, path, &request(wanted, "nowhere/m", false)).await;
+        let response =
+            post_request(&gate, path, &request(client_dialect, "nowhere/m", false)).await;
         assert_eq!(response.status(), 404);
         let error: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
         let message = error["error"]["message"].as_str().unwrap();
@@ -221,44 +242,50 @@ async fn errors_keep_their_status_and_speak_the_callers_dialect() {
             .await;
         assert_eq!(broken.status(), 400);
     }
-    // What cannot be said is named.
+    // Untranslatable fields are named in the error.
     let mut body = request("openai", "b/m", false);
     body["logit_bias"] = json!({"5": 1});
-    let response = ask(&gate, PATHS[0].1, &body).await;
+    let response = post_request(&gate, PATHS[0].1, &body).await;
     assert_eq!(response.status(), 400);
     assert!(response.text().await.unwrap().contains("`logit_bias`"));
 }
 
 #[tokio::test]
-async fn what_fails_is_tried_again_and_then_elsewhere() {
-    let flaky = Model::start(vec![
-        Reply::error(429, "slow down").header("retry-after", "0"),
-        Reply::error(503, "busy").header("retry-after-ms", "1"),
+async fn failed_requests_are_retried_then_fall_back() {
+    let flaky = ScriptedModel::start(vec![
+        Reply::error(429, "slow down").with_header("retry-after", "0"),
+        Reply::error(503, "busy").with_header("retry-after-ms", "1"),
         Reply::text("at last"),
-        Reply::error(500, "never").header("retry-after", "0"),
+        Reply::error(500, "never").with_header("retry-after", "0"),
     ]);
-    let other = Model::start(vec![Reply::text("from elsewhere")]);
+    let other = ScriptedModel::start(vec![Reply::text("from elsewhere")]);
     let toml = provider("flaky", &flaky, "openai")
         + &provider("other", &other, "anthropic")
         + "[providers.dead]\nbase_url = \"http://127.0.0.1:9/v1\"\nmax_retries = 0\n"
         + "[model_aliases]\nbest = [\"dead/x\", \"flaky/m\", \"other/m\"]\n";
     let gate = TestGate::start(&toml);
-    let answer = ask(&gate, PATHS[0].1, &request("openai", "flaky/m", false)).await;
-    assert_eq!(said(&answer.text().await.unwrap()), "at last");
+    let answer = post_request(&gate, PATHS[0].1, &request("openai", "flaky/m", false)).await;
+    assert_eq!(response_text(&answer.text().await.unwrap()), "at last");
     assert_eq!(flaky.turns().len(), 3);
-    let answer = ask(&gate, PATHS[0].1, &request("openai", "best", true)).await;
-    assert_eq!(said(&answer.text().await.unwrap()), "from elsewhere");
+    let answer = post_request(&gate, PATHS[0].1, &request("openai", "best", true)).await;
+    assert_eq!(
+        response_text(&answer.text().await.unwrap()),
+        "from elsewhere"
+    );
     let mut body = request("openai", "dead/x", false);
     body["fallbacks"] = json!(["other/m"]);
-    let answer = ask(&gate, PATHS[0].1, &body).await;
-    assert_eq!(said(&answer.text().await.unwrap()), "from elsewhere");
+    let answer = post_request(&gate, PATHS[0].1, &body).await;
+    assert_eq!(
+        response_text(&answer.text().await.unwrap()),
+        "from elsewhere"
+    );
     assert!(
         other
             .turns()
             .iter()
             .all(|turn| turn.body.get("fallbacks").is_none())
     );
-    let answer = ask(&gate, PATHS[0].1, &request("openai", "dead/x", false)).await;
+    let answer = post_request(&gate, PATHS[0].1, &request("openai", "dead/x", false)).await;
     assert_eq!(answer.status(), 502);
     let text = answer.text().await.unwrap();
     assert!(
@@ -268,14 +295,15 @@ async fn what_fails_is_tried_again_and_then_elsewhere() {
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_ends_with_an_error() {
+async fn broken_stream_ends_with_error() {
     for (dialect, path) in PATHS {
-        let model = Model::start(vec![Reply::text("one two three four").breaks_after(3)]);
+        let model =
+            ScriptedModel::start(vec![Reply::text("one two three four").disconnect_after(3)]);
         let gate = TestGate::start(
             &(provider("same", &model, dialect) + &provider("other", &model, "openai")),
         );
         for name in ["same/m", "other/m"] {
-            let answer = ask(&gate, path, &request(dialect, name, true)).await;
+            let answer = post_request(&gate, path, &request(dialect, name, true)).await;
             assert_eq!(answer.status(), 200);
             let text = answer.text().await.unwrap();
             let last = text.trim_end().rsplit("data: ").next().unwrap();
@@ -289,12 +317,12 @@ async fn a_stream_that_breaks_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn what_has_come_does_not_wait_for_the_rest() {
+async fn stream_chunks_are_forwarded_immediately() {
     for (dialect, path) in PATHS {
-        let slow = Reply::text("one two three").slow(Duration::from_secs(3600));
-        let model = Model::start(vec![slow]);
+        let slow = Reply::text("one two three").with_pause(Duration::from_secs(3600));
+        let model = ScriptedModel::start(vec![slow]);
         let gate = TestGate::start(&provider("there", &model, dialect));
-        let mut answer = ask(&gate, path, &request(dialect, "there/m", true)).await;
+        let mut answer = post_request(&gate, path, &request(dialect, "there/m", true)).await;
         let first = answer.chunk().await.unwrap().unwrap();
         let first = std::str::from_utf8(&first).unwrap();
         assert!(first.contains("data: {"), "{dialect}: {first}");
@@ -302,27 +330,29 @@ async fn what_has_come_does_not_wait_for_the_rest() {
 }
 
 #[tokio::test]
-async fn a_caller_who_leaves_ends_the_providers_work() {
-    let slow = Reply::text("word ".repeat(500)).slow(Duration::from_millis(50));
-    let model = Model::start(vec![slow]);
+async fn disconnecting_cancels_provider_request() {
+    let slow = Reply::text("word ".repeat(500)).with_pause(Duration::from_millis(50));
+    let model = ScriptedModel::start(vec![slow]);
     let gate = TestGate::start(&provider("there", &model, "openai"));
-    let mut answer = ask(&gate, PATHS[0].1, &request("openai", "there/m", true)).await;
+    let mut answer = post_request(&gate, PATHS[0].1, &request("openai", "there/m", true)).await;
     answer.chunk().await.unwrap().unwrap();
     drop(answer);
-    eventually("the provider is left too", SOON, async || {
-        (model.disconnects() == 1).then_some(())
-    })
+    eventually(
+        "the provider request is cancelled",
+        WAIT_TIMEOUT,
+        async || (model.disconnects() == 1).then_some(()),
+    )
     .await;
-    eventually("it is counted", SOON, async || {
-        let figures = gate.get("/metrics").await.text().await.unwrap();
-        figures.contains("outcome=\"cancelled\"").then_some(())
+    eventually("the cancellation is counted", WAIT_TIMEOUT, async || {
+        let metrics = gate.get("/metrics").await.text().await.unwrap();
+        metrics.contains("outcome=\"cancelled\"").then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_used_is_counted_and_budgets_hold() {
-    let model = Model::start(vec![Reply::text("hi").usage(1000, 200)]);
+async fn usage_is_counted_and_budgets_enforced() {
+    let model = ScriptedModel::start(vec![Reply::text("hi").with_usage(1000, 200)]);
     let (key, rich) = ("k".repeat(43), "r".repeat(43));
     let toml = provider("there", &model, "openai")
         + "[prices]\n\"there/*\" = { input = 2.0, output = 10.0 }\n"
@@ -339,10 +369,10 @@ async fn what_is_used_is_counted_and_budgets_hold() {
         .unwrap();
     assert!(
         !streamed.contains("prompt_tokens"),
-        "nobody asked for it: {streamed}"
+        "usage was not requested: {streamed}"
     );
-    assert_eq!(said(&streamed), "hi");
-    eventually("the stream is counted", SOON, async || {
+    assert_eq!(response_text(&streamed), "hi");
+    eventually("the stream is counted", WAIT_TIMEOUT, async || {
         let stats = gate.json("/api/stats").await;
         (stats["callers"][0]["tokens"]["input"] == 1000).then_some(())
     })
@@ -357,12 +387,12 @@ async fn what_is_used_is_counted_and_budgets_hold() {
     let stats = gate.json("/api/stats").await;
     assert_eq!(stats["models"][0]["model"], "m");
     assert_eq!(stats["models"][0]["cost_usd"], 0.008);
-    let figures = gate.get("/metrics").await.text().await.unwrap();
+    let metrics = gate.get("/metrics").await.text().await.unwrap();
     assert!(
-        figures.contains(
+        metrics.contains(
             "toolgate_model_tokens_total{provider=\"there\",model=\"m\",kind=\"output\"} 400"
         ),
-        "{figures}"
+        "{metrics}"
     );
     let rich = headers(&[("x-api-key", &rich)]);
     let plain = gate
@@ -375,8 +405,8 @@ async fn what_is_used_is_counted_and_budgets_hold() {
         model.turns().last().unwrap().text,
         body(true).replace("there/m", "m")
     );
-    assert_eq!(said(&plain), "hi");
-    // What was spent is remembered.
+    assert_eq!(response_text(&plain), "hi");
+    // Spent budgets survive a restart.
     gate.restart().await;
     assert_eq!(
         gate.post(PATHS[0].1, &body(false), small()).await.status(),
@@ -385,8 +415,8 @@ async fn what_is_used_is_counted_and_budgets_hold() {
 }
 
 #[tokio::test]
-async fn models_are_listed_for_both_kinds_of_sdk() {
-    let model = Model::start(vec![Reply::text("x")]);
+async fn models_are_listed_in_both_sdk_formats() {
+    let model = ScriptedModel::start(vec![Reply::text("x")]);
     let toml = provider("there", &model, "openai")
         + "models = [\"m-1\"]\n"
         + &provider("asked", &model, "openai")
@@ -411,8 +441,8 @@ async fn models_are_listed_for_both_kinds_of_sdk() {
 }
 
 #[tokio::test]
-async fn providers_are_shown_and_changed_without_their_keys() {
-    let model = Model::start(vec![Reply::text("from the api")]);
+async fn providers_api_never_shows_keys() {
+    let model = ScriptedModel::start(vec![Reply::text("from the api")]);
     let mut gate = TestGate::start(&provider("filed", &model, "openai"));
     let listed = gate.json("/api/providers").await;
     assert!(!listed.to_string().contains("secret-of-filed"), "{listed}");
@@ -430,36 +460,46 @@ async fn providers_are_shown_and_changed_without_their_keys() {
     assert_eq!(added.status(), 200);
     assert!(!added.text().await.unwrap().contains("a-secret"));
     assert_eq!(put("filed", entry).await.unwrap().status(), 409);
-    let wrong = put("wrong", json!({"base_url": "nowhere"})).await.unwrap();
-    assert_eq!(wrong.status(), 400);
+    let invalid = put("wrong", json!({"base_url": "nowhere"})).await.unwrap();
+    assert_eq!(invalid.status(), 400);
     let body = request("openai", "mine/m", false);
-    let asked = async |gate: &TestGate| ask(gate, PATHS[0].1, &body).await.text().await.unwrap();
-    assert_eq!(said(&asked(&gate).await), "from the api");
+    let fetch_text = async |gate: &TestGate| {
+        post_request(gate, PATHS[0].1, &body)
+            .await
+            .text()
+            .await
+            .unwrap()
+    };
+    assert_eq!(response_text(&fetch_text(&gate).await), "from the api");
     gate.restart().await;
-    assert_eq!(said(&asked(&gate).await), "from the api");
+    assert_eq!(response_text(&fetch_text(&gate).await), "from the api");
     for file in std::fs::read_dir(gate.folder.path().join("data")).unwrap() {
         let bytes = std::fs::read(file.unwrap().path()).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains("a-secret-of-the-api"));
     }
-    let gone = gate
+    let removed = gate
         .client
         .delete(format!("{}/api/providers/mine", gate.url));
-    assert_eq!(gone.send().await.unwrap().status(), 200);
-    assert_eq!(ask(&gate, PATHS[0].1, &body).await.status(), 404);
+    assert_eq!(removed.send().await.unwrap().status(), 200);
+    assert_eq!(post_request(&gate, PATHS[0].1, &body).await.status(), 404);
 }
 
 #[tokio::test]
-async fn responses_refer_to_what_was_said_before() {
+async fn previous_response_id_restores_conversation() {
     let call = Reply::calls([("call_1", "mine", json!({"x": 1}))]);
-    let model = Model::start(vec![call, Reply::text("done"), Reply::text("again")]);
+    let model = ScriptedModel::start(vec![call, Reply::text("done"), Reply::text("again")]);
     let gate = TestGate::start(&provider("there", &model, "openai"));
-    let first = ask(&gate, PATHS[1].1, &request("responses", "there/m", false)).await;
+    let first = post_request(&gate, PATHS[1].1, &request("responses", "there/m", false)).await;
     let first: Value = serde_json::from_str(&first.text().await.unwrap()).unwrap();
     let mut body = request("responses", "there/m", true);
     body["input"] = json!([{"type": "function_call_output", "call_id": "call_1", "output": "42"}]);
     body["previous_response_id"] = first["id"].clone();
-    let second = ask(&gate, PATHS[1].1, &body).await.text().await.unwrap();
-    assert_eq!(said(&second), "done");
+    let second = post_request(&gate, PATHS[1].1, &body)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert_eq!(response_text(&second), "done");
     let sent = model.turns()[1].body["messages"].clone();
     assert_eq!(sent[0]["content"], "hello");
     assert_eq!(sent[1]["tool_calls"][0]["id"], "call_1");
@@ -473,14 +513,18 @@ async fn responses_refer_to_what_was_said_before() {
     let completed: Value = serde_json::from_str(completed.next_back().unwrap()).unwrap();
     body["previous_response_id"] = completed["response"]["id"].clone();
     body["input"] = json!("and?");
-    let third = ask(&gate, PATHS[1].1, &body).await.text().await.unwrap();
-    assert_eq!(said(&third), "again");
+    let third = post_request(&gate, PATHS[1].1, &body)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert_eq!(response_text(&third), "again");
     assert_eq!(
         model.turns()[2].body["messages"].as_array().unwrap().len(),
         5
     );
     body["previous_response_id"] = json!("resp_unheard_of");
-    let refused = ask(&gate, PATHS[1].1, &body).await;
+    let refused = post_request(&gate, PATHS[1].1, &body).await;
     assert_eq!(refused.status(), 400);
     assert!(
         refused
@@ -491,14 +535,14 @@ async fn responses_refer_to_what_was_said_before() {
     );
 }
 
-/// Codex wraps the tools of an MCP server in a form that only it knows.
+/// Codex wraps the tools of an MCP server in its own `namespace` format.
 #[tokio::test]
-async fn tools_in_a_namespace_go_out_by_one_name_and_come_back_wrapped() {
+async fn namespaced_tools_are_flattened_and_restored() {
     let call = || Reply::calls([("call_1", "mcp__w__get_weather", json!({"city": "Rome"}))]);
-    let model = Model::start(vec![call(), call(), Reply::text("sunny")]);
+    let model = ScriptedModel::start(vec![call(), call(), Reply::text("sunny")]);
     let toml = provider("chat", &model, "openai") + "ignore_fields = [\"web_search\"]\n";
     let gate = TestGate::start(&(toml + &zoo("w", &[])));
-    gate.reaches("w", "healthy").await;
+    gate.wait_for_state("w", "healthy").await;
     let mut body = request("responses", "chat/m", false);
     body["tools"] = json!([
         {"type": "namespace", "name": "mcp__w", "description": "weather", "tools": [
@@ -523,7 +567,7 @@ async fn tools_in_a_namespace_go_out_by_one_name_and_come_back_wrapped() {
         .iter()
         .map(|tool| tool["function"]["name"].as_str().unwrap())
         .collect();
-    // A program with tools of its own is not offered what it could not run.
+    // A client with its own tools is not offered tools that it could not run.
     assert_eq!(names, ["mcp__w__get_weather", "mcp__w__echo"]);
     body["stream"] = json!(true);
     let stream = gate
@@ -544,15 +588,15 @@ async fn tools_in_a_namespace_go_out_by_one_name_and_come_back_wrapped() {
         .text()
         .await
         .unwrap();
-    assert_eq!(said(&last), "sunny");
+    assert_eq!(response_text(&last), "sunny");
     let again = &model.turns()[2].body["messages"][1]["tool_calls"][0]["function"]["name"];
     assert_eq!(again, "mcp__w__get_weather");
 }
 
-/// What Claude Code sends with every request, to a provider that knows none of it.
+/// Claude Code's extensions, sent to a provider that supports none of them.
 #[tokio::test]
-async fn claude_code_talks_to_a_model_of_another_dialect() {
-    let model = Model::start(vec![Reply::text("hi")]);
+async fn claude_code_works_with_another_dialect() {
+    let model = ScriptedModel::start(vec![Reply::text("hi")]);
     let gate = TestGate::start(&provider("chat", &model, "openai"));
     let body = json!({"model": "chat/m", "max_tokens": 1000, "stream": true,
         "system": [{"type": "text", "text": "You are.", "cache_control": {"type": "ephemeral"}}],
@@ -569,7 +613,7 @@ async fn claude_code_talks_to_a_model_of_another_dialect() {
     let answer = gate
         .post("/v1/messages?beta=true", &body.to_string(), headers(&[]))
         .await;
-    assert_eq!(said(&answer.text().await.unwrap()), "hi");
+    assert_eq!(response_text(&answer.text().await.unwrap()), "hi");
     let sent = &model.turns()[0].body;
     assert!(sent.get("reasoning_effort").is_none(), "{sent}");
     assert!(
@@ -581,11 +625,11 @@ async fn claude_code_talks_to_a_model_of_another_dialect() {
 }
 
 #[tokio::test]
-async fn headers_go_through_but_credentials_do_not() {
-    let model = Model::start(vec![
+async fn headers_are_forwarded_but_credentials_are_not() {
+    let model = ScriptedModel::start(vec![
         Reply::text("x")
-            .header("x-ratelimit-remaining", "7")
-            .header("set-cookie", "a=b"),
+            .with_header("x-ratelimit-remaining", "7")
+            .with_header("set-cookie", "a=b"),
     ]);
     let gate = TestGate::start(&provider("there", &model, "anthropic"));
     let sent = headers(&[
@@ -642,24 +686,27 @@ fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Answers with a field of the request, in pieces of a size that it names.
-fn echo() -> Reply {
-    Reply::with(|body| {
-        let reply = Reply::text("t").extra(json!({"x_extra": body["x_extra"]}));
+/// Echoes a field of the request, in chunks of the requested size.
+fn echo_reply() -> Reply {
+    Reply::from_request(|body| {
+        let reply = Reply::text("t").with_extra_fields(json!({"x_extra": body["x_extra"]}));
         let size = body["x_chunk"].as_u64().unwrap();
-        reply.chunked(Chunking::Bytes(usize::try_from(size).unwrap()))
+        reply.with_chunking(Chunking::Bytes(usize::try_from(size).unwrap()))
     })
 }
 
-/// For equal dialects, request and answer come through byte for byte but for the model and tools.
+/// With equal dialects, request and response pass byte for byte, except for model and tools.
 #[test]
-fn what_is_not_understood_passes_through() {
+fn unknown_fields_pass_through_byte_for_byte() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let (model, twin) = (Model::start(vec![echo()]), Model::start(vec![echo()]));
+        let (model, twin) = (
+            ScriptedModel::start(vec![echo_reply()]),
+            ScriptedModel::start(vec![echo_reply()]),
+        );
         let toml: String = PATHS
             .iter()
             .map(|(dialect, _)| provider(&format!("p-{dialect}"), &model, dialect))
@@ -693,8 +740,8 @@ fn what_is_not_understood_passes_through() {
 }
 
 #[tokio::test]
-async fn budgets_cannot_be_talked_away() {
-    let model = Model::start(vec![Reply::text("hi").usage(1000, 200)]);
+async fn budgets_cannot_be_bypassed() {
+    let model = ScriptedModel::start(vec![Reply::text("hi").with_usage(1000, 200)]);
     let key = "k".repeat(43);
     let toml = provider("there", &model, "openai")
         + &format!("[keys.small]\nkey = {key:?}\nbudget = {{ tokens = 1000 }}\n")
@@ -728,7 +775,7 @@ async fn budgets_cannot_be_talked_away() {
             .status(),
         429
     );
-    // What has no price cannot be paid for.
+    // A model without a price cannot be used with a USD budget.
     let poor = headers(&[("x-api-key", &"p".repeat(43))]);
     let refused = gate.post(PATHS[0].1, &body.to_string(), poor).await;
     assert_eq!(refused.status(), 403);
@@ -736,19 +783,19 @@ async fn budgets_cannot_be_talked_away() {
 }
 
 #[tokio::test]
-async fn requests_that_would_cost_too_much_are_refused() {
-    let model = Model::start(vec![Reply::text("hi")]);
+async fn excessive_requests_are_rejected() {
+    let model = ScriptedModel::start(vec![Reply::text("hi")]);
     let gate = TestGate::start(&provider("there", &model, "openai"));
-    let many: Vec<String> = (0..9).map(|n| format!("there/{n}")).collect();
+    let too_many: Vec<String> = (0..9).map(|n| format!("there/{n}")).collect();
     let mut body = request("openai", "there/m", false);
-    body["fallbacks"] = json!(many);
-    assert_eq!(ask(&gate, PATHS[0].1, &body).await.status(), 400);
+    body["fallbacks"] = json!(too_many);
+    assert_eq!(post_request(&gate, PATHS[0].1, &body).await.status(), 400);
     let long = request("openai", &format!("there/{}", "m".repeat(300)), false);
-    assert_eq!(ask(&gate, PATHS[0].1, &long).await.status(), 400);
+    assert_eq!(post_request(&gate, PATHS[0].1, &long).await.status(), 400);
     let members: serde_json::Map<String, Value> =
         (0..2000).map(|n| (format!("m{n}"), json!(1))).collect();
     assert_eq!(
-        ask(&gate, PATHS[0].1, &Value::Object(members))
+        post_request(&gate, PATHS[0].1, &Value::Object(members))
             .await
             .status(),
         400

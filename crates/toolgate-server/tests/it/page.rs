@@ -1,6 +1,6 @@
-//! The web page: how it is served, and what people do on it, in a real browser.
+//! The web page: how it is served, and how it behaves in a real browser.
 //!
-//! The scenes that the browser plays are in `tests/env/browser`; what has to come of them is here.
+//! The browser scenes are in `tests/env/browser`; their expected results are here.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -10,29 +10,29 @@ use reqwest::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, HeaderMap, IF_NON
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::process::Command;
-use toolgate_testkit::model::{Model, Reply};
+use toolgate_testkit::model::{Reply, ScriptedModel};
 use toolgate_testkit::zoo_path;
 
-use crate::agent::{self, PATHS, add, request};
-use crate::code_mode::listed;
+use crate::agent::{self, PATHS, add_call, request};
+use crate::code_mode::list_tool_names;
 use crate::gate::{TestGate, server, zoo};
-use crate::real_model::note;
-use crate::sdk::{env_file, node};
+use crate::mcp_sdk::{env_file, node};
+use crate::real_model::print_note;
 
-/// Each step of a scene gives up long before.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Upper bound for a scene; each of its steps has a much shorter timeout.
+const SCENE_TIMEOUT: Duration = Duration::from_secs(180);
 
 const ADMIN: &str = "admin-key-of-the-page";
 
-/// Markup that tells if a page takes it for such.
+/// Markup that sets a global if the page renders it as HTML.
 const MARKUP: &str = "<img src=x onerror=\"broken=1\"><script>broken=1</script>";
 
-/// Plays a scene in a browser, and gives what was seen. Nothing where there is no browser.
-async fn plays(scene: &str, gate: &TestGate, given: Value) -> Option<Value> {
-    let found = Path::new(env!("CARGO_MANIFEST_DIR"))
+/// Runs a scene in a browser and returns its results; `None` if no browser is installed.
+async fn run_scene(scene: &str, gate: &TestGate, input: Value) -> Option<Value> {
+    let browser = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/env/browser/node_modules/.browser.json");
-    if !found.exists() {
-        note(&format!(
+    if !browser.exists() {
+        print_note(&format!(
             "SKIPPED page, {scene}: no browser in tests/env/browser; run `make test-env`"
         ));
         return None;
@@ -40,7 +40,7 @@ async fn plays(scene: &str, gate: &TestGate, given: Value) -> Option<Value> {
     page_file("index.html");
     let visit = Command::new(node())
         .arg(env_file("browser/visit.mjs"))
-        .args([scene, &gate.url, &given.to_string()])
+        .args([scene, &gate.url, &input.to_string()])
         .env_clear()
         .env("HOME", gate.folder.path())
         .env("TMPDIR", gate.folder.path())
@@ -48,19 +48,19 @@ async fn plays(scene: &str, gate: &TestGate, given: Value) -> Option<Value> {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(PATIENCE, visit).await;
-    let output = output.expect("the scene ends").unwrap();
+    let output = tokio::time::timeout(SCENE_TIMEOUT, visit).await;
+    let output = output.expect("the scene timed out").unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
-    let told: Value =
+    let report: Value =
         serde_json::from_str(&out).unwrap_or_else(|_| panic!("{scene}: {out}\n{error}"));
-    let wrong = told["wrong"].as_array().unwrap();
-    let wrong: Vec<&str> = wrong.iter().filter_map(Value::as_str).collect();
-    assert!(wrong.is_empty(), "{scene}:\n{}", wrong.join("\n"));
-    Some(told["seen"].clone())
+    let errors = report["errors"].as_array().unwrap();
+    let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
+    assert!(errors.is_empty(), "{scene}:\n{}", errors.join("\n"));
+    Some(report["results"].clone())
 }
 
-/// A file of the page as it was built.
+/// Reads a file of the built page.
 fn page_file(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../web/dist")
@@ -74,8 +74,8 @@ fn header(response: &Response, name: impl AsRef<str>) -> String {
     value.map_or_else(String::new, |value| value.to_str().unwrap().to_owned())
 }
 
-/// The paths of the script and the style that the page names.
-fn assets() -> Vec<String> {
+/// Returns the paths of the script and the style sheet in the page.
+fn asset_paths() -> Vec<String> {
     let index = String::from_utf8(page_file("index.html")).unwrap();
     let parts = index.split('"').filter_map(|part| part.strip_prefix("./"));
     let assets = parts.filter(|part| part.starts_with("assets/"));
@@ -83,7 +83,7 @@ fn assets() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn it_is_served_to_everyone_within_its_fences() {
+async fn page_is_public_and_has_security_headers() {
     let gate = TestGate::start_with("", &[], &[("TOOLGATE_ADMIN_KEY", ADMIN)]);
     assert_eq!(gate.get("/api/stats").await.status(), 401);
     let index = gate.get("/").await;
@@ -103,13 +103,14 @@ async fn it_is_served_to_everyone_within_its_fences() {
     assert_eq!(header(&index, "referrer-policy"), "no-referrer");
     assert_eq!(index.bytes().await.unwrap(), page_file("index.html"));
 
-    let assets = assets();
+    let assets = asset_paths();
     assert_eq!(assets.len(), 2, "{assets:?}");
     for path in assets {
         let asset = gate.get(&path).await;
-        let kind = match path.ends_with(".js") {
-            true => "text/javascript; charset=utf-8",
-            false => "text/css; charset=utf-8",
+        let kind = if path.ends_with(".js") {
+            "text/javascript; charset=utf-8"
+        } else {
+            "text/css; charset=utf-8"
         };
         assert_eq!(header(&asset, CONTENT_TYPE), kind);
         assert!(header(&asset, CACHE_CONTROL).contains("immutable"));
@@ -121,9 +122,9 @@ async fn it_is_served_to_everyone_within_its_fences() {
 }
 
 #[tokio::test]
-async fn what_a_browser_has_it_is_not_sent_again() {
+async fn cached_files_are_not_sent_again() {
     let gate = TestGate::start("");
-    for path in ["/".to_owned(), assets().remove(0)] {
+    for path in ["/".to_owned(), asset_paths().remove(0)] {
         let tag = header(&gate.get(&path).await, ETAG);
         let again = |tag: String| {
             let request = gate.client.get(format!("{}{path}", gate.url));
@@ -138,7 +139,7 @@ async fn what_a_browser_has_it_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn other_paths_are_answered_as_before() {
+async fn unknown_paths_are_not_found() {
     let gate = TestGate::start("");
     for path in [
         "/index.html",
@@ -162,9 +163,9 @@ async fn other_paths_are_answered_as_before() {
 }
 
 #[tokio::test]
-async fn it_works_from_other_machines_and_other_pages_do_not() {
-    let others = ["--host", "0.0.0.0", "--admin-key", ADMIN];
-    let gate = TestGate::start_with("", &others, &[]);
+async fn same_origin_is_accepted_and_foreign_origins_are_not() {
+    let args = ["--host", "0.0.0.0", "--admin-key", ADMIN];
+    let gate = TestGate::start_with("", &args, &[]);
     let port = gate.url.rsplit_once(':').unwrap().1;
     let host = format!("10.1.2.3:{port}");
     let url = format!("http://127.0.0.1:{port}/api/mcp/client/test");
@@ -173,14 +174,14 @@ async fn it_works_from_other_machines_and_other_pages_do_not() {
         ("http://10.1.2.4:8080".to_owned(), 403),
         ("http://evil.example".to_owned(), 403),
     ] {
-        let asked = gate.client.post(&url).bearer_auth(ADMIN).body("{}");
-        let asked = asked.header(HOST, &host).header(ORIGIN, &origin);
-        assert_eq!(asked.send().await.unwrap().status(), status, "{origin}");
+        let request = gate.client.post(&url).bearer_auth(ADMIN).body("{}");
+        let request = request.header(HOST, &host).header(ORIGIN, &origin);
+        assert_eq!(request.send().await.unwrap().status(), status, "{origin}");
     }
 }
 
 #[tokio::test]
-async fn the_login_link_is_for_a_terminal_alone() {
+async fn login_link_is_not_logged() {
     let gate = TestGate::start_with("", &[], &[("TOOLGATE_ADMIN_KEY", "auto")]);
     let file = gate.folder.path().join("data/admin.key");
     let key = std::fs::read_to_string(file).unwrap();
@@ -193,39 +194,46 @@ async fn the_login_link_is_for_a_terminal_alone() {
 }
 
 #[tokio::test]
-async fn one_signs_in_by_form_and_by_link() {
+async fn user_signs_in_by_form_and_link() {
     let gate = TestGate::start_with("", &[], &[("TOOLGATE_ADMIN_KEY", ADMIN)]);
-    let Some(seen) = plays("signIn", &gate, json!({"key": ADMIN})).await else {
+    let Some(results) = run_scene("signIn", &gate, json!({"key": ADMIN})).await else {
         return;
     };
-    let refusal = "this needs the admin key, as `Authorization: Bearer KEY`";
-    assert_eq!(seen["refusal"], refusal);
-    assert_eq!(seen["address"], format!("{}/", gate.url));
-    assert_eq!(seen["kept"], json!([0, 1]), "for the tab alone");
+    let refusal = "this requires the admin key; send it as `Authorization: Bearer KEY`";
+    assert_eq!(results["refusal"], refusal);
+    assert_eq!(results["address"], format!("{}/", gate.url));
+    assert_eq!(
+        results["kept"],
+        json!([0, 1]),
+        "the key is stored for the tab only"
+    );
 }
 
 #[tokio::test]
-async fn a_server_is_added_and_scripted() {
+async fn user_adds_server_and_runs_script() {
     let gate = TestGate::start("");
     let command = format!("'{}' stdio", zoo_path().display());
-    let Some(seen) = plays("addServer", &gate, json!({"command": command})).await else {
+    let Some(results) = run_scene("addServer", &gate, json!({"command": command})).await else {
         return;
     };
     assert!(
-        seen["error"].as_str().unwrap().contains("not a name"),
-        "{seen}"
+        results["error"].as_str().unwrap().contains("not a name"),
+        "{results}"
     );
-    assert!(seen["tried"].as_str().unwrap().contains("echo"), "{seen}");
+    assert!(
+        results["tried"].as_str().unwrap().contains("echo"),
+        "{results}"
+    );
     let switched = json!({"Code Mode Client": "true", "Automatically execute tool add": "true",
         "Enable add": "true", "Enable fail": "false"});
-    assert_eq!(seen["states"], switched);
-    assert_eq!(seen["result"], json!({"sum": 42}));
-    assert_eq!(seen["printed"], "hello");
+    assert_eq!(results["states"], switched);
+    assert_eq!(results["result"], json!({"sum": 42}));
+    assert_eq!(results["printed"], "hello");
     assert!(
-        seen["failure"].as_str().unwrap().contains("nothing"),
-        "{seen}"
+        results["failure"].as_str().unwrap().contains("nothing"),
+        "{results}"
     );
-    assert_eq!(seen["line"], "2");
+    assert_eq!(results["line"], "2");
 
     let entry = gate.json("/api/mcp/client/zoo").await;
     let config = &entry["config"];
@@ -234,7 +242,7 @@ async fn a_server_is_added_and_scripted() {
     let enabled = config["tools_to_execute"].as_array().unwrap();
     assert!(enabled.contains(&json!("add")) && !enabled.contains(&json!("fail")));
     assert!(!enabled.contains(&json!("*")));
-    let direct = listed(&gate, "/mcp").await;
+    let direct = list_tool_names(&gate, "/mcp").await;
     assert!(
         !direct.iter().any(|name| name.starts_with("zoo_")),
         "{direct:?}"
@@ -243,24 +251,24 @@ async fn a_server_is_added_and_scripted() {
 }
 
 #[tokio::test]
-async fn servers_and_settings_are_changed() {
+async fn user_changes_servers_and_settings() {
     let toml = server("broken", "no-such-program", &[])
         + "env = { TOKEN = \"very-secret-token\" }\n"
         + &server("gone", "neither-this", &[]);
     let gate = TestGate::start(&toml);
-    let Some(seen) = plays("changeServer", &gate, json!({})).await else {
+    let Some(results) = run_scene("changeServer", &gate, json!({})).await else {
         return;
     };
-    assert_eq!(seen["secret"], "TOKEN=***");
+    assert_eq!(results["secret"], "TOKEN=***");
     assert!(
-        seen["refusal"]
+        results["refusal"]
             .as_str()
             .unwrap()
             .contains("max_agent_depth"),
-        "{seen}"
+        "{results}"
     );
-    assert_eq!(seen["wide"], 390, "the page fits on a phone");
-    let imported = seen["imported"].as_str().unwrap();
+    assert_eq!(results["wide"], 390, "the page fits on a phone");
+    let imported = results["imported"].as_str().unwrap();
     assert!(imported.contains("importedcreated"), "{imported}");
     let clients = gate.json("/api/mcp/clients").await;
     let names = clients["clients"].as_array().unwrap().iter();
@@ -275,93 +283,106 @@ async fn servers_and_settings_are_changed() {
 }
 
 #[tokio::test]
-async fn a_waiting_call_is_approved_with_edits_and_another_denied() {
+async fn user_approves_with_edits_and_denies() {
     let rule = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
     let gate = TestGate::start(&(zoo("zoo", &[]) + "is_code_mode_client = true\n" + rule));
-    gate.reaches("zoo", "healthy").await;
-    let Some(seen) = plays("approve", &gate, json!({})).await else {
+    gate.wait_for_state("zoo", "healthy").await;
+    let Some(results) = run_scene("approve", &gate, json!({})).await else {
         return;
     };
-    assert_eq!(seen["asked"], json!({"text": "please"}));
-    let result = seen["result"].as_str().unwrap();
+    assert_eq!(results["asked"], json!({"text": "please"}));
+    let result = results["result"].as_str().unwrap();
     assert!(result.contains("edited"), "{result}");
     assert!(result.contains("18446744073709551617"), "{result}");
     let records = gate.json("/api/audit?tool=add").await;
-    assert_eq!(records["records"].as_array().unwrap().len(), 1, "not twice");
+    assert_eq!(
+        records["records"].as_array().unwrap().len(),
+        1,
+        "the call runs once"
+    );
     let denied = gate.json("/api/approvals?state=denied").await;
     assert_eq!(denied["approvals"][0]["reason"], "not today");
 }
 
 #[tokio::test]
-async fn keys_are_made_used_and_deleted() {
+async fn user_creates_uses_and_deletes_keys() {
     let gate = TestGate::start(&(zoo("zoo", &[]) + "is_code_mode_client = true\n"));
-    gate.reaches("zoo", "healthy").await;
-    let Some(seen) = plays("manageKeys", &gate, json!({})).await else {
+    gate.wait_for_state("zoo", "healthy").await;
+    let Some(results) = run_scene("manageKeys", &gate, json!({})).await else {
         return;
     };
-    assert!(seen["key"].as_str().unwrap().starts_with("tg-"), "{seen}");
-    assert!(seen["why"].as_str().unwrap().contains("keys.ci"), "{seen}");
-    let own = seen["own"].as_str().unwrap();
     assert!(
-        own.contains("def echo(") && !own.contains("def add("),
+        results["key"].as_str().unwrap().starts_with("tg-"),
+        "{results}"
+    );
+    assert!(
+        results["why"].as_str().unwrap().contains("keys.ci"),
+        "{results}"
+    );
+    let own = results["own"].as_str().unwrap();
+    assert!(
+        own.contains("def echo(") && !own.contains("def add_call("),
         "{own}"
     );
-    assert_eq!(seen["record"], json!({"fileName": "servers/zoo.pyi"}));
+    assert_eq!(results["record"], json!({"fileName": "servers/zoo.pyi"}));
     assert_eq!(gate.json("/api/keys").await["keys"], json!([]));
 }
 
 #[tokio::test]
-async fn runs_are_watched_and_cut_off() {
+async fn user_watches_and_cancels_runs() {
     let slow = ("c2".to_owned(), "zoo_sleep", json!({"ms": 600_000}));
-    let model = Model::strict(vec![
-        Reply::calls([add("c1", 1)]),
+    let model = ScriptedModel::start_strict(vec![
+        Reply::calls([add_call("c1", 1)]),
         Reply::text("It is two."),
         Reply::calls([slow]),
     ]);
-    let gate = agent::gate(&model, "[\"*\"]", "").await;
+    let gate = agent::start_gate(&model, "[\"*\"]", "").await;
     let body = request("openai", "openai/m", false);
-    agent::ask(&gate, PATHS[0].1, &body).await;
+    agent::run_agent(&gate, PATHS[0].1, &body).await;
     let body = body.to_string();
-    let cut_off = async {
+    let cancelled_run = async {
         let answer = gate.post(PATHS[0].1, &body, HeaderMap::new());
         answer.await.status()
     };
-    let looks = async {
-        gate.works_on_a_call().await;
-        let given = json!({"model": "openai/m"});
-        let seen = plays("watchRuns", &gate, given).await;
-        if seen.is_none() {
-            // Somebody has to, or the other waits for ever.
+    let watching = async {
+        gate.wait_for_in_flight_call().await;
+        let input = json!({"model": "openai/m"});
+        let results = run_scene("watchRuns", &gate, input).await;
+        if results.is_none() {
+            // Without a browser, cancel the run here, or the other future never ends.
             let runs = gate.json("/api/runs?state=running").await;
             let id = runs["runs"][0]["id"].as_str().unwrap();
             gate.post(&format!("/api/runs/{id}/cancel"), "", HeaderMap::new())
                 .await;
         }
-        seen
+        results
     };
-    let (status, seen) = tokio::join!(cut_off, looks);
+    let (status, results) = tokio::join!(cancelled_run, watching);
     assert_eq!(status, 424);
-    if let Some(seen) = seen {
+    if let Some(results) = results {
         let steps = json!([
             "The model calls zoo_add",
             "zoo_add",
             "The model answers",
             "Ended: done (done)"
         ]);
-        assert_eq!(seen["steps"], steps);
+        assert_eq!(results["steps"], steps);
     }
 }
 
 #[tokio::test]
-async fn what_servers_say_stays_text() {
+async fn server_text_is_not_rendered_as_html() {
     let script = env_file("browser/hostile.mjs");
     let program = [script.to_str().unwrap(), MARKUP];
     let hostile = server("hostile", node().to_str().unwrap(), &program);
     let gate = TestGate::start(&(hostile + "is_code_mode_client = true\n"));
-    gate.reaches("hostile", "healthy").await;
-    let Some(seen) = plays("readHostile", &gate, json!({"markup": MARKUP})).await else {
+    gate.wait_for_state("hostile", "healthy").await;
+    let Some(results) = run_scene("readHostile", &gate, json!({"markup": MARKUP})).await else {
         return;
     };
-    assert!(seen["result"].as_str().unwrap().contains("<img"), "{seen}");
-    assert_eq!(seen["made"], json!([null, 0]));
+    assert!(
+        results["result"].as_str().unwrap().contains("<img"),
+        "{results}"
+    );
+    assert_eq!(results["made"], json!([null, 0]));
 }

@@ -1,8 +1,8 @@
-//! A real small model behind the gateway and a real MCP server beside it: two SDKs chat, and run
-//! the calls that the model asks for.
+//! A small real model behind the gateway, with a real MCP server: two SDKs chat and execute the
+//! model's tool calls.
 //!
-//! What such a model says means little, so this asks for the shape of its answers alone, and for
-//! the one thing it does well: to ask for the weather of a city.
+//! The answers of such a model are unreliable, so this checks only their shape, and the one thing
+//! the model does well: calling a weather tool for a city.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -12,18 +12,18 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::gate::{TestGate, server};
-use crate::sdk::env_file;
+use crate::mcp_sdk::env_file;
 
-const PATIENCE: Duration = Duration::from_secs(300);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The model server; dropping it kills the process, and it ends by itself with whoever started it.
+/// The model server; dropping it kills the process, which also exits when its stdin closes.
 struct RealModel {
     child: Child,
     url: String,
 }
 
 impl RealModel {
-    /// Nothing where the model could not be installed.
+    /// Starts the server; `None` if the model is not installed.
     fn start() -> Option<Self> {
         if !is_installed() {
             return None;
@@ -40,11 +40,11 @@ impl RealModel {
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("ready ");
-        let url = url.expect("the model is ready").to_owned();
+        let url = url.expect("the model server did not start").to_owned();
         Some(Self { child, url })
     }
 
-    /// A provider of this name, which is said to speak these dialects; the model speaks them all.
+    /// Configures a provider with these dialects; the model server supports all of them.
     fn provider(&self, name: &str, dialects: &[&str]) -> String {
         let url = &self.url;
         format!("[providers.{name}]\nbase_url = \"{url}/v1\"\ndialect = {dialects:?}\n")
@@ -63,24 +63,24 @@ pub(crate) fn is_installed() -> bool {
     stamp.exists()
 }
 
-/// Tells that a test could not do what it is for.
-pub(crate) fn skipped(test: &str) {
-    note(&format!(
+/// Reports that a test was skipped.
+pub(crate) fn report_skipped(test: &str) {
+    print_note(&format!(
         "SKIPPED {test}: no model in tests/env/llm; run `make test-env`"
     ));
 }
 
-/// Writes a line that is seen.
-pub(crate) fn note(line: &str) {
-    // Not `eprintln`, which nobody sees of a test that passes.
+/// Prints a line to the terminal.
+pub(crate) fn print_note(line: &str) {
+    // Not `eprintln`, whose output is captured for passing tests.
     let mut terminal = std::io::stderr();
     writeln!(terminal, "{line}").unwrap();
 }
 
 #[tokio::test]
-async fn a_real_model_chats_and_asks_for_a_tool() {
+async fn real_model_chats_and_calls_tool() {
     let Some(model) = RealModel::start() else {
-        return skipped("real_model");
+        return report_skipped("real_model");
     };
     let python = env_file("python/.venv/bin/python");
     let weather = env_file("llm/weather.py");
@@ -91,16 +91,16 @@ async fn a_real_model_chats_and_asks_for_a_tool() {
     ) + &model.provider("translated", &["openai"])
         + &model.provider("native", &["openai", "responses", "anthropic"]);
     let gate = TestGate::start(&toml);
-    gate.reaches("weather", "healthy").await;
+    gate.wait_for_state("weather", "healthy").await;
     let models = ["translated/smollm2", "native/smollm2"];
-    let seen = seen(&gate, &models).await;
+    let results = run_client(&gate, &models).await;
     for model in models {
-        checks(model, &seen[model]);
+        check_scenes(model, &results[model]);
     }
 }
 
-/// What the SDKs say they saw of each model.
-async fn seen(gate: &TestGate, models: &[&str]) -> Value {
+/// Runs the SDK client and returns its results for each model.
+async fn run_client(gate: &TestGate, models: &[&str]) -> Value {
     let client = tokio::process::Command::new(env_file("models/.venv/bin/python"))
         .arg(env_file("llm/client.py"))
         .arg(&gate.url)
@@ -109,29 +109,32 @@ async fn seen(gate: &TestGate, models: &[&str]) -> Value {
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = tokio::time::timeout(PATIENCE, client).await;
-    let output = output.expect("the client ends").unwrap();
+    let output = tokio::time::timeout(CLIENT_TIMEOUT, client).await;
+    let output = output.expect("the client timed out").unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}\n{error}\n{}", gate.log()))
 }
 
-fn checks(model: &str, seen: &Value) {
+fn check_scenes(model: &str, results: &Value) {
     for scene in ["plain", "streamed", "chat", "responses", "messages"] {
-        let text = seen[scene]["text"].as_str().unwrap_or_default();
-        assert!(!text.trim().is_empty(), "{model}, {scene}: {seen}");
+        let text = results[scene]["text"].as_str().unwrap_or_default();
+        assert!(!text.trim().is_empty(), "{model}, {scene}: {results}");
     }
     assert!(
-        seen["plain"]["tokens"].as_u64().unwrap() > 0,
-        "{model}: {seen}"
+        results["plain"]["tokens"].as_u64().unwrap() > 0,
+        "{model}: {results}"
     );
     assert!(
-        seen["streamed"]["chunks"].as_u64().unwrap() > 2,
-        "{model}: {seen}"
+        results["streamed"]["chunks"].as_u64().unwrap() > 2,
+        "{model}: {results}"
     );
-    assert!(seen["streamed"]["finish"].is_string(), "{model}: {seen}");
+    assert!(
+        results["streamed"]["finish"].is_string(),
+        "{model}: {results}"
+    );
     for scene in ["chat", "responses", "messages"] {
-        let call = &seen[scene];
+        let call = &results[scene];
         assert_eq!(
             call["called"], "weather_get_weather",
             "{model}, {scene}: {call}"

@@ -1,13 +1,13 @@
-//! Starting, running and stopping.
+//! Start-up, shutdown and logging of `toolgate serve`.
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use toolgate_testkit::{alive, eventually};
+use toolgate_testkit::{eventually, is_alive};
 
-use crate::gate::{SOON, TestGate, run, server, toolgate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, run, server, toolgate, zoo};
 
 #[tokio::test]
-async fn with_no_configuration_it_serves_at_once() {
+async fn serves_without_configuration() {
     let gate = TestGate::start("");
     assert_eq!(gate.json("/health").await["status"], "ok");
     assert_eq!(gate.json("/ready").await["servers"], 0);
@@ -23,7 +23,7 @@ async fn with_no_configuration_it_serves_at_once() {
 }
 
 #[tokio::test]
-async fn twenty_servers_five_of_them_broken() {
+async fn broken_servers_do_not_affect_others() {
     let mut toml = String::new();
     for n in 0..15 {
         let era = ["legacy", "modern", "dual"][n % 3];
@@ -37,19 +37,19 @@ async fn twenty_servers_five_of_them_broken() {
     let gate = TestGate::start(&toml);
     for n in 0..15 {
         let name = format!("good{n:02}");
-        gate.reaches(&name, "healthy").await;
+        gate.wait_for_state(&name, "healthy").await;
         let message = gate
             .call(&format!("{name}_add"), r#"{"a":20,"b":22}"#)
             .await;
         assert_eq!(message["content"], "42");
     }
     for (name, state, reason) in [
-        ("gone", "unavailable", "`no-such-program` was not found"),
+        ("gone", "unavailable", "`no-such-program` not found"),
         ("dies", "unavailable", "out of licences"),
         ("refuses", "unavailable", "cannot be reached"),
         ("unset", "error", "`NOT_SET` is not set"),
     ] {
-        let entry = gate.reaches(name, state).await;
+        let entry = gate.wait_for_state(name, state).await;
         assert!(
             entry["reason"].as_str().unwrap().contains(reason),
             "{entry}"
@@ -81,11 +81,11 @@ async fn twenty_servers_five_of_them_broken() {
 }
 
 #[tokio::test]
-async fn sigterm_drains_and_leaves_nothing_behind() {
+async fn sigterm_drains_and_stops_server_processes() {
     let folder = tempfile::tempdir().unwrap();
     let pid_file = folder.path().join("pid");
     let mut gate = TestGate::start(&zoo("zoo", &["--pid", pid_file.to_str().unwrap()]));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let pid: u32 = std::fs::read_to_string(&pid_file)
         .unwrap()
         .trim()
@@ -97,32 +97,32 @@ async fn sigterm_drains_and_leaves_nothing_behind() {
         assert!(message.get("is_error").is_none(), "{message}");
     };
     let stop = async {
-        gate.works_on_a_call().await;
+        gate.wait_for_in_flight_call().await;
         gate.signal("-TERM");
     };
     tokio::join!(call, stop);
-    assert_eq!(gate.ends().await, Some(0));
-    assert!(!alive(pid), "the server's process ended with the gateway");
+    assert_eq!(gate.wait_for_exit().await, Some(0));
+    assert!(!is_alive(pid), "the server process exits with the gateway");
     assert!(gate.log().contains("stopped"));
 }
 
 #[tokio::test]
-async fn the_drain_is_bounded_and_a_second_signal_hastens_it() {
+async fn second_signal_skips_drain() {
     let mut gate = TestGate::start(&(zoo("zoo", &[]) + "timeout = \"5m\"\n"));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let url = format!("{}/v1/mcp/tool/execute", gate.url);
     let body = r#"{"id":"c","function":{"name":"zoo_sleep","arguments":"{\"ms\":200000}"}}"#;
     let long = gate.client.post(url).body(body).send();
     let stop = async {
-        gate.works_on_a_call().await;
+        gate.wait_for_in_flight_call().await;
         gate.signal("-TERM");
-        eventually("it is stopping", SOON, async || {
+        eventually("the gateway is stopping", WAIT_TIMEOUT, async || {
             gate.log().contains("stopping").then_some(())
         })
         .await;
         gate.signal("-TERM");
     };
-    // The call lasts until it is cut off.
+    // The call lasts until the shutdown cancels it.
     let answered = async {
         let answer = long.await;
         let text = match answer {
@@ -136,22 +136,22 @@ async fn the_drain_is_bounded_and_a_second_signal_hastens_it() {
         );
     };
     tokio::join!(answered, stop);
-    assert_eq!(gate.ends().await, Some(0));
+    assert_eq!(gate.wait_for_exit().await, Some(0));
 }
 
 #[test]
-fn it_refuses_to_let_others_in_without_a_key() {
+fn non_loopback_host_requires_admin_key() {
     let folder = tempfile::tempdir().unwrap();
     let (output, _, stderr) = run(
         folder.path(),
         &["serve", "--host", "0.0.0.0", "--port", "0"],
     );
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr.contains("needs an admin key"), "{stderr}");
+    assert!(stderr.contains("requires an admin key"), "{stderr}");
 }
 
 #[tokio::test]
-async fn a_port_in_use_is_told() {
+async fn port_in_use_is_reported() {
     let gate = TestGate::start("");
     let port = gate.url.rsplit(':').next().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -164,7 +164,7 @@ async fn a_port_in_use_is_told() {
 }
 
 #[test]
-fn a_wrong_configuration_does_not_start() {
+fn invalid_configuration_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("toolgate.toml"),
@@ -177,7 +177,7 @@ fn a_wrong_configuration_does_not_start() {
 }
 
 #[tokio::test]
-async fn flags_win_over_variables_and_variables_over_files() {
+async fn flags_override_variables_override_files() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("toolgate.toml"),
@@ -191,18 +191,21 @@ async fn flags_win_over_variables_and_variables_over_files() {
         .env("TOOLGATE_PORT", "2")
         .output();
     let stderr = String::from_utf8(output.unwrap().stderr).unwrap();
-    assert!(stderr.contains("`elsewhere` is no address"), "{stderr}");
+    assert!(
+        stderr.contains("`elsewhere` is not an IP address"),
+        "{stderr}"
+    );
 }
 
 #[tokio::test]
-async fn logs_are_json_where_no_terminal_is() {
+async fn logs_are_json_without_a_terminal() {
     let gate = TestGate::start(&zoo("zoo", &[]));
-    gate.reaches("zoo", "healthy").await;
+    gate.wait_for_state("zoo", "healthy").await;
     let log = gate.log();
     let connected = log
         .lines()
         .find(|line| line.contains("connected"))
-        .expect("a line");
+        .expect("no log line about the connection");
     let line: serde_json::Value = serde_json::from_str(connected).unwrap();
     assert_eq!(
         (line["level"].as_str(), line["server"].as_str()),

@@ -1,4 +1,4 @@
-//! Traces: what is exported, where it belongs, and what servers and providers are told of it.
+//! Traces: exported spans, their parents, and trace context propagated to servers and providers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,11 +15,11 @@ use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use prost::Message as _;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
-use toolgate_testkit::model::{Chunking, Model, Reply};
+use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
 use toolgate_testkit::{HttpZoo, eventually};
 
-use crate::gate::{SOON, TestGate, zoo};
-use crate::mcp::{META, Old, headers, modern_as};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
+use crate::mcp::{LegacySession, META, headers, modern_request_with_meta};
 use crate::models::{self, PATHS};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -30,70 +30,70 @@ const OTHER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const CHAT: &str = "/v1/chat/completions";
 const EXECUTE: &str = "/v1/mcp/tool/execute";
 
-/// Takes traces as a collector does, and keeps them.
+/// An OTLP collector that stores what it receives.
 struct Collector {
     url: String,
-    taken: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    received: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     _tasks: TaskTracker,
 }
 
-/// What was exported.
-struct Exported {
+/// Traces exported by a gateway.
+struct ExportedTraces {
     spans: Vec<Span>,
     resource: Vec<KeyValue>,
-    /// The bytes as they came, for what must not be in them.
+    /// The raw bytes, to check for what must not be in them.
     raw: Vec<u8>,
     headers: Vec<HeaderMap>,
 }
 
 impl Collector {
     async fn start() -> Self {
-        let taken: Arc<Mutex<Vec<(HeaderMap, Bytes)>>> = Arc::default();
-        let kept = Arc::clone(&taken);
-        let take = async move |headers: HeaderMap, body: Bytes| {
-            kept.lock().unwrap().push((headers, body));
+        let received: Arc<Mutex<Vec<(HeaderMap, Bytes)>>> = Arc::default();
+        let stored = Arc::clone(&received);
+        let store = async move |headers: HeaderMap, body: Bytes| {
+            stored.lock().unwrap().push((headers, body));
         };
-        let router = Router::new().route("/v1/traces", post(take));
+        let router = Router::new().route("/v1/traces", post(store));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let tasks = TaskTracker::new();
         tasks.spawn(async { axum::serve(listener, router).await.unwrap() });
         Self {
             url,
-            taken,
+            received,
             _tasks: tasks,
         }
     }
 
-    /// A gateway that exports here, and only when it ends.
-    fn gate(&self, toml: &str) -> TestGate {
-        self.gate_with(toml, &[])
+    /// Starts a gateway that exports to this collector when it exits.
+    fn start_gate(&self, toml: &str) -> TestGate {
+        self.start_gate_with(toml, &[])
     }
 
-    fn gate_with(&self, toml: &str, env: &[(&str, &str)]) -> TestGate {
-        let own = [
+    fn start_gate_with(&self, toml: &str, env: &[(&str, &str)]) -> TestGate {
+        let telemetry = [
             ("OTEL_EXPORTER_OTLP_ENDPOINT", self.url.as_str()),
             ("OTEL_BSP_SCHEDULE_DELAY", "600000"),
         ];
-        TestGate::start_with(toml, &[], &[&own, env].concat())
+        TestGate::start_with(toml, &[], &[&telemetry, env].concat())
     }
 
     fn requests(&self) -> usize {
-        self.taken.lock().unwrap().len()
+        self.received.lock().unwrap().len()
     }
 
-    /// All that a gateway exported once it has ended.
-    async fn exported(&self, mut gate: TestGate) -> Exported {
+    /// Stops the gateway and returns everything it exported.
+    async fn stop_and_collect(&self, mut gate: TestGate) -> ExportedTraces {
         gate.signal("-TERM");
-        assert_eq!(gate.ends().await, Some(0), "{}", gate.log());
-        let taken = self.taken.lock().unwrap().clone();
-        let mut exported = Exported {
+        assert_eq!(gate.wait_for_exit().await, Some(0), "{}", gate.log());
+        let received = self.received.lock().unwrap().clone();
+        let mut exported = ExportedTraces {
             spans: Vec::new(),
             resource: Vec::new(),
             raw: Vec::new(),
             headers: Vec::new(),
         };
-        for (headers, body) in taken {
+        for (headers, body) in received {
             assert_eq!(headers["content-type"], "application/x-protobuf");
             exported.headers.push(headers);
             exported.raw.extend(&body);
@@ -110,7 +110,7 @@ impl Collector {
     }
 }
 
-impl Exported {
+impl ExportedTraces {
     fn span(&self, name: &str) -> &Span {
         let mut found = self.spans.iter().filter(|span| span.name == name);
         let names: Vec<&str> = self.spans.iter().map(|span| span.name.as_str()).collect();
@@ -121,7 +121,7 @@ impl Exported {
         span
     }
 
-    fn says(&self, text: &str) -> bool {
+    fn contains(&self, text: &str) -> bool {
         self.raw
             .windows(text.len())
             .any(|part| part == text.as_bytes())
@@ -132,28 +132,28 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The attributes as JSON; each is there once.
+/// Converts attributes to JSON and checks that each occurs once.
 fn attributes(attributes: &[KeyValue]) -> Value {
-    fn plain(value: &AnyValue) -> Value {
+    fn to_json(value: &AnyValue) -> Value {
         match value.value.as_ref() {
             Some(Any::StringValue(text)) => json!(text),
             Some(Any::IntValue(number)) => json!(number),
             Some(Any::DoubleValue(number)) => json!(number),
-            Some(Any::BoolValue(is)) => json!(is),
-            Some(Any::ArrayValue(list)) => list.values.iter().map(plain).collect(),
+            Some(Any::BoolValue(value)) => json!(value),
+            Some(Any::ArrayValue(list)) => list.values.iter().map(to_json).collect(),
             other => panic!("{other:?}"),
         }
     }
     let mut found = serde_json::Map::new();
     for KeyValue { key, value, .. } in attributes {
-        let before = found.insert(key.clone(), plain(value.as_ref().unwrap()));
-        assert_eq!(before, None, "{key} twice");
+        let previous = found.insert(key.clone(), to_json(value.as_ref().unwrap()));
+        assert_eq!(previous, None, "{key} twice");
     }
     Value::Object(found)
 }
 
-/// The context that a span gives to those who are asked on its behalf.
-fn context(span: &Span) -> String {
+/// Returns the `traceparent` that a span propagates.
+fn traceparent(span: &Span) -> String {
     format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))
 }
 
@@ -162,58 +162,62 @@ fn is_error(span: &Span) -> bool {
     code == Some(StatusCode::Error.into())
 }
 
-fn provider(model: &Model) -> String {
+fn provider(model: &ScriptedModel) -> String {
     format!(
         "[providers.there]\nbase_url = \"{}/v1\"\napi_key = \"secret-key\"\ndialect = \"openai\"\n",
         model.url()
     )
 }
 
-fn web(name: &str, server: &HttpZoo) -> String {
+fn http_server(name: &str, server: &HttpZoo) -> String {
     format!("[mcp_servers.{name}]\nurl = {:?}\n", server.url())
 }
 
-fn question(stream: bool) -> String {
-    let said = json!([{"role": "user", "content": "secret-prompt"}]);
-    let mut question = json!({"model": "there/m-1", "messages": said, "stream": stream});
+fn chat_request(stream: bool) -> String {
+    let messages = json!([{"role": "user", "content": "secret-prompt"}]);
+    let mut request = json!({"model": "there/m-1", "messages": messages, "stream": stream});
     if stream {
-        question["stream_options"] = json!({"include_usage": true});
+        request["stream_options"] = json!({"include_usage": true});
     }
-    question.to_string()
+    request.to_string()
 }
 
-fn call(name: &str, arguments: &str) -> String {
+fn tool_call(name: &str, arguments: &str) -> String {
     json!({"id": "c1", "function": {"name": name, "arguments": arguments}}).to_string()
 }
 
-/// What the zoo's tool `trace` saw, called by `tool/execute` with these headers.
-async fn seen(gate: &TestGate, tool: &str, sent: &[(&str, &str)]) -> Value {
-    let answer = gate.post(EXECUTE, &call(tool, "{}"), headers(sent)).await;
+/// Calls the zoo's tool `trace` through `tool/execute` and returns the context it received.
+async fn received_context(gate: &TestGate, tool: &str, sent: &[(&str, &str)]) -> Value {
+    let answer = gate
+        .post(EXECUTE, &tool_call(tool, "{}"), headers(sent))
+        .await;
     let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
     serde_json::from_str(answer["content"].as_str().unwrap()).unwrap()
 }
 
 #[tokio::test]
-async fn a_streamed_answer_is_one_span_below_its_request() {
+async fn streamed_answer_is_one_child_span_of_its_request() {
     let collector = Collector::start().await;
-    let reply = Reply::text("secret-answer").usage(9, 4).cached(3);
-    let model = Model::start(vec![reply.chunked(Chunking::Bytes(7))]);
+    let reply = Reply::text("secret-answer")
+        .with_usage(9, 4)
+        .with_cached_tokens(3);
+    let model = ScriptedModel::start(vec![reply.with_chunking(Chunking::Bytes(7))]);
     let service = [
         ("TOOLGATE_LOG", "trace"),
         ("OTEL_SERVICE_NAME", "gate-7"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-team=blue"),
     ];
-    let gate = collector.gate_with(&provider(&model), &service);
+    let gate = collector.start_gate_with(&provider(&model), &service);
     let sent = headers(&[
         ("traceparent", PARENT),
         ("tracestate", "rojo=1"),
         ("baggage", "user=7"),
         ("x-request-id", "r-1"),
     ]);
-    let answer = gate.post(CHAT, &question(true), sent).await;
+    let answer = gate.post(CHAT, &chat_request(true), sent).await;
     assert!(answer.text().await.unwrap().contains("[DONE]"));
     assert!(!gate.log().contains("gen_ai"), "{}", gate.log());
-    let exported = collector.exported(gate).await;
+    let exported = collector.stop_and_collect(gate).await;
 
     let request = exported.span("POST /v1/chat/completions");
     assert_eq!(
@@ -221,25 +225,25 @@ async fn a_streamed_answer_is_one_span_below_its_request() {
         (TRACE.to_owned(), CALLER.to_owned())
     );
     assert_eq!(request.kind, i32::from(SpanKind::Server));
-    let wanted = json!({
+    let expected = json!({
         "http.request.method": "POST",
         "http.route": CHAT,
         "http.response.status_code": 200,
         "toolgate.request.id": "r-1",
     });
-    assert_eq!(attributes(&request.attributes), wanted);
+    assert_eq!(attributes(&request.attributes), expected);
 
-    let asked = exported.span("chat m-1");
+    let model_span = exported.span("chat m-1");
     assert_eq!(
-        (&asked.trace_id, &asked.parent_span_id),
+        (&model_span.trace_id, &model_span.parent_span_id),
         (&request.trace_id, &request.span_id)
     );
-    assert_eq!(asked.kind, i32::from(SpanKind::Client));
-    assert!(asked.end_time_unix_nano <= request.end_time_unix_nano);
-    let mut found = attributes(&asked.attributes);
+    assert_eq!(model_span.kind, i32::from(SpanKind::Client));
+    assert!(model_span.end_time_unix_nano <= request.end_time_unix_nano);
+    let mut found = attributes(&model_span.attributes);
     let first = found["gen_ai.response.time_to_first_chunk"].take();
     assert!(first.as_f64().unwrap() > 0.0);
-    let wanted = json!({
+    let expected = json!({
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "there",
         "gen_ai.request.model": "m-1",
@@ -253,16 +257,19 @@ async fn a_streamed_answer_is_one_span_below_its_request() {
         "server.address": "127.0.0.1",
         "server.port": model.port(),
     });
-    assert_eq!(found, wanted);
-    assert!(!is_error(asked) && asked.events.is_empty());
+    assert_eq!(found, expected);
+    assert!(!is_error(model_span) && model_span.events.is_empty());
 
     let turn = model.turns().remove(0);
-    assert_eq!(turn.header("traceparent"), Some(context(asked).as_str()));
+    assert_eq!(
+        turn.header("traceparent"),
+        Some(traceparent(model_span).as_str())
+    );
     assert_eq!(
         (turn.header("tracestate"), turn.header("baggage")),
         (Some("rojo=1"), Some("user=7"))
     );
-    assert!(!exported.says("secret"));
+    assert!(!exported.contains("secret"));
     let resource = attributes(&exported.resource);
     assert_eq!(
         (&resource["service.name"], &resource["service.version"]),
@@ -277,19 +284,20 @@ async fn a_streamed_answer_is_one_span_below_its_request() {
 }
 
 #[tokio::test]
-async fn every_dialect_tells_what_was_used_and_why_it_ended() {
+async fn every_dialect_reports_usage_and_finish_reason() {
     let collector = Collector::start().await;
-    let model = Model::start(vec![Reply::text("hello you").usage(9, 4)]);
+    let model = ScriptedModel::start(vec![Reply::text("hello you").with_usage(9, 4)]);
     let providers = PATHS.map(|(dialect, _)| models::provider(dialect, &model, dialect));
-    let gate = collector.gate(&providers.concat());
-    for (spoken, _) in PATHS {
-        for (wanted, path) in PATHS {
+    let gate = collector.start_gate(&providers.concat());
+    for (provider_dialect, _) in PATHS {
+        for (client_dialect, path) in PATHS {
             for stream in [false, true] {
-                let mut body = models::request(wanted, &format!("{spoken}/m-1"), stream);
-                if wanted == "openai" && stream {
+                let mut body =
+                    models::request(client_dialect, &format!("{provider_dialect}/m-1"), stream);
+                if client_dialect == "openai" && stream {
                     body["stream_options"] = json!({"include_usage": true});
                 }
-                let id = format!("{wanted} to {spoken}, stream {stream}");
+                let id = format!("{client_dialect} to {provider_dialect}, stream {stream}");
                 let sent = headers(&[("x-request-id", &id)]);
                 let answer = gate.post(path, &body.to_string(), sent).await;
                 assert_eq!(answer.status(), 200);
@@ -297,10 +305,10 @@ async fn every_dialect_tells_what_was_used_and_why_it_ended() {
             }
         }
     }
-    let exported = collector.exported(gate).await;
-    let asked = exported.spans.iter().filter(|span| span.name == "chat m-1");
+    let exported = collector.stop_and_collect(gate).await;
+    let model_spans = exported.spans.iter().filter(|span| span.name == "chat m-1");
     let mut count = 0;
-    for span in asked {
+    for span in model_spans {
         let mut requests = exported.spans.iter();
         let request = requests.find(|request| request.span_id == span.parent_span_id);
         let what = attributes(&request.unwrap().attributes)["toolgate.request.id"].clone();
@@ -323,24 +331,31 @@ async fn every_dialect_tells_what_was_used_and_why_it_ended() {
 }
 
 #[tokio::test]
-async fn a_tool_call_is_a_span_that_servers_of_all_kinds_are_told_of() {
+async fn tool_call_span_context_is_propagated_to_servers() {
     let collector = Collector::start().await;
-    let (old, new) = (HttpZoo::start(&[]), HttpZoo::start(&["--era", "modern"]));
-    let gate = collector.gate(&(web("old", &old) + &web("new", &new) + &zoo("pipe", &[])));
-    for server in ["old", "new", "pipe"] {
-        gate.reaches(server, "healthy").await;
+    let (legacy_zoo, modern_zoo) = (HttpZoo::start(&[]), HttpZoo::start(&["--era", "modern"]));
+    let gate = collector.start_gate(
+        &(http_server("legacy", &legacy_zoo)
+            + &http_server("modern", &modern_zoo)
+            + &zoo("stdio", &[])),
+    );
+    for server in ["legacy", "modern", "stdio"] {
+        gate.wait_for_state(server, "healthy").await;
     }
-    let mut told = Vec::new();
-    for server in ["old", "new", "pipe"] {
+    let mut contexts = Vec::new();
+    for server in ["legacy", "modern", "stdio"] {
         let sent = [
             ("traceparent", PARENT),
             ("baggage", "user=7"),
             ("x-request-id", server),
         ];
-        told.push((server, seen(&gate, &format!("{server}_trace"), &sent).await));
+        contexts.push((
+            server,
+            received_context(&gate, &format!("{server}_trace"), &sent).await,
+        ));
     }
-    let exported = collector.exported(gate).await;
-    for (server, told) in told {
+    let exported = collector.stop_and_collect(gate).await;
+    for (server, context) in contexts {
         let of = |span: &&Span, key: &str, value: &str| attributes(&span.attributes)[key] == value;
         let spans = || exported.spans.iter();
         let request = spans()
@@ -357,7 +372,7 @@ async fn a_tool_call_is_a_span_that_servers_of_all_kinds_are_told_of() {
         assert_eq!(span.kind, i32::from(SpanKind::Client));
         let mut found = attributes(&span.attributes);
         assert!(found["toolgate.audit.id"].take().is_string());
-        let wanted = json!({
+        let expected = json!({
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": "trace",
             "gen_ai.tool.type": "function",
@@ -366,25 +381,26 @@ async fn a_tool_call_is_a_span_that_servers_of_all_kinds_are_told_of() {
             "toolgate.call.outcome": "ok",
             "toolgate.audit.id": null,
         });
-        assert_eq!(found, wanted);
-        let wanted = json!({"traceparent": context(span), "tracestate": null, "baggage": "user=7"});
-        assert_eq!(told["meta"], wanted, "{server}");
-        if server != "pipe" {
-            assert_eq!(told["headers"], wanted, "{server}");
+        assert_eq!(found, expected);
+        let expected =
+            json!({"traceparent": traceparent(span), "tracestate": null, "baggage": "user=7"});
+        assert_eq!(context["meta"], expected, "{server}");
+        if server != "stdio" {
+            assert_eq!(context["headers"], expected, "{server}");
         }
     }
     assert_eq!(attributes(&exported.resource)["service.name"], "toolgate");
 }
 
 #[tokio::test]
-async fn a_client_of_either_era_says_to_which_trace_its_call_belongs() {
+async fn clients_of_both_eras_set_trace_in_meta() {
     let collector = Collector::start().await;
-    let gate = collector.gate(&zoo("zoo", &[]));
-    gate.reaches("zoo", "healthy").await;
+    let gate = collector.start_gate(&zoo("zoo", &[]));
+    gate.wait_for_state("zoo", "healthy").await;
     let mut meta: Value = serde_json::from_str(META).unwrap();
     meta["traceparent"] = json!(OTHER);
     let params = json!({"name": "zoo_trace", "arguments": {}});
-    let (_, modern) = modern_as(
+    let (_, modern) = modern_request_with_meta(
         &gate,
         "/mcp",
         "tools/call",
@@ -392,11 +408,11 @@ async fn a_client_of_either_era_says_to_which_trace_its_call_belongs() {
         &meta.to_string(),
     )
     .await;
-    let old = Old::open(&gate, "/mcp", None).await;
+    let session = LegacySession::open(&gate, "/mcp", None).await;
     let mut params = params;
     params["_meta"] = json!({"traceparent": OTHER, "progressToken": 1});
-    let legacy = old.result("tools/call", params).await;
-    let exported = collector.exported(gate).await;
+    let legacy = session.result("tools/call", params).await;
+    let exported = collector.stop_and_collect(gate).await;
     let calls = exported
         .spans
         .iter()
@@ -418,24 +434,27 @@ async fn a_client_of_either_era_says_to_which_trace_its_call_belongs() {
         assert!(requests.any(|request| span.links[0].span_id == request.span_id));
     }
     for result in [&modern["result"], &legacy] {
-        let told: Value =
+        let context: Value =
             serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
-        let told = told["meta"]["traceparent"].as_str().unwrap().to_owned();
-        assert!(calls.iter().any(|span| context(span) == told), "{told}");
+        let parent = context["meta"]["traceparent"].as_str().unwrap().to_owned();
+        assert!(
+            calls.iter().any(|span| traceparent(span) == parent),
+            "{parent}"
+        );
     }
 }
 
 #[tokio::test]
-async fn what_fails_says_how_but_not_with_what() {
+async fn failed_spans_have_error_type_but_no_content() {
     let collector = Collector::start().await;
-    let model = Model::start(vec![
+    let model = ScriptedModel::start(vec![
         Reply::error(400, "secret-reason"),
-        Reply::text("and then it breaks").breaks_after(2),
+        Reply::text("and then it breaks").disconnect_after(2),
     ]);
-    let gate = collector.gate(&(provider(&model) + &zoo("zoo", &[])));
-    gate.reaches("zoo", "healthy").await;
+    let gate = collector.start_gate(&(provider(&model) + &zoo("zoo", &[])));
+    gate.wait_for_state("zoo", "healthy").await;
     for stream in [false, true] {
-        gate.post(CHAT, &question(stream), headers(&[]))
+        gate.post(CHAT, &chat_request(stream), headers(&[]))
             .await
             .text()
             .await
@@ -451,7 +470,7 @@ async fn what_fails_says_how_but_not_with_what() {
         assert_eq!(answer["is_error"], true, "{answer}");
     }
     gate.get("/secret-path").await;
-    let exported = collector.exported(gate).await;
+    let exported = collector.stop_and_collect(gate).await;
     let failure = |name: &str| {
         let span = exported.span(name);
         assert!(is_error(span), "{name}");
@@ -460,10 +479,10 @@ async fn what_fails_says_how_but_not_with_what() {
     assert_eq!(failure("execute_tool say"), "tool_error");
     assert_eq!(failure("execute_tool rpc_error"), "server");
     assert_eq!(failure("execute_tool add"), "bad_arguments");
-    // A name that somebody made up is no name for a span.
+    // Unknown tool names must not become span names.
     assert_eq!(failure("execute_tool"), "unknown");
-    let asked = exported.spans.iter().filter(|span| span.name == "chat m-1");
-    let mut errors: Vec<Value> = asked
+    let model_spans = exported.spans.iter().filter(|span| span.name == "chat m-1");
+    let mut errors: Vec<Value> = model_spans
         .map(|span| attributes(&span.attributes)["error.type"].clone())
         .collect();
     errors.sort_by_key(Value::to_string);
@@ -472,56 +491,60 @@ async fn what_fails_says_how_but_not_with_what() {
         attributes(&exported.span("GET").attributes)["http.response.status_code"],
         404
     );
-    assert!(!exported.says("secret"));
+    assert!(!exported.contains("secret"));
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_ends_the_span() {
+async fn disconnecting_ends_the_span_as_cancelled() {
     let collector = Collector::start().await;
-    let model = Model::start(vec![
-        Reply::text("a b c d e f").slow(Duration::from_secs(60)),
+    let model = ScriptedModel::start(vec![
+        Reply::text("a b c d e f").with_pause(Duration::from_secs(60)),
     ]);
-    let gate = collector.gate(&provider(&model));
-    let mut answer = gate.post(CHAT, &question(true), headers(&[])).await;
+    let gate = collector.start_gate(&provider(&model));
+    let mut answer = gate.post(CHAT, &chat_request(true), headers(&[])).await;
     answer.chunk().await.unwrap();
     drop(answer);
-    eventually("the model is left", SOON, async || {
+    eventually("the model request is cancelled", WAIT_TIMEOUT, async || {
         (model.disconnects() > 0).then_some(())
     })
     .await;
-    let exported = collector.exported(gate).await;
-    let asked = exported.span("chat m-1");
-    assert_eq!(attributes(&asked.attributes)["error.type"], "cancelled");
+    let exported = collector.stop_and_collect(gate).await;
+    let model_span = exported.span("chat m-1");
     assert_eq!(
-        asked.parent_span_id,
+        attributes(&model_span.attributes)["error.type"],
+        "cancelled"
+    );
+    assert_eq!(
+        model_span.parent_span_id,
         exported.span("POST /v1/chat/completions").span_id
     );
 }
 
 #[tokio::test]
-async fn what_is_not_sampled_is_not_exported_but_passed_on() {
+async fn unsampled_traces_are_propagated_but_not_exported() {
     let collector = Collector::start().await;
-    let model = Model::start(vec![Reply::text("hello")]);
-    let gate = collector.gate_with(&provider(&model), &[("OTEL_TRACES_SAMPLER", "always_off")]);
+    let model = ScriptedModel::start(vec![Reply::text("hello")]);
+    let gate =
+        collector.start_gate_with(&provider(&model), &[("OTEL_TRACES_SAMPLER", "always_off")]);
     let sent = headers(&[("traceparent", PARENT)]);
-    gate.post(CHAT, &question(false), sent)
+    gate.post(CHAT, &chat_request(false), sent)
         .await
         .text()
         .await
         .unwrap();
-    assert!(collector.exported(gate).await.spans.is_empty());
+    assert!(collector.stop_and_collect(gate).await.spans.is_empty());
     let turn = model.turns().remove(0);
-    let told = turn.header("traceparent").unwrap();
+    let parent = turn.header("traceparent").unwrap();
     assert!(
-        told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-00"),
-        "{told}"
+        parent.starts_with(&format!("00-{TRACE}-")) && parent.ends_with("-00"),
+        "{parent}"
     );
-    assert!(!told.contains(CALLER));
+    assert!(!parent.contains(CALLER));
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_harms_nobody() {
-    let model = Model::start(vec![Reply::text("hello")]);
+async fn unavailable_collector_does_not_affect_requests() {
+    let model = ScriptedModel::start(vec![Reply::text("hello")]);
     let away = [
         (
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
@@ -531,42 +554,50 @@ async fn a_collector_that_is_away_harms_nobody() {
     ];
     let mut gate = TestGate::start_with(&provider(&model), &[], &away);
     for _ in 0..3 {
-        let answer = gate.post(CHAT, &question(false), headers(&[])).await;
+        let answer = gate.post(CHAT, &chat_request(false), headers(&[])).await;
         assert_eq!(answer.status(), 200);
     }
     gate.signal("-TERM");
-    assert_eq!(gate.ends().await, Some(0), "{}", gate.log());
+    assert_eq!(gate.wait_for_exit().await, Some(0), "{}", gate.log());
 }
 
-/// Without telemetry nothing is exported, and what callers say of their traces goes on as it is.
+/// Without telemetry nothing is exported, and the caller's trace context is forwarded unchanged.
 #[tokio::test]
-async fn off_it_passes_on_what_it_was_told() {
+async fn disabled_telemetry_forwards_trace_context() {
     let collector = Collector::start().await;
-    let model = Model::start(vec![Reply::text("hello")]);
-    let (old, new) = (HttpZoo::start(&[]), HttpZoo::start(&["--era", "modern"]));
-    let toml = provider(&model) + &web("old", &old) + &web("new", &new);
+    let model = ScriptedModel::start(vec![Reply::text("hello")]);
+    let (legacy_zoo, modern_zoo) = (HttpZoo::start(&[]), HttpZoo::start(&["--era", "modern"]));
+    let toml = provider(&model)
+        + &http_server("legacy", &legacy_zoo)
+        + &http_server("modern", &modern_zoo);
     let off = [("OTEL_SDK_DISABLED", "true"), ("TOOLGATE_LOG", "trace")];
-    let gate = collector.gate_with(&toml, &off);
-    for server in ["old", "new"] {
-        gate.reaches(server, "healthy").await;
+    let gate = collector.start_gate_with(&toml, &off);
+    for server in ["legacy", "modern"] {
+        gate.wait_for_state(server, "healthy").await;
     }
     let sent = [
         ("traceparent", PARENT),
         ("tracestate", "rojo=1"),
         ("baggage", "user=7"),
     ];
-    let wanted = json!({"traceparent": PARENT, "tracestate": "rojo=1", "baggage": "user=7"});
+    let expected = json!({"traceparent": PARENT, "tracestate": "rojo=1", "baggage": "user=7"});
     let nothing = json!({"traceparent": null, "tracestate": null, "baggage": null});
-    let legacy = Old::open(&gate, "/mcp", None).await;
-    for server in ["old", "new"] {
+    let legacy = LegacySession::open(&gate, "/mcp", None).await;
+    for server in ["legacy", "modern"] {
         let tool = format!("{server}_trace");
-        let told = seen(&gate, &tool, &sent).await;
-        assert_eq!((&told["meta"], &told["headers"]), (&wanted, &wanted));
-        assert_eq!(seen(&gate, &tool, &[]).await["headers"], nothing);
+        let context = received_context(&gate, &tool, &sent).await;
+        assert_eq!(
+            (&context["meta"], &context["headers"]),
+            (&expected, &expected)
+        );
+        assert_eq!(
+            received_context(&gate, &tool, &[]).await["headers"],
+            nothing
+        );
         let mut meta: Value = serde_json::from_str(META).unwrap();
         meta["traceparent"] = json!(OTHER);
         let mut params = json!({"name": tool, "arguments": {}});
-        let (_, answer) = modern_as(
+        let (_, answer) = modern_request_with_meta(
             &gate,
             "/mcp",
             "tools/call",
@@ -580,18 +611,18 @@ async fn off_it_passes_on_what_it_was_told() {
             legacy.result("tools/call", params).await,
         ];
         for answer in answers {
-            let told: Value =
+            let context: Value =
                 serde_json::from_str(answer["content"][0]["text"].as_str().unwrap()).unwrap();
             assert_eq!(
                 (
-                    &told["meta"]["traceparent"],
-                    &told["headers"]["traceparent"]
+                    &context["meta"]["traceparent"],
+                    &context["headers"]["traceparent"]
                 ),
                 (&json!(OTHER), &json!(OTHER))
             );
         }
     }
-    gate.post(CHAT, &question(false), headers(&sent))
+    gate.post(CHAT, &chat_request(false), headers(&sent))
         .await
         .text()
         .await
@@ -603,6 +634,6 @@ async fn off_it_passes_on_what_it_was_told() {
     );
     let log = gate.log();
     assert!(log.contains("tool call") && !log.contains("gen_ai"));
-    assert!(collector.exported(gate).await.spans.is_empty());
+    assert!(collector.stop_and_collect(gate).await.spans.is_empty());
     assert_eq!(collector.requests(), 0);
 }

@@ -1,4 +1,4 @@
-//! The scripted model as a program; see `toolgate_testkit::model`.
+//! The scripted model as a binary; see `toolgate_testkit::model`.
 
 use std::process::ExitCode;
 

@@ -1,12 +1,12 @@
-//! The three APIs: what they have in common, and where they differ in a word.
+//! The three APIs behind one interface.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::turn::{Ask, Turn};
+use super::turn::{RequestInfo, ScriptedTurn};
 use super::{chat, messages, responses};
 
-/// Which API a request came over.
+/// The API of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Api {
     Chat,
@@ -15,7 +15,7 @@ pub(crate) enum Api {
 }
 
 impl Api {
-    pub(crate) fn of(path: &str) -> Option<Self> {
+    pub(crate) fn from_path(path: &str) -> Option<Self> {
         match path {
             "/v1/chat/completions" => Some(Self::Chat),
             "/v1/responses" => Some(Self::Responses),
@@ -24,45 +24,45 @@ impl Api {
         }
     }
 
-    /// The answer in one piece.
-    pub(crate) fn whole(self, turn: &Turn, ask: Ask<'_>) -> Value {
+    /// Builds the body of a response that is not streamed.
+    pub(crate) fn response_body(self, turn: &ScriptedTurn, request: RequestInfo<'_>) -> Value {
         match self {
-            Self::Chat => chat::whole(turn, ask),
-            Self::Responses => responses::whole(turn, ask),
-            Self::Messages => messages::whole(turn, ask),
+            Self::Chat => chat::response_body(turn, request),
+            Self::Responses => responses::response_body(turn, request),
+            Self::Messages => messages::response_body(turn, request),
         }
     }
 
-    /// The answer as the events of a stream.
-    pub(crate) fn events(self, turn: &Turn, ask: Ask<'_>) -> Vec<Bytes> {
+    /// Builds the events of a streamed response.
+    pub(crate) fn stream_events(self, turn: &ScriptedTurn, request: RequestInfo<'_>) -> Vec<Bytes> {
         match self {
-            Self::Chat => chat::events(turn, ask),
-            Self::Responses => responses::events(turn, ask),
-            Self::Messages => messages::events(turn, ask),
+            Self::Chat => chat::stream_events(turn, request),
+            Self::Responses => responses::stream_events(turn, request),
+            Self::Messages => messages::stream_events(turn, request),
         }
     }
 
-    /// The body of a refusal.
-    pub(crate) fn error(self, status: u16, message: &str) -> Value {
+    /// Builds the body of an error response.
+    pub(crate) fn error_body(self, status: u16, message: &str) -> Value {
         match self {
-            Self::Chat | Self::Responses => openai_error(status, message),
-            Self::Messages => messages::error(status, message),
+            Self::Chat | Self::Responses => openai_error_body(status, message),
+            Self::Messages => messages::error_body(status, message),
         }
     }
 
-    /// The event that says a stream failed in the middle.
-    pub(crate) fn failure(self, message: &str, sequence: usize) -> Bytes {
+    /// Builds the event that reports a failure in the middle of a stream.
+    pub(crate) fn error_event(self, message: &str, sequence: usize) -> Bytes {
         match self {
-            Self::Chat => unnamed(&openai_error(500, message)),
-            Self::Responses => named(&json!({
+            Self::Chat => data_event(&openai_error_body(500, message)),
+            Self::Responses => named_event(&json!({
                 "type": "error", "code": "server_error", "message": message, "param": null,
                 "sequence_number": sequence,
             })),
-            Self::Messages => named(&messages::error(529, message)),
+            Self::Messages => named_event(&messages::error_body(529, message)),
         }
     }
 
-    /// The header that carries the request's id.
+    /// Returns the name of the header that carries the request id.
     pub(crate) fn id_header(self) -> &'static str {
         match self {
             Self::Chat | Self::Responses => "x-request-id",
@@ -71,7 +71,7 @@ impl Api {
     }
 }
 
-fn openai_error(status: u16, message: &str) -> Value {
+fn openai_error_body(status: u16, message: &str) -> Value {
     let (kind, code) = match status {
         401 => ("invalid_request_error", "invalid_api_key".into()),
         404 => ("invalid_request_error", "model_not_found".into()),
@@ -82,13 +82,13 @@ fn openai_error(status: u16, message: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
 }
 
-/// An event that has only data.
-pub(crate) fn unnamed(data: &Value) -> Bytes {
+/// Builds an event that has only data.
+pub(crate) fn data_event(data: &Value) -> Bytes {
     Bytes::from(format!("data: {data}\n\n"))
 }
 
-/// An event whose name is the `type` of its data.
-pub(crate) fn named(data: &Value) -> Bytes {
+/// Builds an event named after the `type` of its data.
+pub(crate) fn named_event(data: &Value) -> Bytes {
     let name = data["type"].as_str().unwrap_or("message");
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
 }

@@ -1,14 +1,16 @@
-//! OpenAI Chat Completions.
+//! Wire format of OpenAI Chat Completions.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::api::unnamed;
-use super::turn::{Ask, Call, Turn, Usage, shreds, words};
+use super::api::data_event;
+use super::turn::{
+    RequestInfo, ScriptedCall, ScriptedTurn, ScriptedUsage, split_fragments, split_words,
+};
 
 const CREATED: u64 = 1_700_000_000;
 
-pub(crate) fn whole(turn: &Turn, ask: Ask<'_>) -> Value {
+pub(crate) fn response_body(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Value {
     let mut message = json!({
         "role": "assistant",
         "content": turn.text,
@@ -19,18 +21,18 @@ pub(crate) fn whole(turn: &Turn, ask: Ask<'_>) -> Value {
         message["reasoning_content"] = json!(reasoning);
     }
     if !turn.calls.is_empty() {
-        message["tool_calls"] = turn.calls.iter().map(whole_call).collect();
+        message["tool_calls"] = turn.calls.iter().map(tool_call).collect();
     }
-    turn.dress(json!({
-        "id": id(ask),
+    turn.add_extra_fields(json!({
+        "id": id(request),
         "object": "chat.completion",
         "created": CREATED,
-        "model": ask.model(),
+        "model": request.model(),
         "choices": [{
             "index": 0,
             "message": message,
             "logprobs": null,
-            "finish_reason": turn.finish(),
+            "finish_reason": turn.finish_reason(),
         }],
         "usage": usage(turn.usage),
         "service_tier": "default",
@@ -38,22 +40,22 @@ pub(crate) fn whole(turn: &Turn, ask: Ask<'_>) -> Value {
     }))
 }
 
-pub(crate) fn events(turn: &Turn, ask: Ask<'_>) -> Vec<Bytes> {
-    let counted = ask.body["stream_options"]["include_usage"] == true;
+pub(crate) fn stream_events(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Vec<Bytes> {
+    let include_usage = request.body["stream_options"]["include_usage"] == true;
     let chunk = |choices: Value, usage: Value| {
         let mut chunk = json!({
-            "id": id(ask),
+            "id": id(request),
             "object": "chat.completion.chunk",
             "created": CREATED,
-            "model": ask.model(),
+            "model": request.model(),
             "service_tier": "default",
             "system_fingerprint": "fp_scripted",
             "choices": choices,
         });
-        if counted {
+        if include_usage {
             chunk["usage"] = usage;
         }
-        unnamed(&turn.dress(chunk))
+        data_event(&turn.add_extra_fields(chunk))
     };
     let choice = |delta: &Value, finish: Option<&str>| {
         let choice =
@@ -64,20 +66,20 @@ pub(crate) fn events(turn: &Turn, ask: Ask<'_>) -> Vec<Bytes> {
         .iter()
         .map(|delta| choice(delta, None))
         .collect();
-    events.push(choice(&json!({}), Some(turn.finish())));
-    if counted {
+    events.push(choice(&json!({}), Some(turn.finish_reason())));
+    if include_usage {
         events.push(chunk(json!([]), usage(turn.usage)));
     }
     events.push(Bytes::from_static(b"data: [DONE]\n\n"));
     events
 }
 
-fn deltas(turn: &Turn) -> Vec<Value> {
-    let nothing = turn.text.as_ref().map(|_| "");
-    let mut deltas = vec![json!({ "role": "assistant", "content": nothing, "refusal": null })];
-    let reasoning = words(turn.reasoning.as_deref().unwrap_or_default());
+fn deltas(turn: &ScriptedTurn) -> Vec<Value> {
+    let empty = turn.text.as_ref().map(|_| "");
+    let mut deltas = vec![json!({ "role": "assistant", "content": empty, "refusal": null })];
+    let reasoning = split_words(turn.reasoning.as_deref().unwrap_or_default());
     deltas.extend(reasoning.map(|word| json!({ "reasoning_content": word })));
-    let text = words(turn.text.as_deref().unwrap_or_default());
+    let text = split_words(turn.text.as_deref().unwrap_or_default());
     deltas.extend(text.map(|word| json!({ "content": word })));
     for (index, call) in turn.calls.iter().enumerate() {
         let opening = json!({
@@ -85,14 +87,14 @@ fn deltas(turn: &Turn) -> Vec<Value> {
             "function": { "name": call.name, "arguments": "" },
         });
         deltas.push(json!({ "tool_calls": [opening] }));
-        deltas.extend(shreds(&call.arguments).map(|shred| {
-            json!({ "tool_calls": [{ "index": index, "function": { "arguments": shred } }] })
+        deltas.extend(split_fragments(&call.arguments).map(|fragment| {
+            json!({ "tool_calls": [{ "index": index, "function": { "arguments": fragment } }] })
         }));
     }
     deltas
 }
 
-fn whole_call(call: &Call) -> Value {
+fn tool_call(call: &ScriptedCall) -> Value {
     json!({
         "id": call.id,
         "type": "function",
@@ -100,7 +102,7 @@ fn whole_call(call: &Call) -> Value {
     })
 }
 
-fn usage(usage: Usage) -> Value {
+fn usage(usage: ScriptedUsage) -> Value {
     json!({
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
@@ -115,6 +117,6 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-fn id(ask: Ask<'_>) -> String {
-    format!("chatcmpl-{}", ask.number)
+fn id(request: RequestInfo<'_>) -> String {
+    format!("chatcmpl-{}", request.number)
 }

@@ -1,4 +1,4 @@
-//! How the bytes of an answer reach the client, or do not.
+//! Delivery of response bytes: chunking, delays and early disconnects.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,110 +10,115 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 
-/// How the bytes of a body are cut into writes.
+/// How a body is split into writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Chunking {
-    /// One event a write.
+    /// One event per write.
     #[default]
     Events,
-    /// So many bytes a write, wherever that cuts.
+    /// This many bytes per write, regardless of event boundaries.
     Bytes(usize),
     /// Everything in one write.
     Whole,
 }
 
+/// How a body is delivered.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Manner {
+pub(crate) struct DeliveryOptions {
     pub(crate) chunking: Chunking,
-    pub(crate) ending: Ending,
+    pub(crate) ending: BodyEnding,
     pub(crate) delay: Duration,
     pub(crate) pause: Duration,
 }
 
 /// How a body ends.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Ending {
+pub(crate) enum BodyEnding {
     #[default]
     Complete,
-    /// The connection is closed after so many events.
-    Break(usize),
-    /// After so many events there is an error instead of the rest.
-    Failure(usize, String),
+    /// Closes the connection after this many events.
+    Disconnect(usize),
+    /// Replaces the rest by an error after this many events.
+    Error(usize, String),
 }
 
-/// Counts its client as gone if it is dropped before the last byte was handed over.
+/// Counts a disconnect if dropped before the last byte was handed over.
 #[derive(Debug)]
-pub(crate) struct Witness {
-    gone: Arc<AtomicUsize>,
-    served: bool,
+pub(crate) struct DisconnectGuard {
+    disconnects: Arc<AtomicUsize>,
+    is_delivered: bool,
 }
 
-struct Delivery {
+struct BodyState {
     writes: VecDeque<Bytes>,
-    ending: Ending,
+    ending: BodyEnding,
     pause: Duration,
-    begun: bool,
-    witness: Witness,
+    started: bool,
+    guard: DisconnectGuard,
 }
 
-impl Witness {
-    pub(crate) fn new(gone: &Arc<AtomicUsize>) -> Self {
+impl DisconnectGuard {
+    pub(crate) fn new(disconnects: &Arc<AtomicUsize>) -> Self {
         Self {
-            gone: Arc::clone(gone),
-            served: false,
+            disconnects: Arc::clone(disconnects),
+            is_delivered: false,
         }
     }
 }
 
-impl Drop for Witness {
+impl Drop for DisconnectGuard {
     fn drop(&mut self) {
-        if !self.served {
-            self.gone.fetch_add(1, Ordering::SeqCst);
+        if !self.is_delivered {
+            self.disconnects.fetch_add(1, Ordering::SeqCst);
         }
     }
 }
 
-/// The body that these events make.
-pub(crate) fn body(mut events: Vec<Bytes>, manner: &Manner, mut witness: Witness) -> Body {
-    if let Ending::Break(after) = manner.ending {
+/// Builds the body that delivers these events.
+pub(crate) fn build_body(
+    mut events: Vec<Bytes>,
+    options: &DeliveryOptions,
+    mut guard: DisconnectGuard,
+) -> Body {
+    if let BodyEnding::Disconnect(after) = options.ending {
         events.truncate(after);
     }
-    let writes: VecDeque<Bytes> = cut(events, manner.chunking).into();
-    // The client of an empty body has everything already.
-    witness.served = writes.is_empty();
-    let delivery = Delivery {
+    let writes: VecDeque<Bytes> = split_into_writes(events, options.chunking).into();
+    // The client of an empty body already has everything.
+    guard.is_delivered = writes.is_empty();
+    let state = BodyState {
         writes,
-        ending: manner.ending.clone(),
-        pause: manner.pause,
-        begun: false,
-        witness,
+        ending: options.ending.clone(),
+        pause: options.pause,
+        started: false,
+        guard,
     };
-    Body::from_stream(stream::unfold(delivery, next))
+    Body::from_stream(stream::unfold(state, next_write))
 }
 
-async fn next(mut delivery: Delivery) -> Option<(io::Result<Bytes>, Delivery)> {
-    if delivery.begun || delivery.writes.is_empty() {
-        // Waiting makes hyper flush: that is what keeps two writes apart, and what sends the head
-        // and the last write before the connection is closed.
-        match delivery.pause {
+async fn next_write(mut state: BodyState) -> Option<(io::Result<Bytes>, BodyState)> {
+    if state.started || state.writes.is_empty() {
+        // Yielding makes hyper flush: this keeps two writes apart, and sends the head and the last
+        // write before the connection is closed.
+        match state.pause {
             Duration::ZERO => tokio::task::yield_now().await,
             pause => tokio::time::sleep(pause).await,
         }
     }
-    delivery.begun = true;
-    let write = match delivery.writes.pop_front() {
+    state.started = true;
+    let write = match state.writes.pop_front() {
         Some(write) => Ok(write),
-        None if matches!(delivery.ending, Ending::Break(_)) => {
-            delivery.ending = Ending::Complete;
-            Err(io::Error::other("the script closes the connection here"))
+        None if matches!(state.ending, BodyEnding::Disconnect(_)) => {
+            state.ending = BodyEnding::Complete;
+            Err(io::Error::other("the script closes the connection"))
         }
         None => return None,
     };
-    delivery.witness.served = delivery.writes.is_empty();
-    Some((write, delivery))
+    state.guard.is_delivered = state.writes.is_empty();
+    Some((write, state))
 }
 
-fn cut(events: Vec<Bytes>, chunking: Chunking) -> Vec<Bytes> {
+fn split_into_writes(events: Vec<Bytes>, chunking: Chunking) -> Vec<Bytes> {
     let size = match chunking {
         Chunking::Events => return events,
         Chunking::Bytes(size) => size.max(1),
@@ -126,8 +131,8 @@ fn cut(events: Vec<Bytes>, chunking: Chunking) -> Vec<Bytes> {
         .collect()
 }
 
-/// The events of a stream that is served as it is, with whatever ends them.
-pub(crate) fn events(bytes: &Bytes) -> Vec<Bytes> {
+/// Splits a raw stream into events, each with its terminator.
+pub(crate) fn split_events(bytes: &Bytes) -> Vec<Bytes> {
     let mut events = Vec::new();
     let mut start = 0;
     for end in 1..=bytes.len() {
@@ -142,23 +147,23 @@ pub(crate) fn events(bytes: &Bytes) -> Vec<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Chunking, cut, events};
+    use super::{Chunking, split_events, split_into_writes};
     use bytes::Bytes;
 
     #[test]
-    fn cutting_keeps_every_byte() {
+    fn splitting_preserves_every_byte() {
         let stream = Bytes::from_static(b"data: 1\n\nevent: x\r\ndata: 2\r\n\r\n: rest");
-        let apart = events(&stream);
-        assert_eq!(apart.len(), 3);
-        for (chunking, writes) in [
+        let events = split_events(&stream);
+        assert_eq!(events.len(), 3);
+        for (chunking, expected) in [
             (Chunking::Events, 3),
             (Chunking::Whole, 1),
             (Chunking::Bytes(1), stream.len()),
             (Chunking::Bytes(10), stream.len().div_ceil(10)),
         ] {
-            let cut = cut(apart.clone(), chunking);
-            assert_eq!((cut.len(), cut.concat()), (writes, stream.to_vec()));
+            let writes = split_into_writes(events.clone(), chunking);
+            assert_eq!((writes.len(), writes.concat()), (expected, stream.to_vec()));
         }
-        assert!(cut(Vec::new(), Chunking::Whole).is_empty());
+        assert!(split_into_writes(Vec::new(), Chunking::Whole).is_empty());
     }
 }

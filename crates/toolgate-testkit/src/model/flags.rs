@@ -1,4 +1,4 @@
-//! The command line of `toolgate-model`: a model for scripts and for people.
+//! Command-line flags of `toolgate-model`, for scripts and manual use.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -10,61 +10,61 @@ use clap::Parser;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use super::server::{self, Stage};
+use super::server::{self, ModelState};
 use super::turn::has_tool_result;
-use super::{Reply, Script};
+use super::{ModelScript, Reply};
 
-/// A model that says what it is told to, over the OpenAI and the Anthropic API.
+/// A model with scripted answers, over the OpenAI and the Anthropic API.
 #[derive(Debug, Parser)]
 #[command(name = "toolgate-model")]
 struct Flags {
-    /// The port to listen on; 0 takes any free one
+    /// Port to listen on; 0 selects a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// What it says
+    /// Text of the answer
     #[arg(long, default_value = "Hello from the scripted model.")]
     text: String,
-    /// A tool to ask for, until the conversation has the result of a tool; then comes the text
+    /// Tool to call until the conversation has a tool result; then answer with the text
     #[arg(long)]
     call: Option<String>,
-    /// The arguments of that tool
+    /// Arguments of the tool call
     #[arg(long, default_value = "{}", requires = "call")]
     arguments: String,
-    /// What it thinks first
+    /// Reasoning before the answer
     #[arg(long)]
     reasoning: Option<String>,
-    /// Wait so many milliseconds before the first byte of an answer
+    /// Milliseconds to wait before the first byte of an answer
     #[arg(long, default_value_t = 0)]
     latency: u64,
-    /// Wait so many milliseconds between the events of a stream
+    /// Milliseconds to wait between the events of a stream
     #[arg(long, default_value_t = 0)]
     pause: u64,
-    /// The models that it lists; it answers for every other as well
+    /// Models to list; requests for other models are answered as well
     #[arg(long = "model", default_value = "scripted")]
     models: Vec<String>,
 }
 
-/// Runs a model with the flags of this process.
+/// Runs a model with the command-line flags of this process.
 ///
 /// # Panics
 /// If it cannot listen.
 #[must_use]
 pub fn main() -> ExitCode {
     let flags = Flags::parse();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
+    let runtime = tokio::runtime::Runtime::new().expect("failed to start the runtime");
     runtime.block_on(async {
         let port = flags.port;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .await
             .unwrap_or_else(|error| panic!("cannot listen on port {port}: {error}"));
-        let address = listener.local_addr().expect("it is bound");
+        let address = listener.local_addr().expect("the listener has no address");
         println!("listening on http://{address}");
         let _ = std::io::stdout().flush();
-        let mut script = Script::new(Vec::new()).models(flags.models.iter());
-        script.replies = vec![Reply::with(move |body| reply(&flags, body))];
-        // It may run for days, and nobody could ask for what it has seen.
-        script.memory = 0;
-        server::serve(listener, Arc::new(Stage::new(script))).await;
+        let mut script = ModelScript::new(Vec::new()).with_models(flags.models.iter());
+        script.replies = vec![Reply::from_request(move |body| reply(&flags, body))];
+        // It may run for days, and nothing can read the recorded requests.
+        script.max_recorded_requests = 0;
+        server::serve(listener, Arc::new(ModelState::new(script))).await;
     });
     ExitCode::SUCCESS
 }
@@ -80,6 +80,6 @@ fn reply(flags: &Flags, body: &Value) -> Reply {
         reply = reply.with_reasoning(reasoning);
     }
     reply
-        .delayed(Duration::from_millis(flags.latency))
-        .slow(Duration::from_millis(flags.pause))
+        .with_delay(Duration::from_millis(flags.latency))
+        .with_pause(Duration::from_millis(flags.pause))
 }

@@ -1,37 +1,39 @@
-//! Anthropic Messages.
+//! Wire format of Anthropic Messages.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::api::named;
-use super::turn::{Ask, Call, Turn, Usage, shreds, words};
+use super::api::named_event;
+use super::turn::{
+    RequestInfo, ScriptedCall, ScriptedTurn, ScriptedUsage, split_fragments, split_words,
+};
 
-pub(crate) fn whole(turn: &Turn, ask: Ask<'_>) -> Value {
+pub(crate) fn response_body(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Value {
     let mut blocks = Vec::new();
     if let Some(reasoning) = &turn.reasoning {
-        let signature = signature(ask);
+        let signature = signature(request);
         blocks.push(json!({ "type": "thinking", "thinking": reasoning, "signature": signature }));
     }
     if let Some(text) = &turn.text {
         blocks.push(json!({ "type": "text", "text": text }));
     }
     blocks.extend(turn.calls.iter().map(|call| {
-        // Arguments that are broken on purpose cannot be told here: only a stream has them as text.
+        // Deliberately invalid arguments cannot be represented here: only a stream has them as text.
         let input: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         tool_use(call, &input)
     }));
-    message(turn, ask, &blocks, Some(stop_reason(turn)), turn.usage)
+    message(turn, request, &blocks, Some(stop_reason(turn)), turn.usage)
 }
 
-pub(crate) fn events(turn: &Turn, ask: Ask<'_>) -> Vec<Bytes> {
-    // What came out is known at the end only, and the beginning says 1.
-    let so_far = Usage {
+pub(crate) fn stream_events(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Vec<Bytes> {
+    // The output count is known only at the end; Anthropic's first event says 1.
+    let initial_usage = ScriptedUsage {
         output: 1,
         ..turn.usage
     };
-    let opening = message(turn, ask, &[], None, so_far);
-    let mut events = vec![json!({ "type": "message_start", "message": opening })];
-    let mut blocks = blocks(turn, ask).into_iter().enumerate();
+    let initial = message(turn, request, &[], None, initial_usage);
+    let mut events = vec![json!({ "type": "message_start", "message": initial })];
+    let mut blocks = stream_blocks(turn, request).into_iter().enumerate();
     if let Some((index, block)) = blocks.next() {
         let mut first = block_events(index, &block).into_iter();
         events.extend(first.next());
@@ -42,15 +44,17 @@ pub(crate) fn events(turn: &Turn, ask: Ask<'_>) -> Vec<Bytes> {
         events.extend(block_events(index, &block));
     }
     let delta = json!({ "stop_reason": stop_reason(turn), "stop_sequence": null });
-    events.push(json!({ "type": "message_delta", "delta": delta, "usage": counts(turn.usage) }));
+    events.push(
+        json!({ "type": "message_delta", "delta": delta, "usage": usage_fields(turn.usage) }),
+    );
     events.push(json!({ "type": "message_stop" }));
     events
         .into_iter()
-        .map(|event| named(&turn.dress(event)))
+        .map(|event| named_event(&turn.add_extra_fields(event)))
         .collect()
 }
 
-pub(crate) fn error(status: u16, message: &str) -> Value {
+pub(crate) fn error_body(status: u16, message: &str) -> Value {
     let kind = match status {
         401 => "authentication_error",
         402 => "billing_error",
@@ -70,45 +74,48 @@ pub(crate) fn error(status: u16, message: &str) -> Value {
     })
 }
 
-/// One block of a stream: how it opens, and what is added to it.
-struct Block {
-    opening: Value,
+/// One block of a stream: its initial form and its deltas.
+struct StreamBlock {
+    initial: Value,
     deltas: Vec<Value>,
 }
 
-fn blocks(turn: &Turn, ask: Ask<'_>) -> Vec<Block> {
+fn stream_blocks(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Vec<StreamBlock> {
     let mut blocks = Vec::new();
     if let Some(reasoning) = &turn.reasoning {
-        let thoughts =
-            words(reasoning).map(|word| json!({ "type": "thinking_delta", "thinking": word }));
-        let seal = json!({ "type": "signature_delta", "signature": signature(ask) });
-        blocks.push(Block {
-            opening: json!({ "type": "thinking", "thinking": "", "signature": "" }),
-            deltas: thoughts.chain([seal]).collect(),
+        let thoughts = split_words(reasoning)
+            .map(|word| json!({ "type": "thinking_delta", "thinking": word }));
+        let signature_delta = json!({ "type": "signature_delta", "signature": signature(request) });
+        blocks.push(StreamBlock {
+            initial: json!({ "type": "thinking", "thinking": "", "signature": "" }),
+            deltas: thoughts.chain([signature_delta]).collect(),
         });
     }
     if let Some(text) = &turn.text {
-        let words = words(text).map(|word| json!({ "type": "text_delta", "text": word }));
-        blocks.push(Block {
-            opening: json!({ "type": "text", "text": "" }),
+        let words = split_words(text).map(|word| json!({ "type": "text_delta", "text": word }));
+        blocks.push(StreamBlock {
+            initial: json!({ "type": "text", "text": "" }),
             deltas: words.collect(),
         });
     }
     for call in &turn.calls {
-        let shreds = [String::new()].into_iter().chain(shreds(&call.arguments));
-        let deltas = shreds.map(|json| json!({ "type": "input_json_delta", "partial_json": json }));
-        blocks.push(Block {
-            opening: tool_use(call, &json!({})),
+        let fragments = [String::new()]
+            .into_iter()
+            .chain(split_fragments(&call.arguments));
+        let deltas =
+            fragments.map(|json| json!({ "type": "input_json_delta", "partial_json": json }));
+        blocks.push(StreamBlock {
+            initial: tool_use(call, &json!({})),
             deltas: deltas.collect(),
         });
     }
     blocks
 }
 
-fn block_events(index: usize, block: &Block) -> Vec<Value> {
-    let opening = &block.opening;
+fn block_events(index: usize, block: &StreamBlock) -> Vec<Value> {
+    let initial = &block.initial;
     let mut events =
-        vec![json!({ "type": "content_block_start", "index": index, "content_block": opening })];
+        vec![json!({ "type": "content_block_start", "index": index, "content_block": initial })];
     let deltas = block.deltas.iter();
     events.extend(
         deltas
@@ -119,30 +126,30 @@ fn block_events(index: usize, block: &Block) -> Vec<Value> {
 }
 
 fn message(
-    turn: &Turn,
-    ask: Ask<'_>,
+    turn: &ScriptedTurn,
+    request: RequestInfo<'_>,
     content: &[Value],
     stop: Option<&str>,
-    usage: Usage,
+    usage: ScriptedUsage,
 ) -> Value {
-    let mut counts = counts(usage);
-    counts["cache_creation"] =
+    let mut usage_fields = usage_fields(usage);
+    usage_fields["cache_creation"] =
         json!({ "ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0 });
-    counts["service_tier"] = json!("standard");
-    turn.dress(json!({
-        "id": format!("msg_{}", ask.number),
+    usage_fields["service_tier"] = json!("standard");
+    turn.add_extra_fields(json!({
+        "id": format!("msg_{}", request.number),
         "type": "message",
         "role": "assistant",
-        "model": ask.model(),
+        "model": request.model(),
         "content": content,
         "stop_reason": stop,
         "stop_sequence": null,
-        "usage": counts,
+        "usage": usage_fields,
     }))
 }
 
-/// Here `input_tokens` is only what was not cached.
-fn counts(usage: Usage) -> Value {
+/// Builds the usage fields; here `input_tokens` excludes cached tokens.
+fn usage_fields(usage: ScriptedUsage) -> Value {
     json!({
         "input_tokens": usage.input.saturating_sub(usage.cached),
         "cache_creation_input_tokens": 0,
@@ -151,12 +158,12 @@ fn counts(usage: Usage) -> Value {
     })
 }
 
-fn tool_use(call: &Call, input: &Value) -> Value {
+fn tool_use(call: &ScriptedCall, input: &Value) -> Value {
     json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input })
 }
 
-fn stop_reason(turn: &Turn) -> &str {
-    match turn.finish() {
+fn stop_reason(turn: &ScriptedTurn) -> &str {
+    match turn.finish_reason() {
         "stop" => "end_turn",
         "tool_calls" => "tool_use",
         "length" => "max_tokens",
@@ -165,6 +172,6 @@ fn stop_reason(turn: &Turn) -> &str {
     }
 }
 
-fn signature(ask: Ask<'_>) -> String {
-    format!("signature-{}", ask.number)
+fn signature(request: RequestInfo<'_>) -> String {
+    format!("signature-{}", request.number)
 }

@@ -1,4 +1,4 @@
-//! The replies that a script is made of.
+//! The replies of a script.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,108 +7,108 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-use super::delivery::{Chunking, Ending, Manner};
-use super::turn::{Call, Turn, Usage};
+use super::delivery::{BodyEnding, Chunking, DeliveryOptions};
+use super::turn::{ScriptedCall, ScriptedTurn, ScriptedUsage};
 
-/// What one request gets, and how its bytes are sent.
+/// The reply to one request: its content and how it is delivered.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    pub(crate) content: Content,
+    pub(crate) content: ReplyContent,
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) manner: Manner,
+    pub(crate) delivery: DeliveryOptions,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Content {
-    /// An answer of the model, in the form of the API that was asked.
-    Turn(Turn),
-    /// An error, in the form of the API that was asked.
+pub(crate) enum ReplyContent {
+    /// An answer of the model, in the format of the requested API.
+    Turn(ScriptedTurn),
+    /// An error, in the format of the requested API.
     Error(String),
     Json(Value),
     Raw {
         content_type: String,
         bytes: Bytes,
     },
-    With(Choice),
+    FromRequest(ReplyFn),
 }
 
 /// A reply that depends on the request.
 #[derive(Clone)]
-pub(crate) struct Choice(Arc<dyn Fn(&Value) -> Reply + Send + Sync>);
+pub(crate) struct ReplyFn(Arc<dyn Fn(&Value) -> Reply + Send + Sync>);
 
 impl Reply {
-    fn new(content: Content) -> Self {
+    fn new(content: ReplyContent) -> Self {
         Self {
             content,
             status: 200,
             headers: Vec::new(),
-            manner: Manner::default(),
+            delivery: DeliveryOptions::default(),
         }
     }
 
-    /// The model says this.
+    /// Creates an answer with this text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
-        Self::new(Content::Turn(Turn::default())).with_text(text)
+        Self::new(ReplyContent::Turn(ScriptedTurn::default())).with_text(text)
     }
 
-    /// The model asks for these calls, each an id, a name and arguments.
+    /// Creates an answer with these tool calls, each an id, a name and arguments.
     #[must_use]
     pub fn calls<I, N>(calls: impl IntoIterator<Item = (I, N, Value)>) -> Self
     where
         I: Into<String>,
         N: Into<String>,
     {
-        let reply = Self::new(Content::Turn(Turn::default()));
+        let reply = Self::new(ReplyContent::Turn(ScriptedTurn::default()));
         calls.into_iter().fold(reply, |reply, (id, name, value)| {
             reply.with_raw_call(id, name, value.to_string())
         })
     }
 
-    /// This status, with an error that says this in the form of the API that was asked.
+    /// Creates an error response in the format of the requested API.
     #[must_use]
     pub fn error(status: u16, message: impl Into<String>) -> Self {
-        Self::new(Content::Error(message.into())).with_status(status)
+        Self::new(ReplyContent::Error(message.into())).with_status(status)
     }
 
-    /// This status and this body, whatever was asked.
+    /// Creates a response with this status and JSON body, for every API.
     #[must_use]
     pub fn status(status: u16, body: Value) -> Self {
-        Self::new(Content::Json(body)).with_status(status)
+        Self::new(ReplyContent::Json(body)).with_status(status)
     }
 
-    /// These bytes as they are. Of an event stream, each event counts as one.
+    /// Creates a response with these raw bytes. An event stream is split into its events.
     #[must_use]
     pub fn raw(content_type: impl Into<String>, bytes: impl Into<Bytes>) -> Self {
-        Self::new(Content::Raw {
+        Self::new(ReplyContent::Raw {
             content_type: content_type.into(),
             bytes: bytes.into(),
         })
     }
 
-    /// The reply that `choose` makes of the request's body; all else about it is said there too.
+    /// Creates a reply that `choose` computes from the request body, with its own delivery options.
     #[must_use]
-    pub fn with(choose: impl Fn(&Value) -> Self + Send + Sync + 'static) -> Self {
-        Self::new(Content::With(Choice(Arc::new(choose))))
+    pub fn from_request(choose: impl Fn(&Value) -> Self + Send + Sync + 'static) -> Self {
+        Self::new(ReplyContent::FromRequest(ReplyFn(Arc::new(choose))))
     }
 
-    /// Text before the calls.
+    /// Adds text before the calls.
     #[must_use]
     pub fn with_text(mut self, text: impl Into<String>) -> Self {
-        self.turn().text = Some(text.into());
+        self.turn_mut().text = Some(text.into());
         self
     }
 
-    /// Thoughts before everything else: `reasoning_content` of a chat, an item of its own in
-    /// Responses, a thinking block in Messages.
+    /// Adds reasoning before everything else: `reasoning_content` in Chat Completions, a separate
+    /// item in Responses, a thinking block in Messages.
     #[must_use]
     pub fn with_reasoning(mut self, text: impl Into<String>) -> Self {
-        self.turn().reasoning = Some(text.into());
+        self.turn_mut().reasoning = Some(text.into());
         self
     }
 
-    /// One more call, with arguments that need not be JSON.
+    /// Adds a call with raw arguments, which need not be JSON.
     #[must_use]
     pub fn with_raw_call(
         mut self,
@@ -116,7 +116,7 @@ impl Reply {
         name: impl Into<String>,
         arguments: impl Into<String>,
     ) -> Self {
-        self.turn().calls.push(Call {
+        self.turn_mut().calls.push(ScriptedCall {
             id: id.into(),
             name: name.into(),
             arguments: arguments.into(),
@@ -124,11 +124,11 @@ impl Reply {
         self
     }
 
-    /// The tokens that it says went in and came out.
+    /// Sets the reported input and output tokens.
     #[must_use]
-    pub fn usage(mut self, input: u64, output: u64) -> Self {
-        let usage = &mut self.turn().usage;
-        *usage = Usage {
+    pub fn with_usage(mut self, input: u64, output: u64) -> Self {
+        let usage = &mut self.turn_mut().usage;
+        *usage = ScriptedUsage {
             input,
             output,
             ..*usage
@@ -136,103 +136,103 @@ impl Reply {
         self
     }
 
-    /// How many of the tokens that went in were cached.
+    /// Sets the number of cached input tokens.
     #[must_use]
-    pub fn cached(mut self, tokens: u64) -> Self {
-        self.turn().usage.cached = tokens;
+    pub fn with_cached_tokens(mut self, tokens: u64) -> Self {
+        self.turn_mut().usage.cached = tokens;
         self
     }
 
-    /// Why it ended, in the words of the Chat API (`length`, `content_filter`), which the other
-    /// APIs get in theirs; a word that is not of the Chat API is sent as it is.
+    /// Sets the finish reason in terms of the Chat API (`length`, `content_filter`). It is
+    /// translated for the other APIs; a value unknown to the Chat API is sent unchanged.
     #[must_use]
-    pub fn finish(mut self, reason: impl Into<String>) -> Self {
-        self.turn().finish = Some(reason.into());
+    pub fn with_finish_reason(mut self, reason: impl Into<String>) -> Self {
+        self.turn_mut().finish_reason = Some(reason.into());
         self
     }
 
-    /// Fields to add to the answer, to every event of a stream, and to the answer in an event.
+    /// Adds fields to the response, to every event of a stream, and to responses within events.
     ///
     /// # Panics
-    /// If this is not an object.
+    /// If `fields` is not an object.
     #[must_use]
-    pub fn extra(mut self, fields: Value) -> Self {
+    pub fn with_extra_fields(mut self, fields: Value) -> Self {
         let fields: Map<String, Value> =
-            serde_json::from_value(fields).expect("extra fields are an object");
-        self.turn().extra.extend(fields);
+            serde_json::from_value(fields).expect("extra fields must be an object");
+        self.turn_mut().extra.extend(fields);
         self
     }
 
-    /// Another status than 200.
+    /// Sets the status; the default is 200.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 
-    /// One more header of the response.
+    /// Adds a response header.
     #[must_use]
-    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn with_header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// How the bytes of the body are cut; without this, an event at a time.
+    /// Sets how the body is split into writes; the default is one event per write.
     #[must_use]
-    pub fn chunked(mut self, chunking: Chunking) -> Self {
-        self.manner.chunking = chunking;
+    pub fn with_chunking(mut self, chunking: Chunking) -> Self {
+        self.delivery.chunking = chunking;
         self
     }
 
-    /// Closes the connection after so many events, in the middle of the body. An answer that is
-    /// not streamed is one event.
+    /// Closes the connection after this many events, in the middle of the body. A response that
+    /// is not streamed counts as one event.
     #[must_use]
-    pub fn breaks_after(mut self, events: usize) -> Self {
-        self.manner.ending = Ending::Break(events);
+    pub fn disconnect_after(mut self, events: usize) -> Self {
+        self.delivery.ending = BodyEnding::Disconnect(events);
         self
     }
 
-    /// Sends an error after so many events, as the API does, and ends the stream there. An answer
-    /// that is not streamed is not touched.
+    /// Sends an error event after this many events and ends the stream. A response that is not
+    /// streamed is unaffected.
     #[must_use]
-    pub fn fails_after(mut self, events: usize, message: impl Into<String>) -> Self {
-        self.manner.ending = Ending::Failure(events, message.into());
+    pub fn fail_after(mut self, events: usize, message: impl Into<String>) -> Self {
+        self.delivery.ending = BodyEnding::Error(events, message.into());
         self
     }
 
-    /// Waits before the first byte, the status line.
+    /// Waits before sending the status line.
     #[must_use]
-    pub fn delayed(mut self, delay: Duration) -> Self {
-        self.manner.delay = delay;
+    pub fn with_delay(mut self, delay: Duration) -> Self {
+        self.delivery.delay = delay;
         self
     }
 
-    /// Waits between two writes.
+    /// Waits between writes.
     #[must_use]
-    pub fn slow(mut self, pause: Duration) -> Self {
-        self.manner.pause = pause;
+    pub fn with_pause(mut self, pause: Duration) -> Self {
+        self.delivery.pause = pause;
         self
     }
 
-    /// What the request gets in the end.
-    pub(crate) fn chosen(&self, body: &Value) -> Self {
+    /// Resolves replies that depend on the request.
+    pub(crate) fn resolve(&self, body: &Value) -> Self {
         let mut reply = self.clone();
-        while let Content::With(Choice(choose)) = &reply.content {
+        while let ReplyContent::FromRequest(ReplyFn(choose)) = &reply.content {
             reply = choose(body);
         }
         reply
     }
 
-    fn turn(&mut self) -> &mut Turn {
+    fn turn_mut(&mut self) -> &mut ScriptedTurn {
         match &mut self.content {
-            Content::Turn(turn) => turn,
-            other => panic!("only an answer of the model can have this, not {other:?}"),
+            ReplyContent::Turn(turn) => turn,
+            other => panic!("only a model answer supports this, not {other:?}"),
         }
     }
 }
 
-impl fmt::Debug for Choice {
+impl fmt::Debug for ReplyFn {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Choice")
+        formatter.write_str("ReplyFn")
     }
 }

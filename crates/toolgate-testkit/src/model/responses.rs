@@ -1,87 +1,96 @@
-//! OpenAI Responses.
+//! Wire format of OpenAI Responses.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::api::named;
-use super::turn::{Ask, Call, Turn, Usage, shreds, words};
+use super::api::named_event;
+use super::turn::{
+    RequestInfo, ScriptedCall, ScriptedTurn, ScriptedUsage, split_fragments, split_words,
+};
 
 const CREATED: u64 = 1_700_000_000;
 
-pub(crate) fn whole(turn: &Turn, ask: Ask<'_>) -> Value {
-    let end = end(turn);
-    let items = items(turn, ask);
-    let output: Vec<Value> = items.iter().map(|item| item.done(end.status)).collect();
-    let mut response = response(turn, ask, end.status, &output);
+pub(crate) fn response_body(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Value {
+    let completion = completion(turn);
+    let items = output_items(turn, request);
+    let output: Vec<Value> = items
+        .iter()
+        .map(|item| item.done_json(completion.status))
+        .collect();
+    let mut response = response(turn, request, completion.status, &output);
     response["usage"] = usage(turn.usage);
     response["completed_at"] = json!(CREATED);
-    if let Some(reason) = end.reason {
+    if let Some(reason) = completion.reason {
         response["incomplete_details"] = json!({ "reason": reason });
     }
     response
 }
 
-pub(crate) fn events(turn: &Turn, ask: Ask<'_>) -> Vec<Bytes> {
-    let mut events = Events {
+pub(crate) fn stream_events(turn: &ScriptedTurn, request: RequestInfo<'_>) -> Vec<Bytes> {
+    let mut events = EventLog {
         turn,
-        told: Vec::new(),
+        events: Vec::new(),
     };
-    let opening = response(turn, ask, "in_progress", &[]);
-    events.tell("response.created", json!({ "response": opening }));
-    events.tell("response.in_progress", json!({ "response": opening }));
-    let end = end(turn);
-    for (index, item) in items(turn, ask).iter().enumerate() {
-        let added = json!({ "output_index": index, "item": item.opening() });
-        events.tell("response.output_item.added", added);
-        item.stream(index, &mut events);
-        let done = json!({ "output_index": index, "item": item.done(end.status) });
-        events.tell("response.output_item.done", done);
+    let opening = response(turn, request, "in_progress", &[]);
+    events.push("response.created", json!({ "response": opening }));
+    events.push("response.in_progress", json!({ "response": opening }));
+    let completion = completion(turn);
+    for (index, item) in output_items(turn, request).iter().enumerate() {
+        let added = json!({ "output_index": index, "item": item.added_json() });
+        events.push("response.output_item.added", added);
+        item.push_deltas(index, &mut events);
+        let done = json!({ "output_index": index, "item": item.done_json(completion.status) });
+        events.push("response.output_item.done", done);
     }
-    events.tell(end.event, json!({ "response": whole(turn, ask) }));
-    events.told
+    events.push(
+        completion.event,
+        json!({ "response": response_body(turn, request) }),
+    );
+    events.events
 }
 
-/// The events so far; each gets the next number.
-struct Events<'a> {
-    turn: &'a Turn,
-    told: Vec<Bytes>,
+/// Events so far, numbered in sequence.
+struct EventLog<'a> {
+    turn: &'a ScriptedTurn,
+    events: Vec<Bytes>,
 }
 
-/// How the response ends.
-struct End {
+/// Final event and status of a response.
+struct Completion {
     event: &'static str,
     status: &'static str,
     reason: Option<&'static str>,
 }
 
-/// One item of the output, with its id.
-enum Item<'a> {
+/// An output item with its id.
+enum OutputItem<'a> {
     Reasoning(String, &'a str),
     Message(String, &'a str),
-    Call(String, &'a Call),
+    Call(String, &'a ScriptedCall),
 }
 
-impl Events<'_> {
-    fn tell(&mut self, kind: &str, fields: Value) {
-        let mut event = json!({ "type": kind, "sequence_number": self.told.len() });
+impl EventLog<'_> {
+    fn push(&mut self, kind: &str, fields: Value) {
+        let mut event = json!({ "type": kind, "sequence_number": self.events.len() });
         if let (Value::Object(event), Value::Object(fields)) = (&mut event, fields) {
             event.extend(fields);
         }
-        self.told.push(named(&self.turn.dress(event)));
+        self.events
+            .push(named_event(&self.turn.add_extra_fields(event)));
     }
 
-    /// The same, about a place in an item.
-    fn tell_at(&mut self, kind: &str, place: &Value, fields: Value) {
-        let mut told = place.clone();
-        if let (Value::Object(told), Value::Object(fields)) = (&mut told, fields) {
-            told.extend(fields);
+    /// Adds an event about a position within an item.
+    fn push_at(&mut self, kind: &str, position: &Value, fields: Value) {
+        let mut event = position.clone();
+        if let (Value::Object(event), Value::Object(fields)) = (&mut event, fields) {
+            event.extend(fields);
         }
-        self.tell(kind, told);
+        self.push(kind, event);
     }
 }
 
-impl Item<'_> {
-    fn opening(&self) -> Value {
+impl OutputItem<'_> {
+    fn added_json(&self) -> Value {
         match self {
             Self::Reasoning(id, _) => json!({ "id": id, "type": "reasoning", "summary": [] }),
             Self::Message(id, _) => message(id, "in_progress", &[]),
@@ -89,7 +98,7 @@ impl Item<'_> {
         }
     }
 
-    fn done(&self, status: &str) -> Value {
+    fn done_json(&self, status: &str) -> Value {
         match self {
             Self::Reasoning(id, text) => {
                 json!({ "id": id, "type": "reasoning", "summary": [summary_text(text)] })
@@ -99,66 +108,66 @@ impl Item<'_> {
         }
     }
 
-    /// The events between `output_item.added` and `output_item.done`.
-    fn stream(&self, index: usize, events: &mut Events<'_>) {
+    /// Adds the events between `output_item.added` and `output_item.done`.
+    fn push_deltas(&self, index: usize, events: &mut EventLog<'_>) {
         match self {
             Self::Reasoning(id, text) => {
                 let at = json!({ "item_id": id, "output_index": index, "summary_index": 0 });
                 let part = |text| json!({ "part": summary_text(text) });
-                events.tell_at("response.reasoning_summary_part.added", &at, part(""));
-                for word in words(text) {
+                events.push_at("response.reasoning_summary_part.added", &at, part(""));
+                for word in split_words(text) {
                     let delta = json!({ "delta": word });
-                    events.tell_at("response.reasoning_summary_text.delta", &at, delta);
+                    events.push_at("response.reasoning_summary_text.delta", &at, delta);
                 }
                 let done = json!({ "text": text });
-                events.tell_at("response.reasoning_summary_text.done", &at, done);
-                events.tell_at("response.reasoning_summary_part.done", &at, part(text));
+                events.push_at("response.reasoning_summary_text.done", &at, done);
+                events.push_at("response.reasoning_summary_part.done", &at, part(text));
             }
             Self::Message(id, text) => {
                 let at = json!({ "item_id": id, "output_index": index, "content_index": 0 });
                 let part = |text| json!({ "part": output_text(text) });
-                events.tell_at("response.content_part.added", &at, part(""));
-                for word in words(text) {
+                events.push_at("response.content_part.added", &at, part(""));
+                for word in split_words(text) {
                     let delta = json!({ "delta": word, "logprobs": [] });
-                    events.tell_at("response.output_text.delta", &at, delta);
+                    events.push_at("response.output_text.delta", &at, delta);
                 }
                 let done = json!({ "text": text, "logprobs": [] });
-                events.tell_at("response.output_text.done", &at, done);
-                events.tell_at("response.content_part.done", &at, part(text));
+                events.push_at("response.output_text.done", &at, done);
+                events.push_at("response.content_part.done", &at, part(text));
             }
             Self::Call(id, call) => {
                 let at = json!({ "item_id": id, "output_index": index });
-                for shred in shreds(&call.arguments) {
-                    let delta = json!({ "delta": shred });
-                    events.tell_at("response.function_call_arguments.delta", &at, delta);
+                for fragment in split_fragments(&call.arguments) {
+                    let delta = json!({ "delta": fragment });
+                    events.push_at("response.function_call_arguments.delta", &at, delta);
                 }
                 let done = json!({ "name": call.name, "arguments": call.arguments });
-                events.tell_at("response.function_call_arguments.done", &at, done);
+                events.push_at("response.function_call_arguments.done", &at, done);
             }
         }
     }
 }
 
-fn items<'a>(turn: &'a Turn, ask: Ask<'_>) -> Vec<Item<'a>> {
-    let number = ask.number;
+fn output_items<'a>(turn: &'a ScriptedTurn, request: RequestInfo<'_>) -> Vec<OutputItem<'a>> {
+    let number = request.number;
     let mut items = Vec::new();
     if let Some(reasoning) = &turn.reasoning {
-        items.push(Item::Reasoning(format!("rs_{number}"), reasoning));
+        items.push(OutputItem::Reasoning(format!("rs_{number}"), reasoning));
     }
     if let Some(text) = &turn.text {
-        items.push(Item::Message(format!("msg_{number}"), text));
+        items.push(OutputItem::Message(format!("msg_{number}"), text));
     }
     items.extend(
         turn.calls
             .iter()
             .enumerate()
-            .map(|(index, call)| Item::Call(format!("fc_{number}_{index}"), call)),
+            .map(|(index, call)| OutputItem::Call(format!("fc_{number}_{index}"), call)),
     );
     items
 }
 
-fn end(turn: &Turn) -> End {
-    let reason = match turn.finish() {
+fn completion(turn: &ScriptedTurn) -> Completion {
+    let reason = match turn.finish_reason() {
         "length" => Some("max_output_tokens"),
         "content_filter" => Some("content_filter"),
         _ => None,
@@ -167,17 +176,22 @@ fn end(turn: &Turn) -> End {
         Some(_) => ("response.incomplete", "incomplete"),
         None => ("response.completed", "completed"),
     };
-    End {
+    Completion {
         event,
         status,
         reason,
     }
 }
 
-/// The response itself, which repeats what was asked for.
-fn response(turn: &Turn, ask: Ask<'_>, status: &str, output: &[Value]) -> Value {
+/// Builds the response object, which echoes fields of the request.
+fn response(
+    turn: &ScriptedTurn,
+    request: RequestInfo<'_>,
+    status: &str,
+    output: &[Value],
+) -> Value {
     let mut response = json!({
-        "id": format!("resp_{}", ask.number),
+        "id": format!("resp_{}", request.number),
         "object": "response",
         "created_at": CREATED,
         "status": status,
@@ -189,7 +203,7 @@ fn response(turn: &Turn, ask: Ask<'_>, status: &str, output: &[Value]) -> Value 
         "max_output_tokens": null,
         "max_tool_calls": null,
         "metadata": {},
-        "model": ask.model(),
+        "model": request.model(),
         "output": output,
         "parallel_tool_calls": true,
         "previous_response_id": null,
@@ -208,14 +222,14 @@ fn response(turn: &Turn, ask: Ask<'_>, status: &str, output: &[Value]) -> Value 
         "usage": null,
         "user": null,
     });
-    if let (Value::Object(response), Value::Object(asked)) = (&mut response, ask.body) {
-        repeat(asked, response);
+    if let (Value::Object(response), Value::Object(fields)) = (&mut response, request.body) {
+        echo_request_fields(fields, response);
     }
-    turn.dress(response)
+    turn.add_extra_fields(response)
 }
 
-fn repeat(asked: &Map<String, Value>, response: &mut Map<String, Value>) {
-    const REPEATED: [&str; 15] = [
+fn echo_request_fields(fields: &Map<String, Value>, response: &mut Map<String, Value>) {
+    const ECHOED_FIELDS: [&str; 15] = [
         "instructions",
         "max_output_tokens",
         "max_tool_calls",
@@ -232,8 +246,8 @@ fn repeat(asked: &Map<String, Value>, response: &mut Map<String, Value>) {
         "top_p",
         "user",
     ];
-    for name in REPEATED {
-        if let Some(value) = asked.get(name).filter(|value| !value.is_null()) {
+    for name in ECHOED_FIELDS {
+        if let Some(value) = fields.get(name).filter(|value| !value.is_null()) {
             response.insert(name.to_owned(), value.clone());
         }
     }
@@ -243,7 +257,7 @@ fn message(id: &str, status: &str, content: &[Value]) -> Value {
     json!({ "id": id, "type": "message", "status": status, "role": "assistant", "content": content })
 }
 
-fn function_call(id: &str, status: &str, call: &Call, arguments: &str) -> Value {
+fn function_call(id: &str, status: &str, call: &ScriptedCall, arguments: &str) -> Value {
     json!({
         "id": id, "type": "function_call", "status": status,
         "call_id": call.id, "name": call.name, "arguments": arguments,
@@ -258,7 +272,7 @@ fn summary_text(text: &str) -> Value {
     json!({ "type": "summary_text", "text": text })
 }
 
-fn usage(usage: Usage) -> Value {
+fn usage(usage: ScriptedUsage) -> Value {
     json!({
         "input_tokens": usage.input,
         "input_tokens_details": { "cached_tokens": usage.cached, "cache_write_tokens": 0 },

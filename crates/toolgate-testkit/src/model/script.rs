@@ -1,56 +1,56 @@
-//! What a model is going to say, before it starts.
+//! The script of a model, built before it starts.
 
-use super::{Model, Reply};
+use super::{Reply, ScriptedModel};
 
-/// The replies, what happens after the last, and which models are offered.
+/// Replies, behaviour after the last one, and the listed models.
 #[derive(Debug)]
-pub struct Script {
+pub struct ModelScript {
     pub(crate) replies: Vec<Reply>,
-    pub(crate) after: After,
+    pub(crate) when_exhausted: WhenExhausted,
     pub(crate) models: Vec<String>,
-    /// So many requests are recorded, and later ones forgotten.
-    pub(crate) memory: usize,
+    /// Maximum number of recorded requests; later ones are not recorded.
+    pub(crate) max_recorded_requests: usize,
 }
 
-/// What a request gets when every reply was played.
+/// Behaviour once every reply was used.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum After {
-    LastAgain,
-    Failure,
+pub(crate) enum WhenExhausted {
+    RepeatLast,
+    Fail,
 }
 
-impl Script {
-    /// These replies, one a request; the last is repeated.
+impl ModelScript {
+    /// Creates a script with one reply per request; the last one is repeated.
     #[must_use]
     pub fn new(replies: Vec<Reply>) -> Self {
         Self {
             replies,
-            after: After::LastAgain,
+            when_exhausted: WhenExhausted::RepeatLast,
             models: vec!["scripted".to_owned()],
-            memory: usize::MAX,
+            max_recorded_requests: usize::MAX,
         }
     }
 
-    /// Requests after the last reply get a 500 that says so.
+    /// Answers requests after the last reply with 500 and an explanation.
     #[must_use]
     pub fn strict(mut self) -> Self {
-        self.after = After::Failure;
+        self.when_exhausted = WhenExhausted::Fail;
         self
     }
 
-    /// What `GET /v1/models` lists; every model is answered for all the same.
+    /// Sets what `GET /v1/models` lists; requests for other models are answered as well.
     #[must_use]
-    pub fn models<I: Into<String>>(mut self, models: impl IntoIterator<Item = I>) -> Self {
+    pub fn with_models<I: Into<String>>(mut self, models: impl IntoIterator<Item = I>) -> Self {
         self.models = models.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Starts a model that plays this.
+    /// Starts a model that follows this script.
     ///
     /// # Panics
     /// If it cannot listen.
     #[must_use]
-    pub fn start(self) -> Model {
-        Model::perform(self)
+    pub fn start(self) -> ScriptedModel {
+        ScriptedModel::start_script(self)
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP server: what is recorded, and which reply a request gets.
+//! The HTTP server: records requests and selects the reply for each.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,53 +16,53 @@ use tokio::net::TcpListener;
 
 use super::Reply;
 use super::api::Api;
-use super::delivery::{self, Ending, Manner, Witness};
-use super::reply::Content;
-use super::script::{After, Script};
-use super::turn::Ask;
+use super::delivery::{self, BodyEnding, DeliveryOptions, DisconnectGuard};
+use super::reply::ReplyContent;
+use super::script::{ModelScript, WhenExhausted};
+use super::turn::RequestInfo;
 
 const JSON: &str = "application/json";
-const EVENTS: &str = "text/event-stream; charset=utf-8";
+const EVENT_STREAM: &str = "text/event-stream; charset=utf-8";
 
-/// One request, as it arrived.
+/// A request as it arrived.
 #[derive(Debug, Clone)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// `GET`, `POST` and so on.
     pub method: String,
-    /// With the query, if there is one.
+    /// Path and query.
     pub path: String,
-    /// All of its headers.
+    /// All headers.
     pub headers: HeaderMap,
     /// The body, byte for byte.
     pub text: String,
-    /// The body, parsed; null if it is not JSON.
+    /// The parsed body; null if it is not JSON.
     pub body: Value,
 }
 
-/// Everything the server knows.
+/// State of the server.
 #[derive(Debug)]
-pub(crate) struct Stage {
-    script: Script,
-    played: AtomicUsize,
-    recorded: Mutex<Vec<Recorded>>,
-    gone: Arc<AtomicUsize>,
+pub(crate) struct ModelState {
+    script: ModelScript,
+    turns_started: AtomicUsize,
+    recorded: Mutex<Vec<RecordedRequest>>,
+    disconnects: Arc<AtomicUsize>,
 }
 
-/// A request for the model to speak.
-struct Scene<'a> {
+/// A completion request.
+struct TurnRequest<'a> {
     api: Api,
-    ask: Ask<'a>,
+    info: RequestInfo<'a>,
 }
 
-impl Recorded {
-    /// The value of a header, if the request had it and it is text.
+impl RecordedRequest {
+    /// Returns the value of a header, if present and valid text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
     pub(crate) fn is_turn(&self) -> bool {
-        self.method == "POST" && Api::of(self.route()).is_some()
+        self.method == "POST" && Api::from_path(self.route()).is_some()
     }
 
     fn route(&self) -> &str {
@@ -70,144 +70,151 @@ impl Recorded {
     }
 }
 
-impl Stage {
-    pub(crate) fn new(script: Script) -> Self {
+impl ModelState {
+    pub(crate) fn new(script: ModelScript) -> Self {
         Self {
             script,
-            played: AtomicUsize::new(0),
+            turns_started: AtomicUsize::new(0),
             recorded: Mutex::default(),
-            gone: Arc::default(),
+            disconnects: Arc::default(),
         }
     }
 
-    pub(crate) fn recorded(&self) -> Vec<Recorded> {
+    pub(crate) fn recorded_requests(&self) -> Vec<RecordedRequest> {
         let recorded = self.recorded.lock();
         recorded.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn disconnects(&self) -> usize {
-        self.gone.load(Ordering::SeqCst)
+        self.disconnects.load(Ordering::SeqCst)
     }
 
-    fn record(&self, request: &Recorded) {
+    fn record(&self, request: &RecordedRequest) {
         let recorded = self.recorded.lock();
         let mut recorded = recorded.unwrap_or_else(PoisonError::into_inner);
-        if recorded.len() < self.script.memory {
+        if recorded.len() < self.script.max_recorded_requests {
             recorded.push(request.clone());
         }
     }
 
-    /// The reply whose turn it is, and the number of the request, counted from one.
-    fn next(&self, body: &Value) -> (Reply, usize) {
-        let index = self.played.fetch_add(1, Ordering::SeqCst);
+    /// Returns the next reply and the number of the request, counted from one.
+    fn next_reply(&self, body: &Value) -> (Reply, usize) {
+        let index = self.turns_started.fetch_add(1, Ordering::SeqCst);
         let replies = &self.script.replies;
-        let reply = match self.script.after {
-            After::LastAgain => replies.get(index).or(replies.last()),
-            After::Failure => replies.get(index),
+        let reply = match self.script.when_exhausted {
+            WhenExhausted::RepeatLast => replies.get(index).or(replies.last()),
+            WhenExhausted::Fail => replies.get(index),
         };
         let number = index + 1;
         let reply = reply.map_or_else(
             || {
-                let known = replies.len();
-                let message = format!("the script has {known} replies, and this is turn {number}");
+                let count = replies.len();
+                let message = format!("the script has {count} replies, and this is turn {number}");
                 Reply::error(500, message)
             },
-            |reply| reply.chosen(body),
+            |reply| reply.resolve(body),
         );
         (reply, number)
     }
 }
 
-/// Serves for ever.
-pub(crate) async fn serve(listener: TcpListener, stage: Arc<Stage>) {
-    // Without this the kernel would join small writes while it waits for acknowledgements.
+/// Serves forever.
+pub(crate) async fn serve(listener: TcpListener, state: Arc<ModelState>) {
+    // Nagle's algorithm would merge small writes while it waits for acknowledgements.
     let listener = listener.tap_io(|stream| {
         let _ = stream.set_nodelay(true);
     });
-    let router = Router::new().fallback(entry).with_state(stage);
+    let router = Router::new().fallback(handle_request).with_state(state);
     axum::serve(listener, router)
         .await
-        .expect("serving never fails");
+        .expect("the server failed");
 }
 
-async fn entry(State(stage): State<Arc<Stage>>, request: Request) -> Response {
+async fn handle_request(State(state): State<Arc<ModelState>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(bytes) = to_bytes(body, usize::MAX).await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let text = String::from_utf8_lossy(&bytes).into_owned();
-    let request = Recorded {
+    let request = RecordedRequest {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         headers: parts.headers,
         body: serde_json::from_str(&text).unwrap_or_default(),
         text,
     };
-    stage.record(&request);
-    match (parts.method, Api::of(request.route())) {
-        (Method::POST, Some(api)) => speak(&stage, api, &request.body).await,
+    state.record(&request);
+    match (parts.method, Api::from_path(request.route())) {
+        (Method::POST, Some(api)) => answer_turn(&state, api, &request.body).await,
         (Method::GET, None) if request.route() == "/v1/models" => {
             let anthropic = request.headers.contains_key("anthropic-version");
-            json_response(200, &models(&stage.script.models, anthropic))
+            json_response(200, &model_list(&state.script.models, anthropic))
         }
         (method, _) => {
             let message = format!("the scripted model has no {method} {}", request.route());
-            json_response(404, &Api::Chat.error(404, &message))
+            json_response(404, &Api::Chat.error_body(404, &message))
         }
     }
 }
 
-async fn speak(stage: &Stage, api: Api, body: &Value) -> Response {
+async fn answer_turn(state: &ModelState, api: Api, body: &Value) -> Response {
     if !body.is_object() {
         let message = "the body is not a JSON object";
-        return json_response(400, &api.error(400, message));
+        return json_response(400, &api.error_body(400, message));
     }
-    let (reply, number) = stage.next(body);
-    // From here on somebody waits for an answer: going away counts, during the delay too.
-    let witness = Witness::new(&stage.gone);
-    if !reply.manner.delay.is_zero() {
-        tokio::time::sleep(reply.manner.delay).await;
+    let (reply, number) = state.next_reply(body);
+    // From here on the client waits for a response: disconnecting counts, even during the delay.
+    let guard = DisconnectGuard::new(&state.disconnects);
+    if !reply.delivery.delay.is_zero() {
+        tokio::time::sleep(reply.delivery.delay).await;
     }
-    let ask = Ask { body, number };
-    let mut response = respond(&reply, &Scene { api, ask }, witness);
-    let id = HeaderValue::try_from(format!("req_{number}")).expect("it is a word");
+    let info = RequestInfo { body, number };
+    let mut response = build_response(&reply, &TurnRequest { api, info }, guard);
+    let id = HeaderValue::try_from(format!("req_{number}"))
+        .expect("a request id must be a valid header value");
     response.headers_mut().insert(api.id_header(), id);
     for (name, value) in &reply.headers {
-        let name = HeaderName::try_from(name).expect("the script has valid header names");
-        let value = HeaderValue::try_from(value).expect("the script has valid header values");
+        let name = HeaderName::try_from(name).expect("the script has an invalid header name");
+        let value = HeaderValue::try_from(value).expect("the script has an invalid header value");
         response.headers_mut().append(name, value);
     }
     response
 }
 
-fn respond(reply: &Reply, scene: &Scene<'_>, witness: Witness) -> Response {
+fn build_response(reply: &Reply, request: &TurnRequest<'_>, guard: DisconnectGuard) -> Response {
     let Reply {
         content,
         status,
-        manner,
+        delivery: options,
         ..
     } = reply;
-    let whole = |value: &Value| (JSON, vec![Bytes::from(value.to_string())]);
+    let json_body = |value: &Value| (JSON, vec![Bytes::from(value.to_string())]);
     let (kind, events) = match content {
-        Content::Turn(turn) if scene.ask.body["stream"] == true => (
-            EVENTS,
-            cut_short(scene.api.events(turn, scene.ask), manner, scene.api),
+        ReplyContent::Turn(turn) if request.info.body["stream"] == true => (
+            EVENT_STREAM,
+            inject_error(
+                request.api.stream_events(turn, request.info),
+                options,
+                request.api,
+            ),
         ),
-        Content::Turn(turn) => whole(&scene.api.whole(turn, scene.ask)),
-        Content::Error(message) => whole(&scene.api.error(*status, message)),
-        Content::Json(value) => whole(value),
-        Content::Raw {
+        ReplyContent::Turn(turn) => json_body(&request.api.response_body(turn, request.info)),
+        ReplyContent::Error(message) => json_body(&request.api.error_body(*status, message)),
+        ReplyContent::Json(value) => json_body(value),
+        ReplyContent::Raw {
             content_type,
             bytes,
-        } if is_stream(content_type) => (content_type.as_str(), delivery::events(bytes)),
-        Content::Raw {
+        } if is_stream(content_type) => (content_type.as_str(), delivery::split_events(bytes)),
+        ReplyContent::Raw {
             content_type,
             bytes,
         } => (content_type.as_str(), vec![bytes.clone()]),
-        Content::With(_) => unreachable!("a chosen reply is not a choice"),
+        ReplyContent::FromRequest(_) => {
+            unreachable!("a resolved reply does not depend on the request")
+        }
     };
     let length: usize = events.iter().map(Bytes::len).sum();
-    let body = delivery::body(events, manner, witness);
+    let body = delivery::build_body(events, options, guard);
     let mut response = response(*status, kind, body);
     let headers = response.headers_mut();
     if is_stream(kind) {
@@ -218,11 +225,11 @@ fn respond(reply: &Reply, scene: &Scene<'_>, witness: Witness) -> Response {
     response
 }
 
-/// Puts the failure that the script wants in the place of the events after it.
-fn cut_short(mut events: Vec<Bytes>, manner: &Manner, api: Api) -> Vec<Bytes> {
-    if let Ending::Failure(after, message) = &manner.ending {
+/// Replaces the events after the scripted failure by an error event.
+fn inject_error(mut events: Vec<Bytes>, options: &DeliveryOptions, api: Api) -> Vec<Bytes> {
+    if let BodyEnding::Error(after, message) = &options.ending {
         events.truncate(*after);
-        events.push(api.failure(message, *after));
+        events.push(api.error_event(message, *after));
     }
     events
 }
@@ -231,7 +238,7 @@ fn is_stream(content_type: &str) -> bool {
     content_type.starts_with("text/event-stream")
 }
 
-fn models(names: &[String], anthropic: bool) -> Value {
+fn model_list(names: &[String], anthropic: bool) -> Value {
     if anthropic {
         let model = |name: &String| {
             json!({
@@ -261,7 +268,7 @@ fn json_response(status: u16, value: &Value) -> Response {
 }
 
 fn response(status: u16, kind: &str, body: Body) -> Response {
-    let status = StatusCode::from_u16(status).expect("the script has valid statuses");
-    let kind = HeaderValue::try_from(kind).expect("the script has valid content types");
+    let status = StatusCode::from_u16(status).expect("the script has an invalid status");
+    let kind = HeaderValue::try_from(kind).expect("the script has an invalid content type");
     (status, [(CONTENT_TYPE, kind)], body).into_response()
 }

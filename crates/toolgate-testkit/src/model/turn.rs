@@ -1,31 +1,31 @@
-//! What a model says in one turn, whatever the API it is asked over.
+//! Content of one model turn, independent of the API.
 
 use serde_json::{Map, Value};
 
-/// One answer: thoughts, then text, then calls.
+/// One answer: reasoning, then text, then calls.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Turn {
+pub(crate) struct ScriptedTurn {
     pub(crate) reasoning: Option<String>,
     pub(crate) text: Option<String>,
-    pub(crate) calls: Vec<Call>,
-    pub(crate) usage: Usage,
-    /// In the words of the Chat API; without it, what follows from the rest.
-    pub(crate) finish: Option<String>,
+    pub(crate) calls: Vec<ScriptedCall>,
+    pub(crate) usage: ScriptedUsage,
+    /// In terms of the Chat API; derived from the calls if absent.
+    pub(crate) finish_reason: Option<String>,
     pub(crate) extra: Map<String, Value>,
 }
 
-/// One tool that the model wants to be called.
+/// A tool call of the model.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct ScriptedCall {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// JSON, unless the script wants it broken.
+    /// JSON, unless the script sets invalid arguments.
     pub(crate) arguments: String,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Usage {
-    /// All of the input, with what was cached.
+pub(crate) struct ScriptedUsage {
+    /// All input tokens, including cached ones.
     pub(crate) input: u64,
     pub(crate) cached: u64,
     pub(crate) output: u64,
@@ -33,24 +33,24 @@ pub(crate) struct Usage {
 
 /// The request that a turn answers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct RequestInfo<'a> {
     pub(crate) body: &'a Value,
-    /// Counted from one; every id in the answer is made of it.
+    /// Counted from one; every id in the response derives from it.
     pub(crate) number: usize,
 }
 
-impl Turn {
-    /// Why the turn ended, in the words of the Chat API.
-    pub(crate) fn finish(&self) -> &str {
-        match &self.finish {
-            Some(finish) => finish,
+impl ScriptedTurn {
+    /// Returns the finish reason in terms of the Chat API.
+    pub(crate) fn finish_reason(&self) -> &str {
+        match &self.finish_reason {
+            Some(reason) => reason,
             None if self.calls.is_empty() => "stop",
             None => "tool_calls",
         }
     }
 
-    /// Adds the extra fields to an object that is part of the answer.
-    pub(crate) fn dress(&self, mut value: Value) -> Value {
+    /// Adds the extra fields to an object of the response.
+    pub(crate) fn add_extra_fields(&self, mut value: Value) -> Value {
         if let Value::Object(fields) = &mut value {
             fields.extend(self.extra.clone());
         }
@@ -58,7 +58,7 @@ impl Turn {
     }
 }
 
-impl Default for Usage {
+impl Default for ScriptedUsage {
     fn default() -> Self {
         Self {
             input: 11,
@@ -68,13 +68,13 @@ impl Default for Usage {
     }
 }
 
-impl Ask<'_> {
+impl RequestInfo<'_> {
     pub(crate) fn model(&self) -> &str {
         self.body["model"].as_str().unwrap_or("scripted")
     }
 }
 
-/// Whether a tool was already called in this conversation, whichever API it is told in.
+/// Returns whether the conversation in a request body has a tool result, for any API.
 #[must_use]
 pub fn has_tool_result(body: &Value) -> bool {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -88,15 +88,18 @@ pub fn has_tool_result(body: &Value) -> bool {
     chat_or_messages || responses
 }
 
-/// Text as it is streamed: a word a piece.
-pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
+/// Splits text into words, as it is streamed.
+pub(crate) fn split_words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(char::is_whitespace)
 }
 
-/// Arguments as they are streamed: pieces that respect neither names nor values.
-pub(crate) fn shreds(json: &str) -> impl Iterator<Item = String> {
-    const SHRED: usize = 6;
-    let letters: Vec<char> = json.chars().collect();
-    let shreds: Vec<String> = letters.chunks(SHRED).map(String::from_iter).collect();
-    shreds.into_iter()
+/// Splits arguments into fragments, as they are streamed, regardless of JSON tokens.
+pub(crate) fn split_fragments(json: &str) -> impl Iterator<Item = String> {
+    const FRAGMENT_CHARS: usize = 6;
+    let chars: Vec<char> = json.chars().collect();
+    let fragments: Vec<String> = chars
+        .chunks(FRAGMENT_CHARS)
+        .map(String::from_iter)
+        .collect();
+    fragments.into_iter()
 }

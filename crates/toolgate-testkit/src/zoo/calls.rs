@@ -1,17 +1,17 @@
-//! The requests that are being worked on, so that they can be cancelled by their id.
+//! Requests in progress, so that they can be cancelled by id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
-/// Open requests by the connection they came from and their raw id.
+/// Open requests by scope (connection or session) and raw id.
 #[derive(Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct OpenCalls {
     open: Arc<Mutex<HashMap<Key, CancellationToken>>>,
 }
 
-/// An open request, until it is dropped.
+/// Registration of an open request; dropping it removes the request.
 #[derive(Debug)]
 pub(crate) struct OpenCall {
     pub(crate) cancelled: CancellationToken,
@@ -21,7 +21,7 @@ pub(crate) struct OpenCall {
 
 type Key = (String, String);
 
-impl Calls {
+impl OpenCalls {
     pub(crate) fn open(&self, scope: &str, id: &str) -> OpenCall {
         let key = (scope.to_owned(), id.to_owned());
         let cancelled = CancellationToken::new();

@@ -1,7 +1,7 @@
-//! What the zoo offers: tools, resources and prompts as raw definitions, and their pages.
+//! The zoo's tools, resources and prompts as raw definitions, and their pagination.
 //!
-//! The definitions are written in `catalog.json`, from which only the white space between
-//! tokens is taken away, so that each fits on one line of stdio.
+//! The definitions live in `catalog.json`. Only the white space between tokens is removed, so
+//! that each definition fits on one line of stdio.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,21 +11,21 @@ use serde_json::value::RawValue;
 
 use super::change::Change;
 use super::fixture;
-use super::flags::Offer;
-use super::rpc::{INVALID_PARAMS, RpcError, quoted};
+use super::flags::FeatureFlags;
+use super::rpc::{INVALID_PARAMS, ZooError, json_string};
 
-/// Everything that can be listed, read or got.
+/// Everything that `*/list`, `resources/read` and `prompts/get` serve.
 #[derive(Debug)]
-pub(crate) struct Catalog {
+pub(crate) struct ZooCatalog {
     document: Document,
     extra_tools: Vec<Box<RawValue>>,
-    page: usize,
-    more: More,
+    page_size: usize,
+    dynamic_lists: DynamicLists,
 }
 
-/// Which lists show what comes and goes.
+/// The lists that currently include their dynamic entries.
 #[derive(Debug, Default)]
-struct More {
+struct DynamicLists {
     tools: AtomicBool,
     prompts: AtomicBool,
     resources: AtomicBool,
@@ -50,7 +50,7 @@ struct Document {
     kinds: Box<RawValue>,
 }
 
-/// What comes and goes.
+/// Entries that can be added and removed at run time.
 #[derive(Debug, Default, Deserialize)]
 struct Dynamic {
     tools: Vec<Box<RawValue>>,
@@ -60,106 +60,111 @@ struct Dynamic {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Definition {
+struct ToolDefinition {
     name: String,
     input_schema: Option<serde_json::Value>,
 }
 
-impl Catalog {
-    pub(crate) fn new(offer: &Offer) -> Self {
-        let text = compact(match offer.fixtures {
-            true => fixture::CATALOG,
-            false => include_str!("catalog.json"),
+impl ZooCatalog {
+    pub(crate) fn new(features: &FeatureFlags) -> Self {
+        let text = compact(if features.fixtures {
+            fixture::CATALOG_JSON
+        } else {
+            include_str!("catalog.json")
         });
-        let mut document: Document = serde_json::from_str(&text).expect("`catalog.json` is valid");
-        if !offer.malformed {
+        let mut document: Document =
+            serde_json::from_str(&text).expect("`catalog.json` is invalid");
+        if !features.malformed {
             document.malformed.clear();
         }
         Self {
             document,
-            extra_tools: (1..=offer.tools).map(extra_tool).collect(),
-            page: offer.page.map_or(usize::MAX, |page| page.max(1)),
-            more: More::default(),
+            extra_tools: (1..=features.tools).map(extra_tool).collect(),
+            page_size: features.page.map_or(usize::MAX, |page| page.max(1)),
+            dynamic_lists: DynamicLists::default(),
         }
     }
 
-    /// Shows what comes and goes, or hides it again.
-    pub(crate) fn change(&self, change: &Change) {
-        if let Some(shown) = self.more.shown(change) {
-            shown.fetch_not(Ordering::Relaxed);
+    /// Adds the dynamic entries of the changed list, or removes them again.
+    pub(crate) fn apply(&self, change: &Change) {
+        if let Some(flag) = self.dynamic_lists.flag(change) {
+            flag.fetch_not(Ordering::Relaxed);
         }
     }
 
-    /// Whether the list that may change so shows what comes and goes.
-    pub(crate) fn shows_more(&self, change: &Change) -> bool {
-        let shown = self.more.shown(change);
-        shown.is_some_and(|shown| shown.load(Ordering::Relaxed))
+    /// Returns whether the list that this change affects includes its dynamic entries.
+    pub(crate) fn shows_dynamic(&self, change: &Change) -> bool {
+        let flag = self.dynamic_lists.flag(change);
+        flag.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// The raw result of one of the four lists; `None` if the method is none of them.
+    /// Returns the raw result of a list method; `None` if the method is not one of the four.
     pub(crate) fn list(
         &self,
         method: &str,
         cursor: Option<&str>,
-    ) -> Option<Result<String, RpcError>> {
+    ) -> Option<Result<String, ZooError>> {
         let (key, items): (_, Vec<&RawValue>) = match method {
             "tools/list" => ("tools", self.tools().collect()),
             "resources/list" => {
-                let more = self.more(&Change::Resources, &self.document.dynamic.resources);
-                let fixed = refs(&self.document.resources).into_iter();
-                ("resources", fixed.chain(more).collect())
+                let dynamic =
+                    self.dynamic_entries(&Change::Resources, &self.document.dynamic.resources);
+                let fixed = as_refs(&self.document.resources).into_iter();
+                ("resources", fixed.chain(dynamic).collect())
             }
-            "resources/templates/list" => {
-                ("resourceTemplates", refs(&self.document.resource_templates))
-            }
+            "resources/templates/list" => (
+                "resourceTemplates",
+                as_refs(&self.document.resource_templates),
+            ),
             "prompts/list" => {
-                let more = self.more(&Change::Prompts, &self.document.dynamic.prompts);
-                let fixed = refs(&self.document.prompts).into_iter();
-                ("prompts", fixed.chain(more).collect())
+                let dynamic =
+                    self.dynamic_entries(&Change::Prompts, &self.document.dynamic.prompts);
+                let fixed = as_refs(&self.document.prompts).into_iter();
+                ("prompts", fixed.chain(dynamic).collect())
             }
             _ => return None,
         };
-        Some(self.page_of(key, &items, cursor))
+        Some(self.list_page(key, &items, cursor))
     }
 
-    /// The input schema of the first listed tool of that name: `Some(Null)` if it has none.
+    /// Returns the input schema of the first listed tool of this name; `Some(Null)` if it has none.
     pub(crate) fn tool_schema(&self, name: &str) -> Option<serde_json::Value> {
         self.tools()
-            .filter_map(|raw| serde_json::from_str::<Definition>(raw.get()).ok())
+            .filter_map(|raw| serde_json::from_str::<ToolDefinition>(raw.get()).ok())
             .find(|definition| definition.name == name)
             .map(|definition| definition.input_schema.unwrap_or_default())
     }
 
-    /// The raw result of reading a resource.
-    pub(crate) fn read(&self, uri: &str) -> Option<String> {
+    /// Returns the raw result of `resources/read`.
+    pub(crate) fn read_resource(&self, uri: &str) -> Option<String> {
         if let Some(content) = self.document.contents.get(uri) {
             return Some(format!(r#"{{"contents":[{content}]}}"#));
         }
         let item = uri.strip_prefix("zoo://item/")?;
-        let (uri, text) = (quoted(uri), quoted(&format!("item {item}")));
+        let (uri, text) = (json_string(uri), json_string(&format!("item {item}")));
         Some(format!(
             r#"{{"contents":[{{"uri":{uri},"mimeType":"text/plain","text":{text}}}]}}"#
         ))
     }
 
-    /// The raw result of getting a prompt.
-    pub(crate) fn prompt(&self, name: &str, arguments: &str) -> Result<String, RpcError> {
+    /// Returns the raw result of `prompts/get`.
+    pub(crate) fn prompt(&self, name: &str, arguments: &str) -> Result<String, ZooError> {
         let text = match name {
             "greet" => {
                 let arguments: HashMap<String, String> = serde_json::from_str(arguments)
-                    .map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))?;
+                    .map_err(|error| ZooError::new(INVALID_PARAMS, error.to_string()))?;
                 let who = arguments.get("who").ok_or_else(|| {
-                    RpcError::new(INVALID_PARAMS, "missing required argument `who`")
+                    ZooError::new(INVALID_PARAMS, "missing required argument `who`")
                 })?;
                 format!("Say hello to {who}.")
             }
             "plain" => "Say something.".to_owned(),
             _ => {
                 let message = format!("unknown prompt `{name}`");
-                return Err(RpcError::new(INVALID_PARAMS, message));
+                return Err(ZooError::new(INVALID_PARAMS, message));
             }
         };
-        let text = quoted(&text);
+        let text = json_string(&text);
         Ok(format!(
             r#"{{"description":"A prompt of the zoo.","messages":[{{"role":"user","content":{{"type":"text","text":{text}}}}}]}}"#
         ))
@@ -184,24 +189,28 @@ impl Catalog {
             .chain(malformed)
             .chain(&self.extra_tools)
             .map(|raw| &**raw)
-            .chain(self.more(&Change::Tools, &self.document.dynamic.tools))
+            .chain(self.dynamic_entries(&Change::Tools, &self.document.dynamic.tools))
     }
 
-    fn more<'a>(
+    fn dynamic_entries<'a>(
         &self,
         change: &Change,
         items: &'a [Box<RawValue>],
     ) -> impl Iterator<Item = &'a RawValue> + use<'a> {
-        let shown = if self.shows_more(change) { items } else { &[] };
+        let shown = if self.shows_dynamic(change) {
+            items
+        } else {
+            &[]
+        };
         shown.iter().map(|raw| &**raw)
     }
 
-    fn page_of(
+    fn list_page(
         &self,
         key: &str,
         items: &[&RawValue],
         cursor: Option<&str>,
-    ) -> Result<String, RpcError> {
+    ) -> Result<String, ZooError> {
         let start = match cursor {
             None => 0,
             Some(cursor) => cursor
@@ -209,10 +218,10 @@ impl Catalog {
                 .and_then(|start| start.parse().ok())
                 .filter(|start| *start < items.len())
                 .ok_or_else(|| {
-                    RpcError::new(INVALID_PARAMS, format!("unknown cursor `{cursor}`"))
+                    ZooError::new(INVALID_PARAMS, format!("unknown cursor `{cursor}`"))
                 })?,
         };
-        let end = start.saturating_add(self.page).min(items.len());
+        let end = start.saturating_add(self.page_size).min(items.len());
         let page: Vec<&str> = items[start..end].iter().map(|raw| raw.get()).collect();
         let next = if end < items.len() {
             format!(r#","nextCursor":"zoo-page-{end}""#)
@@ -223,8 +232,8 @@ impl Catalog {
     }
 }
 
-impl More {
-    fn shown(&self, change: &Change) -> Option<&AtomicBool> {
+impl DynamicLists {
+    fn flag(&self, change: &Change) -> Option<&AtomicBool> {
         match change {
             Change::Tools => Some(&self.tools),
             Change::Prompts => Some(&self.prompts),
@@ -234,7 +243,7 @@ impl More {
     }
 }
 
-fn refs(items: &[Box<RawValue>]) -> Vec<&RawValue> {
+fn as_refs(items: &[Box<RawValue>]) -> Vec<&RawValue> {
     items.iter().map(|raw| &**raw).collect()
 }
 
@@ -242,10 +251,10 @@ fn extra_tool(number: usize) -> Box<RawValue> {
     let text = format!(
         r#"{{"name":"tool_{number:04}","description":"Extra tool {number}: returns its arguments.","inputSchema":{{"type":"object","properties":{{"value":{{"type":"string"}}}}}}}}"#
     );
-    RawValue::from_string(text).expect("a definition is JSON")
+    RawValue::from_string(text).expect("extra tool definition is not valid JSON")
 }
 
-/// The JSON without the white space between its tokens; every token keeps its text.
+/// Removes the white space between JSON tokens and keeps every token's text.
 fn compact(json: &str) -> String {
     let (mut in_string, mut escaped) = (false, false);
     json.chars()
@@ -265,7 +274,7 @@ mod tests {
     use super::compact;
 
     #[test]
-    fn compact_touches_no_token() {
+    fn compact_preserves_token_text() {
         let pretty = "{ \"a \\\" b\" : [ -0.0 ,\n 1e400 ], \"\\\\\" : \" \" }";
         assert_eq!(compact(pretty), r#"{"a \" b":[-0.0,1e400],"\\":" "}"#);
     }

@@ -1,34 +1,34 @@
-//! The revisions of the protocol, and what each era demands of a request and adds to a result.
+//! Protocol revisions, and what each era requires of a request and adds to a result.
 
-use super::flags::Eras;
-use super::rpc::{INVALID_PARAMS, Request, RpcError};
+use super::flags::SupportedEras;
+use super::rpc::{INVALID_PARAMS, Request, ZooError};
 
 pub(crate) const MODERN: &str = "2026-07-28";
 pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 pub(crate) const SERVER_INFO: &str =
     r#"{"name":"toolgate-zoo","title":"The zoo","version":"1.0.0"}"#;
 
-const UNSUPPORTED_VERSION: i64 = -32022;
+const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
-/// The era one request belongs to.
+/// The era of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Era {
+pub(crate) enum RequestEra {
     Legacy,
     Modern,
 }
 
-impl Eras {
-    /// The era in which this server treats the request.
-    pub(crate) fn of(self, request: &Request) -> Era {
+impl SupportedEras {
+    /// Returns the era under which this server handles the request.
+    pub(crate) fn era_of(self, request: &Request) -> RequestEra {
         match self {
-            Self::Legacy => Era::Legacy,
-            Self::Modern => Era::Modern,
+            Self::Legacy => RequestEra::Legacy,
+            Self::Modern => RequestEra::Modern,
             Self::Dual => {
                 let declared = request.declared_version().is_some();
                 if declared || request.method == "server/discover" {
-                    Era::Modern
+                    RequestEra::Modern
                 } else {
-                    Era::Legacy
+                    RequestEra::Legacy
                 }
             }
         }
@@ -38,8 +38,8 @@ impl Eras {
         self != Self::Modern
     }
 
-    /// A raw array of the versions spoken, newest first.
-    pub(crate) fn supported(self) -> String {
+    /// Returns the supported versions as a raw JSON array, newest first.
+    pub(crate) fn supported_versions(self) -> String {
         let legacy = LEGACY.iter().rev().filter(|_| self.has_legacy());
         let modern = [MODERN];
         let modern = modern.iter().filter(|_| self != Self::Legacy);
@@ -47,20 +47,20 @@ impl Eras {
         serde_json::Value::from(all).to_string()
     }
 
-    /// The error for a version that is not spoken here.
-    pub(crate) fn unsupported(self, requested: &str) -> RpcError {
-        let supported = self.supported();
-        let requested = super::rpc::quoted(requested);
-        RpcError::new(UNSUPPORTED_VERSION, "Unsupported protocol version").with_data(format!(
-            r#"{{"supported":{supported},"requested":{requested}}}"#
-        ))
+    /// Builds the error for an unsupported version.
+    pub(crate) fn unsupported_version_error(self, requested: &str) -> ZooError {
+        let supported = self.supported_versions();
+        let requested = super::rpc::json_string(requested);
+        ZooError::new(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version").with_data(
+            format!(r#"{{"supported":{supported},"requested":{requested}}}"#),
+        )
     }
 }
 
-/// What a modern server demands of the `_meta` of every request.
-pub(crate) fn check_meta(request: &Request, eras: Eras) -> Result<(), RpcError> {
+/// Checks the `_meta` that a modern server requires on every request.
+pub(crate) fn check_meta(request: &Request, eras: SupportedEras) -> Result<(), ZooError> {
     let missing = |key: &str| {
-        RpcError::new(
+        ZooError::new(
             INVALID_PARAMS,
             format!("missing `_meta` key `io.modelcontextprotocol/{key}`"),
         )
@@ -77,11 +77,11 @@ pub(crate) fn check_meta(request: &Request, eras: Eras) -> Result<(), RpcError> 
     if version == MODERN {
         Ok(())
     } else {
-        Err(eras.unsupported(version))
+        Err(eras.unsupported_version_error(version))
     }
 }
 
-/// The version to answer an `initialize` with.
+/// Chooses the version to answer `initialize` with.
 pub(crate) fn negotiate(requested: Option<&str>) -> &'static str {
     LEGACY
         .into_iter()
@@ -89,9 +89,9 @@ pub(crate) fn negotiate(requested: Option<&str>) -> &'static str {
         .unwrap_or(LEGACY[3])
 }
 
-/// The raw result with what a modern result carries besides.
-pub(crate) fn stamped(result: &str, method: &str) -> String {
-    let cached = match method {
+/// Adds the fields of a complete modern result to a raw result.
+pub(crate) fn complete_result(result: &str, method: &str) -> String {
+    let cache_fields = match method {
         "server/discover"
         | "tools/list"
         | "prompts/list"
@@ -100,15 +100,19 @@ pub(crate) fn stamped(result: &str, method: &str) -> String {
         "resources/read" => r#","ttlMs":0,"cacheScope":"private""#,
         _ => "",
     };
-    let open = result.strip_suffix('}').expect("a result is a JSON object");
+    let open = result
+        .strip_suffix('}')
+        .expect("a result must be a JSON object");
     let comma = if open == "{" { "" } else { "," };
-    signed(&format!(
-        r#"{open}{comma}"resultType":"complete"{cached}}}"#
+    with_server_info(&format!(
+        r#"{open}{comma}"resultType":"complete"{cache_fields}}}"#
     ))
 }
 
-/// The raw result with who made it.
-pub(crate) fn signed(result: &str) -> String {
-    let open = result.strip_suffix('}').expect("a result is a JSON object");
+/// Adds the server's identity to a raw result.
+pub(crate) fn with_server_info(result: &str) -> String {
+    let open = result
+        .strip_suffix('}')
+        .expect("a result must be a JSON object");
     format!(r#"{open},"_meta":{{"io.modelcontextprotocol/serverInfo":{SERVER_INFO}}}}}"#)
 }

@@ -1,5 +1,5 @@
-//! The headers of a modern request, which have to say the same as its body, and those that
-//! tell a local client from a web page that pretends to be one.
+//! Header checks: the headers that a modern request repeats from its body, and `Host` and
+//! `Origin` against DNS rebinding.
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
@@ -7,17 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::catalog::Catalog;
-use super::rpc::{Request, RpcError};
+use super::catalog::ZooCatalog;
+use super::rpc::{Request, ZooError};
 
 const HEADER_MISMATCH: i64 = -32020;
 
-/// Compares the headers with the body; the error says which differs.
+/// Compares the headers with the body; the error names the header that differs.
 pub(crate) fn check(
     headers: &HeaderMap,
     request: &Request,
-    catalog: &Catalog,
-) -> Result<(), RpcError> {
+    catalog: &ZooCatalog,
+) -> Result<(), ZooError> {
     let Request { method, params, .. } = request;
     let version = request.declared_version().unwrap_or_default();
     expect(headers, "MCP-Protocol-Version", Encoding::Plain, version)?;
@@ -38,7 +38,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Whether `Host` or `Origin` names another machine, as in an attack by DNS rebinding.
+/// Returns whether `Host` or `Origin` names another machine, as in a DNS rebinding attack.
 pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
     [HOST, ORIGIN].iter().any(|name| {
         headers
@@ -62,8 +62,8 @@ enum Encoding {
     MaybeBase64,
 }
 
-/// Walks the properties of the schema for those that a header has to repeat.
-fn check_parameters(headers: &HeaderMap, schema: &Value, value: &Value) -> Result<(), RpcError> {
+/// Checks every property of the schema that a header must repeat.
+fn check_parameters(headers: &HeaderMap, schema: &Value, value: &Value) -> Result<(), ZooError> {
     let Some(properties) = schema["properties"].as_object() else {
         return Ok(());
     };
@@ -73,7 +73,7 @@ fn check_parameters(headers: &HeaderMap, schema: &Value, value: &Value) -> Resul
             let name = format!("Mcp-Param-{suffix}");
             match value {
                 Value::Null if headers.contains_key(&name) => {
-                    return Err(mismatch(&name, "is there, but the argument is not"));
+                    return Err(mismatch(&name, "is present, but the argument is not"));
                 }
                 Value::Null => {}
                 Value::String(text) => expect(headers, &name, Encoding::MaybeBase64, text)?,
@@ -85,16 +85,16 @@ fn check_parameters(headers: &HeaderMap, schema: &Value, value: &Value) -> Resul
     Ok(())
 }
 
-fn expect(headers: &HeaderMap, name: &str, encoding: Encoding, body: &str) -> Result<(), RpcError> {
+fn expect(headers: &HeaderMap, name: &str, encoding: Encoding, body: &str) -> Result<(), ZooError> {
     let header = headers
         .get(name)
         .ok_or_else(|| mismatch(name, "is missing"))?
         .to_str()
-        .map_err(|_| mismatch(name, "has characters that no header may have"))?;
+        .map_err(|_| mismatch(name, "has invalid characters"))?;
     let header = match encoding {
         Encoding::Plain => header.to_owned(),
         Encoding::MaybeBase64 => {
-            decoded(header).ok_or_else(|| mismatch(name, "is not valid Base64"))?
+            decode_value(header).ok_or_else(|| mismatch(name, "is not valid Base64"))?
         }
     };
     if header == body {
@@ -102,12 +102,12 @@ fn expect(headers: &HeaderMap, name: &str, encoding: Encoding, body: &str) -> Re
     } else {
         Err(mismatch(
             name,
-            &format!("is `{header}`, but the body says `{body}`"),
+            &format!("is `{header}`, but the body has `{body}`"),
         ))
     }
 }
 
-fn decoded(header: &str) -> Option<String> {
+fn decode_value(header: &str) -> Option<String> {
     let inner = header
         .strip_prefix("=?base64?")
         .and_then(|rest| rest.strip_suffix("?="));
@@ -117,8 +117,8 @@ fn decoded(header: &str) -> Option<String> {
     }
 }
 
-fn mismatch(name: &str, problem: &str) -> RpcError {
-    RpcError::new(
+fn mismatch(name: &str, problem: &str) -> ZooError {
+    ZooError::new(
         HEADER_MISMATCH,
         format!("Header mismatch: `{name}` {problem}"),
     )

@@ -1,4 +1,4 @@
-//! The HTTP transport: one endpoint, and who may pass to it.
+//! The HTTP transport: routing and access checks of the endpoint.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -16,86 +16,96 @@ use axum::response::{IntoResponse as _, Response};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::flags::{Faults, Gate, HttpFlags};
+use super::flags::{FaultFlags, GateFlags, HttpFlags};
 use super::headers;
-use super::old_sse::{self, Streams};
+use super::legacy_sse::{self, LegacyStreams};
 use super::outbox::{Frame, Outbox};
 use super::post;
-use super::refusal::Refusal;
-use super::rpc::Message;
-use super::server::Server;
-use super::session::{Sessions, Traffic};
+use super::rejection::Rejection;
+use super::rpc::RpcMessage;
+use super::server::ZooServer;
+use super::session::{LegacySessions, Traffic};
 use super::sse;
 
-/// Everything the HTTP transport knows.
+/// State of the HTTP transport.
 #[derive(Debug)]
-pub(crate) struct Endpoint {
-    pub(crate) server: Arc<Server>,
+pub(crate) struct HttpEndpoint {
+    pub(crate) server: Arc<ZooServer>,
     pub(crate) flags: HttpFlags,
-    pub(crate) sessions: Sessions,
-    pub(crate) cut_streams: CutStreams,
-    pub(crate) old_streams: Streams,
+    pub(crate) sessions: LegacySessions,
+    pub(crate) interrupted_streams: InterruptedStreams,
+    pub(crate) legacy_streams: LegacyStreams,
 }
 
-/// Answers whose stream was cut, until somebody asks for them by event id.
+/// Remaining frames of interrupted streams, by the event id from which a client resumes.
 #[derive(Debug, Default)]
-pub(crate) struct CutStreams {
+pub(crate) struct InterruptedStreams {
     next: AtomicU64,
-    kept: Mutex<HashMap<String, UnboundedReceiver<Frame>>>,
+    frames: Mutex<HashMap<String, UnboundedReceiver<Frame>>>,
 }
 
-/// Listens on the port and serves for ever.
-pub(crate) async fn serve(server: Arc<Server>, port: u16, faults: &Faults, mut flags: HttpFlags) {
+/// Listens on the port and serves forever.
+pub(crate) async fn serve(
+    server: Arc<ZooServer>,
+    port: u16,
+    faults: &FaultFlags,
+    mut flags: HttpFlags,
+) {
     flags.sessions.sessions |= server.fixtures.is_some();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .await
         .unwrap_or_else(|error| panic!("cannot listen on port {port}: {error}"));
-    let port = listener.local_addr().expect("it is bound").port();
+    let port = listener
+        .local_addr()
+        .expect("the listener has no address")
+        .port();
     println!("listening on http://127.0.0.1:{port}/mcp");
     let _ = std::io::stdout().flush();
     if let Some(ms) = faults.slow_start {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
-    let endpoint = Endpoint {
+    let endpoint = HttpEndpoint {
         server,
-        sessions: Sessions::new(&flags.sessions),
+        sessions: LegacySessions::new(&flags.sessions),
         flags,
-        cut_streams: CutStreams::default(),
-        old_streams: Streams::default(),
+        interrupted_streams: InterruptedStreams::default(),
+        legacy_streams: LegacyStreams::default(),
     };
-    let router = Router::new().fallback(entry).with_state(Arc::new(endpoint));
+    let router = Router::new()
+        .fallback(handle_request)
+        .with_state(Arc::new(endpoint));
     axum::serve(listener, router)
         .await
-        .expect("serving never fails");
+        .expect("the server failed");
 }
 
-async fn entry(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
+async fn handle_request(State(endpoint): State<Arc<HttpEndpoint>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    let old = endpoint.flags.sse_legacy;
+    let sse_legacy = endpoint.flags.sse_legacy;
     let headers = &parts.headers;
-    let stranger = endpoint.server.fixtures.is_some() && headers::is_foreign(headers);
-    let response = match turned_away(&endpoint.flags.gate, headers) {
-        None if stranger => {
-            Refusal::new(StatusCode::FORBIDDEN, "this is for local clients").into_response()
+    let is_foreign = endpoint.server.fixtures.is_some() && headers::is_foreign(headers);
+    let response = match apply_gate(&endpoint.flags.gate, headers) {
+        None if is_foreign => {
+            Rejection::new(StatusCode::FORBIDDEN, "only local clients are allowed").into_response()
         }
         Some(response) => response,
-        None => match (&parts.method, parts.uri.path(), old) {
-            (&Method::POST, "/mcp", false) => post::answer(&endpoint, headers, &body)
+        None => match (&parts.method, parts.uri.path(), sse_legacy) {
+            (&Method::POST, "/mcp", false) => post::handle(&endpoint, headers, &body)
                 .await
-                .unwrap_or_else(Refusal::into_response),
-            (&Method::GET, "/mcp", false) => listen(&endpoint, headers),
+                .unwrap_or_else(Rejection::into_response),
+            (&Method::GET, "/mcp", false) => open_get_stream(&endpoint, headers),
             (&Method::DELETE, "/mcp", false) => match endpoint.sessions.end(headers) {
                 Ok(session) => {
-                    endpoint.server.peers.forget(&session);
+                    endpoint.server.peers.remove(&session);
                     StatusCode::NO_CONTENT.into_response()
                 }
-                Err(refusal) => refusal.into_response(),
+                Err(rejection) => rejection.into_response(),
             },
-            (&Method::GET, "/sse", true) => old_sse::open(&endpoint),
-            (&Method::POST, "/messages", true) => old_sse::post(&endpoint, &parts, &body),
+            (&Method::GET, "/sse", true) => legacy_sse::open(&endpoint),
+            (&Method::POST, "/messages", true) => legacy_sse::post(&endpoint, &parts, &body),
             (_, "/mcp", _) | (_, "/sse" | "/messages", true) => {
                 StatusCode::METHOD_NOT_ALLOWED.into_response()
             }
@@ -103,19 +113,21 @@ async fn entry(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Respo
         },
     };
     if !response.status().is_success()
-        && let Ok(Message::Request(request)) = Message::parse(&body)
+        && let Ok(RpcMessage::Request(request)) = RpcMessage::parse(&body)
     {
         let status = response.status().as_u16();
-        endpoint.server.ledger.refused(status, &request);
+        endpoint.server.request_log.log_rejected(status, &request);
     }
     response
 }
 
-/// What the flags have to say about every request, or about this one, if anything.
-fn turned_away(gate: &Gate, headers: &HeaderMap) -> Option<Response> {
+/// Returns the response that the gate flags prescribe for this request, if any.
+fn apply_gate(gate: &GateFlags, headers: &HeaderMap) -> Option<Response> {
     if let Some(status) = gate.status {
-        let status = StatusCode::from_u16(status).expect("`--status` is an HTTP status");
-        return Some((status, format!("every request gets {status} here\n")).into_response());
+        let status = StatusCode::from_u16(status).expect("`--status` is not an HTTP status");
+        return Some(
+            (status, format!("every request is answered with {status}\n")).into_response(),
+        );
     }
     if let Some(url) = &gate.redirect {
         let location = [(LOCATION, url.clone())];
@@ -130,8 +142,8 @@ fn turned_away(gate: &Gate, headers: &HeaderMap) -> Option<Response> {
     Some((StatusCode::UNAUTHORIZED, challenge, text).into_response())
 }
 
-/// `GET /mcp`: the answer of a stream that was cut, or what the server has to announce.
-fn listen(endpoint: &Endpoint, headers: &HeaderMap) -> Response {
+/// `GET /mcp`: resumes an interrupted stream, or opens a stream for announcements.
+fn open_get_stream(endpoint: &HttpEndpoint, headers: &HeaderMap) -> Response {
     if !endpoint.server.eras().has_legacy() {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
@@ -141,37 +153,37 @@ fn listen(endpoint: &Endpoint, headers: &HeaderMap) -> Response {
     }
     let scope = match endpoint.sessions.check(headers, Traffic::Other) {
         Ok(scope) => scope,
-        Err(refusal) => return refusal.into_response(),
+        Err(rejection) => return rejection.into_response(),
     };
     if let Some(id) = headers.get("last-event-id") {
-        let kept = id
+        let frames = id
             .to_str()
             .ok()
-            .and_then(|id| endpoint.cut_streams.take(id));
-        return match kept {
-            Some(frames) => sse::response(sse::frames(frames)),
+            .and_then(|id| endpoint.interrupted_streams.take(id));
+        return match frames {
+            Some(frames) => sse::response(sse::frame_events(frames)),
             None => {
                 let message = format!("unknown event id {id:?}");
-                Refusal::new(StatusCode::BAD_REQUEST, message).into_response()
+                Rejection::new(StatusCode::BAD_REQUEST, message).into_response()
             }
         };
     }
     let (outbox, frames) = Outbox::new();
-    endpoint.server.storm("{}", &outbox);
-    // The outbox is kept, so that the stream stays open until the client or its session ends.
+    endpoint.server.send_list_changed_storm("{}", &outbox);
+    // Storing the outbox keeps the stream open until the client disconnects or its session ends.
     endpoint.server.peers.add_stream(&scope, outbox);
-    sse::response(sse::frames(frames))
+    sse::response(sse::frame_events(frames))
 }
 
-impl CutStreams {
-    /// Keeps what is still to come under a new event id.
-    pub(crate) fn keep(&self, frames: UnboundedReceiver<Frame>) -> String {
+impl InterruptedStreams {
+    /// Stores the remaining frames under a new event id.
+    pub(crate) fn store(&self, frames: UnboundedReceiver<Frame>) -> String {
         let id = format!("zoo-event-{}", self.next.fetch_add(1, Ordering::Relaxed));
-        self.kept.lock().unwrap().insert(id.clone(), frames);
+        self.frames.lock().unwrap().insert(id.clone(), frames);
         id
     }
 
     fn take(&self, id: &str) -> Option<UnboundedReceiver<Frame>> {
-        self.kept.lock().unwrap().remove(id)
+        self.frames.lock().unwrap().remove(id)
     }
 }

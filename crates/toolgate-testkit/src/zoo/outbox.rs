@@ -1,23 +1,23 @@
-//! The way back to whoever sent a request, whatever the transport.
+//! The channel back to the sender of a request, independent of the transport.
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// One message to send.
 #[derive(Debug)]
 pub(crate) enum Frame {
-    /// The last message of a request.
+    /// The response to a request.
     Answer(String),
     Notification(String),
-    /// A request to the client, by its raw id.
-    Question {
+    /// A request to the client, with its raw id.
+    ClientRequest {
         id: String,
         text: String,
     },
-    /// The stream ends here, and goes on wherever it is resumed.
-    Cut,
+    /// Ends the stream; the rest is delivered when the client resumes it.
+    Interrupt,
 }
 
-/// A cheap handle through which messages leave; sending to somebody who left does nothing.
+/// A cheap handle for sending messages; sending to a disconnected client does nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct Outbox(UnboundedSender<Frame>);
 
@@ -35,32 +35,32 @@ impl Outbox {
         let _ = self.0.send(Frame::Notification(text));
     }
 
-    pub(crate) fn ask(&self, id: String, text: String) {
-        let _ = self.0.send(Frame::Question { id, text });
+    pub(crate) fn send_request(&self, id: String, text: String) {
+        let _ = self.0.send(Frame::ClientRequest { id, text });
     }
 
-    pub(crate) fn cut(&self) {
-        let _ = self.0.send(Frame::Cut);
+    pub(crate) fn interrupt(&self) {
+        let _ = self.0.send(Frame::Interrupt);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Returns once nobody receives any more.
-    pub(crate) async fn closed(&self) {
+    /// Waits until the receiver is dropped.
+    pub(crate) async fn wait_closed(&self) {
         self.0.closed().await;
     }
 }
 
 impl Frame {
-    /// The message, if it is one.
+    /// Returns the message text, if the frame has one.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
-            Self::Answer(text) | Self::Notification(text) | Self::Question { text, .. } => {
+            Self::Answer(text) | Self::Notification(text) | Self::ClientRequest { text, .. } => {
                 Some(text)
             }
-            Self::Cut => None,
+            Self::Interrupt => None,
         }
     }
 }

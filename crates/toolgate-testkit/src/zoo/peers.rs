@@ -1,7 +1,7 @@
-//! What the server remembers of its clients between two requests.
+//! Client state that outlives a request.
 //!
-//! Legacy clients are known by their scope, which is a session or a connection. Modern ones
-//! are forgotten after each request; only those that listen are kept, while they do.
+//! Legacy clients are identified by their scope, which is a session or a connection. Modern
+//! clients are stateless; only their open `subscriptions/listen` streams are tracked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
 
-use super::change::{Change, Filter};
+use super::change::{Change, ListenFilter};
+use super::client_request::PendingClientRequests;
 use super::outbox::Outbox;
-use super::question::Questions;
 use super::rpc::notification;
 
 const LEVELS: [&str; 8] = [
@@ -27,7 +27,7 @@ const LEVELS: [&str; 8] = [
 
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    pub(crate) questions: Questions,
+    pub(crate) pending_requests: PendingClientRequests,
     clients: Mutex<HashMap<String, Client>>,
     listeners: Mutex<HashMap<u64, Listener>>,
     next: AtomicU64,
@@ -37,30 +37,30 @@ pub(crate) struct Peers {
 #[derive(Debug, Default)]
 struct Client {
     capabilities: Value,
-    /// What it wants logged; before it said so, everything.
+    /// Minimum log level; everything is logged until the client sets one.
     level: Option<String>,
     subscriptions: HashSet<String>,
-    /// Where it hears what belongs to no request. The stream ends when this is dropped.
+    /// Streams for messages that belong to no request. Dropping one ends the stream.
     streams: Vec<Outbox>,
 }
 
 #[derive(Debug)]
 struct Listener {
-    filter: Filter,
+    filter: ListenFilter,
     meta: String,
     outbox: Outbox,
 }
 
-/// A modern client that listens, until this is dropped.
+/// Registration of a listening modern client; dropping it ends the registration.
 #[derive(Debug)]
-pub(crate) struct Listening<'a> {
+pub(crate) struct ListenGuard<'a> {
     peers: &'a Peers,
     number: u64,
 }
 
 impl Peers {
-    /// A client introduced itself.
-    pub(crate) fn begin(&self, scope: &str, capabilities: Option<&Value>) {
+    /// Registers a client that sent `initialize`.
+    pub(crate) fn register(&self, scope: &str, capabilities: Option<&Value>) {
         let mut clients = self.clients.lock().unwrap();
         let client = clients.entry(scope.to_owned()).or_default();
         *client = Client {
@@ -77,7 +77,7 @@ impl Peers {
         client.streams.push(outbox);
     }
 
-    pub(crate) fn set_level(&self, scope: &str, level: &str) {
+    pub(crate) fn set_log_level(&self, scope: &str, level: &str) {
         let mut clients = self.clients.lock().unwrap();
         clients.entry(scope.to_owned()).or_default().level = Some(level.to_owned());
     }
@@ -100,87 +100,92 @@ impl Peers {
         client.map_or(Value::Null, |client| client.capabilities.clone())
     }
 
-    pub(crate) fn level(&self, scope: &str) -> Option<String> {
+    pub(crate) fn log_level(&self, scope: &str) -> Option<String> {
         self.clients.lock().unwrap().get(scope)?.level.clone()
     }
 
-    /// The stream for what belongs to no request, if the client has one open.
+    /// Returns the client's open stream for messages that belong to no request.
     pub(crate) fn stream(&self, scope: &str) -> Option<Outbox> {
         self.clients.lock().unwrap().get(scope)?.stream().cloned()
     }
 
-    /// Acknowledges the filter; from there on the outbox hears of the changes that pass it, with
-    /// this raw `meta`.
-    pub(crate) fn listen(&self, filter: Filter, meta: String, outbox: Outbox) -> Listening<'_> {
+    /// Acknowledges the filter and registers the outbox for matching changes, sent with this raw
+    /// `meta`.
+    pub(crate) fn listen(
+        &self,
+        filter: ListenFilter,
+        meta: String,
+        outbox: Outbox,
+    ) -> ListenGuard<'_> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shown = serde_json::json!(filter);
-        let params = format!(r#"{{{meta},"notifications":{shown}}}"#);
+        let notifications = serde_json::json!(filter);
+        let params = format!(r#"{{{meta},"notifications":{notifications}}}"#);
         let acknowledged = notification("notifications/subscriptions/acknowledged", &params);
         let listener = Listener {
             filter,
             meta,
             outbox,
         };
-        // Under the lock, so that no change overtakes the acknowledgement or is missed after it.
+        // Under the lock, so that no change overtakes the acknowledgement or is lost after it.
         let mut listeners = self.listeners.lock().unwrap();
         listener.outbox.notify(acknowledged);
         listeners.insert(number, listener);
         drop(listeners);
-        Listening {
+        ListenGuard {
             peers: self,
             number,
         }
     }
 
-    /// Tells everybody who wants to know.
+    /// Notifies every client that subscribed to the change.
     pub(crate) fn announce(&self, change: &Change) {
         for client in self.clients.lock().unwrap().values() {
-            let wanted = match change {
+            let is_subscribed = match change {
                 Change::Tools | Change::Prompts | Change::Resources => true,
                 Change::Resource(uri) => client.subscriptions.contains(uri),
             };
-            if let (true, Some(stream)) = (wanted, client.stream()) {
+            if is_subscribed && let Some(stream) = client.stream() {
                 stream.notify(change.notification(""));
             }
         }
         for listener in self.listeners.lock().unwrap().values() {
-            if listener.filter.wants(change) {
+            if listener.filter.matches(change) {
                 listener.outbox.notify(change.notification(&listener.meta));
             }
         }
     }
 
-    /// The client is gone; nobody waits for it, and its streams end.
-    pub(crate) fn forget(&self, scope: &str) {
-        self.questions.forget(scope);
+    /// Removes a client, abandons the requests to it and ends its streams.
+    pub(crate) fn remove(&self, scope: &str) {
+        self.pending_requests.abandon_all(scope);
         self.clients.lock().unwrap().remove(scope);
     }
 
-    /// All clients are gone.
-    pub(crate) fn forget_all(&self) {
+    /// Removes all clients.
+    pub(crate) fn remove_all(&self) {
         self.clients.lock().unwrap().clear();
     }
 }
 
 impl Client {
-    /// The first open one: no message goes to more than one stream.
+    /// Returns the first open stream: no message goes to more than one.
     fn stream(&self) -> Option<&Outbox> {
         self.streams.iter().find(|stream| !stream.is_closed())
     }
 }
 
-impl Drop for Listening<'_> {
+impl Drop for ListenGuard<'_> {
     fn drop(&mut self) {
         let mut listeners = self.peers.listeners.lock().unwrap();
         listeners.remove(&self.number);
     }
 }
 
-pub(crate) fn is_level(level: &str) -> bool {
+pub(crate) fn is_log_level(level: &str) -> bool {
     LEVELS.contains(&level)
 }
 
-/// Whether a client that wants this level sees a message at level `info`.
-pub(crate) fn shows_info(level: &str) -> bool {
+/// Returns whether messages at level `info` pass this minimum level.
+pub(crate) fn includes_info(level: &str) -> bool {
     LEVELS[..2].contains(&level)
 }

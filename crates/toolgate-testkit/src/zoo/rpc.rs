@@ -1,4 +1,4 @@
-//! JSON-RPC messages, read into what the zoo needs of them and written as raw text.
+//! JSON-RPC messages: parsed as far as the zoo needs, written as raw text.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -9,35 +9,35 @@ pub(crate) const INVALID_REQUEST: i64 = -32600;
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 
-/// Whatever a client may send.
+/// A message from a client.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum RpcMessage {
     Request(Request),
-    Notification { method: String, params: Params },
-    Response(Option<Reply>),
+    Notification { method: String, params: RpcParams },
+    Response(Option<RpcReply>),
 }
 
-/// The client's reply to a request of ours.
+/// The client's reply to a request from the server.
 #[derive(Debug)]
-pub(crate) struct Reply {
-    /// The raw text of the id that we gave the request.
+pub(crate) struct RpcReply {
+    /// The raw id of the request that this answers.
     pub(crate) id: String,
-    /// The result or the error.
+    /// The result, or the error object.
     pub(crate) outcome: Result<Value, Value>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// The raw text of the id, which is how it is sent back and compared.
+    /// The raw text of the id; it is sent back and compared as such.
     pub(crate) id: String,
     pub(crate) method: String,
-    pub(crate) params: Params,
+    pub(crate) params: RpcParams,
 }
 
-/// The parameters any method here looks at.
+/// The parameters that any method of the zoo uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct Params {
+pub(crate) struct RpcParams {
     pub(crate) name: Option<String>,
     pub(crate) uri: Option<String>,
     pub(crate) cursor: Option<String>,
@@ -50,17 +50,17 @@ pub(crate) struct Params {
     #[serde(rename = "ref")]
     pub(crate) reference: Option<Value>,
     pub(crate) argument: Option<Value>,
-    /// A `null` is not the same as nothing here.
-    #[serde(deserialize_with = "present")]
+    /// `Some` if present, even if the value is `null`.
+    #[serde(deserialize_with = "deserialize_present")]
     pub(crate) input_responses: Option<Box<RawValue>>,
     pub(crate) request_state: Option<String>,
     #[serde(rename = "_meta")]
-    pub(crate) meta: Option<Meta>,
+    pub(crate) meta: Option<RpcMeta>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Meta {
+pub(crate) struct RpcMeta {
     #[serde(rename = "progressToken")]
     pub(crate) progress_token: Option<Box<RawValue>>,
     #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
@@ -74,9 +74,9 @@ pub(crate) struct Meta {
     pub(crate) baggage: Option<String>,
 }
 
-/// An error as it goes over the wire.
+/// A JSON-RPC error.
 #[derive(Debug)]
-pub(crate) struct RpcError {
+pub(crate) struct ZooError {
     pub(crate) code: i64,
     pub(crate) message: String,
     /// Raw JSON.
@@ -84,7 +84,7 @@ pub(crate) struct RpcError {
 }
 
 #[derive(Deserialize)]
-struct Wire {
+struct WireMessage {
     id: Option<Box<RawValue>>,
     method: Option<String>,
     params: Option<Box<RawValue>>,
@@ -92,22 +92,26 @@ struct Wire {
     error: Option<Value>,
 }
 
-impl Message {
-    /// Reads one message; the error is the whole answer to send.
+impl RpcMessage {
+    /// Parses one message; the error is the complete response to send.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
         if text.trim_ascii_start().first() != Some(&b'{') {
-            let known = serde_json::from_slice::<&RawValue>(text).is_ok();
-            let code = if known { INVALID_REQUEST } else { PARSE_ERROR };
-            return Err(RpcError::new(code, "expected one JSON object").answer("null"));
+            let is_json = serde_json::from_slice::<&RawValue>(text).is_ok();
+            let code = if is_json {
+                INVALID_REQUEST
+            } else {
+                PARSE_ERROR
+            };
+            return Err(ZooError::new(code, "expected a JSON object").response("null"));
         }
-        let wire: Wire = serde_json::from_slice(text)
-            .map_err(|error| RpcError::new(PARSE_ERROR, error.to_string()).answer("null"))?;
+        let wire: WireMessage = serde_json::from_slice(text)
+            .map_err(|error| ZooError::new(PARSE_ERROR, error.to_string()).response("null"))?;
         let Some(method) = wire.method else {
-            return Ok(Self::Response(wire.reply()));
+            return Ok(Self::Response(wire.into_reply()));
         };
         let params = match wire.params {
             Some(raw) => serde_json::from_str(raw.get()),
-            None => Ok(Params::default()),
+            None => Ok(RpcParams::default()),
         };
         match (wire.id, params) {
             (Some(id), Ok(params)) => Ok(Self::Request(Request {
@@ -118,30 +122,30 @@ impl Message {
             (None, Ok(params)) => Ok(Self::Notification { method, params }),
             (id, Err(error)) => {
                 let id = id.as_ref().map_or("null", |id| id.get());
-                Err(RpcError::new(INVALID_PARAMS, error.to_string()).answer(id))
+                Err(ZooError::new(INVALID_PARAMS, error.to_string()).response(id))
             }
         }
     }
 }
 
-impl Wire {
-    fn reply(self) -> Option<Reply> {
+impl WireMessage {
+    fn into_reply(self) -> Option<RpcReply> {
         let outcome = match (self.result, self.error) {
             (Some(result), None) => Ok(result),
             (_, error) => Err(error?),
         };
         let id = self.id?.get().to_owned();
-        Some(Reply { id, outcome })
+        Some(RpcReply { id, outcome })
     }
 }
 
 impl Request {
-    /// What the request is about: a tool, a prompt, or a resource.
+    /// Returns the name or URI of the tool, prompt or resource that the request concerns.
     pub(crate) fn subject(&self) -> Option<&str> {
         self.params.name.as_deref().or(self.params.uri.as_deref())
     }
 
-    /// The arguments as received; none are an empty object.
+    /// Returns the raw arguments; `{}` if there are none.
     pub(crate) fn arguments(&self) -> &str {
         self.params
             .arguments
@@ -154,12 +158,12 @@ impl Request {
         Some(token.get())
     }
 
-    /// The revision the request itself declares.
+    /// Returns the protocol version declared in `_meta`.
     pub(crate) fn declared_version(&self) -> Option<&str> {
         self.params.meta.as_ref()?.protocol_version.as_deref()
     }
 
-    /// What the client of a modern request is able to do.
+    /// Returns the client capabilities declared in `_meta`.
     pub(crate) fn declared_capabilities(&self) -> Value {
         let meta = self.params.meta.as_ref();
         meta.and_then(|meta| meta.client_capabilities.as_ref())
@@ -167,18 +171,18 @@ impl Request {
             .unwrap_or_default()
     }
 
-    /// From which level on a modern request wants to see logs.
+    /// Returns the minimum log level declared in `_meta`.
     pub(crate) fn log_level(&self) -> Option<&str> {
         self.params.meta.as_ref()?.log_level.as_deref()
     }
 
-    /// The answer that carries this raw result.
-    pub(crate) fn answer(&self, result: &str) -> String {
+    /// Builds the response with this raw result.
+    pub(crate) fn response(&self, result: &str) -> String {
         format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.id)
     }
 }
 
-impl RpcError {
+impl ZooError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -194,14 +198,14 @@ impl RpcError {
         }
     }
 
-    /// The whole answer to the request of this raw id.
-    pub(crate) fn answer(&self, id: &str) -> String {
+    /// Builds the error response to the request with this raw id.
+    pub(crate) fn response(&self, id: &str) -> String {
         let Self {
             code,
             message,
             data,
         } = self;
-        let message = quoted(message);
+        let message = json_string(message);
         let data = data
             .as_ref()
             .map_or_else(String::new, |data| format!(r#","data":{data}"#));
@@ -211,16 +215,18 @@ impl RpcError {
     }
 }
 
-/// A notification with these raw parameters.
+/// Builds a notification with these raw parameters.
 pub(crate) fn notification(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)
 }
 
-/// The text as a JSON string.
-pub(crate) fn quoted(text: &str) -> String {
+/// Encodes text as a JSON string.
+pub(crate) fn json_string(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+fn deserialize_present<'de, D: Deserializer<'de>>(
+    source: D,
+) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(source).map(Some)
 }

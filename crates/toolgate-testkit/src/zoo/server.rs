@@ -1,23 +1,23 @@
-//! The MCP server behind both transports: which methods exist, and what they answer.
+//! The MCP server behind both transports: methods and their results.
 //!
-//! A transport hands a request that it has read to [`Server::start`], which works on it in a
-//! task of its own; the answer leaves through the outbox, an error as well as a result.
+//! A transport passes each request to [`ZooServer::start`], which handles it in its own task and
+//! sends the response, error or result, through the outbox.
 
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::calls::{Calls, OpenCall};
-use super::catalog::Catalog;
-use super::era::{self, Era};
+use super::calls::{OpenCall, OpenCalls};
+use super::catalog::ZooCatalog;
+use super::era::{self, RequestEra};
 use super::fixture::{self, Fixtures};
-use super::flags::{Common, Eras};
-use super::ledger::Ledger;
+use super::flags::{CommonFlags, SupportedEras};
 use super::outbox::Outbox;
 use super::peers::Peers;
+use super::request_log::RequestLog;
 use super::rpc::{self, INVALID_PARAMS, METHOD_NOT_FOUND, notification};
-use super::rpc::{Message, Params, Reply, Request, RpcError};
+use super::rpc::{Request, RpcMessage, RpcParams, RpcReply, ZooError};
 use super::tool;
 
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -26,130 +26,130 @@ const CAPABILITIES: &str =
 const FIXTURE_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":{"subscribe":true,"listChanged":true},"prompts":{"listChanged":true},"logging":{},"completions":{}}"#;
 
 #[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) catalog: Catalog,
-    pub(crate) ledger: Ledger,
+pub(crate) struct ZooServer {
+    pub(crate) catalog: ZooCatalog,
+    pub(crate) request_log: RequestLog,
     pub(crate) tasks: TaskTracker,
     pub(crate) peers: Peers,
     pub(crate) fixtures: Option<Fixtures>,
-    flags: Common,
-    calls: Calls,
+    flags: CommonFlags,
+    calls: OpenCalls,
     closing: CancellationToken,
 }
 
-/// Where a request came from.
+/// Origin of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct RequestOrigin {
     /// The connection or session within which ids are unique.
     pub(crate) scope: String,
     pub(crate) headers: Vec<(String, String)>,
-    pub(crate) hang_up: HangUp,
+    pub(crate) on_disconnect: OnDisconnect,
 }
 
-/// What it means that nobody waits for the answer any more.
+/// Effect of the client disconnecting before the response.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HangUp {
+pub(crate) enum OnDisconnect {
     #[default]
-    Ignored,
-    Cancels,
+    Ignore,
+    Cancel,
 }
 
-/// One request being worked on.
+/// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Call<'a> {
-    pub(crate) server: &'a Server,
+pub(crate) struct ZooCall<'a> {
+    pub(crate) server: &'a ZooServer,
     pub(crate) request: &'a Request,
-    pub(crate) era: Era,
-    pub(crate) origin: &'a Origin,
+    pub(crate) era: RequestEra,
+    pub(crate) origin: &'a RequestOrigin,
     pub(crate) outbox: &'a Outbox,
     pub(crate) open: &'a OpenCall,
 }
 
-/// How a request ends.
+/// Outcome of a request.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    /// A raw result, not yet stamped for the modern era.
+pub(crate) enum CallOutcome {
+    /// A raw result, without the additional fields of the modern era.
     Result(String),
-    /// The raw result of a modern request that needs answers before it can be completed.
+    /// The raw result of a modern request that needs input before it can complete.
     InputRequired(String),
-    Error(RpcError),
-    /// It was cancelled, and nobody waits for an answer.
+    Error(ZooError),
+    /// Cancelled: no response is sent.
     Nothing,
 }
 
-impl Server {
-    pub(crate) fn new(flags: &Common) -> Self {
+impl ZooServer {
+    pub(crate) fn new(flags: &CommonFlags) -> Self {
         Self {
-            catalog: Catalog::new(&flags.offer),
-            ledger: Ledger::open(flags.traces.count.as_deref()),
+            catalog: ZooCatalog::new(&flags.features),
+            request_log: RequestLog::open(flags.diagnostics.count.as_deref()),
             tasks: TaskTracker::new(),
             peers: Peers::default(),
-            fixtures: flags.offer.fixtures.then(Fixtures::new),
+            fixtures: flags.features.fixtures.then(Fixtures::new),
             flags: flags.clone(),
-            calls: Calls::default(),
+            calls: OpenCalls::default(),
             closing: CancellationToken::new(),
         }
     }
 
-    pub(crate) fn eras(&self) -> Eras {
-        self.flags.offer.era
+    pub(crate) fn eras(&self) -> SupportedEras {
+        self.flags.features.era
     }
 
-    /// Whether a request may run; if not, the error to answer it with.
-    pub(crate) fn admit(&self, request: &Request) -> Result<(), RpcError> {
+    /// Checks that a request may run.
+    pub(crate) fn admit(&self, request: &Request) -> Result<(), ZooError> {
         let eras = self.eras();
-        let era = eras.of(request);
-        let unknown = format!("unknown method `{}`", request.method);
-        let unknown = RpcError::new(METHOD_NOT_FOUND, unknown);
-        if era == Era::Modern {
+        let era = eras.era_of(request);
+        let message = format!("unknown method `{}`", request.method);
+        let unknown = ZooError::new(METHOD_NOT_FOUND, message);
+        if era == RequestEra::Modern {
             if request.method == "initialize" {
-                // A client of the old era has no other way to learn what is spoken here.
-                let supported = eras.supported();
+                // A legacy client has no other way to learn the supported versions.
+                let supported = eras.supported_versions();
                 return Err(unknown.with_data(format!(r#"{{"supported":{supported}}}"#)));
             }
             era::check_meta(request, eras)?;
         }
-        if !self.knows(&request.method, era) {
+        if !self.supports_method(&request.method, era) {
             return Err(unknown);
         }
         match (&self.fixtures, era) {
-            (Some(fixtures), Era::Modern) => fixtures.check_capabilities(request),
+            (Some(fixtures), RequestEra::Modern) => fixtures.check_capabilities(request),
             _ => Ok(()),
         }
     }
 
-    /// Acts on the mere arrival of a message, before anything else is done about it.
-    pub(crate) fn arrived(&self, message: &Message) {
+    /// Applies `--exit-on` when a message arrives, before it is handled.
+    pub(crate) fn on_message(&self, message: &RpcMessage) {
         let (method, request) = match message {
-            Message::Request(request) => (&request.method, Some(request)),
-            Message::Notification { method, .. } => (method, None),
-            Message::Response(_) => return,
+            RpcMessage::Request(request) => (&request.method, Some(request)),
+            RpcMessage::Notification { method, .. } => (method, None),
+            RpcMessage::Response(_) => return,
         };
         if self.flags.faults.exit_on.contains(method) {
             if let Some(request) = request {
-                self.ledger.request(request);
+                self.request_log.log_request(request);
             }
             exit(3);
         }
     }
 
-    /// Works on the request in a task, whose answer goes to the outbox.
-    pub(crate) fn start(self: &Arc<Self>, request: Request, origin: Origin, outbox: Outbox) {
-        self.ledger.request(&request);
+    /// Handles the request in a task and sends the response to the outbox.
+    pub(crate) fn start(self: &Arc<Self>, request: Request, origin: RequestOrigin, outbox: Outbox) {
+        self.request_log.log_request(&request);
         let server = Arc::clone(self);
-        // Opened here and not in the task, so that a cancellation that follows finds it.
+        // Registered here and not in the task, so that a cancellation right after it finds it.
         let open = self.calls.open(&origin.scope, &request.id);
         self.tasks.spawn(async move {
-            let call = Call {
+            let call = ZooCall {
                 server: &server,
                 request: &request,
-                era: server.eras().of(&request),
+                era: server.eras().era_of(&request),
                 origin: &origin,
                 outbox: &outbox,
                 open: &open,
             };
             tokio::select! {
-                // What can be answered at once is, even when the server is closing.
+                // Requests that complete at once are answered even while the server closes.
                 biased;
                 () = call.run() => {}
                 () = server.closing.cancelled() => {}
@@ -157,11 +157,11 @@ impl Server {
         });
     }
 
-    /// Acts on a notification; what follows from it goes to the outbox, if there is one.
-    pub(crate) fn notified(
+    /// Handles a notification; resulting messages go to the outbox, if there is one.
+    pub(crate) fn on_notification(
         &self,
         method: &str,
-        params: &Params,
+        params: &RpcParams,
         scope: &str,
         outbox: Option<&Outbox>,
     ) {
@@ -174,34 +174,34 @@ impl Server {
             "notifications/initialized" => {
                 if let Some(outbox) = outbox {
                     self.peers.add_stream(scope, outbox.clone());
-                    self.storm("{}", outbox);
+                    self.send_list_changed_storm("{}", outbox);
                 }
             }
-            "notifications/roots/list_changed" => self.ledger.notified(method),
+            "notifications/roots/list_changed" => self.request_log.log_notification(method),
             _ => {}
         }
     }
 
-    /// Takes the reply to something that the server asked.
-    pub(crate) fn answered(&self, scope: &str, reply: Option<Reply>) {
+    /// Handles the reply to a request from the server.
+    pub(crate) fn on_response(&self, scope: &str, reply: Option<RpcReply>) {
         if let Some(reply) = reply {
-            self.peers.questions.answered(scope, reply);
+            self.peers.pending_requests.resolve(scope, reply);
         }
     }
 
-    /// Announces changed tools as often as the flags say.
-    pub(crate) fn storm(&self, params: &str, outbox: &Outbox) {
-        for _ in 0..self.flags.offer.list_changed_storm {
+    /// Sends the number of `list_changed` notifications that `--list-changed-storm` asks for.
+    pub(crate) fn send_list_changed_storm(&self, params: &str, outbox: &Outbox) {
+        for _ in 0..self.flags.features.list_changed_storm {
             outbox.notify(notification("notifications/tools/list_changed", params));
         }
     }
 
-    /// Ends what still runs, and returns when the rest has answered.
+    /// Cancels running requests and waits for all tasks to end.
     pub(crate) async fn close(&self) {
         self.closing.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        self.peers.forget_all();
+        self.peers.remove_all();
     }
 
     pub(crate) fn is_silent_on(&self, method: &str) -> bool {
@@ -209,7 +209,7 @@ impl Server {
         faults.silent || faults.silent_on.iter().any(|silent| silent == method)
     }
 
-    fn initialized(&self, requested: Option<&str>) -> String {
+    fn initialize_result(&self, requested: Option<&str>) -> String {
         let version = era::negotiate(requested);
         let (info, instructions) = (era::SERVER_INFO, self.instructions());
         let capabilities = self.capabilities();
@@ -218,8 +218,8 @@ impl Server {
         )
     }
 
-    fn discovered(&self) -> String {
-        let (supported, instructions) = (self.eras().supported(), self.instructions());
+    fn discover_result(&self) -> String {
+        let (supported, instructions) = (self.eras().supported_versions(), self.instructions());
         let capabilities = self.capabilities();
         format!(
             r#"{{"supportedVersions":{supported},"capabilities":{capabilities}{instructions}}}"#
@@ -233,41 +233,45 @@ impl Server {
         }
     }
 
-    fn knows(&self, method: &str, era: Era) -> bool {
+    fn supports_method(&self, method: &str, era: RequestEra) -> bool {
         match method {
             "completion/complete" => self.fixtures.is_some(),
             "resources/subscribe" | "resources/unsubscribe" => {
-                self.fixtures.is_some() && era == Era::Legacy
+                self.fixtures.is_some() && era == RequestEra::Legacy
             }
-            _ => exists(method, era),
+            _ => is_standard_method(method, era),
         }
     }
 
     fn instructions(&self) -> String {
-        match &self.flags.offer.instructions {
-            Some(text) => format!(r#","instructions":{}"#, rpc::quoted(text)),
+        match &self.flags.features.instructions {
+            Some(text) => format!(r#","instructions":{}"#, rpc::json_string(text)),
             None => String::new(),
         }
     }
 }
 
-impl Call<'_> {
+impl ZooCall<'_> {
     async fn run(&self) {
         let method = &self.request.method;
         if self.server.is_silent_on(method) {
-            return self.outbox.closed().await;
+            return self.outbox.wait_closed().await;
         }
-        let answer = match self.outcome().await {
-            Outcome::Nothing => return,
-            Outcome::Error(error) => error.answer(&self.request.id),
-            Outcome::InputRequired(result) => self.request.answer(&era::signed(&result)),
-            Outcome::Result(result) => match self.era {
-                Era::Legacy => self.request.answer(&result),
-                Era::Modern => self.request.answer(&era::stamped(&result, method)),
+        let response = match self.execute().await {
+            CallOutcome::Nothing => return,
+            CallOutcome::Error(error) => error.response(&self.request.id),
+            CallOutcome::InputRequired(result) => {
+                self.request.response(&era::with_server_info(&result))
+            }
+            CallOutcome::Result(result) => match self.era {
+                RequestEra::Legacy => self.request.response(&result),
+                RequestEra::Modern => self
+                    .request
+                    .response(&era::complete_result(&result, method)),
             },
         };
         if self.server.flags.faults.notify_first {
-            let token = self.request.progress_token().unwrap_or("\"nobody asked\"");
+            let token = self.request.progress_token().unwrap_or("\"unsolicited\"");
             self.outbox.notify(notification(
                 "notifications/message",
                 r#"{"level":"info","logger":"zoo","data":"about to answer"}"#,
@@ -277,12 +281,12 @@ impl Call<'_> {
                 &format!(r#"{{"progressToken":{token},"progress":0.5}}"#),
             ));
         }
-        self.outbox.answer(answer);
+        self.outbox.answer(response);
     }
 
-    async fn outcome(&self) -> Outcome {
+    async fn execute(&self) -> CallOutcome {
         if let Err(error) = self.server.admit(self.request) {
-            return Outcome::Error(error);
+            return CallOutcome::Error(error);
         }
         if let Some(outcome) = fixture::play(self).await {
             return outcome;
@@ -291,18 +295,23 @@ impl Call<'_> {
         let catalog = &self.server.catalog;
         match method.as_str() {
             "initialize" => {
-                let Origin { scope, .. } = self.origin;
-                self.server.peers.begin(scope, params.capabilities.as_ref());
-                Outcome::Result(self.server.initialized(params.protocol_version.as_deref()))
+                let RequestOrigin { scope, .. } = self.origin;
+                self.server
+                    .peers
+                    .register(scope, params.capabilities.as_ref());
+                CallOutcome::Result(
+                    self.server
+                        .initialize_result(params.protocol_version.as_deref()),
+                )
             }
-            "server/discover" => Outcome::Result(self.server.discovered()),
-            "ping" => Outcome::Result("{}".to_owned()),
+            "server/discover" => CallOutcome::Result(self.server.discover_result()),
+            "ping" => CallOutcome::Result("{}".to_owned()),
             "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe" => {
-                self.remember().into()
+                self.update_client_settings().into()
             }
             "completion/complete" => {
                 let fixtures = self.server.fixtures.as_ref();
-                let fixtures = fixtures.expect("only methods that exist are admitted");
+                let fixtures = fixtures.expect("admitted an unsupported method");
                 fixtures.complete(params).into()
             }
             "tools/call" => tool::call(self).await,
@@ -312,49 +321,49 @@ impl Call<'_> {
             }
             "resources/read" => {
                 let uri = params.uri.as_deref().unwrap_or_default();
-                let content = catalog.read(uri);
-                content.ok_or_else(|| self.not_found(uri)).into()
+                let content = catalog.read_resource(uri);
+                content.ok_or_else(|| self.resource_not_found(uri)).into()
             }
             "subscriptions/listen" => self.listen().await,
             _ => catalog
                 .list(method, params.cursor.as_deref())
-                .expect("only methods that exist are admitted")
+                .expect("admitted an unsupported method")
                 .into(),
         }
     }
 
-    /// The error for a resource that does not exist.
-    pub(crate) fn not_found(&self, uri: &str) -> RpcError {
+    /// Builds the error for a resource that does not exist.
+    pub(crate) fn resource_not_found(&self, uri: &str) -> ZooError {
         let code = match self.era {
-            Era::Legacy => RESOURCE_NOT_FOUND,
-            Era::Modern => INVALID_PARAMS,
+            RequestEra::Legacy => RESOURCE_NOT_FOUND,
+            RequestEra::Modern => INVALID_PARAMS,
         };
-        let data = format!(r#"{{"uri":{}}}"#, rpc::quoted(uri));
-        RpcError::new(code, "Resource not found").with_data(data)
+        let data = format!(r#"{{"uri":{}}}"#, rpc::json_string(uri));
+        ZooError::new(code, "Resource not found").with_data(data)
     }
 
-    /// What the client that sent this is able to do.
+    /// Returns the capabilities of the client that sent the request.
     pub(crate) fn client_capabilities(&self) -> serde_json::Value {
         match self.era {
-            Era::Legacy => self.server.peers.capabilities(&self.origin.scope),
-            Era::Modern => self.request.declared_capabilities(),
+            RequestEra::Legacy => self.server.peers.capabilities(&self.origin.scope),
+            RequestEra::Modern => self.request.declared_capabilities(),
         }
     }
 
-    /// Returns once the caller does not want the answer any more.
-    pub(crate) async fn cancelled(&self) {
-        match self.origin.hang_up {
-            HangUp::Ignored => self.open.cancelled.cancelled().await,
-            HangUp::Cancels => tokio::select! {
+    /// Waits until the call is cancelled.
+    pub(crate) async fn wait_for_cancellation(&self) {
+        match self.origin.on_disconnect {
+            OnDisconnect::Ignore => self.open.cancelled.cancelled().await,
+            OnDisconnect::Cancel => tokio::select! {
                 () = self.open.cancelled.cancelled() => {}
-                () = self.outbox.closed() => {}
+                () = self.outbox.wait_closed() => {}
             },
         }
     }
 }
 
-impl From<Result<String, RpcError>> for Outcome {
-    fn from(result: Result<String, RpcError>) -> Self {
+impl From<Result<String, ZooError>> for CallOutcome {
+    fn from(result: Result<String, ZooError>) -> Self {
         match result {
             Ok(result) => Self::Result(result),
             Err(error) => Self::Error(error),
@@ -362,16 +371,16 @@ impl From<Result<String, RpcError>> for Outcome {
     }
 }
 
-/// Ends the process at once, as a crash would.
+/// Exits immediately, like a crash.
 #[expect(
     clippy::exit,
-    reason = "dying without an answer is what the flag asks for"
+    reason = "the flag asks the process to die without a response"
 )]
 pub(crate) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-fn exists(method: &str, era: Era) -> bool {
+fn is_standard_method(method: &str, era: RequestEra) -> bool {
     match method {
         "tools/list"
         | "tools/call"
@@ -380,8 +389,8 @@ fn exists(method: &str, era: Era) -> bool {
         | "resources/read"
         | "prompts/list"
         | "prompts/get" => true,
-        "initialize" | "ping" | "logging/setLevel" => era == Era::Legacy,
-        "server/discover" | "subscriptions/listen" => era == Era::Modern,
+        "initialize" | "ping" | "logging/setLevel" => era == RequestEra::Legacy,
+        "server/discover" | "subscriptions/listen" => era == RequestEra::Modern,
         _ => false,
     }
 }

@@ -10,18 +10,18 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::outbox::Frame;
 
-/// A stream that ends when nobody is left who could send to it.
-pub(crate) fn frames(frames: UnboundedReceiver<Frame>) -> impl Stream<Item = Bytes> {
+/// Encodes frames as events; the stream ends when all senders are dropped.
+pub(crate) fn frame_events(frames: UnboundedReceiver<Frame>) -> impl Stream<Item = Bytes> {
     stream::unfold(frames, async |mut frames| {
         loop {
             if let Some(text) = frames.recv().await?.text() {
-                return Some((message(text), frames));
+                return Some((message_event(text), frames));
             }
         }
     })
 }
 
-/// A response whose body is this stream of events.
+/// Builds a response with this stream of events as the body.
 pub(crate) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let headers = [
         (CONTENT_TYPE, "text/event-stream"),
@@ -36,12 +36,12 @@ pub(crate) fn response(events: impl Stream<Item = Bytes> + Send + 'static) -> Re
     response
 }
 
-/// The event that only tells an id to resume from, and how long to wait before.
-pub(crate) fn priming(id: &str) -> Bytes {
+/// Builds an event without data that carries the id to resume from and the retry delay.
+pub(crate) fn priming_event(id: &str) -> Bytes {
     Bytes::from(format!("id: {id}\nretry: 100\ndata:\n\n"))
 }
 
-/// An event of this kind; a text of several lines is sent as several.
+/// Builds an event; each line of the text becomes a `data` line.
 pub(crate) fn event(kind: &str, text: &str) -> Bytes {
     let mut event = format!("event: {kind}\n");
     for line in text.lines() {
@@ -53,6 +53,6 @@ pub(crate) fn event(kind: &str, text: &str) -> Bytes {
     Bytes::from(event)
 }
 
-pub(crate) fn message(text: &str) -> Bytes {
+pub(crate) fn message_event(text: &str) -> Bytes {
     event("message", text)
 }

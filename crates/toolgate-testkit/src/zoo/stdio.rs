@@ -1,7 +1,7 @@
 //! Newline-delimited JSON-RPC on stdin and stdout.
 //!
-//! One thread reads, one thread writes, and every request is a task between them; nobody but
-//! the writer touches stdout, so lines are never mixed.
+//! One thread reads, one thread writes, and each request is a task between them. Only the writer
+//! touches stdout, so lines are never interleaved.
 
 use std::io::{BufRead as _, Write as _};
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::flags::Faults;
+use super::flags::FaultFlags;
 use super::outbox::{Frame, Outbox};
-use super::rpc::Message;
-use super::server::{Origin, Server};
+use super::rpc::RpcMessage;
+use super::server::{RequestOrigin, ZooServer};
 
-const HOLD: Duration = Duration::from_millis(50);
+const REORDER_HOLD: Duration = Duration::from_millis(50);
 
-/// What `--garbage` puts before each answer: no JSON, no object, no line, no UTF-8.
-const GARBAGE: &[&[u8]] = &[
+/// Lines that `--garbage` writes before each answer: not JSON, not an object, empty, not UTF-8.
+const GARBAGE_LINES: &[&[u8]] = &[
     b"Server listening, have fun!",
     b"",
     b"{\"jsonrpc\":\"2.0\",\"id\":",
@@ -31,8 +31,8 @@ const GARBAGE: &[&[u8]] = &[
     b"\xff\xfe\x00broken",
 ];
 
-/// Serves until stdin ends, or for ever if the end of stdin is to be ignored.
-pub(crate) async fn serve(server: Arc<Server>, faults: &Faults) {
+/// Serves until stdin ends, or forever with `--ignore-sigterm`.
+pub(crate) async fn serve(server: Arc<ZooServer>, faults: &FaultFlags) {
     if let Some(ms) = faults.slow_start {
         tokio::time::sleep(Duration::from_millis(ms)).await;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn serve(server: Arc<Server>, faults: &Faults) {
     let mut lines = start_reader();
     while let Some(line) = lines.recv().await {
         if !line.trim_ascii().is_empty() {
-            received(&server, &line, &outbox);
+            handle_line(&server, &line, &outbox);
         }
     }
     if faults.ignore_sigterm {
@@ -49,11 +49,11 @@ pub(crate) async fn serve(server: Arc<Server>, faults: &Faults) {
     }
     server.close().await;
     drop(outbox);
-    writer.join().expect("the writer does not panic");
+    writer.join().expect("the writer thread panicked");
 }
 
-fn received(server: &Arc<Server>, line: &[u8], outbox: &Outbox) {
-    let message = match Message::parse(line) {
+fn handle_line(server: &Arc<ZooServer>, line: &[u8], outbox: &Outbox) {
+    let message = match RpcMessage::parse(line) {
         Ok(message) => message,
         Err(answer) => {
             if !server.is_silent_on("") {
@@ -62,13 +62,15 @@ fn received(server: &Arc<Server>, line: &[u8], outbox: &Outbox) {
             return;
         }
     };
-    server.arrived(&message);
+    server.on_message(&message);
     match message {
-        Message::Request(request) => server.start(request, Origin::default(), outbox.clone()),
-        Message::Notification { method, params } => {
-            server.notified(&method, &params, "", Some(outbox));
+        RpcMessage::Request(request) => {
+            server.start(request, RequestOrigin::default(), outbox.clone())
         }
-        Message::Response(reply) => server.answered("", reply),
+        RpcMessage::Notification { method, params } => {
+            server.on_notification(&method, &params, "", Some(outbox));
+        }
+        RpcMessage::Response(reply) => server.on_response("", reply),
     }
 }
 
@@ -88,27 +90,27 @@ fn start_reader() -> UnboundedReceiver<Vec<u8>> {
     lines
 }
 
-fn start_writer(mut frames: UnboundedReceiver<Frame>, faults: &Faults) -> JoinHandle<()> {
+fn start_writer(mut frames: UnboundedReceiver<Frame>, faults: &FaultFlags) -> JoinHandle<()> {
     let (garbage, reorder) = (faults.garbage, faults.reorder);
     let runtime = Handle::current();
     std::thread::spawn(move || {
         while let Some(first) = frames.blocking_recv() {
             let mut batch = vec![first];
             if reorder && matches!(batch[0], Frame::Answer(_)) {
-                runtime.block_on(collect(&mut batch, &mut frames));
+                runtime.block_on(collect_batch(&mut batch, &mut frames));
                 batch = newest_answer_first(batch);
             }
             for frame in batch {
-                // A client that went away is noticed at the end of stdin.
-                let _ = write(&frame, garbage);
+                // A disconnected client is detected at the end of stdin.
+                let _ = write_frame(&frame, garbage);
             }
         }
     })
 }
 
-/// Takes what comes within the time that answers are held back.
-async fn collect(batch: &mut Vec<Frame>, frames: &mut UnboundedReceiver<Frame>) {
-    let hold = tokio::time::sleep(HOLD);
+/// Collects the frames that arrive within the hold time.
+async fn collect_batch(batch: &mut Vec<Frame>, frames: &mut UnboundedReceiver<Frame>) {
+    let hold = tokio::time::sleep(REORDER_HOLD);
     tokio::pin!(hold);
     loop {
         tokio::select! {
@@ -121,7 +123,7 @@ async fn collect(batch: &mut Vec<Frame>, frames: &mut UnboundedReceiver<Frame>) 
     }
 }
 
-/// The notifications in their order, then the answers in the opposite of theirs.
+/// Orders a batch: notifications in order, then answers newest first.
 fn newest_answer_first(batch: Vec<Frame>) -> Vec<Frame> {
     let (answers, mut batch): (Vec<_>, Vec<_>) = batch
         .into_iter()
@@ -130,13 +132,13 @@ fn newest_answer_first(batch: Vec<Frame>) -> Vec<Frame> {
     batch
 }
 
-fn write(frame: &Frame, garbage: bool) -> std::io::Result<()> {
+fn write_frame(frame: &Frame, garbage: bool) -> std::io::Result<()> {
     let Some(text) = frame.text() else {
         return Ok(());
     };
     let mut out = Vec::with_capacity(text.len() + 1);
     if garbage && matches!(frame, Frame::Answer(_)) {
-        for line in GARBAGE {
+        for line in GARBAGE_LINES {
             out.extend_from_slice(line);
             out.push(b'\n');
         }

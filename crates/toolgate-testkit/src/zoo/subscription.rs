@@ -1,52 +1,51 @@
-//! What a client wants to hear of from now on: logs and resources in the legacy era, changes on
-//! a stream of their own in the modern one.
+//! Subscriptions: log levels and resources of legacy clients, listen streams of modern clients.
 
-use super::change::Filter;
-use super::peers::is_level;
-use super::rpc::{INVALID_PARAMS, Params, RpcError};
-use super::server::{Call, Outcome};
+use super::change::ListenFilter;
+use super::peers::is_log_level;
+use super::rpc::{INVALID_PARAMS, RpcParams, ZooError};
+use super::server::{CallOutcome, ZooCall};
 
-impl Call<'_> {
-    /// Keeps in mind what a legacy client wants to hear of from now on.
-    pub(crate) fn remember(&self) -> Result<String, RpcError> {
-        let Params { level, uri, .. } = &self.request.params;
+impl ZooCall<'_> {
+    /// Stores a legacy client's log level or resource subscription.
+    pub(crate) fn update_client_settings(&self) -> Result<String, ZooError> {
+        let RpcParams { level, uri, .. } = &self.request.params;
         let (peers, scope) = (&self.server.peers, &self.origin.scope);
         let uri = uri.as_deref().unwrap_or_default();
         match (self.request.method.as_str(), level.as_deref()) {
             ("resources/subscribe", _) => peers.subscribe(scope, uri),
             ("resources/unsubscribe", _) => peers.unsubscribe(scope, uri),
-            (_, Some(level)) if is_level(level) => peers.set_level(scope, level),
+            (_, Some(level)) if is_log_level(level) => peers.set_log_level(scope, level),
             _ if self.server.fixtures.is_none() => {}
             (_, level) => {
                 let message = format!("unknown log level {level:?}");
-                return Err(RpcError::new(INVALID_PARAMS, message));
+                return Err(ZooError::new(INVALID_PARAMS, message));
             }
         }
         Ok("{}".to_owned())
     }
 
-    /// Acknowledges the changes that there may be, and stays to announce them until cancelled.
-    pub(crate) async fn listen(&self) -> Outcome {
-        let wanted = self.request.params.notifications.as_ref();
-        let wanted: Filter = wanted
+    /// Acknowledges the supported changes and announces them until the request is cancelled.
+    pub(crate) async fn listen(&self) -> CallOutcome {
+        let requested = self.request.params.notifications.as_ref();
+        let requested: ListenFilter = requested
             .and_then(|raw| serde_json::from_str(raw.get()).ok())
             .unwrap_or_default();
-        let honoured = match self.server.fixtures {
-            Some(_) => wanted,
-            None => wanted.only_tools(),
+        let filter = match self.server.fixtures {
+            Some(_) => requested,
+            None => requested.into_tools_only(),
         };
-        let tools = honoured.tools_list_changed;
+        let includes_tools = filter.tools_list_changed;
         let meta = format!(
             r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{}}}"#,
             self.request.id
         );
-        let storm = format!("{{{meta}}}");
+        let params = format!("{{{meta}}}");
         let outbox = self.outbox.clone();
-        let _listening = self.server.peers.listen(honoured, meta, outbox);
-        if tools {
-            self.server.storm(&storm, self.outbox);
+        let _guard = self.server.peers.listen(filter, meta, outbox);
+        if includes_tools {
+            self.server.send_list_changed_storm(&params, self.outbox);
         }
-        self.cancelled().await;
-        Outcome::Nothing
+        self.wait_for_cancellation().await;
+        CallOutcome::Nothing
     }
 }

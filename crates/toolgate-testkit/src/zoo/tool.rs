@@ -1,4 +1,4 @@
-//! What the tools of the zoo do when they are called.
+//! Implementations of the zoo's tools.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::rpc::{INVALID_PARAMS, RpcError, notification, quoted};
-use super::server::{Call, Outcome, exit};
+use super::rpc::{INVALID_PARAMS, ZooError, json_string, notification};
+use super::server::{CallOutcome, ZooCall, exit};
 
 #[derive(Deserialize)]
 struct Add {
@@ -37,8 +37,8 @@ struct Progress {
     steps: u64,
 }
 
-/// Runs the tool that the request names; a listed one without code of its own echoes.
-pub(crate) async fn call(call: &Call<'_>) -> Outcome {
+/// Runs the tool that the request names; a listed tool without its own implementation echoes.
+pub(crate) async fn call(call: &ZooCall<'_>) -> CallOutcome {
     let name = call.request.params.name.as_deref().unwrap_or_default();
     let catalog = &call.server.catalog;
     match name {
@@ -48,66 +48,68 @@ pub(crate) async fn call(call: &Call<'_>) -> Outcome {
                 r#"{{"content":[{{"type":"text","text":"{sum}"}}],"structuredContent":{{"sum":{sum}}}}}"#
             )
         }),
-        "fail" => Outcome::Result(catalog.fail()),
-        "rpc_error" => Outcome::Error(
-            RpcError::new(INVALID_PARAMS, "refused on purpose")
+        "fail" => CallOutcome::Result(catalog.fail()),
+        "rpc_error" => CallOutcome::Error(
+            ZooError::new(INVALID_PARAMS, "refused on purpose")
                 .with_data(r#"{"reason":"zoo","big":18446744073709551617}"#.to_owned()),
         ),
         "sleep" => sleep(call).await,
-        "big" => with_arguments(call, |Big { bytes }| text(&"x".repeat(bytes))),
-        "kinds" => Outcome::Result(catalog.kinds()),
-        "env" => Outcome::Result(text(&object(environment()))),
-        "headers" => Outcome::Result(text(&object(call.origin.headers.iter().cloned()))),
-        "trace" => Outcome::Result(text(&trace(call))),
+        "big" => with_arguments(call, |Big { bytes }| text_result(&"x".repeat(bytes))),
+        "kinds" => CallOutcome::Result(catalog.kinds()),
+        "env" => CallOutcome::Result(text_result(&json_object(environment()))),
+        "headers" => CallOutcome::Result(text_result(&json_object(
+            call.origin.headers.iter().cloned(),
+        ))),
+        "trace" => CallOutcome::Result(text_result(&trace_context(call))),
         "die" => exit(7),
         "progress" => with_arguments(call, |Progress { steps }| {
-            report(call, steps);
-            text(&format!("{steps} steps"))
+            report_progress(call, steps);
+            text_result(&format!("{steps} steps"))
         }),
-        "empty" => Outcome::Result(r#"{"content":[]}"#.to_owned()),
+        "empty" => CallOutcome::Result(r#"{"content":[]}"#.to_owned()),
         "say" => with_arguments(call, |Say { text, fails }| {
-            let text = quoted(&text);
+            let text = json_string(&text);
             format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":{fails}}}"#)
         }),
-        "header_tool" => Outcome::Result(text(&region(call))),
-        name => unscripted(call, name),
+        "header_tool" => CallOutcome::Result(text_result(&region_header(call))),
+        name => echo_if_listed(call, name),
     }
 }
 
-/// What a tool does that has no code of its own: it echoes, if it is listed.
-pub(crate) fn unscripted(call: &Call<'_>, name: &str) -> Outcome {
+/// Echoes the arguments if the tool is listed; otherwise fails with an unknown-tool error.
+pub(crate) fn echo_if_listed(call: &ZooCall<'_>, name: &str) -> CallOutcome {
     if call.server.catalog.tool_schema(name).is_some() {
-        Outcome::Result(echo(call.request.arguments()))
+        CallOutcome::Result(echo(call.request.arguments()))
     } else {
         let message = format!("unknown tool `{name}`");
-        Outcome::Error(RpcError::new(INVALID_PARAMS, message))
+        CallOutcome::Error(ZooError::new(INVALID_PARAMS, message))
     }
 }
 
 fn echo(arguments: &str) -> String {
-    let text = quoted(arguments);
+    let text = json_string(arguments);
     format!(
         r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{{"arguments":{arguments}}},"x-zoo":-0.0}}"#
     )
 }
 
-async fn sleep(call: &Call<'_>) -> Outcome {
-    let ms = match arguments(call) {
+async fn sleep(call: &ZooCall<'_>) -> CallOutcome {
+    let ms = match parse_arguments(call) {
         Ok(Sleep { ms }) => ms,
-        Err(error) => return Outcome::Error(error),
+        Err(error) => return CallOutcome::Error(error),
     };
     tokio::select! {
         () = tokio::time::sleep(Duration::from_millis(ms)) => {
-            Outcome::Result(text(&format!("slept {ms} ms")))
+            CallOutcome::Result(text_result(&format!("slept {ms} ms")))
         }
-        () = call.cancelled() => {
-            call.server.ledger.cancelled();
-            Outcome::Nothing
+        () = call.wait_for_cancellation() => {
+            call.server.request_log.log_cancelled();
+            CallOutcome::Nothing
         }
     }
 }
 
-fn report(call: &Call<'_>, steps: u64) {
+fn report_progress(call: &ZooCall<'_>, steps: u64) {
     let Some(token) = call.request.progress_token() else {
         return;
     };
@@ -120,7 +122,7 @@ fn report(call: &Call<'_>, steps: u64) {
     }
 }
 
-fn region(call: &Call<'_>) -> String {
+fn region_header(call: &ZooCall<'_>) -> String {
     call.origin
         .headers
         .iter()
@@ -128,7 +130,7 @@ fn region(call: &Call<'_>) -> String {
         .map_or_else(String::new, |(_, value)| value.clone())
 }
 
-fn trace(call: &Call<'_>) -> String {
+fn trace_context(call: &ZooCall<'_>) -> String {
     let meta = call.request.params.meta.as_ref();
     let meta = meta.map(|meta| {
         json!({"traceparent": meta.traceparent, "tracestate": meta.tracestate, "baggage": meta.baggage})
@@ -156,29 +158,32 @@ fn environment() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-fn object(entries: impl Iterator<Item = (String, String)>) -> String {
+fn json_object(entries: impl Iterator<Item = (String, String)>) -> String {
     let map: serde_json::Map<String, Value> = entries
         .map(|(name, value)| (name, Value::from(value)))
         .collect();
     Value::from(map).to_string()
 }
 
-/// The raw result of a tool that did not do what it was asked to.
-pub(crate) fn failed(problem: &str) -> String {
-    let text = quoted(problem);
+/// Builds the raw result of a failed tool call.
+pub(crate) fn error_result(problem: &str) -> String {
+    let text = json_string(problem);
     format!(r#"{{"content":[{{"type":"text","text":{text}}}],"isError":true}}"#)
 }
 
-fn text(text: &str) -> String {
-    let text = quoted(text);
+fn text_result(text: &str) -> String {
+    let text = json_string(text);
     format!(r#"{{"content":[{{"type":"text","text":{text}}}]}}"#)
 }
 
-fn with_arguments<A: DeserializeOwned>(call: &Call<'_>, run: impl FnOnce(A) -> String) -> Outcome {
-    arguments(call).map(run).into()
+fn with_arguments<A: DeserializeOwned>(
+    call: &ZooCall<'_>,
+    run: impl FnOnce(A) -> String,
+) -> CallOutcome {
+    parse_arguments(call).map(run).into()
 }
 
-fn arguments<A: DeserializeOwned>(call: &Call<'_>) -> Result<A, RpcError> {
+fn parse_arguments<A: DeserializeOwned>(call: &ZooCall<'_>) -> Result<A, ZooError> {
     serde_json::from_str(call.request.arguments())
-        .map_err(|error| RpcError::new(INVALID_PARAMS, format!("bad arguments: {error}")))
+        .map_err(|error| ZooError::new(INVALID_PARAMS, format!("bad arguments: {error}")))
 }

@@ -1,4 +1,5 @@
-//! The zoo and the scripted model, driven over plain pipes and sockets: what they promise is what other tests rely on.
+//! The zoo and the scripted model, driven over plain pipes and sockets: checks the behaviour that
+//! other tests rely on.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 
@@ -8,6 +9,6 @@ mod fixture;
 mod http;
 mod model;
 mod model_wire;
-mod pipe;
 mod stdio;
+mod stdio_zoo;
 mod wire;

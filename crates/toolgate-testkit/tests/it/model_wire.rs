@@ -1,33 +1,33 @@
-//! The scripted model's three wire forms, whole and streamed.
+//! The scripted model's three wire formats, streamed and not.
 
 use serde_json::{Value, json};
-use toolgate_testkit::model::{Model, Reply};
+use toolgate_testkit::model::{Reply, ScriptedModel};
 
-use crate::model::{APIS, CHAT, MESSAGES, RESPONSES, ask};
+use crate::model::{APIS, CHAT, MESSAGES, RESPONSES, post_to};
 
 const ARGUMENTS: &str = r#"{"city":"Åbo","n":1.50}"#;
 
-fn full() -> Reply {
+fn full_reply() -> Reply {
     Reply::text("let me look")
         .with_reasoning("hm, well")
         .with_raw_call("call_1", "weather", ARGUMENTS)
         .with_raw_call("call_2", "clock", "{}")
-        .usage(100, 20)
-        .cached(60)
+        .with_usage(100, 20)
+        .with_cached_tokens(60)
 }
 
-async fn whole(path: &str, reply: Reply) -> Value {
-    let model = Model::start(vec![reply]);
-    let reply = ask(&model, path, r#"{"model":"m"}"#).await;
+async fn fetch_json(path: &str, reply: Reply) -> Value {
+    let model = ScriptedModel::start(vec![reply]);
+    let reply = post_to(&model, path, r#"{"model":"m"}"#).await;
     assert_eq!(reply.header("content-type"), Some("application/json"));
     assert!(reply.is_complete());
-    reply.value()
+    reply.json()
 }
 
-/// The data of the events, each checked against the event's name if that API has names.
-async fn stream(path: &str, reply: Reply) -> Vec<Value> {
-    let model = Model::start(vec![reply]);
-    let reply = ask(&model, path, r#"{"model":"m","stream":true}"#).await;
+/// Returns the data of all events, checked against their names for APIs that name events.
+async fn fetch_events(path: &str, reply: Reply) -> Vec<Value> {
+    let model = ScriptedModel::start(vec![reply]);
+    let reply = post_to(&model, path, r#"{"model":"m","stream":true}"#).await;
     assert!(
         reply
             .header("content-type")
@@ -49,32 +49,32 @@ async fn stream(path: &str, reply: Reply) -> Vec<Value> {
         .map(|text| serde_json::from_str(text).unwrap())
         .collect();
     if path != CHAT {
-        assert_eq!(names, kinds(&events));
+        assert_eq!(names, types(&events));
     }
     events
 }
 
-fn kinds(events: &[Value]) -> Vec<&str> {
+fn types(events: &[Value]) -> Vec<&str> {
     events
         .iter()
         .map(|event| event["type"].as_str().unwrap())
         .collect()
 }
 
-/// The kinds without repetition of those that come several times in a row.
-fn story(events: &[Value]) -> Vec<&str> {
-    let mut kinds = kinds(events);
-    kinds.dedup();
-    kinds
+/// Returns the event types without consecutive duplicates.
+fn deduplicated_types(events: &[Value]) -> Vec<&str> {
+    let mut types = types(events);
+    types.dedup();
+    types
 }
 
-fn joined<'a>(pieces: impl Iterator<Item = &'a Value>) -> String {
+fn join_text<'a>(pieces: impl Iterator<Item = &'a Value>) -> String {
     pieces.filter_map(Value::as_str).collect()
 }
 
 #[tokio::test]
-async fn a_chat_completion() {
-    let answer = whole(CHAT, full()).await;
+async fn chat_completion_format() {
+    let answer = fetch_json(CHAT, full_reply()).await;
     let choice = &answer["choices"][0];
     assert_eq!(
         (&answer["object"], &answer["model"]),
@@ -93,35 +93,35 @@ async fn a_chat_completion() {
         answer["usage"]["prompt_tokens_details"]["cached_tokens"],
         60
     );
-    let plain = whole(CHAT, Reply::text("hi").finish("length")).await;
+    let plain = fetch_json(CHAT, Reply::text("hi").with_finish_reason("length")).await;
     assert_eq!(plain["choices"][0]["finish_reason"], "length");
     assert!(plain["choices"][0]["message"].get("tool_calls").is_none());
 }
 
 #[tokio::test]
-async fn a_streamed_chat_completion() {
-    let chunks = stream(CHAT, full()).await;
+async fn streamed_chat_completion_format() {
+    let chunks = fetch_events(CHAT, full_reply()).await;
     let deltas: Vec<&Value> = chunks
         .iter()
         .map(|chunk| &chunk["choices"][0]["delta"])
         .collect();
-    let of = |name: &str| joined(deltas.iter().map(|delta| &delta[name]));
+    let of = |name: &str| join_text(deltas.iter().map(|delta| &delta[name]));
     assert_eq!(deltas[0]["role"], "assistant");
     assert_eq!(of("content"), "let me look");
     assert_eq!(of("reasoning_content"), "hm, well");
     let calls: Vec<&Value> = deltas.iter().map(|delta| &delta["tool_calls"][0]).collect();
     let first = calls.iter().filter(|call| call["index"] == 0);
     assert_eq!(
-        joined(first.map(|call| &call["function"]["arguments"])),
+        join_text(first.map(|call| &call["function"]["arguments"])),
         ARGUMENTS
     );
-    let named: Vec<_> = calls
+    let first_deltas: Vec<_> = calls
         .iter()
         .filter(|call| call.get("id").is_some())
         .collect();
-    assert_eq!(named.len(), 2);
+    assert_eq!(first_deltas.len(), 2);
     assert_eq!(
-        (&named[1]["id"], &named[1]["index"]),
+        (&first_deltas[1]["id"], &first_deltas[1]["index"]),
         (&json!("call_2"), &json!(1))
     );
     let last = chunks.last().unwrap();
@@ -130,10 +130,10 @@ async fn a_streamed_chat_completion() {
 }
 
 #[tokio::test]
-async fn a_chat_stream_counts_when_asked_to() {
-    let model = Model::start(vec![Reply::text("hi").usage(3, 4)]);
+async fn chat_stream_includes_usage_on_request() {
+    let model = ScriptedModel::start(vec![Reply::text("hi").with_usage(3, 4)]);
     let body = r#"{"stream":true,"stream_options":{"include_usage":true}}"#;
-    let messages = ask(&model, CHAT, body).await.messages();
+    let messages = post_to(&model, CHAT, body).await.messages();
     let (_, chunks) = messages.split_last().unwrap();
     let chunks: Vec<Value> = chunks
         .iter()
@@ -152,11 +152,11 @@ async fn a_chat_stream_counts_when_asked_to() {
 }
 
 #[tokio::test]
-async fn a_response() {
-    let answer = whole(RESPONSES, full()).await;
+async fn response_format() {
+    let answer = fetch_json(RESPONSES, full_reply()).await;
     let output = answer["output"].as_array().unwrap();
     assert_eq!(
-        kinds(output),
+        types(output),
         ["reasoning", "message", "function_call", "function_call"]
     );
     assert_eq!(output[0]["summary"][0]["text"], "hm, well");
@@ -170,13 +170,13 @@ async fn a_response() {
         (&answer["status"], &answer["usage"]["total_tokens"]),
         (&json!("completed"), &json!(120))
     );
-    let cut = whole(RESPONSES, Reply::text("h").finish("length")).await;
+    let cut = fetch_json(RESPONSES, Reply::text("h").with_finish_reason("length")).await;
     assert_eq!(cut["incomplete_details"]["reason"], "max_output_tokens");
 }
 
 #[tokio::test]
-async fn a_streamed_response() {
-    let events = stream(RESPONSES, full()).await;
+async fn streamed_response_format() {
+    let events = fetch_events(RESPONSES, full_reply()).await;
     let item = |inner: &[&'static str]| {
         let (first, last) = ("response.output_item.added", "response.output_item.done");
         [&[first][..], inner, &[last]].concat()
@@ -185,7 +185,7 @@ async fn a_streamed_response() {
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
     ]);
-    let told = [
+    let expected = [
         vec!["response.created", "response.in_progress"],
         item(&[
             "response.reasoning_summary_part.added",
@@ -203,26 +203,26 @@ async fn a_streamed_response() {
         call,
         vec!["response.completed"],
     ];
-    assert_eq!(story(&events), told.concat());
+    assert_eq!(deduplicated_types(&events), expected.concat());
     for (index, event) in events.iter().enumerate() {
         assert_eq!(event["sequence_number"], index);
     }
     let last = &events.last().unwrap()["response"];
-    assert_eq!(last, &whole(RESPONSES, full()).await);
-    // Every event about an item has the id and the place that the item has in the end.
+    assert_eq!(last, &fetch_json(RESPONSES, full_reply()).await);
+    // Every event about an item has the id and index of the finished item.
     for event in events.iter().filter(|event| event.get("item_id").is_some()) {
-        let place = usize::try_from(event["output_index"].as_u64().unwrap()).unwrap();
-        assert_eq!(event["item_id"], last["output"][place]["id"]);
+        let index = usize::try_from(event["output_index"].as_u64().unwrap()).unwrap();
+        assert_eq!(event["item_id"], last["output"][index]["id"]);
     }
     let deltas = events.iter().filter(|event| event["output_index"] == 2);
-    assert_eq!(joined(deltas.map(|event| &event["delta"])), ARGUMENTS);
+    assert_eq!(join_text(deltas.map(|event| &event["delta"])), ARGUMENTS);
 }
 
 #[tokio::test]
-async fn a_message() {
-    let answer = whole(MESSAGES, full()).await;
+async fn message_format() {
+    let answer = fetch_json(MESSAGES, full_reply()).await;
     let blocks = answer["content"].as_array().unwrap();
-    assert_eq!(kinds(blocks), ["thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(types(blocks), ["thinking", "text", "tool_use", "tool_use"]);
     assert_eq!(blocks[2]["input"].to_string(), ARGUMENTS);
     assert_eq!(answer["stop_reason"], "tool_use");
     let usage = &answer["usage"];
@@ -235,20 +235,20 @@ async fn a_message() {
         ("length", "max_tokens"),
         ("pause_turn", "pause_turn"),
     ] {
-        let answer = whole(MESSAGES, Reply::text("h").finish(finish)).await;
+        let answer = fetch_json(MESSAGES, Reply::text("h").with_finish_reason(finish)).await;
         assert_eq!(answer["stop_reason"], stop);
     }
 }
 
 #[tokio::test]
-async fn a_streamed_message() {
-    let events = stream(MESSAGES, full()).await;
+async fn streamed_message_format() {
+    let events = fetch_events(MESSAGES, full_reply()).await;
     let block = [
         "content_block_start",
         "content_block_delta",
         "content_block_stop",
     ];
-    let told = [
+    let expected = [
         &["message_start", "content_block_start", "ping"][..],
         &block[1..],
         &block,
@@ -256,10 +256,10 @@ async fn a_streamed_message() {
         &block,
         &["message_delta", "message_stop"],
     ];
-    assert_eq!(story(&events), told.concat());
+    assert_eq!(deduplicated_types(&events), expected.concat());
     let of = |index: usize, name: &str| {
         let deltas = events.iter().filter(|event| event["index"] == index);
-        joined(deltas.map(|event| &event["delta"][name]))
+        join_text(deltas.map(|event| &event["delta"][name]))
     };
     assert_eq!(of(0, "thinking"), "hm, well");
     assert_eq!(of(1, "text"), "let me look");
@@ -273,12 +273,12 @@ async fn a_streamed_message() {
 }
 
 #[tokio::test]
-async fn extra_fields_are_everywhere() {
-    let reply = Reply::text("a b").extra(json!({ "x_vendor": { "a": 1 } }));
+async fn extra_fields_are_added_everywhere() {
+    let reply = Reply::text("a b").with_extra_fields(json!({ "x_vendor": { "a": 1 } }));
     for path in APIS {
-        let answer = whole(path, reply.clone()).await;
+        let answer = fetch_json(path, reply.clone()).await;
         assert_eq!(answer["x_vendor"]["a"], 1);
-        for event in stream(path, reply.clone()).await {
+        for event in fetch_events(path, reply.clone()).await {
             assert_eq!(event["x_vendor"]["a"], 1, "{event}");
         }
     }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 by hand: nothing between the test and the bytes that a server sends.
+//! A minimal HTTP/1.1 client, so that tests see the exact bytes that a server sends.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -6,19 +6,19 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use toolgate_testkit::HttpZoo;
 
-use crate::pipe::PATIENCE;
+use crate::stdio_zoo::TIMEOUT;
 
-pub(crate) struct Reply {
+pub(crate) struct HttpReply {
     pub(crate) status: u16,
     headers: String,
     body: String,
     complete: bool,
 }
 
-/// An event stream that stays open.
-pub(crate) struct Events(BufReader<TcpStream>);
+/// An open event stream.
+pub(crate) struct EventStream(BufReader<TcpStream>);
 
-impl Reply {
+impl HttpReply {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.headers.lines();
         lines.find_map(|line| {
@@ -31,26 +31,26 @@ impl Reply {
         &self.body
     }
 
-    /// Whether the body ended as its head said it would.
+    /// Returns whether the body is complete according to its headers.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The last message of the body, whether it came as JSON or as events.
-    pub(crate) fn answer(&self) -> String {
+    /// Returns the last message of a JSON body or an event stream.
+    pub(crate) fn last_message(&self) -> String {
         match self.header("content-type") {
             Some(kind) if kind.starts_with("text/event-stream") => {
-                self.messages().pop().expect("an event")
+                self.messages().pop().expect("no event")
             }
             _ => self.body.clone(),
         }
     }
 
-    pub(crate) fn value(&self) -> Value {
-        serde_json::from_str(&self.answer()).unwrap()
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.last_message()).unwrap()
     }
 
-    /// The data of all events that have any.
+    /// Returns the data of all events that have any.
     pub(crate) fn messages(&self) -> Vec<String> {
         self.body
             .split("\n\n")
@@ -65,41 +65,41 @@ impl Reply {
     }
 }
 
-impl Events {
+impl EventStream {
     pub(crate) async fn open(zoo: &HttpZoo, path: &str, headers: &[(&str, &str)]) -> Self {
         let mut stream = connect(zoo, "GET", path, headers, "").await;
         stream.flush().await.unwrap();
         let mut events = Self(BufReader::new(stream));
-        // Once the head is there, the zoo knows of the stream.
+        // The zoo registers the stream before it sends the head.
         let mut line = String::new();
         while line != "\r\n" {
             line.clear();
-            let read = timeout(PATIENCE, events.0.read_line(&mut line)).await;
-            assert_ne!(read.expect("a head arrives in time").unwrap(), 0);
+            let read = timeout(TIMEOUT, events.0.read_line(&mut line)).await;
+            assert_ne!(read.expect("timed out waiting for the head").unwrap(), 0);
         }
         events
     }
 
-    /// The stream of a POST, while it is still open.
+    /// Opens the stream of a POST.
     pub(crate) async fn post(zoo: &HttpZoo, headers: &[(&str, &str)], body: &str) -> Self {
         Self(BufReader::new(
             connect(zoo, "POST", "/mcp", headers, body).await,
         ))
     }
 
-    /// Whether the stream ends without another event.
-    pub(crate) async fn ended(&mut self) -> bool {
+    /// Waits for the stream to end and returns whether no further event arrived.
+    pub(crate) async fn ends_without_event(&mut self) -> bool {
         let mut rest = String::new();
-        let read = timeout(PATIENCE, self.0.read_to_string(&mut rest)).await;
+        let read = timeout(TIMEOUT, self.0.read_to_string(&mut rest)).await;
         read.is_ok_and(|read| read.is_ok()) && !rest.contains("data: ")
     }
 
-    /// The data of the next event.
+    /// Returns the data of the next event.
     pub(crate) async fn next(&mut self) -> String {
         loop {
             let mut line = String::new();
-            let read = timeout(PATIENCE, self.0.read_line(&mut line)).await;
-            let read = read.expect("an event arrives in time").unwrap();
+            let read = timeout(TIMEOUT, self.0.read_line(&mut line)).await;
+            let read = read.expect("timed out waiting for an event").unwrap();
             assert_ne!(read, 0, "the stream ended");
             if let Some(data) = line.trim_end().strip_prefix("data: ") {
                 return data.to_owned();
@@ -115,36 +115,36 @@ pub(crate) async fn send(
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Reply {
+) -> HttpReply {
     exchange(zoo.port(), method, path, headers, body).await
 }
 
-/// The same with whatever listens on a port.
+/// Sends one request to a port and reads the whole reply.
 pub(crate) async fn exchange(
     port: u16,
     method: &str,
     path: &str,
     headers: &[(&str, &str)],
     body: &str,
-) -> Reply {
-    let mut stream = dial(port, method, path, headers, body).await;
+) -> HttpReply {
+    let mut stream = send_request(port, method, path, headers, body).await;
     let mut bytes = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await;
-    read.expect("the reply ends in time").unwrap();
+    let read = timeout(TIMEOUT, stream.read_to_end(&mut bytes)).await;
+    read.expect("timed out waiting for the reply").unwrap();
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
-    let body = bytes.split_off(end.expect("a head") + 4);
+    let body = bytes.split_off(end.expect("no head") + 4);
     let head = String::from_utf8(bytes).unwrap();
     let (line, headers) = head.split_once("\r\n").unwrap();
-    let mut reply = Reply {
+    let mut reply = HttpReply {
         status: line.split(' ').nth(1).unwrap().parse().unwrap(),
         headers: headers.to_owned(),
         body: String::new(),
         complete: true,
     };
-    // Chunks may cut a letter in two, so they are bytes until they are joined.
+    // Chunks may split a character, so they stay bytes until they are joined.
     let body = if reply.header("transfer-encoding") == Some("chunked") {
         reply.complete = body.ends_with(b"0\r\n\r\n");
-        unchunked(&body)
+        decode_chunked(&body)
     } else {
         let length = reply.header("content-length");
         reply.complete = length.is_none_or(|length| length.parse() == Ok(body.len()));
@@ -154,8 +154,8 @@ pub(crate) async fn exchange(
     reply
 }
 
-/// Posts to `/mcp` as a client has to, with these headers besides.
-pub(crate) async fn post(zoo: &HttpZoo, headers: &[(&str, &str)], body: &str) -> Reply {
+/// Posts to `/mcp` with these additional headers.
+pub(crate) async fn post(zoo: &HttpZoo, headers: &[(&str, &str)], body: &str) -> HttpReply {
     send(zoo, "POST", "/mcp", headers, body).await
 }
 
@@ -166,11 +166,11 @@ pub(crate) async fn connect(
     headers: &[(&str, &str)],
     body: &str,
 ) -> TcpStream {
-    dial(zoo.port(), method, path, headers, body).await
+    send_request(zoo.port(), method, path, headers, body).await
 }
 
-/// Sends one request to whatever listens on a port, and leaves the reply to be read.
-pub(crate) async fn dial(
+/// Sends one request to a port and returns the stream with the unread reply.
+pub(crate) async fn send_request(
     port: u16,
     method: &str,
     path: &str,
@@ -194,11 +194,11 @@ pub(crate) async fn dial(
     stream
 }
 
-fn unchunked(mut body: &[u8]) -> Vec<u8> {
+fn decode_chunked(mut body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     while let Some(end) = body.windows(2).position(|two| two == b"\r\n") {
         let size = str::from_utf8(&body[..end]).unwrap();
-        let size = usize::from_str_radix(size, 16).expect("a chunk size");
+        let size = usize::from_str_radix(size, 16).expect("invalid chunk size");
         if size == 0 {
             break;
         }

@@ -1,53 +1,53 @@
-//! What happens in a run, for an embedding program that listens by its [`crate::Hook`].
+//! Run events, delivered to an embedding program through its [`crate::Hook`].
 
 use std::sync::Arc;
 
-use toolgate_llm::Usage;
+use toolgate_llm::TokenUsage;
 
 use crate::hook::Hook;
 
-/// Something that happens in a run.
+/// An event of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunEvent<'a> {
-    /// The run's id.
+    /// Id of the run.
     pub run: &'a str,
-    pub happening: Happening<'a>,
+    pub kind: RunEventKind<'a>,
 }
 
-/// What happens in a run.
+/// Kind of a [`RunEvent`], with its details.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub enum Happening<'a> {
-    /// The model is asked, under an id of its own. Turns count from one.
+pub enum RunEventKind<'a> {
+    /// A model request is about to be sent under its own request id. Turns count from one.
     TurnStarted { turn: u32, request_id: &'a str },
-    /// The model says more; all at once where its answer is not streamed.
+    /// Text produced by the model; the full text at once if the response is not streamed.
     Text(&'a str),
-    /// The model has answered.
-    TurnEnded { turn: u32, usage: Usage },
-    /// A tool is about to run.
+    /// The model has finished its response.
+    TurnEnded { turn: u32, usage: TokenUsage },
+    /// A tool call is about to run.
     CallStarted {
         id: &'a str,
         name: &'a str,
         arguments: &'a str,
     },
-    /// A tool has answered (`ok`, `tool_error`), or its call was refused, with the word for why.
+    /// A tool call has ended; `outcome` is `ok`, `tool_error`, or the code of the call error.
     CallEnded {
         id: &'a str,
         name: &'a str,
         outcome: &'a str,
     },
-    /// The run is over, or waits.
+    /// The run has ended or is waiting for a decision.
     Ended { stop_reason: &'a str },
 }
 
-/// Tells the hook what happens in one run; clones tell of the same.
+/// Sends the events of one run to the hook; clones belong to the same run.
 #[derive(Clone, Debug)]
-pub(super) struct Teller {
+pub(super) struct EventSender {
     hook: Arc<dyn Hook>,
     run: Arc<str>,
 }
 
-impl Teller {
+impl EventSender {
     pub(super) fn new(hook: &Arc<dyn Hook>, run: &str) -> Self {
         Self {
             hook: Arc::clone(hook),
@@ -55,10 +55,10 @@ impl Teller {
         }
     }
 
-    pub(super) fn tell(&self, happening: Happening<'_>) {
-        self.hook.hear(RunEvent {
+    pub(super) fn send(&self, kind: RunEventKind<'_>) {
+        self.hook.on_run_event(RunEvent {
             run: &self.run,
-            happening,
+            kind,
         });
     }
 }

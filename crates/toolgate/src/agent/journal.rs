@@ -1,27 +1,27 @@
-//! The journal of a run: each step is on disk before it is taken, so that a run can be gone on with
-//! after a crash, and no call ever runs twice.
+//! The journal of a run. Each step is stored before it is taken, so that a run can be resumed after a
+//! crash and no call is ever executed twice.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use toolgate_llm::Usage;
-use toolgate_llm::prompt::{Call, Part, Source};
+use toolgate_llm::TokenUsage;
+use toolgate_llm::prompt::{MediaSource, PromptPart, RequestedToolCall};
 
-use super::act::{Executed, Pending};
+use super::tool_calls::{ExecutedCall, PendingToolCall};
 use crate::call::CallError;
 use crate::models::ModelError;
-use crate::store::{Store, StoreError, millis};
+use crate::store::{Store, StoreError, unix_millis};
 
-/// A run, as it may be listed.
+/// Summary of a run, as stored and listed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRecord {
     pub id: String,
     pub caller: Option<String>,
     pub request_id: String,
     pub dialect: String,
-    /// As the caller named it.
+    /// Model name from the request.
     pub model: String,
     pub stream: bool,
     pub state: RunState,
@@ -30,30 +30,31 @@ pub struct RunRecord {
     pub input_tokens: i64,
     pub output_tokens: i64,
     pub cost_micro_usd: i64,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub started_at: i64,
     pub ended_at: Option<i64>,
 }
 
+/// Lifecycle state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
     Running,
-    /// The model has its answer.
+    /// The model gave its final answer.
     Done,
-    /// It ended with calls that somebody must decide about or run, or with a bound.
+    /// The run stopped at a limit or with calls that someone must approve or execute.
     Waiting,
     Failed,
     Cancelled,
-    /// The gateway ended while it ran.
+    /// The gateway stopped during the run.
     Interrupted,
 }
 
-/// Where the steps of one run go; clones share it.
+/// Appends the steps of one run to the store; clones share the sequence number.
 #[derive(Clone, Debug)]
-pub(super) struct Journal {
+pub(super) struct RunJournal {
     store: Store,
-    run: Arc<str>,
-    next: Arc<AtomicI64>,
+    run_id: Arc<str>,
+    next_seq: Arc<AtomicI64>,
 }
 
 impl RunState {
@@ -68,7 +69,7 @@ impl RunState {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         [
             Self::Running,
             Self::Done,
@@ -88,39 +89,45 @@ impl From<StoreError> for ModelError {
     }
 }
 
-impl Journal {
-    /// A journal whose next step has a number.
+impl RunJournal {
+    /// Creates a journal whose next step gets sequence number `next`.
     pub(super) fn new(store: &Store, run: &str, next: i64) -> Self {
         Self {
             store: store.clone(),
-            run: run.into(),
-            next: Arc::new(AtomicI64::new(next)),
+            run_id: run.into(),
+            next_seq: Arc::new(AtomicI64::new(next)),
         }
     }
 
-    pub(super) async fn turn(
+    pub(super) async fn record_turn(
         &self,
         items: &[Value],
-        calls: &[Call],
+        calls: &[RequestedToolCall],
         text: &str,
-        (usage, micro_usd): (Usage, u64),
+        (usage, micro_usd): (TokenUsage, u64),
     ) -> Result<(), StoreError> {
-        let calls: Vec<Value> = calls.iter().map(call_value).collect();
-        self.put(json!({"kind": "turn", "items": items, "calls": calls, "text": text,
+        let calls: Vec<Value> = calls.iter().map(call_to_value).collect();
+        self.append(json!({"kind": "turn", "items": items, "calls": calls, "text": text,
             "input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached,
             "reasoning_tokens": usage.reasoning, "cost_micro_usd": micro_usd}))
             .await
     }
 
-    /// A call is about to run.
-    pub(super) async fn opened(&self, call: &Call) -> Result<(), StoreError> {
-        self.put(json!({"kind": "call_opened", "id": call.id, "name": call.name, "arguments": call.arguments}))
+    /// Records that a call is about to run.
+    pub(super) async fn record_call_opened(
+        &self,
+        call: &RequestedToolCall,
+    ) -> Result<(), StoreError> {
+        self.append(json!({"kind": "call_opened", "id": call.id, "name": call.name, "arguments": call.arguments}))
             .await
     }
 
-    pub(super) async fn closed(&self, executed: &Executed) -> Result<(), StoreError> {
-        let parts: Vec<Value> = executed.parts.iter().map(part_value).collect();
-        self.put(
+    pub(super) async fn record_call_closed(
+        &self,
+        executed: &ExecutedCall,
+    ) -> Result<(), StoreError> {
+        let parts: Vec<Value> = executed.parts.iter().map(part_to_value).collect();
+        self.append(
             json!({"kind": "call_closed", "id": executed.call.id, "name": executed.call.name,
             "arguments": executed.call.arguments, "result": parts, "is_error": executed.is_error,
             "turn": executed.turn, "ms": executed.ms}),
@@ -128,77 +135,81 @@ impl Journal {
         .await
     }
 
-    /// A call is left to somebody else.
-    pub(super) async fn waits(&self, pending: &Pending) -> Result<(), StoreError> {
-        self.put(
+    /// Records that a call is left for the caller or an approver.
+    pub(super) async fn record_call_pending(
+        &self,
+        pending: &PendingToolCall,
+    ) -> Result<(), StoreError> {
+        self.append(
             json!({"kind": "call_waits", "id": pending.call.id, "name": pending.call.name,
-            "own": pending.is_own, "approval_id": pending.approval, "inner": pending.inner_value(), "made": pending.made}),
+            "own": pending.is_caller_tool, "approval_id": pending.approval, "inner": pending.script_calls_value(), "made": pending.calls_made}),
         )
         .await
     }
 
-    /// All calls of a turn have been answered, and the conversation goes on with this.
-    pub(super) async fn answered(&self, items: &[Value]) -> Result<(), StoreError> {
-        self.put(json!({"kind": "answered", "items": items})).await
+    /// Records that every call of a turn has a result; `items` extend the conversation.
+    pub(super) async fn record_answers(&self, items: &[Value]) -> Result<(), StoreError> {
+        self.append(json!({"kind": "answered", "items": items}))
+            .await
     }
 
-    pub(super) async fn resumed(&self, by: &str) -> Result<(), StoreError> {
-        self.put(json!({"kind": "resumed", "by": by})).await
+    pub(super) async fn record_resumed(&self, by: &str) -> Result<(), StoreError> {
+        self.append(json!({"kind": "resumed", "by": by})).await
     }
 
-    /// The run has ended, for now or for good.
-    pub(super) async fn ended(&self, record: &RunRecord) {
+    /// Records that the run ended, possibly to be resumed later.
+    pub(super) async fn record_ended(&self, record: &RunRecord) {
         let step = json!({"kind": "ended", "state": record.state.as_str(), "stop_reason": record.stop_reason});
-        let written = match self.put(step).await {
+        let written = match self.append(step).await {
             Ok(()) => self.store.update_run(record).await,
-            failed => failed,
+            error => error,
         };
         if let Err(error) = written {
-            tracing::error!(%error, run = %self.run, "the end of a run could not be written");
+            tracing::error!(%error, run = %self.run_id, "failed to record the end of a run");
         }
     }
 
-    async fn put(&self, step: Value) -> Result<(), StoreError> {
-        let seq = self.next.fetch_add(1, Ordering::Relaxed);
-        let now = millis(SystemTime::now());
-        self.store.put_step(&self.run, seq, &step, now).await
+    async fn append(&self, step: Value) -> Result<(), StoreError> {
+        let seq = self.next_seq.fetch_add(1, Ordering::Relaxed);
+        let now = unix_millis(SystemTime::now());
+        self.store.put_step(&self.run_id, seq, &step, now).await
     }
 }
 
-fn call_value(call: &Call) -> Value {
+fn call_to_value(call: &RequestedToolCall) -> Value {
     json!({"id": call.id, "name": call.name, "arguments": call.arguments})
 }
 
-pub(super) fn call_of(value: &Value) -> Call {
+pub(super) fn call_from_value(value: &Value) -> RequestedToolCall {
     let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    Call {
+    RequestedToolCall {
         id: text("id"),
         name: text("name"),
         arguments: text("arguments"),
     }
 }
 
-/// A part of a tool's answer; there are texts and images.
-fn part_value(part: &Part) -> Value {
+/// Encodes a part of a tool result, which is text or an image.
+fn part_to_value(part: &PromptPart) -> Value {
     match part {
-        Part::Image {
-            source: Source::Data { media_type, data },
+        PromptPart::Image {
+            source: MediaSource::Data { media_type, data },
             ..
         } => json!({"media_type": media_type, "data": data}),
-        Part::Text(text) => json!({"text": text}),
+        PromptPart::Text(text) => json!({"text": text}),
         _ => json!({"text": ""}),
     }
 }
 
-pub(super) fn part_of(value: &Value) -> Part {
+pub(super) fn part_from_value(value: &Value) -> PromptPart {
     match (value["media_type"].as_str(), value["data"].as_str()) {
-        (Some(media_type), Some(data)) => Part::Image {
-            source: Source::Data {
+        (Some(media_type), Some(data)) => PromptPart::Image {
+            source: MediaSource::Data {
                 media_type: media_type.to_owned(),
                 data: data.to_owned(),
             },
             detail: None,
         },
-        _ => Part::Text(value["text"].as_str().unwrap_or_default().to_owned()),
+        _ => PromptPart::Text(value["text"].as_str().unwrap_or_default().to_owned()),
     }
 }

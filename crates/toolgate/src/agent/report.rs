@@ -1,133 +1,147 @@
-//! What a run is answered with, and the `toolgate` object that tells of it.
+//! The response of a run that is not streamed, and the `toolgate` object that reports on any run.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use toolgate_core::config::Dialect;
-use toolgate_llm::event::{Failure, Finish};
-use toolgate_llm::turn::{Item, Turn};
-use toolgate_llm::{Body, Wire as _};
+use toolgate_llm::event::{FinishReason, ProviderError};
+use toolgate_llm::turn::{ModelTurn, TurnItem};
+use toolgate_llm::{RequestBody, WireFormat as _};
 
-use super::turn::Trouble;
-use super::{End, Run, RunState};
-use crate::models::{AnswerBody, ModelAnswer, ModelError};
+use super::turn::TurnError;
+use super::{AgentRun, RunEnd, RunState};
+use crate::models::{ModelError, ModelResponse, ResponseBody};
 
-/// Why a run ended.
+/// Reason why a run stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum RunStopReason {
     Done,
     NeedsApproval,
-    OwnTool,
+    CallerTool,
     MaxDepth,
-    /// With the bound that was reached.
+    /// The named limit was reached.
     Budget(&'static str),
     LoopGuard,
     Error,
-    /// In the middle of a step, which leaves the run in a state.
-    CutOff(RunState),
+    /// The run was cut off in the middle of a step and left in this state.
+    Interrupted(RunState),
 }
 
-impl Stop {
+impl RunStopReason {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::NeedsApproval => "needs_approval",
-            Self::OwnTool => "own_tool",
+            Self::CallerTool => "own_tool",
             Self::MaxDepth => "max_agent_depth",
             Self::Budget(_) => "budget",
             Self::LoopGuard => "loop_guard",
-            Self::Error | Self::CutOff(_) => "error",
+            Self::Error | Self::Interrupted(_) => "error",
         }
     }
 }
 
-impl Run {
-    /// The answer of a run that was not streamed.
-    pub(super) async fn answer(&self, end: End) -> Result<ModelAnswer, ModelError> {
-        let note = self.note(&end);
-        if let Some(trouble) = end.trouble {
-            return self.trouble(trouble, &note);
+impl AgentRun {
+    /// Builds the response of a run that was not streamed.
+    pub(super) async fn build_response(&self, end: RunEnd) -> Result<ModelResponse, ModelError> {
+        let note = self.run_note(&end);
+        if let Some(error) = end.error {
+            return self.error_response(error, &note);
         }
-        let dialect = self.asked.request.dialect;
-        let last = self.last.as_ref();
-        let raw = last.and_then(|made| made.raw.as_ref());
-        let body = match raw.filter(|_| !self.is_mixed(&end)) {
+        let dialect = self.model_call.request.dialect;
+        let last = self.last_output.as_ref();
+        let raw = last.and_then(|output| output.raw.as_ref());
+        let body = match raw.filter(|_| !self.needs_summary(&end)) {
             Some(raw) => raw.clone(),
-            None => self.written(&end).await,
+            None => self.encode_response(&end).await,
         };
-        let body = match Body::read(body) {
+        let body = match RequestBody::parse(body) {
             Ok(body) => body,
-            // A provider may write what a caller may not.
-            Err(_) => Body::read(self.written(&end).await)?,
+            // Provider responses may violate the limits for request bodies; encode them anew then.
+            Err(_) => RequestBody::parse(self.encode_response(&end).await)?,
         };
-        let usage = dialect.usage(&self.usage).to_string();
+        let usage = dialect.encode_usage(&self.usage).to_string();
         let mut edit = body.edit().set("toolgate", &note.to_string());
         if self.iterations > 1 {
             edit = edit.set("usage", &usage);
         }
-        let body = edit;
-        let mut headers = last.map(|made| made.headers.clone()).unwrap_or_default();
+        let mut headers = last
+            .map(|output| output.headers.clone())
+            .unwrap_or_default();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        sign(&mut headers, &self.id);
-        Ok(ModelAnswer {
+        set_run_id(&mut headers, &self.id);
+        Ok(ModelResponse {
             status: StatusCode::OK,
             headers,
-            body: AnswerBody::Whole(body.finish()),
+            body: ResponseBody::Whole(edit.finish()),
         })
     }
 
-    /// The answer in our own words.
-    async fn written(&self, end: &End) -> Bytes {
-        let dialect = self.asked.request.dialect;
-        let mut head = self.asked.head();
-        head.id = dialect.new_id();
-        let answer = dialect.answer(&head, &self.final_turn(end));
-        self.remember(&head.id, &answer).await;
+    /// Encodes the final turn as a response and stores it for later reference.
+    async fn encode_response(&self, end: &RunEnd) -> Bytes {
+        let dialect = self.model_call.request.dialect;
+        let mut head = self.model_call.response_head();
+        head.id = dialect.new_response_id();
+        let answer = dialect.encode_response(&head, &self.final_turn(end));
+        self.store_response(&head.id, &answer).await;
         Bytes::from(answer)
     }
 
-    /// Lets a caller of the Responses API refer to an answer that its provider does not know by
-    /// our id.
-    pub(super) async fn remember(&self, id: &str, answer: &str) {
-        let Some(last) = &self.last else { return };
-        if self.asked.request.dialect == Dialect::Responses {
+    /// Stores a response so that a Responses API caller can refer to it by the gateway's id.
+    pub(super) async fn store_response(&self, id: &str, answer: &str) {
+        let Some(last) = &self.last_output else {
+            return;
+        };
+        if self.model_call.request.dialect == Dialect::Responses {
             self.models
-                .remember(&self.asked, (id, answer), (last.spoken, &last.turn.id))
+                .store_response(
+                    &self.model_call,
+                    (id, answer),
+                    (last.provider_dialect, &last.turn.id),
+                )
                 .await;
         }
     }
 
-    /// Whether the answer must tell what ran, because there are calls that did not.
-    pub(super) fn is_mixed(&self, end: &End) -> bool {
-        let ended = match end.stop {
-            Stop::NeedsApproval | Stop::OwnTool | Stop::Budget(_) => true,
-            Stop::Done | Stop::MaxDepth | Stop::LoopGuard | Stop::Error | Stop::CutOff(_) => false,
+    /// Returns whether the text must summarize executed calls because other calls are still open.
+    pub(super) fn needs_summary(&self, end: &RunEnd) -> bool {
+        let has_open_calls = match end.stop {
+            RunStopReason::NeedsApproval | RunStopReason::CallerTool | RunStopReason::Budget(_) => {
+                true
+            }
+            RunStopReason::Done
+            | RunStopReason::MaxDepth
+            | RunStopReason::LoopGuard
+            | RunStopReason::Error
+            | RunStopReason::Interrupted(_) => false,
         };
-        ended && !self.executed.is_empty()
+        has_open_calls && !self.executed.is_empty()
     }
 
-    /// The last turn as the caller gets it.
-    pub(super) fn final_turn(&self, end: &End) -> Turn {
+    /// Returns the last turn as sent to the caller.
+    pub(super) fn final_turn(&self, end: &RunEnd) -> ModelTurn {
         let mut turn = self.last_turn();
         turn.usage = Some(self.usage);
-        if self.is_mixed(end) {
-            let said = turn.text();
-            let told = self.told(end);
-            let text = match said.is_empty() {
-                true => told,
-                false => format!("{said}\n\n{told}"),
+        if self.needs_summary(end) {
+            let model_text = turn.text();
+            let summary = self.executed_summary(end);
+            let text = if model_text.is_empty() {
+                summary
+            } else {
+                format!("{model_text}\n\n{summary}")
             };
-            let kept = end.is_of_last_turn();
-            turn.items.retain(|item| kept || !is_beside(item));
-            turn.items = mixed(turn.items, text, end);
-            turn.finish = Some(Finish::Stop);
+            let keeps_reasoning = end.answers_with_last_turn();
+            turn.items
+                .retain(|item| keeps_reasoning || !is_reasoning_or_raw(item));
+            turn.items = replace_text_and_calls(turn.items, text, end);
+            turn.finish = Some(FinishReason::Stop);
         }
         turn
     }
 
-    /// The documents' words for what ran.
-    fn told(&self, end: &End) -> String {
+    /// Summarizes the executed calls in the wording fixed by the product documents.
+    fn executed_summary(&self, end: &RunEnd) -> String {
         let mut results = Map::new();
         for executed in &self.executed {
             let name = &executed.call.name;
@@ -141,87 +155,88 @@ impl Run {
         }
         let results = Value::Object(results);
         let next = match (end.stop, end.pending.is_empty()) {
-            (Stop::Budget(what), true) => {
-                format!("The run has ended: its bound on {what} is reached.")
+            (RunStopReason::Budget(limit), true) => {
+                format!("The run has ended: its limit on {limit} is reached.")
             }
             _ => "Now I shall call these tools next...".to_owned(),
         };
         format!("The Output from allowed tools calls is - {results}\n\n{next}")
     }
 
-    /// What every answer of a run tells beside the model's words.
-    pub(super) fn note(&self, end: &End) -> Value {
+    /// Builds the `toolgate` object included in every response of a run.
+    pub(super) fn run_note(&self, end: &RunEnd) -> Value {
         let mut note = json!({
             "run_id": self.id,
             "iterations": self.iterations,
             "stop_reason": end.stop.as_str(),
             "turns": self.turns,
-            "executed": self.executed.iter().map(super::Executed::value).collect::<Vec<_>>(),
-            "pending": end.pending.iter().map(super::Pending::value).collect::<Vec<_>>(),
+            "executed": self.executed.iter().map(super::ExecutedCall::to_value).collect::<Vec<_>>(),
+            "pending": end.pending.iter().map(super::PendingToolCall::to_value).collect::<Vec<_>>(),
         });
-        if let Stop::Budget(what) = end.stop {
-            note["budget"] = json!(what);
+        if let RunStopReason::Budget(limit) = end.stop {
+            note["budget"] = json!(limit);
         }
         note
     }
 
-    /// A model call that failed. Once a tool has run, no SDK may try the whole again.
-    fn trouble(&self, trouble: Trouble, note: &Value) -> Result<ModelAnswer, ModelError> {
-        let dialect = self.asked.request.dialect;
+    /// Builds the response to a failed model call. Once a tool has run, the response tells SDKs not to
+    /// retry, since that would repeat its effects.
+    fn error_response(&self, error: TurnError, note: &Value) -> Result<ModelResponse, ModelError> {
+        let dialect = self.model_call.request.dialect;
         if self.executed.is_empty() {
-            return match trouble {
-                Trouble::Error(error) => Err(error),
-                Trouble::Status {
+            return match error {
+                TurnError::Error(error) => Err(error),
+                TurnError::Status {
                     status,
                     mut headers,
                     body,
                     ..
                 } => {
-                    sign(&mut headers, &self.id);
-                    Ok(ModelAnswer {
+                    set_run_id(&mut headers, &self.id);
+                    Ok(ModelResponse {
                         status,
                         headers,
-                        body: AnswerBody::Whole(body),
+                        body: ResponseBody::Whole(body),
                     })
                 }
             };
         }
-        let failure = self.failure(&trouble);
-        let mut error = dialect.error(&failure);
+        let failure = self.describe_error(&error);
+        let mut error = dialect.encode_error(&failure);
         error["toolgate"] = note.clone();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
-        sign(&mut headers, &self.id);
-        Ok(ModelAnswer {
+        set_run_id(&mut headers, &self.id);
+        Ok(ModelResponse {
             status: StatusCode::FAILED_DEPENDENCY,
             headers,
-            body: AnswerBody::Whole(error.to_string().into()),
+            body: ResponseBody::Whole(error.to_string().into()),
         })
     }
 
-    /// What went wrong, with the provider's status and words inside.
-    pub(super) fn failure(&self, trouble: &Trouble) -> Failure {
-        let (status, failure) = match trouble {
-            Trouble::Error(error) => (error.status(), error.failure()),
-            Trouble::Status {
+    /// Describes a failure, including the provider's status and message.
+    pub(super) fn describe_error(&self, error: &TurnError) -> ProviderError {
+        let (status, failure) = match error {
+            TurnError::Error(error) => (error.status(), error.to_provider_error()),
+            TurnError::Status {
                 status, failure, ..
             } => (*status, failure.clone()),
         };
-        let ran = self.executed.len();
-        let cut_off = matches!(
-            trouble,
-            Trouble::Error(ModelError::Cancelled | ModelError::Refused(_))
+        let executed = self.executed.len();
+        let was_cancelled = matches!(
+            error,
+            TurnError::Error(ModelError::Cancelled | ModelError::Refused(_))
         );
-        Failure {
-            message: match ran {
+        ProviderError {
+            message: match executed {
                 0 => failure.message,
-                _ if cut_off => format!(
-                    "{} after {ran} tool calls had begun; `toolgate.executed` holds them",
+                _ if was_cancelled => format!(
+                    "{} after {executed} tool calls had started; see `toolgate.executed`",
                     failure.message
                 ),
                 _ => format!(
-                    "the model failed ({}: {}) after {ran} tool calls had run; `toolgate.executed` holds them",
+                    "the model failed ({}: {}) after {executed} tool calls had run; see `toolgate.executed`",
                     status.as_u16(),
                     failure.message
                 ),
@@ -231,30 +246,29 @@ impl Run {
     }
 }
 
-/// The items of a turn with another text, and of the calls only those that are left. Reasoning stays
-/// where it was, because providers want it back with the calls that it led to.
-fn mixed(items: Vec<Item>, text: String, end: &End) -> Vec<Item> {
-    let mut text = Some(Item::Text(text));
-    let mut mixed = Vec::new();
+/// Replaces the text of a turn and keeps only the pending calls. Reasoning stays in place, because
+/// providers require it back together with the calls that follow it.
+fn replace_text_and_calls(items: Vec<TurnItem>, text: String, end: &RunEnd) -> Vec<TurnItem> {
+    let mut text = Some(TurnItem::Text(text));
+    let mut replaced = Vec::new();
     for item in items {
         match item {
-            item if is_beside(&item) => mixed.push(item),
-            _ => mixed.extend(text.take()),
+            item if is_reasoning_or_raw(&item) => replaced.push(item),
+            _ => replaced.extend(text.take()),
         }
     }
-    mixed.extend(text);
+    replaced.extend(text);
     let pending = end.pending.iter();
-    mixed.extend(pending.map(|pending| Item::Call(pending.call.clone())));
-    mixed
+    replaced.extend(pending.map(|pending| TurnItem::ToolCall(pending.call.clone())));
+    replaced
 }
 
-/// Whether it is something that a model did besides speaking and asking for tools.
-fn is_beside(item: &Item) -> bool {
-    matches!(item, Item::Reasoning { .. } | Item::Raw(_))
+fn is_reasoning_or_raw(item: &TurnItem) -> bool {
+    matches!(item, TurnItem::Reasoning { .. } | TurnItem::Raw(_))
 }
 
-/// Says by which run it is answered.
-pub(super) fn sign(headers: &mut HeaderMap, run: &str) {
+/// Sets the response header that identifies the run.
+pub(super) fn set_run_id(headers: &mut HeaderMap, run: &str) {
     if let Ok(id) = HeaderValue::from_str(run) {
         headers.insert("x-toolgate-run-id", id);
     }

@@ -1,4 +1,5 @@
-//! Going on with a run: after somebody has decided about its calls, or after a crash.
+//! Resuming a run: after its pending calls were decided, or after a crash. The run's state is rebuilt
+//! from its journal; a call that may have run already is never executed again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,69 +13,67 @@ use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
 use toolgate_core::policy::Verdict;
 use toolgate_core::scope::Filters;
-use toolgate_llm::prompt::{Call, Part};
-use toolgate_llm::tools::OwnTools;
-use toolgate_llm::turn::awaits_caller;
-use toolgate_llm::{Body, Usage};
+use toolgate_llm::prompt::{PromptPart, RequestedToolCall};
+use toolgate_llm::tools::CallerTools;
+use toolgate_llm::turn::has_pending_caller_call;
+use toolgate_llm::{RequestBody, TokenUsage};
 
-use super::act::{AT_ONCE, Came, Executed, Pending, tool_call};
-use super::guard::Guard;
-use super::journal::{Journal, call_of, part_of};
-use super::sink::{CallEar, Sink};
-use super::task::Started;
-use super::{Run, RunRecord};
-use crate::call::Request;
+use super::journal::{RunJournal, call_from_value, part_from_value};
+use super::loop_guard::LoopGuard;
+use super::sink::{CallHandler, RunSink};
+use super::task::StartedRun;
+use super::tool_calls::{CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
+use super::{AgentRun, RunRecord};
+use crate::call::RequestContext;
 use crate::caller::Caller;
-use crate::models::{Asked, ModelAnswer, ModelError, ModelRequest, Models, Operation};
+use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
 use crate::store::StoreError;
 
-/// What is decided about one call.
+/// Decision about one pending call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallDecision {
-    /// Run it, perhaps with other arguments.
+    /// Execute the call, optionally with other arguments.
     Approve {
         arguments: Option<String>,
     },
     Deny {
         reason: Option<String>,
     },
-    /// It was run elsewhere, with this result.
+    /// The caller executed the call itself, with this result.
     Result {
         text: String,
         is_error: bool,
     },
 }
 
-/// Why a run cannot be gone on with.
+/// Reason why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    #[error("no run is called `{0}`")]
+    #[error("unknown run `{0}`")]
     Unknown(String),
-    #[error("run `{id}` is {state}; only one that waits, failed or was interrupted can go on")]
-    NotWaiting { id: String, state: &'static str },
-    #[error("say what to do with the calls {}", .0.join(", "))]
+    #[error("run `{id}` is {state}; only a waiting, failed or interrupted run can be resumed")]
+    NotResumable { id: String, state: &'static str },
+    #[error("decisions are missing for the calls {}", .0.join(", "))]
     Undecided(Vec<String>),
     #[error("call `{call}` needs an approver; approval `{approval}` is still open")]
     NeedsApprover { call: String, approval: String },
+    #[error("the script of call `{0}` has already made calls; approve it unchanged or deny it")]
+    ScriptStarted(String),
     #[error(
-        "the script of call `{0}` has made calls already; it can go on or be denied, and not be changed"
+        "run `{0}` is waiting for a call that only its caller can answer; send the conversation with that result instead"
     )]
-    Begun(String),
-    #[error(
-        "run `{0}` waits for a call in a form that only its caller can answer; send the conversation with that answer"
-    )]
-    CallersOwn(String),
+    AwaitsCaller(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the run could not be read or written; try again in a moment")]
     Store(#[from] StoreError),
 }
 
-/// The request of a run, as it is kept.
-pub(super) fn request_value(asked: &Asked) -> Value {
-    let headers = asked.context.headers.iter();
-    let kept = headers.filter(|(name, _)| is_kept(name.as_str()));
-    let headers: Vec<Value> = kept
+/// Encodes the request of a run for storage.
+pub(super) fn request_value(model_call: &ModelCall) -> Value {
+    let headers = model_call.context.headers.iter();
+    let headers: Vec<Value> = headers
+        .filter(|(name, _)| is_stored_header(name.as_str()))
         .filter_map(|(name, value)| Some(json!([name.as_str(), value.to_str().ok()?])))
         .collect();
     let Filters {
@@ -83,16 +82,16 @@ pub(super) fn request_value(asked: &Asked) -> Value {
         include_tools,
         exclude_tools,
         ..
-    } = &asked.context.filters;
+    } = &model_call.context.filters;
     json!({
-        "body": asked.body.text(),
+        "body": model_call.body.as_str(),
         "headers": headers,
         "filters": [include_clients, exclude_clients, include_tools, exclude_tools],
     })
 }
 
-/// Headers that change what a run does; credentials are not among them.
-fn is_kept(name: &str) -> bool {
+/// Returns whether a header affects a run and is stored with it; credentials never are.
+fn is_stored_header(name: &str) -> bool {
     name.starts_with("x-toolgate-")
         || name.starts_with("anthropic-")
         || matches!(
@@ -101,7 +100,7 @@ fn is_kept(name: &str) -> bool {
         )
 }
 
-fn asked_of(record: &RunRecord, request: &Value) -> Result<Asked, ModelError> {
+fn model_call_from_record(record: &RunRecord, request: &Value) -> Result<ModelCall, ModelError> {
     let mut headers = HeaderMap::new();
     for pair in request["headers"].as_array().into_iter().flatten() {
         let name = pair[0]
@@ -114,12 +113,12 @@ fn asked_of(record: &RunRecord, request: &Value) -> Result<Asked, ModelError> {
             headers.append(name, value);
         }
     }
-    let list = |at: usize| {
-        serde_json::from_value(request["filters"][at].clone())
+    let list = |index: usize| {
+        serde_json::from_value(request["filters"][index].clone())
             .ok()
             .flatten()
     };
-    let context = Arc::new(Request {
+    let context = Arc::new(RequestContext {
         id: Some(record.request_id.clone()),
         filters: Filters {
             include_clients: list(0),
@@ -129,13 +128,13 @@ fn asked_of(record: &RunRecord, request: &Value) -> Result<Asked, ModelError> {
             ..Filters::default()
         },
         headers,
-        ..Request::default()
+        ..RequestContext::default()
     });
     let dialect = Dialect::ALL
         .into_iter()
         .find(|dialect| dialect.as_str() == record.dialect);
     let text = request["body"].as_str().unwrap_or_default().to_owned();
-    let body = Body::read(Bytes::from(text))?;
+    let body = RequestBody::parse(Bytes::from(text))?;
     let caller = match &record.caller {
         Some(key) => Caller::http().with_key(key),
         None => Caller::http(),
@@ -147,232 +146,244 @@ fn asked_of(record: &RunRecord, request: &Value) -> Result<Asked, ModelError> {
         query: None,
         request: Arc::clone(&context),
     };
-    Ok(Asked::new(request, body, caller)?.in_context(context))
+    Ok(ModelCall::new(request, body, caller)?.with_context(context))
 }
 
-/// What was decided about a run, and how it stands.
-pub(super) struct Decided {
-    told: Told,
-    /// Calls that have no answer.
-    left: Vec<Call>,
+/// Decisions about a run, together with its replayed state.
+pub(super) struct ResumePlan {
+    replay: Replay,
+    /// Calls without a result.
+    unanswered: Vec<RequestedToolCall>,
     decisions: HashMap<String, CallDecision>,
-    by: String,
-    /// As it was before.
+    decided_by: String,
+    /// The record before the resume.
     pub(super) record: RunRecord,
 }
 
-/// What a journal tells of a run.
+/// State of a run rebuilt from its journal.
 #[derive(Default)]
-pub(super) struct Told {
-    run: Vec<Value>,
+pub(super) struct Replay {
+    history: Vec<Value>,
     pub(super) turns: Vec<String>,
     pub(super) iterations: u32,
-    pub(super) executed: Vec<Executed>,
-    pub(super) usage: Usage,
+    pub(super) executed: Vec<ExecutedCall>,
+    pub(super) usage: TokenUsage,
     pub(super) micro_usd: u64,
-    /// The calls of the last turn, and its items, while they are not answered.
-    calls: Vec<Call>,
+    /// Calls and items of the last turn, until all its calls have results.
+    calls: Vec<RequestedToolCall>,
     items: Vec<Value>,
-    /// Calls of the last turn that were about to run.
+    /// Ids of calls of the last turn that were started and may have run.
     pub(super) opened: Vec<String>,
-    /// Calls whose scripts wait in the middle, and what those have made already, in words.
-    begun: HashMap<String, String>,
-    next: i64,
+    /// Suspended scripts by call id, with a text listing the calls they have already made.
+    started_scripts: HashMap<String, String>,
+    next_seq: i64,
 }
 
-impl Told {
-    pub(super) fn read(steps: &[(i64, i64, Value)]) -> Self {
-        let mut told = Self::default();
+impl Replay {
+    pub(super) fn from_steps(steps: &[(i64, i64, Value)]) -> Self {
+        let mut replay = Self::default();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let count = |value: &Value| value.as_u64().unwrap_or_default();
         for (seq, _, step) in steps {
-            told.next = seq + 1;
+            replay.next_seq = seq + 1;
             let id = step["id"].as_str().unwrap_or_default().to_owned();
             match step["kind"].as_str().unwrap_or_default() {
                 "turn" => {
-                    told.iterations += 1;
-                    told.turns
+                    replay.iterations += 1;
+                    replay
+                        .turns
                         .push(step["text"].as_str().unwrap_or_default().to_owned());
-                    told.calls = list(&step["calls"]).iter().map(call_of).collect();
-                    told.items = list(&step["items"]);
-                    told.opened.clear();
-                    told.usage = told.usage.and(Usage {
+                    replay.calls = list(&step["calls"]).iter().map(call_from_value).collect();
+                    replay.items = list(&step["items"]);
+                    replay.opened.clear();
+                    replay.usage = replay.usage.plus(TokenUsage {
                         input: count(&step["input_tokens"]),
                         output: count(&step["output_tokens"]),
                         cached: count(&step["cached_tokens"]),
                         cache_written: 0,
                         reasoning: count(&step["reasoning_tokens"]),
                     });
-                    told.micro_usd += count(&step["cost_micro_usd"]);
+                    replay.micro_usd += count(&step["cost_micro_usd"]);
                 }
-                "call_opened" => told.opened.push(id),
+                "call_opened" => replay.opened.push(id),
                 "call_waits" => {
-                    told.opened.retain(|known| *known != id);
+                    replay.opened.retain(|known| *known != id);
                     if step["inner"].is_array() {
-                        let made = step["made"].as_str().unwrap_or_default();
-                        told.begun.insert(id, made.to_owned());
+                        let calls_made = step["made"].as_str().unwrap_or_default();
+                        replay.started_scripts.insert(id, calls_made.to_owned());
                     }
                 }
                 "call_closed" => {
-                    told.executed.push(Executed {
-                        call: call_of(step),
+                    replay.executed.push(ExecutedCall {
+                        call: call_from_value(step),
                         turn: u32::try_from(count(&step["turn"])).unwrap_or_default(),
-                        parts: list(&step["result"]).iter().map(part_of).collect(),
+                        parts: list(&step["result"]).iter().map(part_from_value).collect(),
                         is_error: step["is_error"] == true,
                         ms: count(&step["ms"]),
                     });
                 }
                 "answered" => {
-                    told.run.append(&mut told.items);
-                    told.run.extend(list(&step["items"]));
-                    told.calls.clear();
+                    replay.history.append(&mut replay.items);
+                    replay.history.extend(list(&step["items"]));
+                    replay.calls.clear();
                 }
                 _ => {}
             }
         }
-        told
+        replay
     }
 
-    /// Calls of the last turn that have no answer.
-    pub(super) fn left(&self) -> Vec<Call> {
+    /// Returns the calls of the last turn that have no result.
+    pub(super) fn unanswered_calls(&self) -> Vec<RequestedToolCall> {
         let turn = self.iterations;
-        let answered = |call: &Call| {
+        let is_answered = |call: &RequestedToolCall| {
             let mut executed = self.executed.iter();
-            executed.any(|one| one.turn == turn && one.call.id == call.id)
+            executed.any(|executed| executed.turn == turn && executed.call.id == call.id)
         };
         self.calls
             .iter()
-            .filter(|call| !answered(call))
+            .filter(|call| !is_answered(call))
             .cloned()
             .collect()
     }
 }
 
-/// Goes on with a run; one that was taken has an owner, whenever its caller leaves.
+/// Resumes a run. The work is spawned so that a claimed run always has an owner, even if the caller
+/// disconnects.
 pub(crate) async fn resume(
     models: &Models,
     id: &str,
     decisions: &HashMap<String, CallDecision>,
     (by, stream): (&str, Option<bool>),
-) -> Result<ModelAnswer, ResumeError> {
-    let (own, run, by) = (models.clone(), id.to_owned(), by.to_owned());
+) -> Result<ModelResponse, ResumeError> {
+    let (task_models, run_id, by) = (models.clone(), id.to_owned(), by.to_owned());
     let decisions = decisions.clone();
-    let work = async move { go_on(&own, &run, decisions, (by, stream)).await };
+    let work = async move { start_resumed(&task_models, &run_id, decisions, (by, stream)).await };
     let started = models.tasks().spawn(work).await;
     let started = started.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))?;
-    Ok(started.answer(id).await??)
+    Ok(started.response(id).await??)
 }
 
-async fn go_on(
+async fn start_resumed(
     models: &Models,
     id: &str,
     decisions: HashMap<String, CallDecision>,
     (by, stream): (String, Option<bool>),
-) -> Result<Started, ResumeError> {
+) -> Result<StartedRun, ResumeError> {
     let store = models.store();
     let found = store.run(id).await?;
     let (record, request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
-    let told = Told::read(&store.steps(id).await?);
-    let left = told.left();
-    let mut asked = asked_of(&record, &request)?;
-    if awaits_caller(&told.items.iter().collect::<Vec<_>>()) {
-        return Err(ResumeError::CallersOwn(id.to_owned()));
+    let replay = Replay::from_steps(&store.steps(id).await?);
+    let unanswered = replay.unanswered_calls();
+    let mut model_call = model_call_from_record(&record, &request)?;
+    if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
+        return Err(ResumeError::AwaitsCaller(id.to_owned()));
     }
-    let undecided = undecided(models, &asked, (&told, &left, &record), &decisions);
+    let undecided = undecided_calls(
+        models,
+        &model_call,
+        (&replay, &unanswered, &record),
+        &decisions,
+    );
     if !undecided.is_empty() {
         return Err(ResumeError::Undecided(undecided));
     }
-    asked.stream = stream.unwrap_or(record.stream);
-    let limits = models.run_limits(&asked)?;
-    if !store.take_run(id).await? {
-        return Err(ResumeError::NotWaiting {
+    model_call.stream = stream.unwrap_or(record.stream);
+    let limits = models.run_limits(&model_call)?;
+    if !store.claim_run(id).await? {
+        return Err(ResumeError::NotResumable {
             id: id.to_owned(),
             state: record.state.as_str(),
         });
     }
-    let run = Run {
+    let run = AgentRun {
         id: id.to_owned(),
         models: models.clone(),
-        own: OwnTools::of(&asked.body),
+        caller_tools: CallerTools::from_body(&model_call.body),
         limits,
-        began: Instant::now(),
-        history: told.run.clone(),
-        iterations: told.iterations,
-        turns: told.turns.clone(),
-        guard: Guard::after(&told.executed),
-        executed: told.executed.clone(),
-        usage: told.usage,
-        micro_usd: told.micro_usd,
-        last: None,
-        journal: Journal::new(store, id, told.next),
+        started_at: Instant::now(),
+        history: replay.history.clone(),
+        iterations: replay.iterations,
+        turns: replay.turns.clone(),
+        loop_guard: LoopGuard::from_executed(&replay.executed),
+        executed: replay.executed.clone(),
+        usage: replay.usage,
+        micro_usd: replay.micro_usd,
+        last_output: None,
+        journal: RunJournal::new(store, id, replay.next_seq),
         record: RunRecord {
             state: super::RunState::Running,
             ended_at: None,
             stop_reason: None,
             ..record.clone()
         },
-        asked,
+        model_call,
     };
-    let decided = Decided {
-        told,
-        left,
+    let plan = ResumePlan {
+        replay,
+        unanswered,
         decisions,
-        by,
+        decided_by: by,
         record,
     };
-    Ok(super::task::begin(run, Some(decided)))
+    Ok(super::task::start(run, Some(plan)))
 }
 
-/// Calls about which somebody must decide. What was under way when the gateway ended, and what
-/// would have run unasked, needs nobody.
-fn undecided(
+/// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
+/// progress and calls that run without approval need none.
+fn undecided_calls(
     models: &Models,
-    asked: &Asked,
-    (told, left, record): (&Told, &[Call], &RunRecord),
+    model_call: &ModelCall,
+    (replay, unanswered, record): (&Replay, &[RequestedToolCall], &RunRecord),
     decisions: &HashMap<String, CallDecision>,
 ) -> Vec<String> {
     let interrupted = record.state == super::RunState::Interrupted;
-    let own = OwnTools::of(&asked.body);
-    let goes_on = |call: &Call| {
-        let tool_call = tool_call(call, &asked.context);
-        let unasked = || models.engine().preview(&asked.caller, &tool_call) == Verdict::Allow;
-        interrupted && !own.contains(&call.name) && (told.opened.contains(&call.id) || unasked())
+    let caller_tools = CallerTools::from_body(&model_call.body);
+    let needs_no_decision = |call: &RequestedToolCall| {
+        let tool_call = tool_call(call, &model_call.context);
+        let runs_unasked =
+            || models.engine().preview(&model_call.caller, &tool_call) == Verdict::Allow;
+        interrupted
+            && !caller_tools.contains(&call.name)
+            && (replay.opened.contains(&call.id) || runs_unasked())
     };
-    let needs = left
+    let needs = unanswered
         .iter()
-        .filter(|call| !decisions.contains_key(&call.id) && !goes_on(call));
+        .filter(|call| !decisions.contains_key(&call.id) && !needs_no_decision(call));
     needs.map(|call| call.id.clone()).collect()
 }
 
-impl Run {
-    /// Gives every call of the last turn its answer, and goes on with the conversation.
-    pub(super) async fn decide(
+impl AgentRun {
+    /// Obtains a result for every call of the last turn and appends them to the conversation.
+    pub(super) async fn answer_pending_calls(
         &mut self,
-        decided: &Decided,
-        sink: &mut Sink,
+        plan: &ResumePlan,
+        sink: &mut RunSink,
     ) -> Result<(), ResumeError> {
-        let Decided { told, left, .. } = decided;
-        self.journal.resumed(&decided.by).await?;
-        if told.calls.is_empty() {
+        let ResumePlan {
+            replay, unanswered, ..
+        } = plan;
+        self.journal.record_resumed(&plan.decided_by).await?;
+        if replay.calls.is_empty() {
             return Ok(());
         }
-        let asked = self.next()?;
-        let (request, ear) = (self.request(&asked), sink.ear());
-        let answers: Vec<Result<Executed, ResumeError>> = {
+        let model_call = self.next_model_call()?;
+        let (request, handler) = (self.tool_request(&model_call), sink.call_handler());
+        let answers: Vec<Result<ExecutedCall, ResumeError>> = {
             let run = &*self;
-            let work = left
+            let work = unanswered
                 .iter()
-                .map(|call| Box::pin(run.decided(call, decided, (&request, &ear))));
+                .map(|call| Box::pin(run.apply_decision(call, plan, (&request, &handler))));
             let work: Vec<_> = work.collect();
-            let mut work = stream::iter(work).buffered(AT_ONCE).collect();
+            let mut work = stream::iter(work).buffered(MAX_PARALLEL_CALLS).collect();
             loop {
                 tokio::select! {
                     answers = &mut work => break answers,
-                    () = sink.begin_or_keep_alive() => {}
+                    () = sink.start_or_keep_alive() => {}
                 }
             }
         };
-        // Whatever else happens, what ran is known.
+        // Keep every executed call even if another one was refused.
         let mut refused = None;
         for answer in answers {
             match answer {
@@ -384,85 +395,85 @@ impl Run {
             return Err(error);
         }
         let turn = self.iterations;
-        let of_turn = |call: &Call| {
+        let of_turn = |call: &RequestedToolCall| {
             let found = self
                 .executed
                 .iter()
-                .rfind(|one| one.turn == turn && one.call.id == call.id);
-            found.map(Executed::answered)
+                .rfind(|executed| executed.turn == turn && executed.call.id == call.id);
+            found.map(ExecutedCall::to_answer_part)
         };
-        let parts: Vec<Part> = told.calls.iter().filter_map(of_turn).collect();
-        let items = super::act::items(self.asked.request.dialect, parts);
-        self.journal.answered(&items).await?;
-        self.history.extend(told.items.clone());
+        let parts: Vec<PromptPart> = replay.calls.iter().filter_map(of_turn).collect();
+        let items = super::tool_calls::answer_items(self.model_call.request.dialect, parts);
+        self.journal.record_answers(&items).await?;
+        self.history.extend(replay.items.clone());
         self.history.extend(items);
         Ok(())
     }
 
-    /// What a call is answered with, by what was decided about it.
-    async fn decided(
+    /// Applies the decision about one call and returns its result.
+    async fn apply_decision(
         &self,
-        call: &Call,
-        Decided {
-            told, decisions, ..
-        }: &Decided,
-        (request, ear): (&Arc<Request>, &CallEar),
-    ) -> Result<Executed, ResumeError> {
+        call: &RequestedToolCall,
+        ResumePlan {
+            replay, decisions, ..
+        }: &ResumePlan,
+        (request, handler): (&Arc<RequestContext>, &CallHandler),
+    ) -> Result<ExecutedCall, ResumeError> {
         let executed = match decisions.get(&call.id) {
             Some(CallDecision::Deny { reason }) => {
-                let reason = reason.as_deref().unwrap_or("no reason was given");
-                let made = told.begun.get(&call.id).map(String::as_str);
-                let made = made.unwrap_or_default();
-                self.answered_with(call, format!("the call was denied: {reason}{made}"), true)
+                let reason = reason.as_deref().unwrap_or("no reason given");
+                let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);
+                let calls_made = calls_made.unwrap_or_default();
+                self.call_with_answer(call, format!("the call was denied: {reason}{calls_made}"), true)
             }
             Some(CallDecision::Result { text, is_error }) => {
-                self.answered_with(call, text.clone(), *is_error)
+                self.call_with_answer(call, text.clone(), *is_error)
             }
-            // It may have run, so it is not run again, whoever approves it.
-            _ if told.opened.contains(&call.id) => self.answered_with(
+            // The call may have run, so it is not executed again even if approved.
+            _ if replay.opened.contains(&call.id) => self.call_with_answer(
                 call,
-                "the run ended while the call was under way: its outcome is unknown, it may have run".to_owned(),
+                "the run ended while the call was in progress: its outcome is unknown, it may have run".to_owned(),
                 true,
             ),
             Some(CallDecision::Approve {
                 arguments: Some(arguments),
-            }) if told.begun.contains_key(&call.id) && *arguments != call.arguments => {
-                return Err(ResumeError::Begun(call.id.clone()));
+            }) if replay.started_scripts.contains_key(&call.id) && *arguments != call.arguments => {
+                return Err(ResumeError::ScriptStarted(call.id.clone()));
             }
             Some(CallDecision::Approve { arguments }) => {
-                self.approved(call, arguments.as_deref(), (request, ear)).await?
+                self.run_after_approval(call, arguments.as_deref(), (request, handler)).await?
             }
-            // It was never begun, and runs unasked.
+            // The call was never started and runs without approval.
             None => {
-                return match self.one(call.clone(), request, ear.clone()).await? {
-                    Came::Ran(executed) => Ok(executed),
-                    Came::Waits(_) | Came::Late => {
+                return match self.run_call(call.clone(), request, handler.clone()).await? {
+                    CallResult::Executed(executed) => Ok(executed),
+                    CallResult::Pending(_) | CallResult::Taken => {
                         Err(ResumeError::Undecided(vec![call.id.clone()]))
                     }
                 };
             }
         };
-        self.journal.closed(&executed).await?;
+        self.journal.record_call_closed(&executed).await?;
         Ok(executed)
     }
 
-    /// Runs a call that was approved, on record before it runs.
-    async fn approved(
+    /// Executes an approved call, journaling it first.
+    async fn run_after_approval(
         &self,
-        call: &Call,
+        call: &RequestedToolCall,
         arguments: Option<&str>,
-        (request, ear): (&Arc<Request>, &CallEar),
-    ) -> Result<Executed, ResumeError> {
+        (request, handler): (&Arc<RequestContext>, &CallHandler),
+    ) -> Result<ExecutedCall, ResumeError> {
         let mut call = call.clone();
         if let Some(arguments) = arguments {
             arguments.clone_into(&mut call.arguments);
         }
-        self.journal.opened(&call).await?;
-        match self.explicit(call.clone(), request, ear).await {
+        self.journal.record_call_opened(&call).await?;
+        match self.run_approved_call(call.clone(), request, handler).await {
             Ok(executed) => Ok(executed),
             Err(error) => {
-                let pending = Pending::new(call.clone(), false).because(&error);
-                self.journal.waits(&pending).await?;
+                let pending = PendingToolCall::new(call.clone(), false).with_error(&error);
+                self.journal.record_call_pending(&pending).await?;
                 let Some(approval) = pending.approval else {
                     return Err(ResumeError::Model(ModelError::Refused(error)));
                 };
@@ -474,11 +485,16 @@ impl Run {
         }
     }
 
-    fn answered_with(&self, call: &Call, text: String, is_error: bool) -> Executed {
-        Executed {
+    fn call_with_answer(
+        &self,
+        call: &RequestedToolCall,
+        text: String,
+        is_error: bool,
+    ) -> ExecutedCall {
+        ExecutedCall {
             call: call.clone(),
             turn: self.iterations,
-            parts: vec![Part::Text(text)],
+            parts: vec![PromptPart::Text(text)],
             is_error,
             ms: 0,
         }

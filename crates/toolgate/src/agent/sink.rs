@@ -1,7 +1,7 @@
-//! Where a run tells what happens while it happens: one stream over all its turns.
+//! Output of a run while it executes: hook events, and one response stream across all turns.
 //!
-//! Text goes out as it comes. Calls are held back until it is clear who runs them; those that are
-//! left to the caller come at the end, like those of any answer.
+//! Text is forwarded as it arrives. Tool calls are held back until it is clear who executes them;
+//! those left to the caller are sent at the end, as in any model response.
 
 use std::time::{Duration, Instant};
 
@@ -9,221 +9,230 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::config::Dialect;
-use toolgate_llm::Wire as _;
-use toolgate_llm::dialect::Encoder;
-use toolgate_llm::event::{Event, Failure, Finish};
-use toolgate_llm::prompt::Call;
+use toolgate_llm::WireFormat as _;
+use toolgate_llm::dialect::StreamEncoder;
+use toolgate_llm::event::{FinishReason, ProviderError, TurnEvent};
+use toolgate_llm::prompt::RequestedToolCall;
 
-use super::event::{Happening, Teller};
+use super::event::{EventSender, RunEventKind};
 use super::resume::ResumeError;
-use super::task::Listening;
-use super::turn::Trouble;
-use super::{End, Run};
+use super::task::RunStream;
+use super::turn::TurnError;
+use super::{AgentRun, RunEnd};
 use crate::call::{CallError, Outcome};
 use crate::models::ModelError;
 
-/// Pieces that a slow caller may be behind before the model has to wait.
-const BEHIND: usize = 16;
-/// How often something is said while tools run.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// Chunks buffered for a slow caller before reading from the model is paused.
+const MAX_BUFFERED_CHUNKS: usize = 16;
+/// Interval between SSE comments while nothing else is sent.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What is refused is refused at once; what takes longer runs, and its caller is told.
-const PROMPTLY: Duration = Duration::from_millis(200);
+/// Delay before a resumed run starts its stream, so that immediate refusals get an error status.
+const STREAM_START_DELAY: Duration = Duration::from_millis(200);
 
-/// Whoever is told what happens: the program around us, and the caller where it wants a stream.
-pub(super) struct Sink {
-    teller: Teller,
-    stream: Option<Box<Stream>>,
+/// Receives the output of a run for the embedding program and, if requested, the caller's stream.
+pub(super) struct RunSink {
+    events: EventSender,
+    stream: Option<Box<ResponseStream>>,
 }
 
-struct Stream {
-    encoder: Encoder,
+/// Streamed response to the caller, encoded in its dialect.
+struct ResponseStream {
+    encoder: StreamEncoder,
     out: mpsc::Sender<Bytes>,
-    /// Whether anything was said in an earlier turn.
-    said_before: bool,
-    said: bool,
-    /// Told when the model has begun to answer: from then on there is a stream.
-    begun: Option<oneshot::Sender<()>>,
-    /// Whether the caller wants to hear of each tool call.
-    tells_calls: bool,
-    /// Whether the dialect has reasoning that stands for itself.
-    tells_reasoning: bool,
-    /// What the model did in this turn besides speaking, until it speaks or the run ends.
-    held: Vec<Event>,
-    /// When something was sent last.
-    sent: Instant,
-    /// What SDKs want to see in everything that comes in a stream.
-    frame: Value,
-    /// Numbers of calls, which count through the run.
-    calls: usize,
-    id: String,
+    /// Whether an earlier turn produced text.
+    has_earlier_text: bool,
+    has_turn_text: bool,
+    /// Fires when the model starts to respond, which commits the response to a stream.
+    start_signal: Option<oneshot::Sender<()>>,
+    /// Whether the caller asked for an event per tool call.
+    sends_call_events: bool,
+    /// Whether the dialect carries reasoning separately from the items it belongs to.
+    sends_reasoning: bool,
+    /// Events of this turn held back until the model produces text or the run ends.
+    held_events: Vec<TurnEvent>,
+    last_sent_at: Instant,
+    /// Fields that SDKs require in every streamed object.
+    event_template: Value,
+    /// Index of the next call, counted across the whole run.
+    next_call_index: usize,
+    response_id: String,
 }
 
-/// Hears of tool calls on behalf of both.
+/// Reports the start and end of tool calls to the hook and the stream.
 #[derive(Clone)]
-pub(super) struct CallEar {
-    teller: Teller,
+pub(super) struct CallHandler {
+    events: EventSender,
     out: Option<(mpsc::Sender<Bytes>, Value)>,
 }
 
-impl Sink {
-    pub(super) fn of(run: &Run) -> (Self, Option<Listening>) {
-        let teller = Teller::new(run.models.engine().hook(), &run.id);
-        if !run.asked.stream {
+impl RunSink {
+    pub(super) fn for_run(run: &AgentRun) -> (Self, Option<RunStream>) {
+        let events = EventSender::new(run.models.engine().hook(), &run.id);
+        if !run.model_call.stream {
             let stream = None;
-            return (Self { teller, stream }, None);
+            return (Self { events, stream }, None);
         }
-        let dialect = run.asked.request.dialect;
-        let mut head = run.asked.head();
-        head.id = dialect.new_id();
-        let (out, pieces) = mpsc::channel(BEHIND);
-        let (begun, has_begun) = oneshot::channel();
-        let frame = match dialect {
+        let dialect = run.model_call.request.dialect;
+        let mut head = run.model_call.response_head();
+        head.id = dialect.new_response_id();
+        let (out, chunks) = mpsc::channel(MAX_BUFFERED_CHUNKS);
+        let (start_signal, started) = oneshot::channel();
+        let event_template = match dialect {
             Dialect::Chat => json!({"id": head.id, "object": "chat.completion.chunk",
                 "created": head.created, "model": head.model, "choices": []}),
             Dialect::Responses | Dialect::Messages => json!({}),
         };
-        let stream = Stream {
-            id: head.id.clone(),
-            frame,
-            tells_reasoning: dialect == Dialect::Chat,
-            encoder: dialect.encoder(head),
+        let stream = ResponseStream {
+            response_id: head.id.clone(),
+            event_template,
+            sends_reasoning: dialect == Dialect::Chat,
+            encoder: dialect.stream_encoder(head),
             out,
-            said_before: false,
-            said: false,
-            begun: Some(begun),
-            tells_calls: run.asked.tells_calls(),
-            held: Vec::new(),
-            sent: Instant::now(),
-            calls: 0,
+            has_earlier_text: false,
+            has_turn_text: false,
+            start_signal: Some(start_signal),
+            sends_call_events: run.model_call.wants_call_events(),
+            held_events: Vec::new(),
+            last_sent_at: Instant::now(),
+            next_call_index: 0,
         };
         let stream = Some(Box::new(stream));
-        let listening = Listening {
-            begun: has_begun,
-            pieces,
-        };
-        (Self { teller, stream }, Some(listening))
+        let run_stream = RunStream { started, chunks };
+        (Self { events, stream }, Some(run_stream))
     }
 
-    pub(super) fn tell(&self, happening: Happening<'_>) {
-        self.teller.tell(happening);
+    pub(super) fn send_event(&self, kind: RunEventKind<'_>) {
+        self.events.send(kind);
     }
 
-    /// A new turn begins.
-    pub(super) fn turn(&mut self) {
+    /// Starts a new turn, and the stream if it has not started yet.
+    pub(super) fn start_turn(&mut self) {
         if let Some(stream) = &mut self.stream {
-            stream.said_before |= std::mem::take(&mut stream.said);
-            // What led to calls that ran here stays here.
-            stream.held.clear();
-            stream.begin();
+            stream.has_earlier_text |= std::mem::take(&mut stream.has_turn_text);
+            // Reasoning that led to calls executed here is not sent to the caller.
+            stream.held_events.clear();
+            stream.start();
         }
     }
 
-    pub(super) async fn put(&mut self, event: &Event) {
-        if let Event::Text(text) = event {
-            self.tell(Happening::Text(text));
+    pub(super) async fn write(&mut self, event: &TurnEvent) {
+        if let TurnEvent::Text(text) = event {
+            self.send_event(RunEventKind::Text(text));
         }
         if let Some(stream) = &mut self.stream {
-            stream.put(event).await;
+            stream.write(event).await;
         }
     }
 
-    pub(super) fn ear(&self) -> CallEar {
-        let stream = self.stream.as_ref().filter(|stream| stream.tells_calls);
-        CallEar {
-            teller: self.teller.clone(),
-            out: stream.map(|stream| (stream.out.clone(), stream.frame.clone())),
+    pub(super) fn call_handler(&self) -> CallHandler {
+        let stream = self
+            .stream
+            .as_ref()
+            .filter(|stream| stream.sends_call_events);
+        CallHandler {
+            events: self.events.clone(),
+            out: stream.map(|stream| (stream.out.clone(), stream.event_template.clone())),
         }
     }
 
-    /// Says after a while that the connection lives; for ever where nobody listens.
+    /// Sends a keep-alive after the interval; never completes without a stream.
     pub(super) async fn keep_alive(&self) {
         match &self.stream {
             None => std::future::pending().await,
             Some(stream) => {
-                tokio::time::sleep(KEEP_ALIVE).await;
+                tokio::time::sleep(KEEP_ALIVE_INTERVAL).await;
                 let _ = stream
                     .out
-                    .send(Bytes::from_static(b": tools run\n\n"))
+                    .send(Bytes::from_static(b": tools running\n\n"))
                     .await;
             }
         }
     }
 
-    /// The same where there may be no stream yet: it begins if this lasts.
-    pub(super) async fn begin_or_keep_alive(&mut self) {
+    /// Like [`Self::keep_alive`], but first starts the stream if it has not started yet.
+    pub(super) async fn start_or_keep_alive(&mut self) {
         match &mut self.stream {
-            Some(stream) if stream.begun.is_some() => {
-                tokio::time::sleep(PROMPTLY).await;
-                stream.begin();
+            Some(stream) if stream.start_signal.is_some() => {
+                tokio::time::sleep(STREAM_START_DELAY).await;
+                stream.start();
             }
             _ => self.keep_alive().await,
         }
     }
 
-    pub(super) fn has_begun(&self) -> bool {
+    pub(super) fn has_started(&self) -> bool {
         let stream = self.stream.as_ref();
-        stream.is_some_and(|stream| stream.begun.is_none())
+        stream.is_some_and(|stream| stream.start_signal.is_none())
     }
 
-    pub(super) async fn end(&mut self, run: &Run, end: &End) {
+    pub(super) async fn finish(&mut self, run: &AgentRun, end: &RunEnd) {
         if let Some(stream) = &mut self.stream {
-            stream.end(run, end).await;
+            stream.finish(run, end).await;
         }
     }
 
-    /// A stream that has begun ends with the reason for which its run is not gone on with.
-    pub(super) async fn refused(&mut self, run: &Run, error: &ResumeError) {
-        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.begun.is_none()) {
+    /// Ends a started stream with the reason why the run could not be resumed.
+    pub(super) async fn finish_with_refusal(&mut self, run: &AgentRun, error: &ResumeError) {
+        if let Some(stream) = self
+            .stream
+            .as_mut()
+            .filter(|stream| stream.start_signal.is_none())
+        {
             let mut text = String::new();
-            let failure = Failure {
+            let error = ProviderError {
                 message: error.to_string(),
-                ..ModelError::Cancelled.failure()
+                ..ModelError::Cancelled.to_provider_error()
             };
-            stream.encoder.note(json!({"run_id": run.id}));
-            stream.encoder.put(&Event::Failed(failure), &mut text);
-            stream.encoder.end(&mut text);
+            stream.encoder.set_note(json!({"run_id": run.id}));
+            stream.encoder.encode(&TurnEvent::Error(error), &mut text);
+            stream.encoder.finish(&mut text);
             stream.send(text).await;
         }
     }
 }
 
-impl Stream {
-    fn begin(&mut self) {
-        if let Some(begun) = self.begun.take() {
-            // Whoever has left does not want to know.
-            let _ = begun.send(());
+impl ResponseStream {
+    fn start(&mut self) {
+        if let Some(start_signal) = self.start_signal.take() {
+            // The receiver is gone if the caller disconnected.
+            let _ = start_signal.send(());
         }
     }
 
-    async fn put(&mut self, event: &Event) {
+    async fn write(&mut self, event: &TurnEvent) {
         let mut text = String::new();
         match event {
-            Event::Text(_) => {
-                self.put_held(&mut text);
-                if self.said_before && !self.said {
-                    self.encoder.put(&Event::Text("\n\n".to_owned()), &mut text);
+            TurnEvent::Text(_) => {
+                self.write_held_events(&mut text);
+                if self.has_earlier_text && !self.has_turn_text {
+                    self.encoder
+                        .encode(&TurnEvent::Text("\n\n".to_owned()), &mut text);
                 }
-                self.said = true;
-                self.encoder.put(event, &mut text);
+                self.has_turn_text = true;
+                self.encoder.encode(event, &mut text);
             }
-            // One answer begins once and ends once, whatever it is made of.
-            Event::Start { .. } if !self.said_before => self.encoder.put(event, &mut text),
-            Event::Refusal(_) => {
-                self.put_held(&mut text);
-                self.encoder.put(event, &mut text);
+            // All turns together form one response, which starts and ends once.
+            TurnEvent::Start { .. } if !self.has_earlier_text => {
+                self.encoder.encode(event, &mut text)
             }
-            Event::Annotation(_) => self.encoder.put(event, &mut text),
-            Event::Reasoning(_) if self.tells_reasoning => self.encoder.put(event, &mut text),
-            // Elsewhere reasoning stands before the words or the calls that it led to, and providers
-            // want it back with them alone.
-            Event::ReasoningStart(_)
-            | Event::Reasoning(_)
-            | Event::ReasoningEnd(_)
-            | Event::Raw(_) => {
-                self.held.push(event.clone());
-                if self.sent.elapsed() >= KEEP_ALIVE {
-                    text.push_str(": the model thinks\n\n");
+            TurnEvent::Refusal(_) => {
+                self.write_held_events(&mut text);
+                self.encoder.encode(event, &mut text);
+            }
+            TurnEvent::Annotation(_) => self.encoder.encode(event, &mut text),
+            TurnEvent::Reasoning(_) if self.sends_reasoning => {
+                self.encoder.encode(event, &mut text)
+            }
+            // Other dialects bind reasoning to the text or calls that follow it, and providers accept it
+            // back only together with them.
+            TurnEvent::ReasoningStart(_)
+            | TurnEvent::Reasoning(_)
+            | TurnEvent::ReasoningEnd(_)
+            | TurnEvent::Raw(_) => {
+                self.held_events.push(event.clone());
+                if self.last_sent_at.elapsed() >= KEEP_ALIVE_INTERVAL {
+                    text.push_str(": model is reasoning\n\n");
                 }
             }
             _ => {}
@@ -231,85 +240,93 @@ impl Stream {
         self.send(text).await;
     }
 
-    fn put_held(&mut self, text: &mut String) {
-        for event in std::mem::take(&mut self.held) {
-            self.encoder.put(&event, text);
+    fn write_held_events(&mut self, text: &mut String) {
+        for event in std::mem::take(&mut self.held_events) {
+            self.encoder.encode(&event, text);
         }
     }
 
-    async fn end(&mut self, run: &Run, end: &End) {
+    async fn finish(&mut self, run: &AgentRun, end: &RunEnd) {
         let mut text = String::new();
-        if end.is_of_last_turn() {
-            self.put_held(&mut text);
+        if end.answers_with_last_turn() {
+            self.write_held_events(&mut text);
         }
         for pending in &end.pending {
-            self.call(&pending.call, &mut text);
+            self.write_call(&pending.call, &mut text);
         }
-        self.encoder.put(&Event::Usage(run.usage), &mut text);
-        if let Some(trouble) = &end.trouble {
-            self.failed(run, end, trouble, &mut text);
+        self.encoder.encode(&TurnEvent::Usage(run.usage), &mut text);
+        if let Some(error) = &end.error {
+            self.write_failure(run, end, error, &mut text);
         } else {
-            let finish = match run.is_mixed(end) {
-                true => Finish::Stop,
-                false => run.last_turn().finish.unwrap_or(Finish::Stop),
+            let finish = if run.needs_summary(end) {
+                FinishReason::Stop
+            } else {
+                run.last_turn().finish.unwrap_or(FinishReason::Stop)
             };
-            self.encoder.put(&Event::Finish(finish), &mut text);
-            self.encoder.note(run.note(end));
-            self.encoder.end(&mut text);
-            let mut head = run.asked.head();
-            head.id.clone_from(&self.id);
+            self.encoder.encode(&TurnEvent::Finish(finish), &mut text);
+            self.encoder.set_note(run.run_note(end));
+            self.encoder.finish(&mut text);
+            let mut head = run.model_call.response_head();
+            head.id.clone_from(&self.response_id);
             let answer = run
-                .asked
+                .model_call
                 .request
                 .dialect
-                .answer(&head, &run.final_turn(end));
-            run.remember(&self.id, &answer).await;
+                .encode_response(&head, &run.final_turn(end));
+            run.store_response(&self.response_id, &answer).await;
         }
         self.send(text).await;
     }
 
-    fn failed(&mut self, run: &Run, end: &End, trouble: &Trouble, text: &mut String) {
-        self.encoder.note(run.note(end));
-        self.encoder.put(&Event::Failed(run.failure(trouble)), text);
-        self.encoder.end(text);
+    fn write_failure(
+        &mut self,
+        run: &AgentRun,
+        end: &RunEnd,
+        error: &TurnError,
+        text: &mut String,
+    ) {
+        self.encoder.set_note(run.run_note(end));
+        self.encoder
+            .encode(&TurnEvent::Error(run.describe_error(error)), text);
+        self.encoder.finish(text);
     }
 
-    fn call(&mut self, call: &Call, text: &mut String) {
-        let index = self.calls;
-        self.calls += 1;
+    fn write_call(&mut self, call: &RequestedToolCall, text: &mut String) {
+        let index = self.next_call_index;
+        self.next_call_index += 1;
         for event in [
-            Event::CallStart {
+            TurnEvent::CallStart {
                 index,
                 id: call.id.clone(),
                 name: call.name.clone(),
             },
-            Event::CallDelta {
+            TurnEvent::CallDelta {
                 index,
                 arguments: call.arguments.clone(),
             },
-            Event::CallEnd { index },
+            TurnEvent::CallEnd { index },
         ] {
-            self.encoder.put(&event, text);
+            self.encoder.encode(&event, text);
         }
     }
 
     async fn send(&mut self, text: String) {
         if !text.is_empty() {
-            self.sent = Instant::now();
-            // Whoever has left has cancelled the run.
+            self.last_sent_at = Instant::now();
+            // A closed channel means the caller disconnected, which cancels the run.
             let _ = self.out.send(text.into()).await;
         }
     }
 }
 
-impl CallEar {
-    pub(super) fn began(&self, call: &Call) {
-        let Call {
+impl CallHandler {
+    pub(super) fn on_call_started(&self, call: &RequestedToolCall) {
+        let RequestedToolCall {
             id,
             name,
             arguments,
         } = call;
-        self.teller.tell(Happening::CallStarted {
+        self.events.send(RunEventKind::CallStarted {
             id,
             name,
             arguments,
@@ -319,28 +336,33 @@ impl CallEar {
         });
     }
 
-    pub(super) fn ended(&self, call: &Call, answer: &Result<Outcome, CallError>) {
+    pub(super) fn on_call_ended(
+        &self,
+        call: &RequestedToolCall,
+        answer: &Result<Outcome, CallError>,
+    ) {
         let outcome = match answer {
             Ok(outcome) if outcome.result.is_error() => "tool_error",
             Ok(_) => "ok",
             Err(error) => error.code(),
         };
-        let Call { id, name, .. } = call;
-        self.teller.tell(Happening::CallEnded { id, name, outcome });
+        let RequestedToolCall { id, name, .. } = call;
+        self.events
+            .send(RunEventKind::CallEnded { id, name, outcome });
         self.write("toolgate.tool_call.ended", call, |event| {
             event["outcome"] = json!(outcome);
         });
     }
 
-    fn write(&self, kind: &str, call: &Call, more: impl FnOnce(&mut Value)) {
-        if let Some((out, frame)) = &self.out {
-            let mut event = frame.clone();
+    fn write(&self, kind: &str, call: &RequestedToolCall, add_fields: impl FnOnce(&mut Value)) {
+        if let Some((out, event_template)) = &self.out {
+            let mut event = event_template.clone();
             event["type"] = json!(kind);
             event["call_id"] = json!(call.id);
             event["name"] = json!(call.name);
-            more(&mut event);
+            add_fields(&mut event);
             let text = format!("event: {kind}\ndata: {event}\n\n");
-            // One who is behind misses it.
+            // These events are optional: drop them rather than wait for a slow caller.
             let _ = out.try_send(text.into());
         }
     }

@@ -1,4 +1,5 @@
-//! A run as a task of its own: it goes on until it has its answer, or whoever waits for that leaves.
+//! The task that executes a run. It lives until the run ends or the receiver of its response is
+//! dropped, which cancels the run.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -9,156 +10,166 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::event::Happening;
-use super::report::Stop;
-use super::resume::{Decided, ResumeError, Told};
-use super::sink::Sink;
-use super::turn::Trouble;
-use super::{End, Run, RunState};
+use super::event::RunEventKind;
+use super::report::RunStopReason;
+use super::resume::{Replay, ResumeError, ResumePlan};
+use super::sink::RunSink;
+use super::turn::TurnError;
+use super::{AgentRun, RunEnd, RunState};
 use crate::call::CallError;
-use crate::models::{AnswerBody, ModelAnswer, ModelError, Place};
+use crate::models::{ActiveRunGuard, ModelError, ModelResponse, ResponseBody};
 
-/// What a run is answered with, or why it was not gone on with.
-type Answered = Result<Result<ModelAnswer, ModelError>, ResumeError>;
+/// Response of a run, or the reason why it could not be resumed.
+type RunResult = Result<Result<ModelResponse, ModelError>, ResumeError>;
 
-/// A run that is under way, until this is dropped.
-pub(super) struct Started {
-    work: JoinHandle<Answered>,
+/// Handle to a running task. Dropping it cancels the run.
+pub(super) struct StartedRun {
+    work: JoinHandle<RunResult>,
     guard: DropGuard,
-    listening: Option<Listening>,
+    stream: Option<RunStream>,
 }
 
-/// Where the pieces of a streamed run arrive.
-pub(super) struct Listening {
-    /// Told when there is something to say; until then the answer may be one without a stream.
-    pub(super) begun: oneshot::Receiver<()>,
-    pub(super) pieces: mpsc::Receiver<Bytes>,
+/// Receiving end of a streamed run.
+pub(super) struct RunStream {
+    /// Resolves when the stream starts; until then the run may still end with a plain response.
+    pub(super) started: oneshot::Receiver<()>,
+    pub(super) chunks: mpsc::Receiver<Bytes>,
 }
 
-/// Sets a run going.
-pub(super) fn begin(run: Run, decided: Option<Decided>) -> Started {
-    let place = run.models.runs().enter(&run.id);
-    let guard = place.token().clone().drop_guard();
-    let (sink, listening) = Sink::of(&run);
+/// Spawns the task of a run and registers it as active.
+pub(super) fn start(run: AgentRun, plan: Option<ResumePlan>) -> StartedRun {
+    let active = run.models.active_runs().register(&run.id);
+    let guard = active.token().clone().drop_guard();
+    let (sink, stream) = RunSink::for_run(&run);
     let tasks = run.models.tasks().clone();
-    let work = tasks.spawn(Box::pin(play(run, sink, decided, place)));
-    Started {
+    let work = tasks.spawn(Box::pin(execute(run, sink, plan, active)));
+    StartedRun {
         work,
         guard,
-        listening,
+        stream,
     }
 }
 
-impl Started {
-    /// The answer, or its beginning. A model that fails at once is answered as it would be without
-    /// a stream.
-    pub(super) async fn answer(self, id: &str) -> Answered {
+impl StartedRun {
+    /// Waits for the response or the start of its stream. A failure before the stream starts is
+    /// returned as a plain response.
+    pub(super) async fn response(self, id: &str) -> RunResult {
         let Self {
             work,
             guard,
-            listening,
+            stream,
         } = self;
-        if let Some(Listening { begun, pieces }) = listening
-            && begun.await.is_ok()
+        if let Some(RunStream { started, chunks }) = stream
+            && started.await.is_ok()
         {
-            return Ok(Ok(streamed(id, pieces, guard)));
+            return Ok(Ok(stream_response(id, chunks, guard)));
         }
-        let answer = work.await;
+        let result = work.await;
         drop(guard);
-        answer.unwrap_or(Ok(Err(ModelError::Cancelled)))
+        result.unwrap_or(Ok(Err(ModelError::Cancelled)))
     }
 }
 
-/// An answer that ends the run when it is dropped.
-fn streamed(id: &str, pieces: mpsc::Receiver<Bytes>, guard: DropGuard) -> ModelAnswer {
+/// Wraps the chunks in a response that cancels the run when it is dropped.
+fn stream_response(id: &str, chunks: mpsc::Receiver<Bytes>, guard: DropGuard) -> ModelResponse {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert("cache-control", HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    super::report::sign(&mut headers, id);
-    let pieces = stream::unfold((pieces, guard), |(mut pieces, guard)| async move {
-        let piece = pieces.recv().await?;
-        Some((piece, (pieces, guard)))
+    super::report::set_run_id(&mut headers, id);
+    let chunks = stream::unfold((chunks, guard), |(mut chunks, guard)| async move {
+        let chunk = chunks.recv().await?;
+        Some((chunk, (chunks, guard)))
     });
-    ModelAnswer {
+    ModelResponse {
         status: StatusCode::OK,
         headers,
-        body: AnswerBody::Stream(pieces.boxed()),
+        body: ResponseBody::Stream(chunks.boxed()),
     }
 }
 
-async fn play(mut run: Run, mut sink: Sink, decided: Option<Decided>, place: Place) -> Answered {
+async fn execute(
+    mut run: AgentRun,
+    mut sink: RunSink,
+    plan: Option<ResumePlan>,
+    active: ActiveRunGuard,
+) -> RunResult {
     let work = async {
-        if let Some(decided) = &decided {
-            run.decide(decided, &mut sink).await?;
+        if let Some(plan) = &plan {
+            run.answer_pending_calls(plan, &mut sink).await?;
         }
-        Ok::<End, ResumeError>(run.go(&mut sink).await)
+        Ok::<RunEnd, ResumeError>(run.run_turns(&mut sink).await)
     };
-    let end = match place.token().run_until_cancelled(work).await {
+    let end = match active.token().run_until_cancelled(work).await {
         Some(Ok(end)) => end,
-        Some(Err(refused)) => {
-            run.put_back(decided).await;
-            sink.refused(&run, &refused).await;
-            return Err(refused);
+        Some(Err(error)) => {
+            run.restore_record(plan).await;
+            sink.finish_with_refusal(&run, &error).await;
+            return Err(error);
         }
-        None => run.cut_off(place.is_for_all()).await,
+        None => run.interrupt(active.are_all_cancelled()).await,
     };
-    run.close(&end).await;
+    run.record_end(&end).await;
     let stop_reason = end.stop.as_str();
-    sink.tell(Happening::Ended { stop_reason });
-    if !sink.has_begun() {
-        return Ok(run.answer(end).await);
+    sink.send_event(RunEventKind::Ended { stop_reason });
+    if !sink.has_started() {
+        return Ok(run.build_response(end).await);
     }
     tokio::select! {
         biased;
-        () = sink.end(&run, &end) => {}
-        // One who does not read must not hold it up.
-        () = place.token().cancelled() => {}
+        () = sink.finish(&run, &end) => {}
+        // A caller that stopped reading must not block the task.
+        () = active.token().cancelled() => {}
     }
     Ok(Err(ModelError::Cancelled))
 }
 
-impl Run {
-    /// It waits as before.
-    async fn put_back(&self, decided: Option<Decided>) {
-        let Some(decided) = decided else { return };
-        let put = self.models.store().update_run(&decided.record).await;
-        if let Err(error) = put {
-            tracing::error!(%error, run = %self.id, "a run could not be put back");
+impl AgentRun {
+    /// Restores the record a refused resume had marked as running.
+    async fn restore_record(&self, plan: Option<ResumePlan>) {
+        let Some(plan) = plan else { return };
+        let updated = self.models.store().update_run(&plan.record).await;
+        if let Err(error) = updated {
+            tracing::error!(%error, run = %self.id, "failed to restore run record");
         }
     }
 
-    /// The end of a run in the middle of a step: what there is of it stands in its journal.
-    async fn cut_off(&mut self, by_the_end_of_all: bool) -> End {
+    /// Ends a run that was cancelled in the middle of a step, restoring what its journal recorded.
+    async fn interrupt(&mut self, gateway_stopping: bool) -> RunEnd {
         match self.models.store().steps(&self.id).await {
-            Ok(steps) => self.take_back(&Told::read(&steps)),
+            Ok(steps) => self.restore_from(&Replay::from_steps(&steps)),
             Err(error) => {
-                tracing::error!(%error, run = %self.id, "the journal of a run cannot be read");
+                tracing::error!(%error, run = %self.id, "failed to read run journal");
             }
         }
-        let (state, error) = match by_the_end_of_all {
-            true => (
+        let (state, error) = if gateway_stopping {
+            (
                 RunState::Interrupted,
                 ModelError::Refused(CallError::Stopping),
-            ),
-            false => (RunState::Cancelled, ModelError::Cancelled),
+            )
+        } else {
+            (RunState::Cancelled, ModelError::Cancelled)
         };
-        End {
-            stop: Stop::CutOff(state),
+        RunEnd {
+            stop: RunStopReason::Interrupted(state),
             pending: Vec::new(),
-            trouble: Some(Trouble::Error(error)),
+            error: Some(TurnError::Error(error)),
         }
     }
 
-    fn take_back(&mut self, told: &Told) {
-        self.iterations = told.iterations;
-        self.turns.clone_from(&told.turns);
-        self.usage = told.usage;
-        self.micro_usd = told.micro_usd;
-        self.executed.clone_from(&told.executed);
-        let left = told.left();
-        let under_way = left.iter().filter(|call| told.opened.contains(&call.id));
-        let late: Vec<_> = under_way.map(|call| self.late(call)).collect();
-        self.executed.extend(late);
+    fn restore_from(&mut self, replay: &Replay) {
+        self.iterations = replay.iterations;
+        self.turns.clone_from(&replay.turns);
+        self.usage = replay.usage;
+        self.micro_usd = replay.micro_usd;
+        self.executed.clone_from(&replay.executed);
+        let unanswered = replay.unanswered_calls();
+        let in_flight = unanswered
+            .iter()
+            .filter(|call| replay.opened.contains(&call.id));
+        let unknown: Vec<_> = in_flight
+            .map(|call| self.call_with_unknown_outcome(call))
+            .collect();
+        self.executed.extend(unknown);
     }
 }

@@ -1,186 +1,206 @@
-//! One turn of a run: a request to the model, and what it made of it.
+//! One turn of a run: sends a request to the model and reads its response.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use toolgate_core::config::Dialect;
 use toolgate_core::sse;
-use toolgate_llm::event::{Event, Failure, Finish};
-use toolgate_llm::history::{self, Gathering};
-use toolgate_llm::turn::Turn;
-use toolgate_llm::{Usage, Wire as _};
+use toolgate_llm::event::{FinishReason, ProviderError, TurnEvent};
+use toolgate_llm::history::{self, HistoryCollector};
+use toolgate_llm::turn::ModelTurn;
+use toolgate_llm::{TokenUsage, WireFormat as _};
 
-use super::Run;
-use super::sink::Sink;
-use crate::models::{Asked, LONGEST_EVENT, ModelError, Sent, answer_failure, is_stream, whole};
+use super::AgentRun;
+use super::sink::RunSink;
+use crate::models::{
+    MAX_EVENT_BYTES, ModelCall, ModelError, ProviderResponse, is_stream, parse_provider_error,
+    read_body,
+};
 
-/// What a model made in one turn.
-pub(super) struct Made {
-    pub(super) turn: Turn,
-    /// The same as items of the conversation.
+/// Output of a model in one turn.
+pub(super) struct TurnOutput {
+    pub(super) turn: ModelTurn,
+    /// The turn as conversation items in the caller's dialect.
     pub(super) items: Vec<Value>,
-    /// The answer as it came, where it came whole in the caller's dialect.
+    /// The unmodified response body, if it was not streamed and is in the caller's dialect.
     pub(super) raw: Option<Bytes>,
     pub(super) headers: HeaderMap,
     pub(super) micro_usd: u64,
-    /// What the provider speaks.
-    pub(super) spoken: Dialect,
+    /// Dialect spoken by the provider.
+    pub(super) provider_dialect: Dialect,
 }
 
-impl Made {
-    /// Whether the provider wants to be asked again to go on with what it runs itself.
+impl TurnOutput {
+    /// Returns whether the provider paused its server-side tools and expects the turn to be sent back.
     pub(super) fn is_paused(&self) -> bool {
-        matches!(&self.turn.finish, Some(Finish::Other(word)) if word == "pause_turn")
+        matches!(&self.turn.finish, Some(FinishReason::Other(reason)) if reason == "pause_turn")
     }
 }
 
-/// Why a turn failed.
-pub(super) enum Trouble {
-    /// The provider answered with an error.
+/// Error of a turn.
+pub(super) enum TurnError {
+    /// The provider responded with an error status.
     Status {
         status: StatusCode,
         headers: HeaderMap,
         body: Bytes,
-        failure: Failure,
+        failure: ProviderError,
     },
     Error(ModelError),
 }
 
-impl From<ModelError> for Trouble {
+impl From<ModelError> for TurnError {
     fn from(error: ModelError) -> Self {
         Self::Error(error)
     }
 }
 
-impl Run {
-    pub(super) async fn turn(&mut self, asked: &Asked, sink: &mut Sink) -> Result<Made, Trouble> {
-        let Sent {
-            spoken,
+impl AgentRun {
+    /// Sends one model request and accounts for its usage and cost.
+    pub(super) async fn request_turn(
+        &mut self,
+        model_call: &ModelCall,
+        sink: &mut RunSink,
+    ) -> Result<TurnOutput, TurnError> {
+        let ProviderResponse {
+            dialect: provider_dialect,
             response,
             mut recording,
-        } = self.models.send(asked).await?;
-        let wanted = asked.request.dialect;
+        } = self.models.send(model_call).await?;
+        let caller_dialect = model_call.request.dialect;
         let status = response.status();
-        let headers = crate::models::returned(response.headers());
-        recording.answered(status.as_u16());
+        let headers = crate::models::caller_headers(response.headers());
+        recording.record_status(status.as_u16());
         if !status.is_success() {
-            let body = whole(response).await?;
-            let failure = answer_failure(&String::from_utf8_lossy(&body));
-            let body = match wanted == spoken {
-                true => body,
-                false => wanted.error(&failure).to_string().into(),
+            let body = read_body(response).await?;
+            let failure = parse_provider_error(&String::from_utf8_lossy(&body));
+            let body = if caller_dialect == provider_dialect {
+                body
+            } else {
+                caller_dialect.encode_error(&failure).to_string().into()
             };
-            return Err(Trouble::Status {
+            return Err(TurnError::Status {
                 status,
                 headers,
                 body,
                 failure,
             });
         }
-        sink.turn();
-        let made = match is_stream(response.headers()) {
-            true => streamed(response, (spoken, wanted), sink, &mut recording).await,
-            false => {
-                let body = whole(response).await?;
-                told(&body, (spoken, wanted), sink).await
-            }
+        sink.start_turn();
+        let output = if is_stream(response.headers()) {
+            read_stream(
+                response,
+                (provider_dialect, caller_dialect),
+                sink,
+                &mut recording,
+            )
+            .await
+        } else {
+            let body = read_body(response).await?;
+            read_whole(&body, (provider_dialect, caller_dialect), sink).await
         };
-        let made = made.inspect_err(|_| recording.broke_off())?;
-        recording.used(made.turn.usage);
-        self.usage = self.usage.and(made.turn.usage.unwrap_or_default());
+        let output = output.inspect_err(|_| recording.record_incomplete())?;
+        recording.record_completion(output.turn.usage);
+        self.usage = self.usage.plus(output.turn.usage.unwrap_or_default());
         let micro_usd = recording.cost().unwrap_or_default();
         self.micro_usd += micro_usd;
-        Ok(Made {
+        Ok(TurnOutput {
             headers,
             micro_usd,
-            ..made
+            ..output
         })
     }
 }
 
-/// An answer that came whole.
-async fn told(
+/// Reads a response that was not streamed.
+async fn read_whole(
     body: &Bytes,
-    (spoken, wanted): (Dialect, Dialect),
-    sink: &mut Sink,
-) -> Result<Made, Trouble> {
+    (provider_dialect, caller_dialect): (Dialect, Dialect),
+    sink: &mut RunSink,
+) -> Result<TurnOutput, TurnError> {
     let text = String::from_utf8_lossy(body);
-    let events = match wanted == spoken {
-        true => spoken.events_with_raw(&text),
-        false => spoken.events(&text),
+    let events = if caller_dialect == provider_dialect {
+        provider_dialect.decode_response_with_raw(&text)
+    } else {
+        provider_dialect.decode_response(&text)
     };
     let events = events.map_err(ModelError::from)?;
     for event in &events {
-        sink.put(event).await;
+        sink.write(event).await;
     }
-    let turn = Turn::of(&events);
-    if let Some(failure) = turn.failure {
-        return Err(Trouble::Error(ModelError::Failed(failure)));
+    let turn = ModelTurn::from_events(&events);
+    if let Some(failure) = turn.error {
+        return Err(TurnError::Error(ModelError::Failed(failure)));
     }
-    let items = match wanted == spoken {
-        true => history::of_answer(wanted, &text),
-        false => history::of_turn(wanted, &turn).map_err(ModelError::from)?,
+    let items = if caller_dialect == provider_dialect {
+        history::items_from_response(caller_dialect, &text)
+    } else {
+        history::items_from_turn(caller_dialect, &turn).map_err(ModelError::from)?
     };
-    Ok(Made {
+    Ok(TurnOutput {
         turn,
         items,
-        raw: (wanted == spoken).then(|| body.clone()),
+        raw: (caller_dialect == provider_dialect).then(|| body.clone()),
         headers: HeaderMap::new(),
         micro_usd: 0,
-        spoken,
+        provider_dialect,
     })
 }
 
-/// An answer that comes in pieces, which are told as they come.
-async fn streamed(
+/// Reads a streamed response, forwarding its events to the sink as they arrive.
+async fn read_stream(
     mut response: reqwest::Response,
-    (spoken, wanted): (Dialect, Dialect),
-    sink: &mut Sink,
-    recording: &mut crate::models::Recording,
-) -> Result<Made, Trouble> {
-    let mut lines = sse::Decoder::new(LONGEST_EVENT);
-    let mut decoder = match wanted == spoken {
-        true => spoken.decoder().keeping_raw(),
-        false => spoken.decoder(),
+    (provider_dialect, caller_dialect): (Dialect, Dialect),
+    sink: &mut RunSink,
+    recording: &mut crate::models::UsageRecording,
+) -> Result<TurnOutput, TurnError> {
+    let mut sse_decoder = sse::SseDecoder::new(MAX_EVENT_BYTES);
+    let mut decoder = if caller_dialect == provider_dialect {
+        provider_dialect.stream_decoder().preserve_raw()
+    } else {
+        provider_dialect.stream_decoder()
     };
-    let mut gathering = (wanted == spoken).then(|| Gathering::new(wanted));
-    let mut turn = Turn::default();
-    let broke_off = |_| Trouble::Error(ModelError::BrokeOff);
-    while let Some(chunk) = response.chunk().await.map_err(broke_off)? {
-        recording.first_byte();
+    let mut collector =
+        (caller_dialect == provider_dialect).then(|| HistoryCollector::new(caller_dialect));
+    let mut turn = ModelTurn::default();
+    let incomplete = |_| TurnError::Error(ModelError::Incomplete);
+    while let Some(chunk) = response.chunk().await.map_err(incomplete)? {
+        recording.record_first_byte();
         let (mut raw, mut events) = (Vec::new(), Vec::new());
-        let fed = lines.feed(&chunk, &mut raw);
+        let fed = sse_decoder.feed(&chunk, &mut raw);
         for event in &raw {
-            if let Some(gathering) = &mut gathering {
-                gathering.take(event);
+            if let Some(collector) = &mut collector {
+                collector.push(event);
             }
-            decoder.take(event, &mut events).map_err(ModelError::from)?;
+            decoder
+                .decode(event, &mut events)
+                .map_err(ModelError::from)?;
         }
         for event in &events {
-            turn.take(event);
-            if let Event::Usage(usage) = event {
-                recording.seen(Some::<Usage>(*usage));
+            turn.apply(event);
+            if let TurnEvent::Usage(usage) = event {
+                recording.record_usage(Some::<TokenUsage>(*usage));
             }
-            sink.put(event).await;
+            sink.write(event).await;
         }
-        fed.map_err(|error| Trouble::Error(ModelError::Event(error)))?;
+        fed.map_err(|error| TurnError::Error(ModelError::Event(error)))?;
     }
-    if let Some(failure) = turn.failure {
-        return Err(Trouble::Error(ModelError::Failed(failure)));
+    if let Some(failure) = turn.error {
+        return Err(TurnError::Error(ModelError::Failed(failure)));
     }
     if !decoder.is_done() {
-        return Err(Trouble::Error(ModelError::BrokeOff));
+        return Err(TurnError::Error(ModelError::Incomplete));
     }
-    let items = match gathering {
-        Some(gathering) => gathering.items(),
-        None => history::of_turn(wanted, &turn).map_err(ModelError::from)?,
+    let items = match collector {
+        Some(collector) => collector.into_items(),
+        None => history::items_from_turn(caller_dialect, &turn).map_err(ModelError::from)?,
     };
-    Ok(Made {
+    Ok(TurnOutput {
         turn,
         items,
         raw: None,
         headers: HeaderMap::new(),
         micro_usd: 0,
-        spoken,
+        provider_dialect,
     })
 }

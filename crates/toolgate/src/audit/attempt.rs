@@ -1,4 +1,4 @@
-//! One attempt, from before it is decided until it is closed.
+//! A single attempt to call a tool, which leaves exactly one record.
 
 use std::time::Instant;
 
@@ -7,103 +7,104 @@ use toolgate_core::name::ToolId;
 use toolgate_core::secret::Masker;
 use tracing::Span;
 
-use super::record::length;
-use super::writer::{self, Note};
-use super::{Audit, Record};
+use super::record::byte_len;
+use super::writer::{self, RecordUpdate};
+use super::{AuditLog, AuditRecord};
 use crate::call::{CallError, Outcome};
-use crate::event::Event;
+use crate::event::GatewayEvent;
 use crate::trace;
 
-/// An attempt under way; dropping it records that it was cancelled.
+/// An attempt in flight. Dropping it unclosed records it as cancelled.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    /// What will be recorded; boxed, since it is moved about.
-    pub(crate) record: Box<Record>,
-    /// Hides the secrets of the server that is called.
+    /// The record so far; boxed because it is moved repeatedly.
+    pub(crate) record: Box<AuditRecord>,
+    /// Masks the secrets of the called server.
     pub(crate) masker: Option<Masker>,
-    /// The attempt as it is traced.
+    /// The tracing span of the attempt.
     pub(crate) span: Span,
-    began: Instant,
-    audit: Audit,
-    /// Given to the writer with the last note.
-    place: Option<OwnedSemaphorePermit>,
+    started: Instant,
+    audit: AuditLog,
+    /// Passed to the writer with the final update; `None` once closed.
+    slot: Option<OwnedSemaphorePermit>,
 }
 
 impl Attempt {
     pub(super) fn new(
-        mut record: Box<Record>,
+        mut record: Box<AuditRecord>,
         span: Span,
-        audit: Audit,
-        place: OwnedSemaphorePermit,
+        audit: AuditLog,
+        slot: OwnedSemaphorePermit,
     ) -> Self {
-        writer::trim(&mut record.arguments);
+        writer::trim_content(&mut record.arguments);
         Self {
             record,
             masker: None,
             span,
-            began: Instant::now(),
+            started: Instant::now(),
             audit,
-            place: Some(place),
+            slot: Some(slot),
         }
     }
 
-    /// Records the tool that is meant.
-    pub(crate) fn about(&mut self, tool: &ToolId) {
-        self.record.about(tool);
-        trace::call::name(&self.span, tool.tool.as_str());
+    /// Sets the tool that the call resolved to.
+    pub(crate) fn set_tool(&mut self, tool: &ToolId) {
+        self.record.set_tool(tool);
+        trace::call::set_span_name(&self.span, tool.tool.as_str());
     }
 
     /// Records that the call is about to be sent.
     pub(crate) fn open(&self) {
-        self.note(self.record.clone(), None);
+        self.enqueue(self.record.clone(), None);
     }
 
     pub(crate) fn close(mut self, answer: &Result<Outcome, CallError>) {
         match answer {
-            Ok(outcome) => self.ran(outcome),
+            Ok(outcome) => self.set_outcome(outcome),
             Err(error) => {
                 error.code().clone_into(&mut self.record.outcome);
                 self.record.error = Some(error.to_string());
             }
         }
-        self.end();
+        self.finish();
     }
 
-    fn ran(&mut self, outcome: &Outcome) {
-        let word = match outcome.result.is_error() {
-            true => "tool_error",
-            false => "ok",
+    fn set_outcome(&mut self, outcome: &Outcome) {
+        let code = if outcome.result.is_error() {
+            "tool_error"
+        } else {
+            "ok"
         };
         let record = &mut self.record;
-        word.clone_into(&mut record.outcome);
-        record.about(&outcome.tool);
-        record.bytes_out = length(outcome.result.raw().get());
+        code.clone_into(&mut record.outcome);
+        record.set_tool(&outcome.tool);
+        record.bytes_out = byte_len(outcome.result.raw().get());
         record.result = Some(outcome.result.raw().to_owned());
-        writer::trim(&mut record.result);
+        writer::trim_content(&mut record.result);
         record.cached = outcome.cached;
     }
 
-    fn end(&mut self) {
-        let micros = i64::try_from(self.began.elapsed().as_micros());
+    fn finish(&mut self) {
+        let micros = i64::try_from(self.started.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
-        trace::call::close(&self.span, &self.record);
-        let (record, place) = (std::mem::take(&mut self.record), self.place.take());
-        self.note(record, place);
+        trace::call::record_outcome(&self.span, &self.record);
+        let (record, slot) = (std::mem::take(&mut self.record), self.slot.take());
+        self.enqueue(record, slot);
     }
 
-    fn note(&self, record: Box<Record>, place: Option<OwnedSemaphorePermit>) {
-        self.audit
-            .events
-            .tell(|| Event::Call(self.audit.shown(&record, self.masker.as_ref())));
-        let note = Note {
+    fn enqueue(&self, record: Box<AuditRecord>, slot: Option<OwnedSemaphorePermit>) {
+        self.audit.events.publish(|| {
+            GatewayEvent::Call(self.audit.to_event_record(&record, self.masker.as_ref()))
+        });
+        let update = RecordUpdate {
             record,
             masker: self.masker.clone(),
-            place,
+            slot,
         };
-        if let Err(lost) = self.audit.queue.send(note) {
+        if let Err(lost) = self.audit.queue.send(update) {
             tracing::error!(
                 request = lost.0.record.request_id,
-                "an attempt could not be recorded: the gateway has stopped"
+                "dropping audit record because the gateway has stopped"
             );
         }
     }
@@ -111,12 +112,12 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.place.is_some() {
+        if self.slot.is_some() {
             CallError::Cancelled
                 .code()
                 .clone_into(&mut self.record.outcome);
             self.record.error = Some(CallError::Cancelled.to_string());
-            self.end();
+            self.finish();
         }
     }
 }

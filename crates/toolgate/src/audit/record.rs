@@ -1,29 +1,29 @@
-//! One record, and questions about many.
+//! Audit records and queries over them.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use uuid::Uuid;
 
-use crate::call::{Request, ToolCall};
+use crate::call::{RequestContext, ToolCall};
 use crate::caller::Caller;
 
-/// What is known of one attempt to call a tool.
+/// The record of one attempt to call a tool.
 #[derive(Clone, Debug, Default)]
-pub struct Record {
-    /// Ordered by time.
+pub struct AuditRecord {
+    /// UUID version 7, so ids sort by time.
     pub id: String,
     pub request_id: String,
     pub parent_id: Option<String>,
     pub run_id: Option<String>,
-    /// The name of the caller's key; none for callers who need none.
+    /// Name of the caller's key; `None` for callers without a key.
     pub caller: Option<String>,
     pub origin: String,
-    /// The tool as the caller spelled it.
+    /// The tool name as given by the caller.
     pub name: String,
     pub server: Option<String>,
     pub tool: Option<String>,
-    /// The server that was asked for, where a fallback ran.
+    /// The requested server, if a fallback ran instead.
     pub instead_of: Option<String>,
     pub arguments: Option<Box<RawValue>>,
     /// `allow`, `manual`, `ask` or `deny`.
@@ -31,54 +31,54 @@ pub struct Record {
     /// The config key that decided.
     pub rule: Option<String>,
     pub approval: Option<String>,
-    /// What the scanner found.
+    /// Findings of the scanner.
     pub warnings: Vec<String>,
-    /// `open`, `ok`, `tool_error`, a word for what went wrong, or `interrupted`.
+    /// `open`, `ok`, `tool_error`, `interrupted`, or the code of a [`CallError`](crate::CallError).
     pub outcome: String,
     pub error: Option<String>,
     pub result: Option<Box<RawValue>>,
     pub bytes_in: i64,
     pub bytes_out: i64,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub started_at: i64,
     pub duration_us: Option<i64>,
-    /// In millionths of a dollar.
+    /// Price in millionths of a dollar.
     pub cost_micro_usd: i64,
-    /// Whether it counts against the budget of the caller's key.
+    /// Whether the call counts against the budget of the caller's key.
     pub charged: bool,
     pub cached: bool,
-    /// Of a script: how many calls it made, which bound stopped it, what it saved.
+    /// Statistics of a script: number of calls, the limit that stopped it, tokens saved.
     pub script: Option<Value>,
 }
 
-/// Which records to find.
+/// Filters for audit records.
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub struct AuditQuery {
     pub server: Option<String>,
     pub tool: Option<String>,
     pub caller: Option<String>,
     pub outcome: Option<String>,
     pub request_id: Option<String>,
     pub run_id: Option<String>,
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub since: Option<i64>,
     pub until: Option<i64>,
-    /// Only records before this id: the last one of the page before.
+    /// Return only records before this id, the last one of the previous page.
     pub before: Option<String>,
     pub limit: usize,
 }
 
-/// Records, the newest first.
+/// A page of records, newest first.
 #[derive(Clone, Debug, Default)]
-pub struct Page {
-    pub records: Vec<Record>,
-    /// Whether there are more.
+pub struct AuditPage {
+    pub records: Vec<AuditRecord>,
+    /// Whether there are more records.
     pub more: bool,
 }
 
-impl Record {
+impl AuditRecord {
     pub(crate) fn new(caller: &Caller, call: &ToolCall, request_id: &str) -> Self {
-        let Request { parent, run, .. } = &*call.request;
+        let RequestContext { parent, run, .. } = &*call.request;
         let arguments = call
             .arguments
             .as_ref()
@@ -93,7 +93,7 @@ impl Record {
             caller: caller.key().map(|key| key.to_string()),
             origin: caller.origin.as_str().to_owned(),
             name: call.name.chars().take(256).collect(),
-            bytes_in: arguments.map_or(0, |raw| length(raw.get())),
+            bytes_in: arguments.map_or(0, |raw| byte_len(raw.get())),
             arguments: arguments.map(ToOwned::to_owned),
             outcome: "open".to_owned(),
             started_at: creation_millis(id),
@@ -101,36 +101,37 @@ impl Record {
         }
     }
 
-    pub(crate) fn about(&mut self, tool: &ToolId) {
+    pub(crate) fn set_tool(&mut self, tool: &ToolId) {
         self.server = Some(tool.server.to_string());
         self.tool = Some(tool.tool.to_string());
     }
 
-    /// The tool that it is about, as far as it was found.
+    /// Returns the tool that the call resolved to, if it did.
     pub(crate) fn tool_id(&self) -> Option<ToolId> {
         let server = self.server.as_deref()?;
-        let own = ServerName::own();
+        let builtin = ServerName::builtin();
         Some(ToolId {
-            server: match server == own.as_str() {
-                true => own,
-                false => ServerName::parse(server).ok()?,
+            server: if server == builtin.as_str() {
+                builtin
+            } else {
+                ServerName::parse(server).ok()?
             },
             tool: ToolName::new(self.tool.as_deref()?),
         })
     }
 
-    pub(crate) fn tool_id_or_own(&self) -> ToolId {
+    pub(crate) fn tool_id_or_builtin(&self) -> ToolId {
         self.tool_id().unwrap_or_else(|| ToolId {
-            server: ServerName::own(),
+            server: ServerName::builtin(),
             tool: ToolName::new(&self.name),
         })
     }
 }
 
-/// Time at which a version 7 id was made, in milliseconds since 1970.
+/// Returns the creation time of a version 7 id, in milliseconds since the Unix epoch.
 ///
-/// Queries by time compare ids, so a record must not read the clock a second time: across the end
-/// of a millisecond its `started_at` and its id would disagree.
+/// Queries by time compare ids, so a record must not read the clock a second time: across a
+/// millisecond boundary, its `started_at` and its id would disagree.
 fn creation_millis(id: Uuid) -> i64 {
     let bytes = id.as_bytes();
     let mut millis = [0; 8];
@@ -138,7 +139,7 @@ fn creation_millis(id: Uuid) -> i64 {
     i64::from_be_bytes(millis)
 }
 
-pub(crate) fn length(text: &str) -> i64 {
+pub(crate) fn byte_len(text: &str) -> i64 {
     i64::try_from(text.len()).unwrap_or(i64::MAX)
 }
 
@@ -147,11 +148,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_time_is_the_one_in_the_id() {
-        // Long enough to cross the end of a millisecond many times.
+    fn start_time_matches_the_timestamp_in_the_id() {
+        // Enough iterations to cross many millisecond boundaries.
         for _ in 0..10_000 {
             let call = ToolCall::parse("zoo_echo", "{}");
-            let record = Record::new(&Caller::library(), &call, "r");
+            let record = AuditRecord::new(&Caller::library(), &call, "r");
             let (seconds, nanos) = Uuid::parse_str(&record.id)
                 .unwrap()
                 .get_timestamp()

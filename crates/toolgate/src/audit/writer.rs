@@ -1,4 +1,5 @@
-//! The task that writes records: in batches, the last note of each attempt alone.
+//! The task that writes audit records in batches and deletes expired ones. Of several updates to
+//! a record in a batch, only the last is written.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,33 +10,34 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
-use toolgate_core::config::{Audit as Settings, AuditContent};
+use toolgate_core::config::{AuditContent, AuditSettings as Settings};
 use toolgate_core::secret::Masker;
-use toolgate_core::shape;
+use toolgate_core::secret::patterns;
 
-use super::Record;
-use crate::store::{Store, millis};
+use super::AuditRecord;
+use crate::store::{Store, unix_millis};
 
-/// Longest time before a note is written.
-const BATCH: Duration = Duration::from_millis(50);
-const MOST: usize = 512;
-/// Before what could not be written is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often old records are taken out.
-const SWEEP: Duration = Duration::from_secs(3600);
-/// How long the journals of runs are kept.
-const JOURNALS: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Bytes of arguments and of results that are kept.
-const KEPT: usize = 16 * 1024;
-const SLACK: usize = 8 * 1024;
+/// Maximum delay before an update is written.
+const BATCH_DELAY: Duration = Duration::from_millis(50);
+const MAX_BATCH_UPDATES: usize = 512;
+/// Delay before retrying a failed write.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Interval between deletions of expired records.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// Maximum age of agent run journals.
+const JOURNAL_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Bytes stored of the arguments and of the result.
+const MAX_CONTENT_BYTES: usize = 16 * 1024;
+/// Bytes kept in memory beyond [`MAX_CONTENT_BYTES`] until secrets have been redacted.
+const REDACTION_SLACK_BYTES: usize = 8 * 1024;
 
-/// What an attempt has to tell.
+/// A new version of a record.
 #[derive(Debug)]
-pub(super) struct Note {
-    pub(super) record: Box<Record>,
+pub(super) struct RecordUpdate {
+    pub(super) record: Box<AuditRecord>,
     pub(super) masker: Option<Masker>,
-    /// With the last note of an attempt: its place among those that are not written yet.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    /// With the final update of an attempt: its slot, released once the record is written.
+    pub(super) slot: Option<OwnedSemaphorePermit>,
 }
 
 pub(super) struct Writer {
@@ -44,13 +46,13 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes until `stop`, and then what is left.
+    /// Writes records until `stop` is cancelled, then writes the remaining ones.
     pub(super) async fn run(
         self,
-        mut inbox: mpsc::UnboundedReceiver<Note>,
+        mut inbox: mpsc::UnboundedReceiver<RecordUpdate>,
         stop: CancellationToken,
     ) {
-        let mut sweep = tokio::time::interval(SWEEP);
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             tokio::select! {
                 biased;
@@ -59,96 +61,103 @@ impl Writer {
                     Some(first) => self.write(collect(first, &mut inbox, &stop).await, &stop).await,
                     None => return,
                 },
-                _ = sweep.tick() => self.forget_old().await,
+                _ = sweep.tick() => self.delete_expired().await,
             }
         }
         inbox.close();
         let mut rest = Vec::new();
-        while let Ok(note) = inbox.try_recv() {
-            rest.push(note);
+        while let Ok(update) = inbox.try_recv() {
+            rest.push(update);
         }
         self.write(rest, &stop).await;
     }
 
-    /// Writes a batch; while the gateway runs, until it is written.
-    async fn write(&self, notes: Vec<Note>, stop: &CancellationToken) {
+    /// Writes a batch. Retries until it succeeds or the gateway stops.
+    async fn write(&self, updates: Vec<RecordUpdate>, stop: &CancellationToken) {
         let content = self.settings.load().content;
-        let fitted = last_of_each(notes).map(|mut note| {
-            fit(&mut note.record, note.masker.as_ref(), content);
-            (note.record, note.place)
+        let prepared = latest_updates(updates).map(|mut update| {
+            prepare_record(&mut update.record, update.masker.as_ref(), content);
+            (update.record, update.slot)
         });
-        // Places are free once the records are written.
-        let (records, _places): (Vec<_>, Vec<_>) = fitted.unzip();
+        // The slots are released when this function returns, after the records are written.
+        let (records, _slots): (Vec<_>, Vec<_>) = prepared.unzip();
         while let Err(error) = self.store.put_records(&records).await {
-            tracing::error!(%error, records = records.len(), "the audit trail could not be written");
+            tracing::error!(%error, records = records.len(), "failed to write audit records");
             if stop.is_cancelled() {
                 return;
             }
             tokio::select! {
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(RETRY_DELAY) => {}
                 () = stop.cancelled() => {}
             }
         }
     }
 
-    async fn forget_old(&self) {
+    async fn delete_expired(&self) {
         let Some(retention) = self.settings.load().retention else {
             return;
         };
-        let before = millis(SystemTime::now() - retention);
-        match self.store.drop_records(before).await {
+        let before = unix_millis(SystemTime::now() - retention);
+        match self.store.delete_records(before).await {
             Ok(0) => {}
-            Ok(dropped) => tracing::info!(dropped, "old audit records are taken out"),
-            Err(error) => tracing::error!(%error, "old audit records could not be taken out"),
+            Ok(deleted) => tracing::info!(deleted, "deleted expired audit records"),
+            Err(error) => tracing::error!(%error, "failed to delete expired audit records"),
         }
-        let journals = millis(SystemTime::now() - JOURNALS.min(retention));
-        if let Err(error) = self.store.drop_runs(journals).await {
-            tracing::error!(%error, "old runs could not be taken out");
+        let journals = unix_millis(SystemTime::now() - JOURNAL_RETENTION.min(retention));
+        if let Err(error) = self.store.delete_runs(journals).await {
+            tracing::error!(%error, "failed to delete expired runs");
         }
-        if let Err(error) = self.store.drop_approvals(before).await {
-            tracing::error!(%error, "old approvals could not be taken out");
+        if let Err(error) = self.store.delete_approvals(before).await {
+            tracing::error!(%error, "failed to delete expired approvals");
         }
     }
 }
 
-/// What comes within a while of the first note. Nobody is woken for each.
+/// Collects the updates that arrive shortly after the first. Sleeping instead of receiving avoids
+/// a wakeup per update.
 async fn collect(
-    first: Note,
-    inbox: &mut mpsc::UnboundedReceiver<Note>,
+    first: RecordUpdate,
+    inbox: &mut mpsc::UnboundedReceiver<RecordUpdate>,
     stop: &CancellationToken,
-) -> Vec<Note> {
-    if inbox.len() < MOST {
+) -> Vec<RecordUpdate> {
+    if inbox.len() < MAX_BATCH_UPDATES {
         tokio::select! {
-            () = tokio::time::sleep(BATCH) => {}
+            () = tokio::time::sleep(BATCH_DELAY) => {}
             () = stop.cancelled() => {}
         }
     }
-    let mut notes = vec![first];
-    while let Ok(note) = inbox.try_recv() {
-        notes.push(note);
-        if notes.len() == MOST {
+    let mut updates = vec![first];
+    while let Ok(update) = inbox.try_recv() {
+        updates.push(update);
+        if updates.len() == MAX_BATCH_UPDATES {
             break;
         }
     }
-    notes
+    updates
 }
 
-/// An attempt that was opened and closed within a batch is written once.
-fn last_of_each(notes: Vec<Note>) -> impl Iterator<Item = Note> {
+/// Keeps only the last update of each record, so that an attempt opened and closed within a batch
+/// is written once.
+fn latest_updates(updates: Vec<RecordUpdate>) -> impl Iterator<Item = RecordUpdate> {
     let mut seen = std::collections::HashSet::new();
-    let newest_first = notes.iter().rev();
-    let is_last = newest_first.map(|note| seen.insert(note.record.id.as_str()));
+    let newest_first = updates.iter().rev();
+    let is_last = newest_first.map(|update| seen.insert(update.record.id.as_str()));
     let mut is_last: Vec<bool> = is_last.collect();
     is_last.reverse();
-    let notes = notes.into_iter().zip(is_last);
-    notes.filter_map(|(note, is_last)| is_last.then_some(note))
+    let updates = updates.into_iter().zip(is_last);
+    updates.filter_map(|(update, is_last)| is_last.then_some(update))
 }
 
-/// A record as it may be stored and shown. What needs no change is not copied.
-pub(super) fn fit(record: &mut Record, masker: Option<&Masker>, content: AuditContent) {
+/// Redacts and truncates a record for storage and display. Content that needs no change is not
+/// copied.
+pub(super) fn prepare_record(
+    record: &mut AuditRecord,
+    masker: Option<&Masker>,
+    content: AuditContent,
+) {
     let hide = |text: &mut String| {
-        if let Some(hidden) = hidden(text, masker, content) {
-            *text = hidden;
+        if let Some(redacted) = redact(text, masker, content) {
+            *text = redacted;
         }
     };
     hide(&mut record.name);
@@ -159,21 +168,21 @@ pub(super) fn fit(record: &mut Record, masker: Option<&Masker>, content: AuditCo
     record.error.iter_mut().for_each(hide);
     for part in [&mut record.arguments, &mut record.result] {
         let Some(raw) = part else { continue };
-        let plain = plain(raw.get());
-        let text = match (hidden(&plain, masker, content), plain) {
+        let unescaped = unescape_json(raw.get());
+        let text = match (redact(&unescaped, masker, content), unescaped) {
             (Some(text), _) => text,
-            (None, Cow::Borrowed(same)) if same.len() <= KEPT => continue,
-            (None, plain) => plain.into_owned(),
+            (None, Cow::Borrowed(same)) if same.len() <= MAX_CONTENT_BYTES => continue,
+            (None, unescaped) => unescaped.into_owned(),
         };
-        *part = Some(bounded(text));
+        *part = Some(truncate_content(text));
     }
 }
 
-/// A text without its secrets; none if it has none.
-fn hidden(text: &str, masker: Option<&Masker>, content: AuditContent) -> Option<String> {
-    let masked = masker.map_or(Cow::Borrowed(text), |masker| masker.masked(text));
+/// Redacts the secrets in a text; `None` if it contains none.
+fn redact(text: &str, masker: Option<&Masker>, content: AuditContent) -> Option<String> {
+    let masked = masker.map_or(Cow::Borrowed(text), |masker| masker.mask_cow(text));
     if content != AuditContent::Full
-        && let Cow::Owned(redacted) = shape::redact(&masked)
+        && let Cow::Owned(redacted) = patterns::redact(&masked)
     {
         return Some(redacted);
     }
@@ -183,8 +192,8 @@ fn hidden(text: &str, masker: Option<&Masker>, content: AuditContent) -> Option<
     }
 }
 
-/// The same JSON without needless escapes, behind which a secret could hide.
-fn plain(json: &str) -> Cow<'_, str> {
+/// Removes unnecessary escapes from JSON, since they could hide a secret.
+fn unescape_json(json: &str) -> Cow<'_, str> {
     if !json.contains('\\') {
         return Cow::Borrowed(json);
     }
@@ -194,29 +203,37 @@ fn plain(json: &str) -> Cow<'_, str> {
     }
 }
 
-/// What may wait in memory to be written: more than is kept, so that no secret at the end of it is
-/// cut in two before it is found.
-pub(super) fn trim(part: &mut Option<Box<RawValue>>) {
+/// Bounds the content held in memory until it is written. The bound exceeds the stored size, so
+/// that a secret at the cut is still recognized before it is truncated.
+pub(super) fn trim_content(part: &mut Option<Box<RawValue>>) {
     if let Some(raw) = part
-        && raw.get().len() > KEPT + SLACK
+        && raw.get().len() > MAX_CONTENT_BYTES + REDACTION_SLACK_BYTES
     {
-        let cut = raw.get().floor_char_boundary(KEPT + SLACK);
-        let text = format!("{}… [{} bytes in all]", &raw.get()[..cut], raw.get().len());
+        let cut = raw
+            .get()
+            .floor_char_boundary(MAX_CONTENT_BYTES + REDACTION_SLACK_BYTES);
+        let text = format!(
+            "{}… [{} bytes in total]",
+            &raw.get()[..cut],
+            raw.get().len()
+        );
         *part = serde_json::value::to_raw_value(&text).ok();
     }
 }
 
-/// What is longer, or no longer JSON, becomes a JSON string.
-fn bounded(text: String) -> Box<RawValue> {
-    if text.len() <= KEPT
+/// Converts text to raw JSON. Text that is too long, or no longer valid JSON after redaction,
+/// becomes a JSON string.
+fn truncate_content(text: String) -> Box<RawValue> {
+    if text.len() <= MAX_CONTENT_BYTES
         && let Ok(raw) = RawValue::from_string(text.clone())
     {
         return raw;
     }
-    let cut = text.floor_char_boundary(KEPT);
-    let shown = match cut < text.len() {
-        true => format!("{}… [{} bytes in all]", &text[..cut], text.len()),
-        false => text,
+    let cut = text.floor_char_boundary(MAX_CONTENT_BYTES);
+    let shown = if cut < text.len() {
+        format!("{}… [{} bytes in total]", &text[..cut], text.len())
+    } else {
+        text
     };
     serde_json::value::to_raw_value(&shown).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }

@@ -1,42 +1,42 @@
-//! Why a call did not run, or has no result.
+//! Errors of tool calls, with texts that callers and models read.
 
 use std::time::{Duration, SystemTime};
 
 use serde_json::value::RawValue;
-use toolgate_core::arguments::BadArguments;
+use toolgate_core::arguments::ArgumentsError;
 use toolgate_core::name::{ServerName, ToolId};
-use toolgate_core::schema::Misfit;
+use toolgate_core::schema::SchemaViolation;
 use toolgate_core::scope::FilterError;
-use toolgate_mcp::Busy;
-use toolgate_mcp::registry::Away;
+use toolgate_mcp::ServerBusy;
+use toolgate_mcp::registry::ServerUnavailable;
 use toolgate_mcp::transport::RequestError;
 
 use crate::store::StoreError;
 
-/// Why a call did not run, or has no result.
+/// The reason a call did not run or has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    #[error("unknown tool `{name}`{}", suggest(.nearest))]
+    #[error("unknown tool `{name}`{}", format_suggestions(.nearest))]
     Unknown { name: String, nearest: Vec<String> },
-    #[error("`{name}` fits several tools; use one of these names: {}", .aliases.join(", "))]
+    #[error("`{name}` matches several tools; use one of these names: {}", .aliases.join(", "))]
     Ambiguous { name: String, aliases: Vec<String> },
     #[error(transparent)]
     Filter(#[from] FilterError),
     #[error(transparent)]
-    BadArguments(#[from] BadArguments),
+    BadArguments(#[from] ArgumentsError),
     #[error(transparent)]
-    Misfit(#[from] Misfit),
+    SchemaViolation(#[from] SchemaViolation),
     #[error("tool `{alias}` was not run: {reason} (`{because}`)")]
     Denied {
         alias: String,
         because: String,
         reason: String,
-        /// The approval that was refused, where a person denied it.
+        /// Id of the approval, if a person denied the call.
         approval: Option<String>,
     },
     #[error(
         "tool `{alias}` needs an approval (`{because}`); once approval `{id}` is given, repeat the same call within {}",
-        left(.expires_at)
+        format_time_left(.expires_at)
     )]
     NeedsApproval {
         alias: String,
@@ -44,39 +44,42 @@ pub enum CallError {
         id: String,
         expires_at: SystemTime,
     },
-    /// In the agent loop; an explicit call of the same tool runs.
-    #[error("tool `{0}` is its caller's to run")]
-    LeftToCaller(String),
-    /// It goes on when it is called again, once that was decided.
+    /// Only raised in the agent loop; an explicit call of the same tool runs.
+    #[error("tool `{0}` must be executed by the caller")]
+    ManualOnly(String),
+    /// The script resumes when it is called again after the decision.
     #[error(transparent)]
-    ScriptWaits(Box<ScriptWaits>),
-    /// What it waited for cannot be gone on with.
+    ScriptSuspended(Box<SuspendedScript>),
+    /// The script cannot be resumed.
     #[error(
-        "the script stopped before a call that needs a decision, and could not be kept{made}; do not repeat what has effects"
+        "the script stopped before a call that needs a decision, and its state could not be saved{made}; do not repeat calls that have side effects"
     )]
-    ScriptLost { made: String },
-    #[error("scripts cannot be run here: {0}")]
+    ScriptNotSaved { made: String },
+    #[error("scripts cannot run in this gateway: {0}")]
     NoWorker(&'static str),
-    #[error("tool `{alias}` needs an approval (`{because}`), and nobody can be asked")]
-    NobodyToAsk { alias: String, because: String },
-    #[error("{limit}; {}", again(.retry_after.as_ref()))]
+    #[error("tool `{alias}` needs an approval (`{because}`), but no approver is available")]
+    NoApprover { alias: String, because: String },
+    #[error("{limit}; {}", format_retry(.retry_after.as_ref()))]
     Limited {
-        limit: Limit,
+        limit: LimitReached,
         retry_after: Option<Duration>,
     },
-    #[error("{}{}", .0, next_try(.0))]
-    Away(Away),
-    #[error("server `{0}` is just being changed; try again in a moment")]
-    Changing(ServerName),
-    #[error("the rules for tool `{0}` have changed while the call waited; try again")]
-    Overtaken(String),
+    #[error("{}{}", .0, format_next_attempt(.0))]
+    Unavailable(ServerUnavailable),
+    #[error("server `{0}` is being reconfigured; try again in a moment")]
+    Reconfiguring(ServerName),
+    #[error("the rules for tool `{0}` changed while the call was waiting; try again")]
+    RulesChanged(String),
     #[error("the gateway is stopping")]
     Stopping,
     #[error("server `{server}` is busy: {busy}")]
-    Busy { server: ServerName, busy: Busy },
+    Busy {
+        server: ServerName,
+        busy: ServerBusy,
+    },
     #[error(
-        "tool `{tool}` did not answer within {} and was cancelled; try less work in one call, or raise the timeout in the configuration",
-        seconds(.after)
+        "tool `{tool}` did not answer within {} and was cancelled; do less work per call or raise the timeout in the configuration",
+        format_seconds(.after)
     )]
     Timeout { tool: ToolId, after: Duration },
     #[error("server `{server}`: {cause}")]
@@ -86,146 +89,147 @@ pub enum CallError {
     },
     #[error("the call was cancelled")]
     Cancelled,
-    /// A tool of the embedding program.
+    /// Raised for in-process tools.
     #[error("tool `{0}` panicked")]
     Panicked(ToolId),
-    #[error("the key `{0}` is no longer valid")]
-    KeyGone(String),
-    #[error("the call was not made, because it could not be recorded; try again in a moment")]
+    #[error("key `{0}` is no longer valid")]
+    InvalidKey(String),
+    #[error("the call was not made because it could not be recorded; try again in a moment")]
     Unrecorded,
-    /// The cause is for those who run the gateway.
-    #[error("the call was not made, because the gateway's store failed; try again in a moment")]
+    /// The cause is logged for the operator and not shown to callers.
+    #[error("the call was not made because the gateway's store failed; try again in a moment")]
     Store(#[from] StoreError),
 }
 
-/// A script that stopped before calls that somebody must decide about.
+/// A script that stopped before calls that need a decision.
 #[derive(Debug, thiserror::Error)]
-#[error("the script waits before {}: {cause}{made}", waiting(.calls))]
-pub struct ScriptWaits {
-    /// Why it waits.
+#[error("the script waits before {}: {cause}{made}", format_pending_calls(.calls))]
+pub struct SuspendedScript {
+    /// The error of the first pending call that needs an approval, or else of the first one.
     pub cause: CallError,
-    /// At least one.
-    pub calls: Vec<WaitingCall>,
-    /// The calls that it has made already, in words.
+    /// Never empty.
+    pub calls: Vec<PendingCall>,
+    /// Description of the calls already made.
     pub made: String,
 }
 
 /// A call that a script has not made yet.
 #[derive(Clone, Debug)]
-pub struct WaitingCall {
+pub struct PendingCall {
     pub tool: ToolId,
     pub arguments: Box<RawValue>,
-    /// Where it stands in the script, counted from one.
+    /// Line in the script, starting at one.
     pub line: u32,
     pub approval: Option<String>,
 }
 
-impl ScriptWaits {
-    /// Until when what it waits for can be decided.
-    pub(crate) fn until(&self) -> Option<SystemTime> {
-        self.cause.needed().map(|needed| needed.expires_at)
+impl SuspendedScript {
+    /// Returns the time until which the approval can be decided.
+    pub(crate) fn decide_by(&self) -> Option<SystemTime> {
+        let required = self.cause.required_approval();
+        required.map(|required| required.expires_at)
     }
 
-    /// The call that an approval is about.
-    pub(crate) fn call(&self, approval: &str) -> Option<&WaitingCall> {
+    /// Returns the call that needs the given approval.
+    pub(crate) fn pending_call(&self, approval: &str) -> Option<&PendingCall> {
         let mut calls = self.calls.iter();
         calls.find(|call| call.approval.as_deref() == Some(approval))
     }
 }
 
-/// An approval without which a call does not run.
+/// The approval that a call needs before it can run.
 #[derive(Clone, Copy, Debug)]
-pub struct Needed<'a> {
+pub struct RequiredApproval<'a> {
     pub id: &'a str,
-    /// The tool that is to run.
+    /// Alias of the tool.
     pub alias: &'a str,
     pub because: &'a str,
     pub expires_at: SystemTime,
 }
 
-/// What a caller has had enough of.
+/// A limit that a call would exceed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Limit {
-    #[error("the key `{key}` may make {rate} calls")]
+pub enum LimitReached {
+    #[error("key `{key}` exceeded its rate limit of {rate}")]
     KeyRate { key: String, rate: String },
-    #[error("the key `{key}` has too many calls under way")]
+    #[error("key `{key}` has too many calls in flight")]
     KeyBusy { key: String },
-    #[error("the budget of the key `{key}` is spent: {budget}")]
+    #[error("key `{key}` has used up its budget of {budget}")]
     KeyBudget { key: String, budget: String },
-    #[error("tool `{tool}` may be called {rate}")]
+    #[error("tool `{tool}` exceeded its rate limit of {rate}")]
     ToolRate { tool: ToolId, rate: String },
-    #[error("too many calls of tool `{tool}` are under way")]
+    #[error("tool `{tool}` has too many calls in flight")]
     ToolBusy { tool: ToolId },
-    #[error("server `{server}` may be called {rate}")]
+    #[error("server `{server}` exceeded its rate limit of {rate}")]
     ServerRate { server: ServerName, rate: String },
-    #[error("too many calls of server `{server}` are under way")]
+    #[error("server `{server}` has too many calls in flight")]
     ServerBusy { server: ServerName },
     #[error("too many approvals are pending")]
     Approvals,
-    #[error("too many resources are watched")]
-    Watched,
-    #[error("arguments of so many bytes cannot be put before an approver")]
+    #[error("too many resource subscriptions")]
+    Subscriptions,
+    #[error("the arguments are too large for an approval request")]
     ApprovalSize,
 }
 
 impl CallError {
-    /// A word for metrics, records and machines.
+    /// Returns the code used in metrics, audit records and API responses.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Unknown { .. } | Self::Ambiguous { .. } => "unknown",
             Self::Filter(_) => "bad_filter",
-            Self::BadArguments(_) | Self::Misfit(_) => "bad_arguments",
-            Self::Denied { .. } | Self::NobodyToAsk { .. } | Self::Overtaken(_) => "denied",
+            Self::BadArguments(_) | Self::SchemaViolation(_) => "bad_arguments",
+            Self::Denied { .. } | Self::NoApprover { .. } | Self::RulesChanged(_) => "denied",
             Self::NeedsApproval { .. } => "ask",
-            Self::LeftToCaller(_) => "manual",
-            Self::ScriptWaits(waits) => waits.cause.code(),
+            Self::ManualOnly(_) => "manual",
+            Self::ScriptSuspended(waits) => waits.cause.code(),
             Self::NoWorker(_) => "no_worker",
-            Self::ScriptLost { .. } => "unrecorded",
+            Self::ScriptNotSaved { .. } => "unrecorded",
             Self::Limited { .. } => "limited",
-            Self::Away(_) | Self::Changing(_) => "away",
+            Self::Unavailable(_) | Self::Reconfiguring(_) => "away",
             Self::Busy { .. } => "busy",
             Self::Timeout { .. } => "timeout",
             Self::Server { .. } => "server",
             Self::Cancelled | Self::Stopping => "cancelled",
             Self::Panicked(_) => "panicked",
-            Self::KeyGone(_) => "unauthorized",
+            Self::InvalidKey(_) => "unauthorized",
             Self::Unrecorded | Self::Store(_) => "unrecorded",
         }
     }
 
-    /// The approval that is needed, if that is why.
-    pub fn needed(&self) -> Option<Needed<'_>> {
+    /// Returns the required approval, if that is the reason.
+    pub fn required_approval(&self) -> Option<RequiredApproval<'_>> {
         match self {
             Self::NeedsApproval {
                 alias,
                 because,
                 id,
                 expires_at,
-            } => Some(Needed {
+            } => Some(RequiredApproval {
                 id,
                 alias,
                 because,
                 expires_at: *expires_at,
             }),
-            Self::ScriptWaits(waits) => waits.cause.needed(),
+            Self::ScriptSuspended(waits) => waits.cause.required_approval(),
             _ => None,
         }
     }
 
-    /// Whether somebody must decide before the call can run.
+    /// Returns whether a person or the caller must decide before the call can run.
     pub(crate) fn is_undecided(&self) -> bool {
         matches!(
             self,
-            Self::NeedsApproval { .. } | Self::LeftToCaller(_) | Self::ScriptWaits(_)
+            Self::NeedsApproval { .. } | Self::ManualOnly(_) | Self::ScriptSuspended(_)
         )
     }
 
-    /// Whether the tool has certainly not been reached.
+    /// Returns whether the call certainly did not reach the tool.
     pub(crate) fn is_not_sent(&self) -> bool {
         matches!(
             self,
-            Self::Away(_)
-                | Self::Changing(_)
+            Self::Unavailable(_)
+                | Self::Reconfiguring(_)
                 | Self::Busy { .. }
                 | Self::Server {
                     cause: RequestError::NotSent(_),
@@ -234,7 +238,7 @@ impl CallError {
         )
     }
 
-    /// Whether the tool may have been reached, and nobody knows what it did.
+    /// Returns whether the call may have reached the tool, with an unknown effect.
     pub(crate) fn is_uncertain(&self) -> bool {
         matches!(
             self,
@@ -248,8 +252,8 @@ impl CallError {
         )
     }
 
-    /// The limit of the caller's own key that was reached, if that is why.
-    pub fn key_limit(&self) -> Option<(&Limit, Option<Duration>)> {
+    /// Returns the limit of the caller's key and the time to wait, if that is the reason.
+    pub fn key_limit(&self) -> Option<(&LimitReached, Option<Duration>)> {
         match self {
             Self::Limited { limit, retry_after } if limit.is_of_key() => {
                 Some((limit, *retry_after))
@@ -259,7 +263,7 @@ impl CallError {
     }
 }
 
-impl Limit {
+impl LimitReached {
     fn is_of_key(&self) -> bool {
         matches!(
             self,
@@ -268,49 +272,49 @@ impl Limit {
     }
 }
 
-fn waiting(calls: &[WaitingCall]) -> String {
-    let said = calls.iter().map(|call| {
+fn format_pending_calls(calls: &[PendingCall]) -> String {
+    let descriptions = calls.iter().map(|call| {
         let approval = call.approval.as_ref();
         let approval = approval.map(|id| format!(" (approval `{id}`)"));
         let approval = approval.unwrap_or_default();
         format!("the call of {} at line {}{approval}", call.tool, call.line)
     });
-    said.collect::<Vec<_>>().join(" and ")
+    descriptions.collect::<Vec<_>>().join(" and ")
 }
 
-fn suggest(nearest: &[String]) -> String {
+fn format_suggestions(nearest: &[String]) -> String {
     match nearest {
         [] => String::new(),
         names => format!("; did you mean {}?", names.join(" or ")),
     }
 }
 
-fn next_try(away: &Away) -> String {
-    let until = away
+fn format_next_attempt(server: &ServerUnavailable) -> String {
+    let until = server
         .status
         .next_try_at
         .and_then(|at| at.duration_since(SystemTime::now()).ok());
     match until {
-        Some(until) => format!("; it is tried again in {}", seconds(&until)),
+        Some(until) => format!("; next connection attempt in {}", format_seconds(&until)),
         None => String::new(),
     }
 }
 
-fn again(after: Option<&Duration>) -> String {
+fn format_retry(after: Option<&Duration>) -> String {
     match after {
-        Some(after) => format!("try again in {}", seconds(after)),
+        Some(after) => format!("try again in {}", format_seconds(after)),
         None => "try again later".to_owned(),
     }
 }
 
-fn left(until: &SystemTime) -> String {
+fn format_time_left(until: &SystemTime) -> String {
     let left = until.duration_since(SystemTime::now()).unwrap_or_default();
     match left.as_secs() {
-        0..120 => seconds(&left),
+        0..120 => format_seconds(&left),
         long => format!("{} min", long.div_ceil(60)),
     }
 }
 
-fn seconds(duration: &Duration) -> String {
+fn format_seconds(duration: &Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }

@@ -1,60 +1,60 @@
-//! What a script has called, so that it can be gone on with: run again from its first line, it is
-//! answered from here as far as it had come. Scripts have no clock and no chance, so they come to the
-//! same place.
+//! Recorded calls of a suspended script. To resume, the script runs again from its first line and its
+//! earlier calls are answered from here. Scripts have no clock and no randomness, so they reach the same
+//! point again.
 
 use std::time::SystemTime;
 
 use http::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use toolgate_core::hash::sha256;
+use toolgate_core::hash::sha256_hex;
 use toolgate_core::scope::Filters;
-use toolgate_script::protocol::{Answer, Call};
+use toolgate_script::protocol::{ScriptCall, ScriptCallResult};
 use uuid::Uuid;
 
 use crate::caller::Caller;
-use crate::store::millis;
+use crate::store::unix_millis;
 
-/// One call and its answer.
+/// A call and its result.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
+pub(crate) struct ScriptStep {
     server: String,
     tool: String,
     arguments: Box<RawValue>,
-    answer: Answer,
+    answer: ScriptCallResult,
 }
 
-/// By what a script that waits is known again.
+/// Identifies a suspended script when the same call is made again.
 #[derive(Clone, Debug)]
 pub(crate) struct ScriptKey {
     pub(crate) caller: String,
     pub(crate) session: String,
-    /// The id that the model gave its call; empty where there is none.
+    /// Id the model gave the call; empty if there is none.
     pub(crate) call: String,
-    /// Of the code.
+    /// Hash of the code.
     pub(crate) digest: String,
-    /// The agent's run that it belongs to; empty where there is none.
+    /// Agent run the call belongs to; empty if there is none.
     pub(crate) run: String,
-    /// Of what the request may see, and of what servers were told of it. Within a run that does not
-    /// change.
+    /// Hash of the request's filters and forwarded headers, which are constant within a run.
     pub(crate) context: String,
 }
 
-/// A script that waits, or has waited.
+/// Stored state of a script that was suspended.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptScript {
+pub(crate) struct StoredScript {
     pub(crate) id: String,
     pub(crate) state: ScriptState,
-    /// Calls that have not been made are none.
-    pub(crate) steps: Vec<Option<Step>>,
-    /// From when on it counts no more, in milliseconds since 1970.
+    /// Recorded calls; `None` for calls not made yet.
+    pub(crate) steps: Vec<Option<ScriptStep>>,
+    /// Expiry in milliseconds since the Unix epoch.
     pub(crate) expires_at: i64,
 }
 
+/// State of a stored script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptState {
     Waiting,
-    /// Somebody goes on with it, or did when the gateway ended.
+    /// Being resumed, or was when the gateway stopped.
     Running,
     Done,
 }
@@ -68,7 +68,7 @@ impl ScriptState {
         }
     }
 
-    pub(crate) fn named(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Waiting, Self::Running, Self::Done];
         all.into_iter().find(|state| state.as_str() == name)
     }
@@ -79,38 +79,38 @@ impl ScriptKey {
         caller: &Caller,
         (call, run): (Option<&str>, Option<&str>),
         code: &str,
-        (filters, told): (&Filters, &[HeaderMap]),
+        (filters, headers): (&Filters, &[HeaderMap]),
     ) -> Self {
         Self {
             caller: caller.key().map(ToString::to_string).unwrap_or_default(),
             session: caller.session().unwrap_or_default().to_owned(),
             call: call.unwrap_or_default().to_owned(),
-            digest: sha256(code),
+            digest: sha256_hex(code),
             run: run.unwrap_or_default().to_owned(),
-            context: sha256(format!("{filters:?} {told:?}")),
+            context: sha256_hex(format!("{filters:?} {headers:?}")),
         }
     }
 
-    /// Whether a script by this key is that of one call only, which is not made again once it is done.
-    pub(super) fn is_unique(&self) -> bool {
+    /// Returns whether the script belongs to an agent run, in which each call is made only once.
+    pub(super) fn belongs_to_run(&self) -> bool {
         !self.run.is_empty()
     }
 }
 
-impl KeptScript {
-    /// A script that begins to wait.
-    pub(super) fn new(steps: Vec<Option<Step>>, expires_at: Option<SystemTime>) -> Self {
+impl StoredScript {
+    /// Creates the state of a newly suspended script.
+    pub(super) fn new(steps: Vec<Option<ScriptStep>>, expires_at: Option<SystemTime>) -> Self {
         Self {
             id: Uuid::now_v7().to_string(),
             state: ScriptState::Waiting,
             steps,
-            expires_at: expires_at.map_or(i64::MAX, millis),
+            expires_at: expires_at.map_or(i64::MAX, unix_millis),
         }
     }
 }
 
-impl Step {
-    pub(super) fn new(call: &Call, answer: &Answer) -> Self {
+impl ScriptStep {
+    pub(super) fn new(call: &ScriptCall, answer: &ScriptCallResult) -> Self {
         Self {
             server: call.server.clone(),
             tool: call.tool.clone(),
@@ -119,26 +119,26 @@ impl Step {
         }
     }
 
-    pub(super) fn is_of(&self, call: &Call) -> bool {
+    pub(super) fn is_same_call(&self, call: &ScriptCall) -> bool {
         self.server == call.server
             && self.tool == call.tool
             && self.arguments.get() == call.arguments.get()
     }
 
-    pub(super) fn answer(&self) -> Answer {
+    pub(super) fn answer(&self) -> ScriptCallResult {
         self.answer.clone()
     }
 
-    fn value(&self) -> Value {
+    fn to_value(&self) -> Value {
         let (value, error) = match &self.answer {
-            Answer::Value(value) => (Some(value), None),
-            Answer::Error(error) => (None, Some(error)),
+            ScriptCallResult::Value(value) => (Some(value), None),
+            ScriptCallResult::Error(error) => (None, Some(error)),
         };
         json!({"server": self.server, "tool": self.tool, "arguments": self.arguments.get(),
             "value": value.map(|value| value.get()), "error": error})
     }
 
-    fn of(value: &Value) -> Option<Self> {
+    fn from_value(value: &Value) -> Option<Self> {
         let text = |name: &str| value[name].as_str().map(str::to_owned);
         let raw = |name: &str| RawValue::from_string(text(name)?).ok();
         Some(Self {
@@ -146,28 +146,28 @@ impl Step {
             tool: text("tool")?,
             arguments: raw("arguments")?,
             answer: match text("error") {
-                Some(error) => Answer::Error(error),
-                None => Answer::Value(raw("value")?),
+                Some(error) => ScriptCallResult::Error(error),
+                None => ScriptCallResult::Value(raw("value")?),
             },
         })
     }
 }
 
-/// Steps as they are kept; JSON in them keeps its text.
-pub(crate) fn steps_value(steps: &[Option<Step>]) -> Value {
+/// Encodes steps for storage, preserving the exact text of JSON values.
+pub(crate) fn steps_to_value(steps: &[Option<ScriptStep>]) -> Value {
     let steps = steps.iter();
     steps
-        .map(|step| step.as_ref().map_or(Value::Null, Step::value))
+        .map(|step| step.as_ref().map_or(Value::Null, ScriptStep::to_value))
         .collect()
 }
 
-/// Steps as they were kept; none if one of them cannot be read, since what was made must be known.
-pub(crate) fn steps_of(value: &Value) -> Option<Vec<Option<Step>>> {
+/// Decodes stored steps. Returns `None` if any step is unreadable, since a made call must not be lost.
+pub(crate) fn steps_from_value(value: &Value) -> Option<Vec<Option<ScriptStep>>> {
     let steps = value.as_array()?.iter();
     steps
         .map(|step| match step {
             Value::Null => Some(None),
-            step => Step::of(step).map(Some),
+            step => ScriptStep::from_value(step).map(Some),
         })
         .collect()
 }

@@ -1,4 +1,5 @@
-//! The processes that run scripts: some are kept ready, and each that a script has harmed is ended.
+//! Pool of worker processes that run scripts. Some are idle idle in advance; a worker that a script may
+//! have damaged is terminated instead of reused.
 
 use std::future::Future;
 use std::io;
@@ -12,76 +13,77 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
-use toolgate_script::protocol::{self, LONGEST_MESSAGE, ToHost, ToWorker};
-use toolgate_script::worker::FLAG;
+use toolgate_script::protocol::{self, MAX_MESSAGE_BYTES, ToHost, ToWorker};
+use toolgate_script::worker::WORKER_FLAG;
 
-/// Workers that are kept ready.
-const READY: usize = 2;
-/// Scripts after which a worker is replaced, whatever it looks like.
-const MOST_SCRIPTS: u32 = 500;
-/// How long a new worker may take until it is ready.
-const START: Duration = Duration::from_secs(10);
-/// How long counting tokens may take.
-const COUNT: Duration = Duration::from_secs(20);
-/// How long one that was asked to leave may take.
-const LEAVE: Duration = Duration::from_secs(2);
-/// Bytes of a worker's last words.
-const LAST_WORDS: u64 = 4096;
+/// Idle workers started in advance.
+const MIN_IDLE_WORKERS: usize = 2;
+/// Scripts after which a worker is replaced.
+const MAX_SCRIPTS_PER_WORKER: u32 = 500;
+/// Time for a new worker to become ready.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for counting tokens.
+const COUNT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for a worker to exit after its stdin is closed.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes of stderr read from a terminated worker.
+const MAX_STDERR_BYTES: u64 = 4096;
 
-/// The program that becomes a worker.
+/// Command that starts a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct WorkerProgram {
     pub(crate) path: PathBuf,
     pub(crate) args: Vec<String>,
 }
 
-/// Workers; clones share them.
+/// Pool of workers; clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Pool(Arc<Inner>);
+pub(super) struct WorkerPool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    program: Program,
-    /// Bytes of memory for a script.
+    program: WorkerProgram,
+    /// Memory limit of a script in bytes.
     memory: u64,
     idle: Mutex<Vec<Worker>>,
-    /// Workers that are being started to be kept.
+    /// Idle workers that are being started.
     starting: AtomicUsize,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
-/// One process, between two messages.
+/// A worker process.
 #[derive(Debug)]
 struct Worker {
     child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-    scripts: u32,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    scripts_run: u32,
 }
 
-/// A worker that one script has for itself. Dropping it ends the process.
+/// Exclusive use of a worker by one script. Dropping it terminates the process.
 #[derive(Debug)]
-pub(super) struct Checkout {
+pub(super) struct WorkerLease {
     worker: Option<Worker>,
-    pool: Pool,
-    _place: OwnedSemaphorePermit,
+    pool: WorkerPool,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// How a worker came to its end.
+/// Exit of a worker.
 #[derive(Debug)]
-pub(super) struct Death {
+pub(super) struct WorkerExit {
     pub(super) status: Option<ExitStatus>,
-    pub(super) last_words: String,
+    pub(super) stderr: String,
 }
 
-impl Program {
-    /// This program itself, which must become a worker when it is asked to.
-    pub(crate) fn own() -> io::Result<Self> {
-        let path = match cfg!(target_os = "linux") {
-            // Also if another version has taken its place on disk.
-            true => PathBuf::from("/proc/self/exe"),
-            false => std::env::current_exe()?,
+impl WorkerProgram {
+    /// Returns the current program, which must act as a worker when started with the worker flag.
+    pub(crate) fn current_exe() -> io::Result<Self> {
+        let path = if cfg!(target_os = "linux") {
+            // Stays valid if the file on disk is replaced by another version.
+            PathBuf::from("/proc/self/exe")
+        } else {
+            std::env::current_exe()?
         };
         Ok(Self {
             path,
@@ -98,77 +100,78 @@ impl Program {
     }
 }
 
-impl Pool {
-    pub(super) fn new(program: Program, memory: u64, most: usize) -> Self {
+impl WorkerPool {
+    pub(super) fn new(program: WorkerProgram, memory: u64, max_workers: usize) -> Self {
         Self(Arc::new(Inner {
             program,
             memory,
             idle: Mutex::default(),
             starting: AtomicUsize::new(0),
-            places: Arc::new(Semaphore::new(most)),
+            permits: Arc::new(Semaphore::new(max_workers)),
             tasks: TaskTracker::new(),
         }))
     }
 
-    /// Has workers ready before the first script comes.
+    /// Starts idle workers in the background.
     pub(super) fn warm(&self) {
-        let there = self.idle().len() + self.0.starting.load(Ordering::Relaxed);
-        for _ in there..READY {
+        let available = self.idle().len() + self.0.starting.load(Ordering::Relaxed);
+        for _ in available..MIN_IDLE_WORKERS {
             let pool = self.clone();
             self.0.starting.fetch_add(1, Ordering::Relaxed);
             self.0.tasks.spawn(async move {
                 let started = pool.start().await;
                 pool.0.starting.fetch_sub(1, Ordering::Relaxed);
                 match started {
-                    Ok(worker) => pool.keep(worker),
+                    Ok(worker) => pool.return_idle(worker),
                     Err(error) => {
-                        tracing::error!(%error, "a script worker could not be started");
+                        tracing::error!(%error, "failed to start script worker");
                     }
                 }
             });
         }
     }
 
-    /// A worker for one script, once there is a place for it.
-    pub(super) async fn checkout(&self) -> io::Result<Checkout> {
-        let places = Arc::clone(&self.0.places);
-        let place = places.acquire_owned().await.map_err(io::Error::other)?;
-        let kept = self.idle().pop();
-        let worker = match kept {
+    /// Waits for a free slot and returns a worker for one script.
+    pub(super) async fn acquire(&self) -> io::Result<WorkerLease> {
+        let permits = Arc::clone(&self.0.permits);
+        let permit = permits.acquire_owned().await.map_err(io::Error::other)?;
+        let idle = self.idle().pop();
+        let worker = match idle {
             Some(worker) => worker,
             None => self.start().await?,
         };
-        Ok(Checkout {
+        Ok(WorkerLease {
             worker: Some(worker),
             pool: self.clone(),
-            _place: place,
+            _permit: permit,
         })
     }
 
-    /// Ends all workers and waits for them.
+    /// Stops all workers and waits for them.
     pub(super) async fn close(&self) {
-        self.0.places.close();
+        self.0.permits.close();
         let idle = std::mem::take(&mut *self.idle());
         for worker in idle {
-            self.end(worker);
+            self.shut_down(worker);
         }
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
 
-    /// Has something done that must not outlive the workers.
+    /// Spawns a task that must not outlive the pool.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.tasks.spawn(work);
     }
 
-    /// How many tokens texts are, counted by a worker of its own, which grows by that and is ended.
-    pub(super) async fn count(&self, texts: Vec<String>) -> Option<Vec<usize>> {
+    /// Counts the tokens of texts in a dedicated worker, which is discarded because it loads the
+    /// vocabulary into memory.
+    pub(super) async fn count_tokens(&self, texts: Vec<String>) -> Option<Vec<usize>> {
         let counted = async {
             let mut worker = self.start().await.ok()?;
-            worker.say(&ToWorker::Count(texts)).await.ok()?;
-            worker.hear().await.ok()?
+            worker.send(&ToWorker::Count(texts)).await.ok()?;
+            worker.receive().await.ok()?
         };
-        match tokio::time::timeout(COUNT, counted).await {
+        match tokio::time::timeout(COUNT_TIMEOUT, counted).await {
             Ok(Some(ToHost::Counts(counts))) => Some(counts),
             _ => None,
         }
@@ -184,155 +187,160 @@ impl Pool {
         } = &*self.0;
         let mut child = Command::new(&program.path)
             .args(&program.args)
-            .args([FLAG, &memory.to_string()])
+            .args([WORKER_FLAG, &memory.to_string()])
             .env_clear()
-            // One arena: others would reserve more address space than a script may have.
+            // Further arenas would reserve more address space than the limit allows.
             .env("MALLOC_ARENA_MAX", "1")
             .current_dir("/")
-            // What is typed at the gateway's terminal is not for it.
+            // Keep signals from the gateway's terminal (Ctrl-C) away from workers.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()?;
-        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(io::Error::other("a worker without pipes"));
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("worker has no pipes"));
         };
         let mut worker = Worker {
             child,
-            to,
-            from: BufReader::new(from),
-            scripts: 0,
+            stdin,
+            stdout: BufReader::new(stdout),
+            scripts_run: 0,
         };
-        let ready = tokio::time::timeout(START, worker.hear()).await;
+        let ready = tokio::time::timeout(START_TIMEOUT, worker.receive()).await;
         match ready {
             Ok(Ok(Some(ToHost::Ready))) => Ok(worker),
             Ok(Err(error)) => Err(error),
             _ => {
-                let death = worker.die().await;
+                let exit = worker.terminate().await;
                 Err(io::Error::other(format!(
-                    "the worker did not get ready: {}",
-                    death.last_words
+                    "worker did not become ready: {}",
+                    exit.stderr
                 )))
             }
         }
     }
 
-    fn keep(&self, worker: Worker) {
-        let too_many = worker.scripts >= MOST_SCRIPTS || self.0.places.is_closed();
+    fn return_idle(&self, worker: Worker) {
+        let is_unusable =
+            worker.scripts_run >= MAX_SCRIPTS_PER_WORKER || self.0.permits.is_closed();
         let mut idle = self.idle();
-        if too_many || idle.len() >= READY.max(self.0.places.available_permits().min(8)) {
+        if is_unusable
+            || idle.len() >= MIN_IDLE_WORKERS.max(self.0.permits.available_permits().min(8))
+        {
             drop(idle);
-            self.end(worker);
+            self.shut_down(worker);
             return;
         }
         idle.push(worker);
     }
 
-    /// Ends a worker, in the background.
-    fn end(&self, mut worker: Worker) {
+    /// Stops a worker in the background.
+    fn shut_down(&self, mut worker: Worker) {
         self.0.tasks.spawn(async move {
-            drop(worker.to);
-            if tokio::time::timeout(LEAVE, worker.child.wait())
+            drop(worker.stdin);
+            if tokio::time::timeout(EXIT_TIMEOUT, worker.child.wait())
                 .await
                 .is_err()
             {
-                let _gone = worker.child.kill().await;
+                let _already_exited = worker.child.kill().await;
             }
         });
     }
 }
 
 impl Worker {
-    async fn say(&mut self, message: &ToWorker) -> io::Result<()> {
-        self.to.write_all(&protocol::encode(message)?).await
+    async fn send(&mut self, message: &ToWorker) -> io::Result<()> {
+        self.stdin
+            .write_all(&protocol::encode_message(message)?)
+            .await
     }
 
-    /// The worker's next message; none if it is gone.
-    async fn hear(&mut self) -> io::Result<Option<ToHost>> {
+    /// Reads the next message; returns `None` if the worker is gone.
+    async fn receive(&mut self) -> io::Result<Option<ToHost>> {
         let mut head = [0; 4];
-        if self.from.read_exact(&mut head).await.is_err() {
+        if self.stdout.read_exact(&mut head).await.is_err() {
             return Ok(None);
         }
         let length = u32::from_le_bytes(head) as usize;
-        if length > LONGEST_MESSAGE {
-            return Err(io::Error::other("a message of the worker is too long"));
+        if length > MAX_MESSAGE_BYTES {
+            return Err(io::Error::other("worker message is too long"));
         }
-        // What was announced need not come.
+        // Do not preallocate: the announced length is not trusted.
         let mut body = Vec::new();
-        let most = u64::try_from(length).unwrap_or(u64::MAX);
-        let read = (&mut self.from).take(most).read_to_end(&mut body).await;
+        let limit = u64::try_from(length).unwrap_or(u64::MAX);
+        let read = (&mut self.stdout).take(limit).read_to_end(&mut body).await;
         if read.is_err() || body.len() < length {
             return Ok(None);
         }
         Ok(Some(serde_json::from_slice(&body)?))
     }
 
-    /// Makes sure that it is dead, and asks what it died of.
-    async fn die(mut self) -> Death {
-        let left = tokio::time::timeout(Duration::from_millis(200), self.child.wait()).await;
-        let status = match left {
+    /// Ensures that the process has exited and returns its status and stderr.
+    async fn terminate(mut self) -> WorkerExit {
+        let waited = tokio::time::timeout(Duration::from_millis(200), self.child.wait()).await;
+        let status = match waited {
             Ok(status) => status.ok(),
             Err(_) => {
-                let _gone = self.child.kill().await;
+                let _already_exited = self.child.kill().await;
                 None
             }
         };
-        let mut last_words = Vec::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            let _as_far_as_possible = stderr.take(LAST_WORDS).read_to_end(&mut last_words).await;
+        let mut stderr = Vec::new();
+        if let Some(pipe) = self.child.stderr.take() {
+            let _best_effort = pipe.take(MAX_STDERR_BYTES).read_to_end(&mut stderr).await;
         }
-        Death {
+        WorkerExit {
             status,
-            last_words: String::from_utf8_lossy(&last_words).into_owned(),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
         }
     }
 }
 
-impl Checkout {
-    pub(super) async fn say(&mut self, message: &ToWorker) -> io::Result<()> {
+impl WorkerLease {
+    pub(super) async fn send(&mut self, message: &ToWorker) -> io::Result<()> {
         match &mut self.worker {
-            Some(worker) => worker.say(message).await,
+            Some(worker) => worker.send(message).await,
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 
-    /// The worker's next message; none if it is gone, or says what makes no sense.
-    pub(super) async fn hear(&mut self) -> Option<ToHost> {
+    /// Reads the next message; returns `None` if the worker is gone or sent an invalid message.
+    pub(super) async fn receive(&mut self) -> Option<ToHost> {
         match &mut self.worker {
-            Some(worker) => worker.hear().await.ok().flatten(),
+            Some(worker) => worker.receive().await.ok().flatten(),
             None => None,
         }
     }
 
-    /// The script has ended as it should; the worker can take another one.
-    pub(super) fn give_back(mut self) {
+    /// Returns the worker to the pool after a script that left it intact.
+    pub(super) fn release(mut self) {
         if let Some(mut worker) = self.worker.take() {
-            worker.scripts += 1;
-            self.pool.keep(worker);
+            worker.scripts_run += 1;
+            self.pool.return_idle(worker);
         }
     }
 
-    /// What the worker died of.
-    pub(super) async fn die(mut self) -> Death {
+    /// Terminates the worker and returns how it exited.
+    pub(super) async fn terminate(mut self) -> WorkerExit {
         match self.worker.take() {
-            Some(worker) => worker.die().await,
-            None => Death {
+            Some(worker) => worker.terminate().await,
+            None => WorkerExit {
                 status: None,
-                last_words: String::new(),
+                stderr: String::new(),
             },
         }
     }
 }
 
-impl Drop for Checkout {
+impl Drop for WorkerLease {
     fn drop(&mut self) {
         if let Some(mut worker) = self.worker.take() {
             let _if_alive = worker.child.start_kill();
-            self.pool.end(worker);
+            self.pool.shut_down(worker);
         }
-        if !self.pool.0.places.is_closed() && self.pool.idle().is_empty() {
+        if !self.pool.0.permits.is_closed() && self.pool.idle().is_empty() {
             self.pool.warm();
         }
     }

@@ -1,5 +1,5 @@
-//! One script, from its first line to its end: what it calls goes through the engine, and what it
-//! has been answered is on record, so that it can be gone on with.
+//! Execution of one script. Its calls go through the engine, and their results are recorded so that a
+//! suspended script can be resumed.
 
 use std::future::Future;
 use std::io;
@@ -14,24 +14,26 @@ use toolgate_core::config::ScriptLimits;
 use toolgate_core::name::ToolId;
 use toolgate_script::preview;
 use toolgate_script::protocol::{
-    Answer, Bounds, Call, Failure, FailureKind, Language, Script, ToHost, ToWorker,
+    FailureKind, Language, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest, ToHost,
+    ToWorker, WorkerLimits,
 };
 use toolgate_script::stubs::Bindings;
 
-use super::journal::Step;
-use super::pool::{Checkout, Death, Pool};
+use super::journal::ScriptStep;
+use super::pool::{WorkerExit, WorkerLease, WorkerPool};
 use super::value;
 use crate::call::{CallError, Outcome};
 
-/// What the host gives a script beyond its own time, before it ends the worker.
-const GRACE: Duration = Duration::from_millis(500);
-/// Bytes that tools may answer a script with; they are held here until it ends.
-const RECEIVED: usize = 16 * 1024 * 1024;
-/// Bytes of a last line that a worker may let through.
-const SLACK: usize = 4096;
+/// Extra time beyond a script's own limit before the host terminates the worker. A worker that enforces
+/// the limit itself can report where the script was.
+const WORKER_GRACE: Duration = Duration::from_millis(500);
+/// Total size of tool results for one script; they are held in memory until it ends.
+const MAX_RECEIVED_BYTES: usize = 16 * 1024 * 1024;
+/// Bytes by which the last printed line may exceed the limit.
+const MAX_PRINT_OVERRUN: usize = 4096;
 
-/// The way of a script's calls to the engine.
-pub(crate) trait Door: Send + Sync {
+/// Makes a script's tool calls through the engine.
+pub(crate) trait ToolCaller: Send + Sync {
     fn call<'a>(
         &'a self,
         tool: &'a ToolId,
@@ -40,51 +42,51 @@ pub(crate) trait Door: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
 }
 
-/// A script to be run, or to be gone on with.
-pub(super) struct Run<'a> {
+/// State of a script that is run or resumed.
+pub(super) struct ScriptRun<'a> {
     pub(super) code: &'a str,
     pub(super) bindings: &'a Bindings,
     pub(super) limits: ScriptLimits,
-    pub(super) door: &'a dyn Door,
-    /// What was called so far, in order; answered from here instead of being called again.
-    pub(super) steps: Vec<Option<Step>>,
-    pub(super) calls: Vec<Made>,
+    pub(super) tool_caller: &'a dyn ToolCaller,
+    /// Recorded calls in order; replayed from here instead of being made again.
+    pub(super) steps: Vec<Option<ScriptStep>>,
+    pub(super) calls: Vec<ScriptCallRecord>,
     pub(super) printed: String,
     deadline: Instant,
-    /// Bytes that tools have answered with.
+    /// Total size of tool results in bytes.
     received: AtomicUsize,
 }
 
-/// A call that a script has made, for whoever wants to know.
+/// Summary of a call made by a script.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct ScriptCallRecord {
     /// `server.tool`, as the script spells it.
     pub(super) name: String,
     pub(super) failed: bool,
 }
 
-/// How a script ended.
-pub(super) enum End {
-    /// With its result, if it has one.
+/// End of a script.
+pub(super) enum ScriptEnd {
+    /// Completed, with its result if it has one.
     Done(Option<Box<RawValue>>),
-    Failed(Failure),
-    /// Before calls that somebody must decide about.
-    Waits(Vec<(Call, CallError)>),
+    Failed(ScriptFailure),
+    /// Suspended before calls that need a decision.
+    Waiting(Vec<(ScriptCall, CallError)>),
 }
 
-impl<'a> Run<'a> {
+impl<'a> ScriptRun<'a> {
     pub(super) fn new(
         code: &'a str,
         bindings: &'a Bindings,
         limits: ScriptLimits,
-        door: &'a dyn Door,
+        tool_caller: &'a dyn ToolCaller,
     ) -> Self {
         Self {
             code,
             bindings,
             limits,
-            door,
-            deadline: Instant::now() + limits.time,
+            tool_caller,
+            deadline: Instant::now() + limits.max_time,
             steps: Vec::new(),
             calls: Vec::new(),
             printed: String::new(),
@@ -92,185 +94,201 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A worker for it, or why there is none.
-    pub(super) async fn worker(&self, pool: &Pool) -> Result<Result<Checkout, End>, CallError> {
-        if let Some(end) = self.too_long() {
+    /// Acquires a worker, or returns how the script ends without one.
+    pub(super) async fn acquire_worker(
+        &self,
+        pool: &WorkerPool,
+    ) -> Result<Result<WorkerLease, ScriptEnd>, CallError> {
+        if let Some(end) = self.check_source_size() {
             return Ok(Err(end));
         }
-        let worker = tokio::time::timeout_at(self.deadline.into(), pool.checkout()).await;
+        let worker = tokio::time::timeout_at(self.deadline.into(), pool.acquire()).await;
         match worker {
             Ok(Ok(worker)) => Ok(Ok(worker)),
             Ok(Err(error)) => {
-                tracing::error!(%error, "no script worker could be had");
+                tracing::error!(%error, "failed to acquire script worker");
                 Err(CallError::NoWorker(
-                    "no worker could be started; the log says why",
+                    "no worker could be started; see the gateway log",
                 ))
             }
-            Err(_) => Ok(Err(limit("time", "no worker was free in time"))),
+            Err(_) => Ok(Err(limit_end("time", "no worker was free in time"))),
         }
     }
 
-    pub(super) async fn go(&mut self, mut worker: Checkout) -> End {
+    /// Runs the script in a worker until it ends or is suspended.
+    pub(super) async fn execute(&mut self, mut worker: WorkerLease) -> ScriptEnd {
         if self
-            .say(&mut worker, ToWorker::Run(self.script()))
+            .send(&mut worker, ToWorker::Run(self.build_script()))
             .await
             .is_err()
         {
-            return self.dead(worker.die().await);
+            return self.worker_death_end(worker.terminate().await);
         }
-        // A worker that keeps its bound by itself can say where it was.
-        let mut own = self.limits.own_time + GRACE;
+        let mut remaining_own_time = self.limits.max_own_time + WORKER_GRACE;
         loop {
-            let began = Instant::now();
-            let end = (began + own).min(self.deadline);
-            let heard = tokio::time::timeout_at(end.into(), worker.hear()).await;
-            own = own.saturating_sub(began.elapsed());
-            match heard {
-                Err(_) => return self.late(),
+            let started_at = Instant::now();
+            let end = (started_at + remaining_own_time).min(self.deadline);
+            let message = tokio::time::timeout_at(end.into(), worker.receive()).await;
+            remaining_own_time = remaining_own_time.saturating_sub(started_at.elapsed());
+            match message {
+                Err(_) => return self.time_limit_end(),
                 Ok(Some(ToHost::Calls { calls, printed })) if !calls.is_empty() => {
-                    if let Some(end) = self.print(&printed) {
+                    if let Some(end) = self.append_printed(&printed) {
                         return end;
                     }
-                    let answers = match self.answer(calls).await {
+                    let answers = match self.answer_calls(calls).await {
                         Ok(answers) => answers,
                         Err(end) => return end,
                     };
                     let answers = ToWorker::Answers(answers);
-                    if self.say(&mut worker, answers).await.is_err() {
-                        return match Instant::now() >= self.deadline {
-                            true => self.late(),
-                            false => self.dead(worker.die().await),
+                    if self.send(&mut worker, answers).await.is_err() {
+                        return if Instant::now() >= self.deadline {
+                            self.time_limit_end()
+                        } else {
+                            self.worker_death_end(worker.terminate().await)
                         };
                     }
                 }
                 Ok(Some(ToHost::Ended { ended, printed })) => {
                     return self
-                        .print(&printed)
-                        .unwrap_or_else(|| self.ended(ended, worker));
+                        .append_printed(&printed)
+                        .unwrap_or_else(|| self.finish(ended, worker));
                 }
-                Ok(_) => return self.dead(worker.die().await),
+                Ok(_) => return self.worker_death_end(worker.terminate().await),
             }
         }
     }
 
-    /// It took too long.
-    fn late(&self) -> End {
-        let ScriptLimits { own_time, time, .. } = self.limits;
-        let text = match Instant::now() >= self.deadline {
-            true => format!("it ran longer than {time:?} in all"),
-            false => format!("it computed for longer than {own_time:?}"),
+    /// Ends a script that exceeded a time limit.
+    fn time_limit_end(&self) -> ScriptEnd {
+        let ScriptLimits {
+            max_own_time,
+            max_time,
+            ..
+        } = self.limits;
+        let text = if Instant::now() >= self.deadline {
+            format!("it ran longer than {max_time:?} in total")
+        } else {
+            format!("it computed for longer than {max_own_time:?}")
         };
-        limit("time", &text)
+        limit_end("time", &text)
     }
 
-    /// Notes what was printed; a worker that lets more through than it may is not to be trusted.
-    fn print(&mut self, printed: &str) -> Option<End> {
+    /// Appends printed text. A worker that exceeds the limit it should enforce is no longer trusted.
+    fn append_printed(&mut self, printed: &str) -> Option<ScriptEnd> {
         self.printed.push_str(printed);
-        let most = self.limits.printed;
-        (self.printed.len() > most + SLACK).then(|| {
+        let limit = self.limits.max_print_bytes;
+        (self.printed.len() > limit + MAX_PRINT_OVERRUN).then(|| {
             self.printed
-                .truncate(self.printed.floor_char_boundary(most));
-            limit("printed", &format!("it printed more than {most} bytes"))
+                .truncate(self.printed.floor_char_boundary(limit));
+            limit_end("printed", &format!("it printed more than {limit} bytes"))
         })
     }
 
-    fn too_long(&self) -> Option<End> {
-        let (length, most) = (self.code.len(), self.limits.source);
-        (length > most).then(|| {
-            let text = format!("the code has {length} bytes; at most {most} are taken");
-            limit("source", &text)
+    fn check_source_size(&self) -> Option<ScriptEnd> {
+        let (length, limit) = (self.code.len(), self.limits.max_source_bytes);
+        (length > limit).then(|| {
+            let text = format!("the code has {length} bytes; at most {limit} are allowed");
+            limit_end("source", &text)
         })
     }
 
-    /// The script with the servers that it names; those that it does not name cost nothing.
-    fn script(&self) -> Script {
+    /// Builds the worker's request with only the servers the script mentions.
+    fn build_script(&self) -> ScriptRequest {
         let servers = self.bindings.servers();
         let names: Vec<&str> = servers.iter().map(|server| &*server.identifier).collect();
-        let mentions = preview::mentions(self.code, &names);
+        let mentions = preview::find_mentions(self.code, &names);
         let needed = servers
             .iter()
-            .filter(|server| mentions.needs(&server.identifier));
+            .filter(|server| mentions.has_server(&server.identifier));
         let limits = &self.limits;
-        Script {
+        ScriptRequest {
             language: Language::Starlark,
             code: self.code.to_owned(),
-            servers: needed.map(|server| server.for_script(&mentions)).collect(),
-            bounds: Bounds {
-                own_ms: u64::try_from(limits.own_time.as_millis()).unwrap_or(u64::MAX),
-                memory: limits.memory,
-                calls: limits.calls,
-                result: limits.result,
-                printed: limits.printed,
+            servers: needed
+                .map(|server| server.to_script_server(&mentions))
+                .collect(),
+            bounds: WorkerLimits {
+                own_ms: u64::try_from(limits.max_own_time.as_millis()).unwrap_or(u64::MAX),
+                memory: limits.max_memory_bytes,
+                calls: limits.max_calls,
+                result: limits.max_result_bytes,
+                printed: limits.max_print_bytes,
             },
         }
     }
 
-    async fn say(&self, worker: &mut Checkout, message: ToWorker) -> io::Result<()> {
-        let said = tokio::time::timeout_at(self.deadline.into(), worker.say(&message)).await;
-        said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    async fn send(&self, worker: &mut WorkerLease, message: ToWorker) -> io::Result<()> {
+        let sent = tokio::time::timeout_at(self.deadline.into(), worker.send(&message)).await;
+        sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Answers calls side by side. What somebody must decide about ends the script before it runs;
-    /// what ran beside it is kept.
-    async fn answer(&mut self, calls: Vec<Call>) -> Result<Vec<Answer>, End> {
+    /// Makes calls concurrently and returns their results. A call that needs a decision suspends the
+    /// script; the results of the other calls are kept.
+    async fn answer_calls(
+        &mut self,
+        calls: Vec<ScriptCall>,
+    ) -> Result<Vec<ScriptCallResult>, ScriptEnd> {
         let first = self.calls.len();
-        if first + calls.len() > self.limits.calls as usize {
-            let text = format!("it may make at most {} calls", self.limits.calls);
-            return Err(limit("calls", &text));
+        if first + calls.len() > self.limits.max_calls as usize {
+            let text = format!("it may make at most {} calls", self.limits.max_calls);
+            return Err(limit_end("calls", &text));
         }
         for (at, call) in calls.iter().enumerate() {
             let name = format!("{}.{}", call.server, call.tool);
             let known = self.steps.get(first + at).and_then(Option::as_ref);
-            if known.is_some_and(|step| !step.is_of(call)) {
-                let text = "it does not do the same as before, so it cannot go on";
-                return Err(End::Failed(Failure::new(FailureKind::Runtime, text)));
+            if known.is_some_and(|step| !step.is_same_call(call)) {
+                let text = "it made different calls than before, so it cannot be resumed";
+                return Err(ScriptEnd::Failed(ScriptFailure::new(
+                    FailureKind::Runtime,
+                    text,
+                )));
             }
-            self.calls.push(Made {
+            self.calls.push(ScriptCallRecord {
                 name,
                 failed: false,
             });
         }
         self.steps
             .resize(self.steps.len().max(self.calls.len()), None);
-        let late = || Err(CallError::Cancelled);
-        let came: Vec<Result<Answer, CallError>> = {
+        let cancelled = || Err(CallError::Cancelled);
+        let results: Vec<Result<ScriptCallResult, CallError>> = {
             let run = &*self;
-            let one = |(at, call)| run.one(first + at, call);
-            let running = calls.iter().enumerate().map(one).collect::<Vec<_>>();
+            let make_call = |(at, call)| run.make_call(first + at, call);
+            let running = calls.iter().enumerate().map(make_call).collect::<Vec<_>>();
             stream::iter(running)
-                .buffered(run.limits.at_once)
-                .map(|came| came.unwrap_or_else(late))
+                .buffered(run.limits.max_parallel_calls)
+                .map(|result| result.unwrap_or_else(cancelled))
                 .collect()
                 .await
         };
-        if self.received.load(Ordering::Relaxed) > RECEIVED {
-            let mib = RECEIVED / (1024 * 1024);
-            let text =
-                format!("tools answered with more than {mib} MiB; ask them for less at a time");
-            return Err(limit("received", &text));
+        if self.received.load(Ordering::Relaxed) > MAX_RECEIVED_BYTES {
+            let mib = MAX_RECEIVED_BYTES / (1024 * 1024);
+            let text = format!("tools returned more than {mib} MiB; request less at a time");
+            return Err(limit_end("received", &text));
         }
-        self.took(first, calls, came)
+        self.record_answers(first, calls, results)
     }
 
-    /// Notes what came of calls.
-    fn took(
+    /// Records the results of calls.
+    fn record_answers(
         &mut self,
         first: usize,
-        calls: Vec<Call>,
-        came: Vec<Result<Answer, CallError>>,
-    ) -> Result<Vec<Answer>, End> {
+        calls: Vec<ScriptCall>,
+        results: Vec<Result<ScriptCallResult, CallError>>,
+    ) -> Result<Vec<ScriptCallResult>, ScriptEnd> {
         let mut answers = Vec::new();
         let mut waiting = Vec::new();
-        for ((at, call), came) in calls.into_iter().enumerate().zip(came) {
-            let made = &mut self.calls[first + at];
-            match came {
+        for ((at, call), result) in calls.into_iter().enumerate().zip(results) {
+            let record = &mut self.calls[first + at];
+            match result {
                 Ok(answer) => {
-                    made.failed = matches!(answer, Answer::Error(_));
-                    self.steps[first + at] = Some(Step::new(&call, &answer));
+                    record.failed = matches!(answer, ScriptCallResult::Error(_));
+                    self.steps[first + at] = Some(ScriptStep::new(&call, &answer));
                     answers.push(answer);
                 }
                 Err(error) => {
-                    made.failed = true;
+                    record.failed = true;
                     waiting.push((call, error));
                 }
             }
@@ -279,32 +297,39 @@ impl<'a> Run<'a> {
             return Ok(answers);
         }
         if Instant::now() >= self.deadline {
-            return Err(self.late());
+            return Err(self.time_limit_end());
         }
-        // They have not been made.
+        // Calls that await a decision were not made.
         let mut at = 0;
-        self.calls.retain(|made| {
+        self.calls.retain(|record| {
             at += 1;
-            at <= first || !made.failed || self.steps[at - 1].is_some()
+            at <= first || !record.failed || self.steps[at - 1].is_some()
         });
-        Err(End::Waits(waiting))
+        Err(ScriptEnd::Waiting(waiting))
     }
 
-    /// One call; an error is for somebody else to decide about. None if it was too late.
-    async fn one(&self, number: usize, call: &Call) -> Option<Result<Answer, CallError>> {
+    /// Makes or replays one call. Returns an error if the call needs a decision, and `None` if the
+    /// deadline or the size limit was reached.
+    async fn make_call(
+        &self,
+        number: usize,
+        call: &ScriptCall,
+    ) -> Option<Result<ScriptCallResult, CallError>> {
         if let Some(step) = self.steps.get(number).and_then(Option::as_ref) {
             return Some(Ok(step.answer()));
         }
-        let Some(tool) = self.bindings.called(&call.server, &call.tool) else {
-            // The worker was told of all that there is.
+        let Some(tool) = self.bindings.tool(&call.server, &call.tool) else {
+            // The worker knows all tools, so this call is forged or broken.
             let text = format!("there is no tool `{}.{}`", call.server, call.tool);
-            return Some(Ok(Answer::Error(text)));
+            return Some(Ok(ScriptCallResult::Error(text)));
         };
-        if self.received.load(Ordering::Relaxed) > RECEIVED {
+        if self.received.load(Ordering::Relaxed) > MAX_RECEIVED_BYTES {
             return None;
         }
-        let made = self.door.call(&tool.source.id, &call.arguments, number);
-        let answer = tokio::time::timeout_at(self.deadline.into(), made)
+        let pending = self
+            .tool_caller
+            .call(&tool.source.id, &call.arguments, number);
+        let answer = tokio::time::timeout_at(self.deadline.into(), pending)
             .await
             .ok()?;
         if let Ok(outcome) = &answer {
@@ -313,62 +338,67 @@ impl<'a> Run<'a> {
         }
         Some(match answer {
             Err(error) if error.is_undecided() => Err(error),
-            Err(error @ (CallError::Misfit(_) | CallError::BadArguments(_))) => {
+            Err(error @ (CallError::SchemaViolation(_) | CallError::BadArguments(_))) => {
                 let signature = tool.signature();
-                Ok(Answer::Error(format!("{error}\nit is: {signature}")))
+                Ok(ScriptCallResult::Error(format!(
+                    "{error}\nsignature: {signature}"
+                )))
             }
-            answer => Ok(value::answer(&answer)),
+            answer => Ok(value::to_script_answer(&answer)),
         })
     }
 
-    fn ended(
+    fn finish(
         &self,
-        ended: Result<toolgate_script::protocol::Value, Failure>,
-        worker: Checkout,
-    ) -> End {
+        ended: Result<toolgate_script::protocol::ScriptResult, ScriptFailure>,
+        worker: WorkerLease,
+    ) -> ScriptEnd {
         match ended {
-            Ok(made)
-                if made
+            Ok(result)
+                if result
                     .value
                     .as_ref()
-                    .is_some_and(|value| value.get().len() > self.limits.result) =>
+                    .is_some_and(|value| value.get().len() > self.limits.max_result_bytes) =>
             {
-                limit("result", "its result is larger than it may be")
+                limit_end("result", "its result exceeds the size limit")
             }
-            Ok(made) => {
-                worker.give_back();
-                End::Done(made.value)
+            Ok(result) => {
+                worker.release();
+                ScriptEnd::Done(result.value)
             }
             Err(failure) => {
-                // One that has reached a bound, or broke, may have left anything behind.
+                // A worker that hit a limit or broke may be in an inconsistent state.
                 if !matches!(failure.kind, FailureKind::Limit(_) | FailureKind::Broken) {
-                    worker.give_back();
+                    worker.release();
                 }
-                End::Failed(failure)
+                ScriptEnd::Failed(failure)
             }
         }
     }
 
-    /// Why a worker is gone, as far as can be told.
-    fn dead(&self, death: Death) -> End {
-        let Death { status, last_words } = death;
+    /// Infers from a worker's exit why the script ended.
+    fn worker_death_end(&self, exit: WorkerExit) -> ScriptEnd {
+        let WorkerExit { status, stderr } = exit;
         let signal = status.and_then(|status| status.signal());
-        let died = |number: i32| signal == Some(number);
-        if last_words.contains("overflowed its stack") {
-            return limit("depth", "it is nested too deeply");
+        let died_of = |number: i32| signal == Some(number);
+        if stderr.contains("overflowed its stack") {
+            return limit_end("depth", "it is nested too deeply");
         }
-        // An allocation that fails ends it in one of several ways.
-        if last_words.contains("memory") || died(SIGKILL) || died(SIGSEGV) {
-            let mib = self.limits.memory / (1024 * 1024);
-            return limit("memory", &format!("it used more than {mib} MiB of memory"));
+        // A failed allocation ends the worker with a message or one of these signals.
+        if stderr.contains("memory") || died_of(SIGKILL) || died_of(SIGSEGV) {
+            let mib = self.limits.max_memory_bytes / (1024 * 1024);
+            return limit_end("memory", &format!("it used more than {mib} MiB of memory"));
         }
-        if died(SIGXCPU) {
-            let text = format!("it computed for longer than {:?}", self.limits.own_time);
-            return limit("time", &text);
+        if died_of(SIGXCPU) {
+            let text = format!("it computed for longer than {:?}", self.limits.max_own_time);
+            return limit_end("time", &text);
         }
-        tracing::warn!(?status, %last_words, "a script worker died");
-        let text = "it broke the sandbox, which was ended";
-        End::Failed(Failure::new(FailureKind::Limit("sandbox".to_owned()), text))
+        tracing::warn!(?status, last_words = %stderr, "script worker died");
+        let text = "it broke the sandbox, which was terminated";
+        ScriptEnd::Failed(ScriptFailure::new(
+            FailureKind::Limit("sandbox".to_owned()),
+            text,
+        ))
     }
 }
 
@@ -376,6 +406,9 @@ const SIGKILL: i32 = 9;
 const SIGSEGV: i32 = 11;
 const SIGXCPU: i32 = 24;
 
-fn limit(which: &str, text: &str) -> End {
-    End::Failed(Failure::new(FailureKind::Limit(which.to_owned()), text))
+fn limit_end(which: &str, text: &str) -> ScriptEnd {
+    ScriptEnd::Failed(ScriptFailure::new(
+        FailureKind::Limit(which.to_owned()),
+        text,
+    ))
 }

@@ -1,71 +1,71 @@
-//! Tool results as scripts see them.
+//! Conversion of tool results into script values, and of script values for models.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use toolgate_script::protocol::Answer;
+use toolgate_script::protocol::ScriptCallResult;
 
 use crate::call::{CallError, Outcome};
-use crate::result::{Block, ToolResult, asks_for_input};
+use crate::result::{Block, ToolResult, is_input_required};
 
-/// Bytes of a failure that a script is told.
-const LONGEST_ERROR: usize = 4096;
+/// Size of an error message passed to a script.
+const MAX_ERROR_BYTES: usize = 4096;
 
-/// What a call came to, for the script.
-pub(super) fn answer(answer: &Result<Outcome, CallError>) -> Answer {
+/// Converts the outcome of a call for the script.
+pub(super) fn to_script_answer(answer: &Result<Outcome, CallError>) -> ScriptCallResult {
     match answer {
-        Ok(outcome) => of_result(&outcome.result),
-        Err(error) => Answer::Error(shortened(error.to_string())),
+        Ok(outcome) => result_to_answer(&outcome.result),
+        Err(error) => ScriptCallResult::Error(truncate_error(error.to_string())),
     }
 }
 
-/// Structured content if there is some; else JSON, if the text is that; else the text. Several
-/// blocks are a list, in which images and resources stand as the server described them.
-fn of_result(result: &ToolResult) -> Answer {
-    if asks_for_input(result.raw()) {
-        let text = "the tool asks for input, which a script cannot give; call the tool itself";
-        return Answer::Error(text.to_owned());
+/// Prefers structured content, then text parsed as JSON, then plain text. Several blocks become a list
+/// in which images and resources keep the server's description.
+fn result_to_answer(result: &ToolResult) -> ScriptCallResult {
+    if is_input_required(result.raw()) {
+        let text = "the tool requests input, which a script cannot give; call the tool directly";
+        return ScriptCallResult::Error(text.to_owned());
     }
     if result.is_error() {
-        return Answer::Error(shortened(result.text()));
+        return ScriptCallResult::Error(truncate_error(result.text()));
     }
-    if let Some(structured) = structured(result.raw()) {
-        return Answer::Value(structured);
+    if let Some(structured) = structured_content(result.raw()) {
+        return ScriptCallResult::Value(structured);
     }
     let blocks = result.blocks();
     let value = match blocks.as_slice() {
         [] => RawValue::NULL.to_owned(),
-        [Block::Text(text)] => of_text(text),
+        [Block::Text(text)] => text_to_json(text),
         several if several.iter().all(|block| matches!(block, Block::Text(_))) => {
-            text(&result.text())
+            json_string(&result.text())
         }
         several => {
-            let items: Vec<Value> = several.iter().map(described).collect();
+            let items: Vec<Value> = several.iter().map(block_to_value).collect();
             to_raw_value(&items).unwrap_or_else(|_| RawValue::NULL.to_owned())
         }
     };
-    Answer::Value(value)
+    ScriptCallResult::Value(value)
 }
 
-fn structured(raw: &RawValue) -> Option<Box<RawValue>> {
+fn structured_content(raw: &RawValue) -> Option<Box<RawValue>> {
     let members: HashMap<Cow<'_, str>, &RawValue> = serde_json::from_str(raw.get()).ok()?;
     let structured = members.get("structuredContent").copied()?;
     (structured.get() != "null").then(|| structured.to_owned())
 }
 
-fn of_text(said: &str) -> Box<RawValue> {
-    let parsed = serde_json::from_str::<&RawValue>(said.trim());
-    parsed.map_or_else(|_| text(said), ToOwned::to_owned)
+fn text_to_json(text: &str) -> Box<RawValue> {
+    let parsed = serde_json::from_str::<&RawValue>(text.trim());
+    parsed.map_or_else(|_| json_string(text), ToOwned::to_owned)
 }
 
-fn text(text: &str) -> Box<RawValue> {
+fn json_string(text: &str) -> Box<RawValue> {
     to_raw_value(text).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
-/// A block as a script can look at it and pass it on.
-fn described(block: &Block<'_>) -> Value {
+/// Converts a content block into a value that a script can inspect and pass on.
+fn block_to_value(block: &Block<'_>) -> Value {
     match block {
         Block::Text(text) => json!(text),
         Block::Image { mime_type, data } => {
@@ -75,36 +75,36 @@ fn described(block: &Block<'_>) -> Value {
     }
 }
 
-fn shortened(mut text: String) -> String {
-    if text.len() > LONGEST_ERROR {
-        text.truncate(text.floor_char_boundary(LONGEST_ERROR));
+fn truncate_error(mut text: String) -> String {
+    if text.len() > MAX_ERROR_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_ERROR_BYTES));
         text.push('…');
     }
     text
 }
 
-/// A result without the bytes of images and sounds, which would fill a conversation as text.
-pub(super) fn for_model(value: &RawValue) -> Cow<'_, RawValue> {
+/// Replaces image and audio data with a placeholder, to keep base64 out of the conversation.
+pub(super) fn without_binary_data(value: &RawValue) -> Cow<'_, RawValue> {
     if !value.get().contains("\"data\"") {
         return Cow::Borrowed(value);
     }
-    let Ok(mut read) = serde_json::from_str::<Value>(value.get()) else {
+    let Ok(mut parsed) = serde_json::from_str::<Value>(value.get()) else {
         return Cow::Borrowed(value);
     };
-    without_bytes(&mut read);
-    to_raw_value(&read).map_or(Cow::Borrowed(value), Cow::Owned)
+    remove_binary_data(&mut parsed);
+    to_raw_value(&parsed).map_or(Cow::Borrowed(value), Cow::Owned)
 }
 
-fn without_bytes(value: &mut Value) {
+fn remove_binary_data(value: &mut Value) {
     match value {
-        Value::Array(items) => items.iter_mut().for_each(without_bytes),
+        Value::Array(items) => items.iter_mut().for_each(remove_binary_data),
         Value::Object(members) => {
             let kind = members.get("type").and_then(Value::as_str);
-            let has_bytes = matches!(kind, Some("image" | "audio"));
-            if let (true, Some(Value::String(data))) = (has_bytes, members.get_mut("data")) {
+            let is_binary = matches!(kind, Some("image" | "audio"));
+            if let (true, Some(Value::String(data))) = (is_binary, members.get_mut("data")) {
                 *data = format!("[{} bytes of base64]", data.len());
             }
-            members.values_mut().for_each(without_bytes);
+            members.values_mut().for_each(remove_binary_data);
         }
         _ => {}
     }
@@ -114,15 +114,15 @@ fn without_bytes(value: &mut Value) {
 mod tests {
     use super::*;
 
-    fn seen(result: &Value) -> String {
-        match of_result(&ToolResult::from_value(result)) {
-            Answer::Value(value) => value.get().to_owned(),
-            Answer::Error(error) => format!("! {error}"),
+    fn script_value(result: &Value) -> String {
+        match result_to_answer(&ToolResult::from_value(result)) {
+            ScriptCallResult::Value(value) => value.get().to_owned(),
+            ScriptCallResult::Error(error) => format!("! {error}"),
         }
     }
 
     #[test]
-    fn a_result_is_its_structure_or_its_json_or_its_text() {
+    fn results_become_structured_content_json_or_text() {
         let text = |text: &str| json!({"content": [{"type": "text", "text": text}]});
         for (result, expected) in [
             (text("plain"), r#""plain""#),
@@ -149,21 +149,21 @@ mod tests {
             ),
             (
                 json!({"resultType": "input_required"}),
-                "! the tool asks for input, which a script cannot give; call the tool itself",
+                "! the tool requests input, which a script cannot give; call the tool directly",
             ),
         ] {
-            assert_eq!(seen(&result), expected);
+            assert_eq!(script_value(&result), expected);
         }
     }
 
     #[test]
-    fn a_model_gets_no_bytes_of_images() {
+    fn image_data_is_replaced_for_models() {
         let value = to_raw_value(
             &json!({"shots": [{"type": "image", "data": "AAAABBBB"}], "data": "kept"}),
         );
         let value = value.unwrap();
         assert_eq!(
-            for_model(&value).get(),
+            without_binary_data(&value).get(),
             r#"{"shots":[{"type":"image","data":"[8 bytes of base64]"}],"data":"kept"}"#
         );
     }

@@ -1,4 +1,5 @@
-//! One call on its way to its server: its turn, its timeout, and a second try where that is safe.
+//! Sends one call to its server: acquires a lane, enforces the timeout, and retries once where that
+//! is safe.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,17 +8,20 @@ use http::HeaderMap;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
-use toolgate_mcp::ear::Ear;
-use toolgate_mcp::lane::{Ask, ToolCall as LaneCall};
-use toolgate_mcp::registry::{Access, NoAccess, OwnCall, OwnLane, Registry, WatchError, Watching};
+use toolgate_mcp::client_handler::ClientHandler;
+use toolgate_mcp::lane::{UpstreamRequest, UpstreamToolCall as LaneCall};
+use toolgate_mcp::registry::{
+    AccessError, LaneAccess, Registry, ResourceSubscription, SessionCall, SessionLane,
+    SubscribeError,
+};
 use toolgate_mcp::transport::RequestError;
 use toolgate_mcp::{Lane, LaneId, LaneKey, TraceContext};
 
-use crate::call::{Arguments, CallError, ClientSession, Limit, Request};
+use crate::call::{Arguments, CallError, ClientSession, LimitReached, RequestContext};
 use crate::metrics::Metrics;
 
-/// How long a call waits for a connection that is being made anew.
-const RECONNECT: Duration = Duration::from_secs(5);
+/// Maximum time a call waits for a lost connection to be re-established.
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Dispatch {
     pub(super) registry: Arc<Registry>,
@@ -25,191 +29,203 @@ pub(super) struct Dispatch {
     pub(super) tool: Arc<Tool>,
     pub(super) arguments: Arguments,
     pub(super) headers: HeaderMap,
-    pub(super) request: Arc<Request>,
-    /// For its turn and its connection.
-    pub(super) within: Duration,
-    /// For its answer.
-    pub(super) after: Duration,
-    /// Whether the server takes connections of a client's own.
-    pub(super) own_lane: bool,
-    /// Refuse to call the program that was configured before, while the new one starts.
+    pub(super) request: Arc<RequestContext>,
+    /// Bound on waiting for a slot and a connection.
+    pub(super) queue_timeout: Duration,
+    /// Bound on waiting for the response.
+    pub(super) response_timeout: Duration,
+    /// Whether the server accepts a separate lane per client session.
+    pub(super) uses_session_lane: bool,
+    /// Refuse to call the previously configured program while its replacement starts.
     pub(super) current_only: bool,
 }
 
-/// What a server answered.
-pub(super) struct Answer {
+/// A server's response to a tool call.
+pub(super) struct ServerResponse {
     pub(super) raw: Box<RawValue>,
-    /// The program that was configured before answered.
+    /// The response came from the previously configured program.
     pub(super) outdated: bool,
 }
 
 impl Dispatch {
-    pub(super) async fn run(mut self, trace: TraceContext) -> Result<Answer, CallError> {
-        trace.onto_headers(&mut self.headers);
+    pub(super) async fn run(mut self, trace: TraceContext) -> Result<ServerResponse, CallError> {
+        trace.insert_into_headers(&mut self.headers);
         let server = &self.tool.id.server;
-        let own = self.request.session.as_ref().filter(|_| self.own_lane);
-        let access = access(&self.registry, server, own, self.within).await?;
-        let (_turn, outdated) = (access.turn, access.outdated);
+        let session = self
+            .request
+            .session
+            .as_ref()
+            .filter(|_| self.uses_session_lane);
+        let access = acquire_lane(&self.registry, server, session, self.queue_timeout).await?;
+        let (_turn, outdated) = (access.permit, access.outdated);
         if outdated && self.current_only {
-            return Err(CallError::Changing(server.clone()));
+            return Err(CallError::Reconfiguring(server.clone()));
         }
-        let _in_flight = self.metrics.enter(server.as_str());
-        let began = Instant::now();
+        let _in_flight = self.metrics.start_call(server.as_str());
+        let started = Instant::now();
         let answer = tokio::select! {
-            answer = tokio::time::timeout(self.after, self.send(access.lane, &trace)) => answer,
-            () = left(own) => return Err(CallError::Cancelled),
+            answer = tokio::time::timeout(self.response_timeout, self.send(access.lane, &trace)) => answer,
+            () = session_ended(session) => return Err(CallError::Cancelled),
         };
         let bytes = answer
             .as_ref()
             .ok()
             .and_then(|answer| answer.as_ref().ok())
             .map_or(0, |result| result.get().len());
-        self.metrics.took(
+        self.metrics.record_dispatch(
             &self.tool.id,
-            began.elapsed(),
+            started.elapsed(),
             self.arguments.raw().get().len(),
             bytes,
         );
         match answer {
-            Ok(Ok(raw)) => Ok(Answer { raw, outdated }),
+            Ok(Ok(raw)) => Ok(ServerResponse { raw, outdated }),
             Ok(Err(cause)) => Err(CallError::Server {
                 server: server.clone(),
                 cause,
             }),
             Err(_) => Err(CallError::Timeout {
                 tool: self.tool.id.clone(),
-                after: self.after,
+                after: self.response_timeout,
             }),
         }
     }
 
-    /// Sends the call, and once more over the next connection if the first one was stale.
+    /// Sends the call, and retries it once over a new connection if the first one was stale.
     async fn send(&self, lane: Lane, trace: &TraceContext) -> Result<Box<RawValue>, RequestError> {
         let call = || LaneCall {
             tool: &self.tool,
             arguments: self.arguments.raw(),
             headers: self.headers.clone(),
-            meta: trace.onto_meta(self.request.meta.clone()),
-            ear: self.request.ear.clone(),
-            guest: self.request.guest.clone(),
+            meta: trace.append_to_meta(self.request.meta.clone()),
+            handler: self.request.client_handler.clone(),
+            modern_client: self.request.modern_client.clone(),
             log_level: self.request.log_level,
         };
         let error = match lane.call_tool(call()).await {
-            Err(error) if self.may_repeat(&error) => error,
+            Err(error) if self.can_retry(&error) => error,
             answer => return answer,
         };
         let next = match &error {
             RequestError::Lost(_) if lane.is_open() => Some((lane, None)),
-            _ => Box::pin(self.after(&lane)).await,
+            _ => Box::pin(self.replacement_lane(&lane)).await,
         };
-        let Some((next, _own)) = next else {
+        // The guard keeps a session lane in use until the retry has finished.
+        let Some((next, _guard)) = next else {
             return Err(error);
         };
-        tracing::debug!(tool = %self.tool.id, %error, "once more");
+        tracing::debug!(tool = %self.tool.id, %error, "retrying tool call");
         Box::pin(next.call_tool(call())).await
     }
 
-    /// The connection that comes after one that was lost: the client's own again if it was its own.
-    async fn after(&self, lost: &Lane) -> Option<(Lane, Option<OwnCall>)> {
+    /// Waits for the connection that replaces a lost one. A session lane is replaced by another lane
+    /// of the same session.
+    async fn replacement_lane(&self, lost: &Lane) -> Option<(Lane, Option<SessionCall>)> {
         match (&lost.key().lane, &self.request.session) {
             (LaneId::Session(_), Some(session)) => {
                 let client = &session.client;
-                let next = self.registry.own_after(lost, client, RECONNECT).await;
-                next.map(|OwnLane { lane, call }| (lane, Some(call)))
+                let next = self
+                    .registry
+                    .session_lane_after(lost, client, RECONNECT_TIMEOUT)
+                    .await;
+                next.map(|SessionLane { lane, call }| (lane, Some(call)))
             }
             _ => {
-                let next = self.registry.after(lost, RECONNECT).await;
+                let next = self.registry.lane_after(lost, RECONNECT_TIMEOUT).await;
                 next.map(|lane| (lane, None))
             }
         }
     }
 
-    /// A call that did not run may run; one that may have run only if twice is as good as once.
-    fn may_repeat(&self, error: &RequestError) -> bool {
-        let harmless =
+    /// Returns whether a failed call may be retried. A call that may have run is retried only if the
+    /// tool is marked read-only or idempotent.
+    fn can_retry(&self, error: &RequestError) -> bool {
+        let is_repeatable =
             self.tool.hints.read_only == Some(true) || self.tool.hints.idempotent == Some(true);
         match error {
             RequestError::SessionGone | RequestError::NotSent(_) => true,
-            RequestError::Lost(_) => harmless,
+            RequestError::Lost(_) => is_repeatable,
             _ => false,
         }
     }
 }
 
-/// A lane and a place on it: one of the client's own where it has a session, else the shared one.
-async fn access(
+/// Acquires a slot on the client's session lane if a session is given, otherwise on the shared lane.
+async fn acquire_lane(
     registry: &Registry,
     server: &ServerName,
-    own: Option<&ClientSession>,
+    session: Option<&ClientSession>,
     within: Duration,
-) -> Result<Access, CallError> {
-    let access = match own {
+) -> Result<LaneAccess, CallError> {
+    let access = match session {
         Some(session) => {
             let key = LaneKey {
                 server: server.clone(),
                 lane: LaneId::Session(session.id.clone()),
             };
-            Box::pin(registry.own_access(&key, &session.client, within)).await
+            Box::pin(registry.session_access(&key, &session.client, within)).await
         }
         None => registry.access(server, within).await,
     };
-    access.map_err(no_access)
+    access.map_err(access_error)
 }
 
-/// Waits until the client has left whose connection it is.
-async fn left(own: Option<&ClientSession>) {
-    match own {
-        Some(session) => session.client.ended.cancelled().await,
+/// Waits until the client session that owns the lane ends. Never returns without a session.
+async fn session_ended(session: Option<&ClientSession>) {
+    match session {
+        Some(session) => session.client.disconnected.cancelled().await,
         None => std::future::pending().await,
     }
 }
 
-fn no_access(error: NoAccess) -> CallError {
+fn access_error(error: AccessError) -> CallError {
     match error {
-        NoAccess::Away(away) => CallError::Away(away),
-        NoAccess::Busy { server, busy } => CallError::Busy { server, busy },
+        AccessError::Unavailable(unavailable) => CallError::Unavailable(unavailable),
+        AccessError::Busy { server, busy } => CallError::Busy { server, busy },
     }
 }
 
-/// Has `ear` told whenever a resource changes.
-pub(super) async fn watch(
+/// Subscribes `handler` to changes of a resource.
+pub(super) async fn subscribe_resource(
     registry: &Registry,
     server: &ServerName,
     uri: &str,
-    ear: Arc<dyn Ear>,
+    handler: Arc<dyn ClientHandler>,
     within: Duration,
-) -> Result<Watching, CallError> {
-    let watching = registry.watch(server, uri, ear, within).await;
-    watching.map_err(|error| match error {
-        WatchError::NoAccess(error) => no_access(error),
-        WatchError::Server(cause) => CallError::Server {
+) -> Result<ResourceSubscription, CallError> {
+    let subscription = registry
+        .subscribe_resource(server, uri, handler, within)
+        .await;
+    subscription.map_err(|error| match error {
+        SubscribeError::Access(error) => access_error(error),
+        SubscribeError::Server(cause) => CallError::Server {
             server: server.clone(),
             cause: (*cause).clone(),
         },
-        WatchError::Refused => CallError::Server {
+        SubscribeError::Refused => CallError::Server {
             server: server.clone(),
             cause: RequestError::Malformed(error.to_string()),
         },
-        WatchError::TooMany => CallError::Limited {
-            limit: Limit::Watched,
+        SubscribeError::TooMany => CallError::Limited {
+            limit: LimitReached::Subscriptions,
             retry_after: None,
         },
     })
 }
 
-/// Sends a request that is no tool call.
-pub(super) async fn ask(
+/// Sends a request other than a tool call.
+pub(super) async fn send_request(
     registry: &Registry,
     server: &ServerName,
-    own: Option<&ClientSession>,
-    ask: Ask,
-    (within, after): (Duration, Duration),
+    session: Option<&ClientSession>,
+    upstream: UpstreamRequest,
+    (queue_timeout, response_timeout): (Duration, Duration),
 ) -> Result<Box<RawValue>, CallError> {
-    let access = access(registry, server, own, within).await?;
-    let method = ask.method;
+    let access = acquire_lane(registry, server, session, queue_timeout).await?;
+    let method = upstream.method;
     let answer = tokio::select! {
-        answer = tokio::time::timeout(after, access.lane.ask_through(ask)) => answer,
-        () = left(own) => return Err(CallError::Cancelled),
+        answer = tokio::time::timeout(response_timeout, access.lane.send_resolving_input(upstream)) => answer,
+        () = session_ended(session) => return Err(CallError::Cancelled),
     };
     match answer {
         Ok(Ok(result)) => Ok(result),
@@ -222,7 +238,7 @@ pub(super) async fn ask(
                 server: server.clone(),
                 tool: ToolName::new(method),
             },
-            after,
+            after: response_timeout,
         }),
     }
 }

@@ -1,26 +1,29 @@
-//! Why a tool exists for a request, or does not.
+//! Explains why a tool is or is not visible to a request.
+//!
+//! The steps come from the same gates that decide real calls, so an explanation cannot disagree
+//! with the engine.
 
-use toolgate_core::catalog::{Hints, Resolution};
+use toolgate_core::catalog::{Resolution, ToolHints};
 use toolgate_core::name::{ToolId, ToolName};
-use toolgate_core::pattern::spelled;
+use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::policy::{Subject, Verdict};
-use toolgate_core::scope::{Filters, Step};
+use toolgate_core::scope::{Filters, GateResult};
 use toolgate_mcp::registry::Registry;
 
 use super::rules::Rules;
 use crate::call::CallError;
 use crate::caller::Caller;
 
-/// What every step says of a tool.
+/// The result of every gate for one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// None if no server can be meant.
+    /// `None` if the name matches no configured server.
     pub tool: Option<ToolId>,
     pub alias: Option<String>,
     pub visible: bool,
-    /// Of a visible tool.
+    /// Set for visible tools only.
     pub verdict: Option<Verdict>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<GateResult>,
 }
 
 pub(super) fn explain(
@@ -42,37 +45,39 @@ pub(super) fn explain(
             });
         }
     };
-    let meant = entry.as_ref().map(|entry| entry.tool.id.clone());
-    let Some(id) = meant.or_else(|| meant_by(rules, name)) else {
+    let listed = entry.as_ref().map(|entry| entry.tool.id.clone());
+    let Some(id) = listed.or_else(|| id_from_name(rules, name)) else {
         return Ok(Explanation {
             tool: None,
             alias: None,
             visible: false,
             verdict: None,
-            steps: vec![Step {
+            steps: vec![GateResult {
                 key: "mcp_servers".to_owned(),
                 passes: false,
-                says: format!("`{name}` names no configured server"),
+                explanation: format!("`{name}` matches no configured server"),
             }],
         });
     };
-    let hints = entry.as_ref().map_or(Hints::default(), |e| e.tool.hints);
+    let hints = entry
+        .as_ref()
+        .map_or(ToolHints::default(), |e| e.tool.hints);
     let subject = Subject {
         id: &id,
         alias: entry.as_ref().map_or(name, |entry| &entry.alias),
         hints,
     };
-    let lens = rules.access.lens(rules.principal(caller)?, filters);
-    let mut steps = vec![offered(registry, &id, entry.is_some())];
+    let view = rules.access.view(rules.principal(caller)?, filters);
+    let mut steps = vec![server_step(registry, &id, entry.is_some())];
     if let Some(Err(unusable)) = entry.as_ref().map(|entry| entry.tool.schema()) {
-        steps.push(Step {
+        steps.push(GateResult {
             key: "inputSchema".to_owned(),
             passes: true,
-            says: format!("arguments are not checked: {unusable}"),
+            explanation: format!("arguments are not checked: {unusable}"),
         });
     }
-    steps.extend(lens.explain(subject));
-    let judgement = lens.judge(subject).filter(|_| entry.is_some());
+    steps.extend(view.explain(subject));
+    let judgement = view.judge(subject).filter(|_| entry.is_some());
     Ok(Explanation {
         alias: entry.map(|entry| entry.alias.to_string()),
         visible: judgement.is_some(),
@@ -82,8 +87,8 @@ pub(super) fn explain(
     })
 }
 
-/// Whether the server offers the tool, and how the server is.
-fn offered(registry: &Registry, id: &ToolId, is_offered: bool) -> Step {
+/// Reports whether the server offers the tool, and the server's state.
+fn server_step(registry: &Registry, id: &ToolId, is_offered: bool) -> GateResult {
     let status = registry.entry(&id.server).map(|entry| entry.status());
     let state = status.as_ref().map_or("unknown", |s| s.state.as_str());
     let reason = status
@@ -91,28 +96,30 @@ fn offered(registry: &Registry, id: &ToolId, is_offered: bool) -> Step {
         .and_then(|status| status.reason.as_deref())
         .map(|reason| format!(": {reason}"))
         .unwrap_or_default();
-    let says = match is_offered {
-        true => format!("server `{}` offers it and is {state}", id.server),
-        false => format!(
+    let explanation = if is_offered {
+        format!("server `{}` offers it and is {state}", id.server)
+    } else {
+        format!(
             "server `{}` is {state}{reason}, and offers no tool `{}`",
             id.server, id.tool
-        ),
+        )
     };
-    Step {
+    GateResult {
         key: format!("server {}", id.server),
         passes: is_offered,
-        says,
+        explanation,
     }
 }
 
-/// The tool that a name would mean; the longest server name counts.
-fn meant_by(rules: &Rules, name: &str) -> Option<ToolId> {
+/// Derives a tool id from a name that starts with a configured server's name. The longest matching
+/// server name wins.
+fn id_from_name(rules: &Rules, name: &str) -> Option<ToolId> {
     let servers = rules.servers.keys();
-    let meant = servers.flat_map(|server| {
-        spelled(name, server).map(move |tool| ToolId {
+    let candidates = servers.flat_map(|server| {
+        strip_server_prefixes(name, server).map(move |tool| ToolId {
             server: server.clone(),
             tool: ToolName::new(tool),
         })
     });
-    meant.max_by_key(|id| id.server.as_str().len())
+    candidates.max_by_key(|id| id.server.as_str().len())
 }

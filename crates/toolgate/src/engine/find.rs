@@ -1,27 +1,29 @@
-//! Finds the tool that a call means, among those that exist for its caller.
+//! Resolves the name in a call to a tool in the caller's scope.
+//!
+//! Hidden and absent tools produce the same error; suggestions only come from the scope.
 
 use std::sync::Arc;
 
-use toolgate_core::catalog::{Entry, Hints, Resolution};
+use toolgate_core::catalog::{CatalogEntry, Resolution, ToolHints};
 use toolgate_core::name::{ServerName, ToolId, ToolName};
-use toolgate_core::pattern::spelled;
+use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::policy::{Judgement, Subject};
 use toolgate_core::scope::{Filters, Scope};
-use toolgate_mcp::registry::{Away, Registry};
+use toolgate_mcp::registry::{Registry, ServerUnavailable};
 
 use super::rules::Rules;
 use crate::call::CallError;
 use crate::caller::Caller;
 
-/// Names that are near enough to be suggested.
-const SIMILAR: f64 = 0.82;
-const SUGGESTIONS: usize = 3;
-/// No tool is called so; comparing would only cost time.
-const LONGEST_COMPARED: usize = 128;
-/// Comparing with more tools costs more than a wrong name is worth.
-const MOST_COMPARED: usize = 1000;
+/// Minimum Jaro-Winkler similarity for a name to be suggested.
+const MIN_SIMILARITY: f64 = 0.82;
+const MAX_SUGGESTIONS: usize = 3;
+/// Longer names cannot be tool names, so comparing them would only waste time.
+const MAX_COMPARED_NAME_LEN: usize = 128;
+/// Above this scope size, computing suggestions is too expensive.
+const MAX_COMPARED_TOOLS: usize = 1000;
 
-/// Where to look, and for whom.
+/// Resolves tool names for one call.
 #[derive(Clone, Copy)]
 pub(super) struct Finder<'a> {
     pub(super) rules: &'a Rules,
@@ -31,13 +33,13 @@ pub(super) struct Finder<'a> {
     pub(super) filters: &'a Filters,
 }
 
-/// A tool in scope, and what is said of it.
+/// A tool in scope and the judgement on it.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) entry: Entry,
+pub(super) struct ResolvedTool {
+    pub(super) entry: CatalogEntry,
     pub(super) judgement: Judgement,
-    /// The tool that was asked for, where this one stands in for it.
-    pub(super) instead_of: Option<ToolId>,
+    /// The requested tool, if this one is its fallback.
+    pub(super) fallback_for: Option<ToolId>,
 }
 
 impl Finder<'_> {
@@ -45,10 +47,10 @@ impl Finder<'_> {
         &self,
         name: &str,
         server: Option<&ServerName>,
-    ) -> Result<Target, CallError> {
+    ) -> Result<ResolvedTool, CallError> {
         let unknown = || CallError::Unknown {
-            name: name.chars().take(LONGEST_COMPARED).collect(),
-            nearest: self.nearest(name),
+            name: name.chars().take(MAX_COMPARED_NAME_LEN).collect(),
+            nearest: self.suggestions(name),
         };
         if let Some(server) = server {
             let id = ToolId {
@@ -57,12 +59,14 @@ impl Finder<'_> {
             };
             let entry = self.scope.catalog().tool(&id);
             return entry
-                .and_then(|entry| self.target(entry))
+                .and_then(|entry| self.resolve_entry(entry))
                 .ok_or_else(unknown);
         }
         match self.scope.resolve(name) {
-            Resolution::Found(entry) => self.target(entry).ok_or_else(unknown),
-            Resolution::Unknown => self.awaited(name).unwrap_or_else(|| Err(unknown())),
+            Resolution::Found(entry) => self.resolve_entry(entry).ok_or_else(unknown),
+            Resolution::Unknown => self
+                .find_on_unconnected_server(name)
+                .unwrap_or_else(|| Err(unknown())),
             Resolution::Ambiguous(entries) => Err(CallError::Ambiguous {
                 name: name.to_owned(),
                 aliases: entries
@@ -73,36 +77,36 @@ impl Finder<'_> {
         }
     }
 
-    /// The tool that takes over while the server of `id` is away.
-    pub(super) fn stand_in(&self, id: &ToolId) -> Option<Target> {
-        let served = self.rules.servers.get(&id.server)?;
+    /// Returns the tool that replaces `id` while its server is unavailable.
+    pub(super) fn find_fallback(&self, id: &ToolId) -> Option<ResolvedTool> {
+        let server_rules = self.rules.servers.get(&id.server)?;
         let same = ToolId {
-            server: served.server.fallback.clone()?,
+            server: server_rules.server.fallback.clone()?,
             tool: id.tool.clone(),
         };
-        let target = self.target(self.scope.catalog().tool(&same)?)?;
-        Some(Target {
-            instead_of: Some(id.clone()),
+        let target = self.resolve_entry(self.scope.catalog().tool(&same)?)?;
+        Some(ResolvedTool {
+            fallback_for: Some(id.clone()),
             ..target
         })
     }
 
-    fn target(&self, entry: &Entry) -> Option<Target> {
-        Some(Target {
+    fn resolve_entry(&self, entry: &CatalogEntry) -> Option<ResolvedTool> {
+        Some(ResolvedTool {
             entry: entry.clone(),
             judgement: self.scope.judgement(entry)?.clone(),
-            instead_of: None,
+            fallback_for: None,
         })
     }
 
-    /// A name that may well be a tool of a server that has not been up yet: its fallback's tool, or
-    /// how that server is.
-    fn awaited(&self, name: &str) -> Option<Result<Target, CallError>> {
+    /// Handles a name that may belong to a server that has not connected yet. Returns the fallback's
+    /// tool, or an error with the server's status.
+    fn find_on_unconnected_server(&self, name: &str) -> Option<Result<ResolvedTool, CallError>> {
         let principal = self.rules.principal(self.caller).ok()?;
-        let lens = self.rules.access.lens(principal, self.filters);
-        let candidates = self.rules.servers.values().flat_map(|served| {
-            let server = &served.server.name;
-            spelled(name, server).map(move |tool| (server, ToolName::new(tool)))
+        let view = self.rules.access.view(principal, self.filters);
+        let candidates = self.rules.servers.values().flat_map(|server_rules| {
+            let server = &server_rules.server.name;
+            strip_server_prefixes(name, server).map(move |tool| (server, ToolName::new(tool)))
         });
         let (id, status) = candidates
             .filter_map(|(server, tool)| {
@@ -110,27 +114,31 @@ impl Finder<'_> {
                     server: server.clone(),
                     tool,
                 };
-                lens.judge(Subject {
+                view.judge(Subject {
                     id: &id,
                     alias: name,
-                    hints: Hints::default(),
+                    hints: ToolHints::default(),
                 })?;
                 let status = self.registry.entry(server)?.status();
                 status.session.is_none().then_some((id, status))
             })
             .next()?;
-        let away = Away {
+        let unavailable = ServerUnavailable {
             server: id.server.clone(),
             status: Arc::clone(&status),
         };
-        Some(self.stand_in(&id).ok_or(CallError::Away(away)))
+        Some(
+            self.find_fallback(&id)
+                .ok_or(CallError::Unavailable(unavailable)),
+        )
     }
 
-    fn nearest(&self, name: &str) -> Vec<String> {
-        if name.len() > LONGEST_COMPARED || self.scope.len() > MOST_COMPARED {
+    /// Returns the aliases most similar to `name`, in backticks.
+    fn suggestions(&self, name: &str) -> Vec<String> {
+        if name.len() > MAX_COMPARED_NAME_LEN || self.scope.len() > MAX_COMPARED_TOOLS {
             return Vec::new();
         }
-        let mut scored: Vec<(f64, &Entry)> = self
+        let mut scored: Vec<(f64, &CatalogEntry)> = self
             .scope
             .tools()
             .map(|(entry, _)| {
@@ -138,10 +146,10 @@ impl Finder<'_> {
                 let bare = strsim::jaro_winkler(name, entry.tool.id.tool.as_str());
                 (alias.max(bare), entry)
             })
-            .filter(|(score, _)| *score >= SIMILAR)
+            .filter(|(score, _)| *score >= MIN_SIMILARITY)
             .collect();
         scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-        let nearest = scored.iter().take(SUGGESTIONS);
+        let nearest = scored.iter().take(MAX_SUGGESTIONS);
         nearest
             .map(|(_, entry)| format!("`{}`", entry.alias))
             .collect()

@@ -1,5 +1,6 @@
-//! Rates, places and budgets. What a limit has counted survives a change of the configuration
-//! that leaves the limit as it is.
+//! Rate limits, concurrency limits and budgets.
+//!
+//! Counts survive a configuration change as long as the limit itself is unchanged.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -11,40 +12,40 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolgate_core::Config;
-use toolgate_core::config::Server;
+use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::rate::{Budget, Rate};
 
-use crate::call::{CallError, Limit};
-use crate::store::{Spent, Store, millis};
+use crate::call::{CallError, LimitReached};
+use crate::store::{Spending, Store, unix_millis};
 
-/// Calls that may wait for a place, for each place.
-const QUEUE: usize = 4;
+/// Calls that may queue for each concurrency slot.
+const MAX_QUEUED_PER_SLOT: usize = 4;
 
-/// What is limited.
+/// The subject of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Limited {
+pub(super) enum LimitTarget {
     Key(Arc<str>),
     Server(ServerName),
     Tool(ToolId),
 }
 
-/// All rates and places that are configured.
+/// All configured rate and concurrency limits.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
-    rates: HashMap<Limited, (Rate, Arc<DefaultDirectRateLimiter>)>,
-    places: HashMap<Limited, Arc<Places>>,
+pub(super) struct CallLimits {
+    rates: HashMap<LimitTarget, (Rate, Arc<DefaultDirectRateLimiter>)>,
+    concurrency: HashMap<LimitTarget, Arc<ConcurrencyLimit>>,
 }
 
-/// A bounded number of calls at once, and a bounded queue for them.
+/// A concurrency limit with a bounded queue.
 #[derive(Debug)]
-struct Places {
+struct ConcurrencyLimit {
     semaphore: Arc<Semaphore>,
     size: usize,
     waiting: AtomicUsize,
 }
 
-/// What keys have used up of their budgets.
+/// Spending of each key in its current budget window.
 #[derive(Debug, Default)]
 pub(super) struct Budgets {
     windows: Mutex<HashMap<Arc<str>, Window>>,
@@ -52,150 +53,171 @@ pub(super) struct Budgets {
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    /// Milliseconds since 1970.
+    /// Start of the window, in milliseconds since the Unix epoch.
     since: i64,
     calls: u64,
     tokens: u64,
     micro_usd: u64,
 }
 
-impl Limits {
-    /// The limits of a configuration, with the counts of those that stay the same.
+impl CallLimits {
+    /// Builds the limits of a configuration, carrying over the counts of unchanged limits.
     pub(super) fn new(config: &Config, before: &Self) -> Self {
         let mut limits = Self::default();
         for key in &config.keys {
-            let name = Limited::Key(key.name.as_str().into());
+            let name = LimitTarget::Key(key.name.as_str().into());
             limits.add(name, key.limits.rate, key.limits.max_in_flight, before);
         }
         for server in &config.servers {
-            let Server {
-                name, limits: own, ..
+            let ServerConfig {
+                name,
+                limits: server_limits,
+                ..
             } = server;
-            limits.add(Limited::Server(name.clone()), own.rate, None, before);
-            for (tool, own) in &own.tools {
+            limits.add(
+                LimitTarget::Server(name.clone()),
+                server_limits.rate,
+                None,
+                before,
+            );
+            for (tool, tool_limits) in &server_limits.tools {
                 let id = ToolId {
                     server: name.clone(),
                     tool: ToolName::new(tool),
                 };
-                limits.add(Limited::Tool(id), own.rate, own.max_in_flight, before);
+                limits.add(
+                    LimitTarget::Tool(id),
+                    tool_limits.rate,
+                    tool_limits.max_in_flight,
+                    before,
+                );
             }
         }
         limits
     }
 
-    fn add(&mut self, what: Limited, rate: Option<Rate>, places: Option<usize>, before: &Self) {
+    fn add(
+        &mut self,
+        target: LimitTarget,
+        rate: Option<Rate>,
+        max_in_flight: Option<usize>,
+        before: &Self,
+    ) {
         if let Some(rate) = rate {
-            let same = before.rates.get(&what).filter(|(known, _)| *known == rate);
+            let known = before.rates.get(&target);
+            let same = known.filter(|(known, _)| *known == rate);
             let limiter = match same {
                 Some((_, limiter)) => Arc::clone(limiter),
                 None => Arc::new(RateLimiter::direct(quota(rate))),
             };
-            self.rates.insert(what.clone(), (rate, limiter));
+            self.rates.insert(target.clone(), (rate, limiter));
         }
-        if let Some(size) = places {
-            let same = before.places.get(&what).filter(|known| known.size == size);
-            let places = match same {
-                Some(places) => Arc::clone(places),
-                None => Arc::new(Places {
+        if let Some(size) = max_in_flight {
+            let known = before.concurrency.get(&target);
+            let limit = match known.filter(|known| known.size == size) {
+                Some(limit) => Arc::clone(limit),
+                None => Arc::new(ConcurrencyLimit {
                     semaphore: Arc::new(Semaphore::new(size)),
                     size,
                     waiting: AtomicUsize::new(0),
                 }),
             };
-            self.places.insert(what, places);
+            self.concurrency.insert(target, limit);
         }
     }
 
-    /// Counts a call, unless the rate is used up.
-    pub(super) fn count(&self, what: &Limited) -> Result<(), CallError> {
-        let Some((rate, limiter)) = self.rates.get(what) else {
+    /// Counts a call against its rate limit, or fails if the rate is exceeded.
+    pub(super) fn check_rate(&self, target: &LimitTarget) -> Result<(), CallError> {
+        let Some((rate, limiter)) = self.rates.get(target) else {
             return Ok(());
         };
         limiter.check().map_err(|until| CallError::Limited {
-            limit: what.rate(rate.to_string()),
+            limit: target.rate_limit(rate.to_string()),
             retry_after: Some(until.wait_time_from(DefaultClock::default().now())),
         })
     }
 
-    /// Takes a place, or waits for one while the queue is not full.
-    pub(super) async fn enter(
+    /// Acquires a concurrency slot, queueing for one unless the queue is full.
+    pub(super) async fn acquire_slot(
         &self,
-        what: &Limited,
+        target: &LimitTarget,
         within: Duration,
     ) -> Result<Option<OwnedSemaphorePermit>, CallError> {
-        let Some(places) = self.places.get(what) else {
+        let Some(concurrency) = self.concurrency.get(target) else {
             return Ok(None);
         };
-        match tokio::time::timeout(within, places.enter()).await {
-            Ok(Some(place)) => Ok(Some(place)),
+        match tokio::time::timeout(within, concurrency.acquire()).await {
+            Ok(Some(slot)) => Ok(Some(slot)),
             Ok(None) | Err(_) => Err(CallError::Limited {
-                limit: what.busy(),
+                limit: target.concurrency_limit(),
                 retry_after: None,
             }),
         }
     }
 }
 
-impl Limited {
-    fn rate(&self, rate: String) -> Limit {
+impl LimitTarget {
+    fn rate_limit(&self, rate: String) -> LimitReached {
         match self {
-            Self::Key(key) => Limit::KeyRate {
+            Self::Key(key) => LimitReached::KeyRate {
                 key: key.to_string(),
                 rate,
             },
-            Self::Server(server) => Limit::ServerRate {
+            Self::Server(server) => LimitReached::ServerRate {
                 server: server.clone(),
                 rate,
             },
-            Self::Tool(tool) => Limit::ToolRate {
+            Self::Tool(tool) => LimitReached::ToolRate {
                 tool: tool.clone(),
                 rate,
             },
         }
     }
 
-    fn busy(&self) -> Limit {
+    fn concurrency_limit(&self) -> LimitReached {
         match self {
-            Self::Key(key) => Limit::KeyBusy {
+            Self::Key(key) => LimitReached::KeyBusy {
                 key: key.to_string(),
             },
-            Self::Server(server) => Limit::ServerBusy {
+            Self::Server(server) => LimitReached::ServerBusy {
                 server: server.clone(),
             },
-            Self::Tool(tool) => Limit::ToolBusy { tool: tool.clone() },
+            Self::Tool(tool) => LimitReached::ToolBusy { tool: tool.clone() },
         }
     }
 }
 
-impl Places {
-    async fn enter(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.semaphore).try_acquire_owned() {
-            return Some(place);
+impl ConcurrencyLimit {
+    /// Returns `None` if the queue is full.
+    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(slot) = Arc::clone(&self.semaphore).try_acquire_owned() {
+            return Some(slot);
         }
-        let _waiting = Waiting::enter(&self.waiting, self.size * QUEUE)?;
+        let _queued = QueueGuard::enter(&self.waiting, self.size * MAX_QUEUED_PER_SLOT)?;
         Arc::clone(&self.semaphore).acquire_owned().await.ok()
     }
 }
 
-/// One who waits; dropping it leaves the queue.
-struct Waiting<'a>(&'a AtomicUsize);
+/// A position in the queue; dropping it leaves the queue.
+struct QueueGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
-    fn enter(waiting: &'a AtomicUsize, most: usize) -> Option<Self> {
+impl<'a> QueueGuard<'a> {
+    fn enter(waiting: &'a AtomicUsize, max_waiting: usize) -> Option<Self> {
         let before = waiting.fetch_add(1, Ordering::Relaxed);
-        let entered = Self(waiting);
-        (before < most).then_some(entered)
+        // Created before the check, so that the increment is undone if the queue is full.
+        let guard = Self(waiting);
+        (before < max_waiting).then_some(guard)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Budgets {
-    /// Takes one call and its price from a key's budget.
+    /// Charges one call and its price to a key's budget.
     pub(super) async fn charge(
         &self,
         store: &Store,
@@ -207,13 +229,13 @@ impl Budgets {
         if let Some(charged) = self.try_charge(key, budget, since, price) {
             return charged;
         }
-        self.load(store, key, since).await?;
+        self.load_window(store, key, since).await?;
         self.try_charge(key, budget, since, price)
             .unwrap_or(Err(CallError::Unrecorded))
     }
 
-    /// That something is left of a key's budget for a model, whose price is known afterwards.
-    pub(super) async fn check(
+    /// Checks that a key has budget left for a model request, whose cost is only known afterwards.
+    pub(super) async fn check_remaining(
         &self,
         store: &Store,
         key: &Arc<str>,
@@ -221,21 +243,22 @@ impl Budgets {
     ) -> Result<(), CallError> {
         let since = window_start(budget, SystemTime::now());
         if self.window(key, since).is_none() {
-            self.load(store, key, since).await?;
+            self.load_window(store, key, since).await?;
         }
         let Some(window) = self.window(key, since) else {
             return Err(CallError::Unrecorded);
         };
-        let tokens_left = budget.tokens.is_none_or(|most| window.tokens < most);
-        let money_left = budget.micro_usd.is_none_or(|most| window.micro_usd < most);
-        match tokens_left && money_left {
-            true => Ok(()),
-            false => Err(spent(key, budget, since)),
+        let tokens_left = budget.tokens.is_none_or(|max| window.tokens < max);
+        let money_left = budget.micro_usd.is_none_or(|max| window.micro_usd < max);
+        if tokens_left && money_left {
+            Ok(())
+        } else {
+            Err(budget_error(key, budget, since))
         }
     }
 
-    /// Takes what a model request used.
-    pub(super) fn spend(&self, key: &Arc<str>, tokens: u64, micro_usd: u64) {
+    /// Adds the usage of a model request.
+    pub(super) fn record_spending(&self, key: &Arc<str>, tokens: u64, micro_usd: u64) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(window) = windows.get_mut(key) {
             window.tokens = window.tokens.saturating_add(tokens);
@@ -249,14 +272,19 @@ impl Budgets {
         window.filter(|window| window.since == since)
     }
 
-    /// Begins a window with what is on record.
-    async fn load(&self, store: &Store, key: &Arc<str>, since: i64) -> Result<(), CallError> {
-        let Spent {
+    /// Starts a window with the spending found in the store.
+    async fn load_window(
+        &self,
+        store: &Store,
+        key: &Arc<str>,
+        since: i64,
+    ) -> Result<(), CallError> {
+        let Spending {
             calls,
             tokens,
             micro_usd,
-        } = store.spent(key, since).await?;
-        self.begin(
+        } = store.spending(key, since).await?;
+        self.start_window(
             key,
             Window {
                 since,
@@ -268,13 +296,13 @@ impl Budgets {
         Ok(())
     }
 
-    /// Forgets what a key has spent.
-    pub(super) fn forget(&self, key: &str) {
+    /// Resets the spending of a key.
+    pub(super) fn reset(&self, key: &str) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         windows.remove(key);
     }
 
-    /// Gives back one call and its price.
+    /// Refunds one call and its price.
     pub(super) fn refund(&self, key: &Arc<str>, price: u64) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(window) = windows.get_mut(key) {
@@ -283,7 +311,7 @@ impl Budgets {
         }
     }
 
-    /// None if nothing is known of this window yet.
+    /// Returns `None` if the window has not been loaded yet.
     fn try_charge(
         &self,
         key: &Arc<str>,
@@ -295,20 +323,20 @@ impl Budgets {
         let window = windows
             .get_mut(key)
             .filter(|window| window.since == since)?;
-        let calls_left = budget.calls.is_none_or(|most| window.calls < most);
+        let calls_left = budget.calls.is_none_or(|max| window.calls < max);
         let money_left = budget
             .micro_usd
-            .is_none_or(|most| window.micro_usd.saturating_add(price) <= most);
+            .is_none_or(|max| window.micro_usd.saturating_add(price) <= max);
         if calls_left && money_left {
             window.calls += 1;
             window.micro_usd = window.micro_usd.saturating_add(price);
             return Some(Ok(()));
         }
-        Some(Err(spent(key, budget, since)))
+        Some(Err(budget_error(key, budget, since)))
     }
 
-    /// Another may have begun the same window meanwhile; the first one counts.
-    fn begin(&self, key: &Arc<str>, window: Window) {
+    /// Inserts a window, unless a concurrent call has already started the same one.
+    fn start_window(&self, key: &Arc<str>, window: Window) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let known = windows.entry(Arc::clone(key)).or_insert(window);
         if known.since != window.since {
@@ -317,33 +345,34 @@ impl Budgets {
     }
 }
 
-fn spent(key: &Arc<str>, budget: &Budget, since: i64) -> CallError {
+fn budget_error(key: &Arc<str>, budget: &Budget, since: i64) -> CallError {
     CallError::Limited {
-        limit: Limit::KeyBudget {
+        limit: LimitReached::KeyBudget {
             key: key.to_string(),
-            budget: describe(budget),
+            budget: describe_budget(budget),
         },
         retry_after: budget.per.map(|per| {
             let ends = since + i64::try_from(per.duration().as_millis()).unwrap_or(0);
-            let left = ends - millis(SystemTime::now());
+            let left = ends - unix_millis(SystemTime::now());
             Duration::from_millis(left.max(0).unsigned_abs())
         }),
     }
 }
 
-/// Windows are aligned, so that all know when one begins.
+/// Returns the start of the current window. Windows are aligned to multiples of their length since
+/// the Unix epoch, so that every gateway instance and restart agrees on them.
 fn window_start(budget: &Budget, now: SystemTime) -> i64 {
     let Some(per) = budget.per else { return 0 };
     let length = i64::try_from(per.duration().as_millis()).unwrap_or(i64::MAX);
-    let now = millis(now);
+    let now = unix_millis(now);
     now - now % length
 }
 
-fn describe(budget: &Budget) -> String {
+fn describe_budget(budget: &Budget) -> String {
     let calls = budget.calls.map(|calls| format!("{calls} calls"));
     #[allow(
         clippy::cast_precision_loss,
-        reason = "it is shown, and budgets are small"
+        reason = "only displayed, and budgets are small"
     )]
     let money = budget
         .micro_usd
@@ -351,7 +380,7 @@ fn describe(budget: &Budget) -> String {
     let tokens = budget.tokens.map(|tokens| format!("{tokens} tokens"));
     let parts: Vec<String> = calls.into_iter().chain(tokens).chain(money).collect();
     let per = match budget.per {
-        Some(per) => format!(" a {}", per.as_str()),
+        Some(per) => format!(" per {}", per.as_str()),
         None => String::new(),
     };
     format!("{}{per}", parts.join(" and "))
@@ -359,8 +388,8 @@ fn describe(budget: &Budget) -> String {
 
 fn quota(rate: Rate) -> Quota {
     let Rate { count, per } = rate;
-    let one = per.duration() / count.get();
-    Quota::with_period(one)
+    let interval = per.duration() / count.get();
+    Quota::with_period(interval)
         .unwrap_or_else(|| Quota::per_second(NonZeroU32::MAX))
         .allow_burst(count)
 }

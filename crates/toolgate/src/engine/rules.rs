@@ -1,4 +1,5 @@
-//! What the configuration says about calls, ready for use.
+//! The parts of the configuration that govern calls, compiled for lookup: servers, keys, limits and
+//! permissions. A new configuration replaces the rules as a whole.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -9,20 +10,21 @@ use http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use toolgate_core::Config;
 use toolgate_core::config::{
-    Approvals, Key, KeyLimits, Link, Proof, Results, Role, RunLimits, Scanner, Server, ToolManager,
-    VirtualServer,
+    ApprovalSettings, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RoleConfig, RunLimits,
+    ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
-use toolgate_core::scope::{Access, Filters, Principal};
+use toolgate_core::scope::{AccessRules, Filters, Principal};
 use toolgate_core::secret::Masker;
 use toolgate_mcp::{Environment, TraceContext};
 
-use super::limits::Limits;
-use crate::call::{CallError, Request};
+use super::limits::CallLimits;
+use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 
-/// Never passed on, whatever a server's config says: they are between the caller and the gateway.
-const OWN_HEADERS: [&str; 20] = [
+/// Headers that are never forwarded, regardless of a server's configuration, because they concern
+/// only the connection between caller and gateway.
+const RESERVED_HEADERS: [&str; 20] = [
     "accept",
     "accept-encoding",
     "api-key",
@@ -44,58 +46,59 @@ const OWN_HEADERS: [&str; 20] = [
     "x-goog-api-key",
     "x-real-ip",
 ];
-const OWN_PREFIXES: [&str; 5] = ["mcp-", "proxy-", "x-forwarded-", "x-toolgate-", "x-bf-mcp-"];
+const RESERVED_HEADER_PREFIXES: [&str; 5] =
+    ["mcp-", "proxy-", "x-forwarded-", "x-toolgate-", "x-bf-mcp-"];
 
-/// How long a call may take whose tool may ask a person something.
-const ANSWERED: Duration = Duration::from_secs(10 * 60);
+/// Minimum timeout for calls during which the server may prompt the user.
+const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// One configuration; a new one replaces it whole.
+/// The compiled rules of one configuration.
 #[derive(Debug)]
 pub(super) struct Rules {
-    /// Counts configurations.
+    /// Incremented with every configuration.
     pub(super) generation: u64,
-    pub(super) servers: BTreeMap<ServerName, Served>,
-    pub(super) access: Access,
-    pub(super) manager: ToolManager,
-    /// Bounds on one run of an agent.
+    pub(super) servers: BTreeMap<ServerName, ServerRules>,
+    pub(super) access: AccessRules,
+    pub(super) manager: ToolManagerSettings,
+    /// Limits on a single agent run.
     pub(super) agent: RunLimits,
-    pub(super) scanner: Scanner,
-    pub(super) results: Results,
-    pub(super) approvals: Approvals,
-    pub(super) limits: Limits,
+    pub(super) scanner: ScannerSettings,
+    pub(super) results: ResultSettings,
+    pub(super) approvals: ApprovalSettings,
+    pub(super) limits: CallLimits,
     pub(super) virtual_servers: Vec<VirtualServer>,
     keys: Keys,
 }
 
-/// A server, and what is known of it beyond its entry.
+/// A server's configuration and data derived from it.
 #[derive(Debug)]
-pub(super) struct Served {
-    pub(super) server: Server,
-    /// Which program its name stands for.
+pub(super) struct ServerRules {
+    pub(super) server: ServerConfig,
+    /// Fingerprint of the program or URL that the server's name refers to.
     pub(super) binding: String,
-    /// Hides the secrets that it was given.
+    /// Masks the secrets passed to the server.
     pub(super) masker: Masker,
 }
 
 #[derive(Debug, Default)]
 struct Keys {
-    /// None for a key that several names share.
+    /// `None` for a secret shared by several keys; neither is accepted.
     by_digest: HashMap<[u8; 32], Option<Arc<str>>>,
-    by_name: HashMap<Arc<str>, Holder>,
-    /// Who has no key.
-    nobody: Principal,
+    by_name: HashMap<Arc<str>, KeyEntry>,
+    /// The principal of callers without a key.
+    anonymous: Principal,
 }
 
-/// The one who has a key.
+/// Permissions, limits and validity of a key.
 #[derive(Debug)]
-pub(super) struct Holder {
+pub(super) struct KeyEntry {
     pub(super) principal: Principal,
     pub(super) limits: KeyLimits,
     enabled: bool,
     expires_at: Option<SystemTime>,
 }
 
-/// Why a key does not open.
+/// The reason a key is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     #[error("no such key")]
@@ -108,19 +111,19 @@ pub enum KeyError {
 
 impl Rules {
     pub(super) fn new(config: &Config, environment: &Environment, before: Option<&Self>) -> Self {
-        let access = Access::new(config);
-        let none = Limits::default();
-        let served = |server: &Server| {
-            let served = Served {
-                binding: server.link.fingerprint(&|name| environment.get(name)),
+        let access = AccessRules::new(config);
+        let none = CallLimits::default();
+        let compile = |server: &ServerConfig| {
+            let server_rules = ServerRules {
+                binding: server.connection.fingerprint(&|name| environment.get(name)),
                 masker: environment.masker(server),
                 server: server.clone(),
             };
-            (server.name.clone(), served)
+            (server.name.clone(), server_rules)
         };
         Self {
             generation: before.map_or(1, |before| before.generation + 1),
-            servers: config.servers.iter().map(served).collect(),
+            servers: config.servers.iter().map(compile).collect(),
             keys: Keys::new(config, &access, environment),
             access,
             manager: config.tool_manager.clone(),
@@ -129,18 +132,18 @@ impl Rules {
             results: config.results,
             approvals: config.permissions.approvals.clone(),
             virtual_servers: config.virtual_servers.clone(),
-            limits: Limits::new(config, before.map_or(&none, |before| &before.limits)),
+            limits: CallLimits::new(config, before.map_or(&none, |before| &before.limits)),
         }
     }
 
-    /// The name of the key that was presented.
+    /// Returns the name of the presented key.
     pub(super) fn authenticate(&self, presented: &str) -> Result<Arc<str>, KeyError> {
-        // Digests are looked up, so that time tells nothing about keys.
+        // Looking up digests instead of keys keeps timing from leaking key contents.
         let digest: [u8; 32] = Sha256::digest(presented).into();
         let name = self.keys.by_digest.get(&digest).and_then(Option::as_ref);
         let name = name.ok_or(KeyError::Unknown)?;
-        let holder = self.keys.by_name.get(name).ok_or(KeyError::Unknown)?;
-        holder.check()?;
+        let key_entry = self.keys.by_name.get(name).ok_or(KeyError::Unknown)?;
+        key_entry.check()?;
         Ok(Arc::clone(name))
     }
 
@@ -148,108 +151,121 @@ impl Rules {
         !self.keys.by_name.is_empty()
     }
 
-    /// Who a caller is; an error if its key is no longer valid.
-    pub(super) fn holder(&self, caller: &Caller) -> Result<Option<&Holder>, CallError> {
+    /// Returns the entry of the caller's key, if it has one. Fails if the key is no longer valid.
+    pub(super) fn key_entry(&self, caller: &Caller) -> Result<Option<&KeyEntry>, CallError> {
         let Some(name) = caller.key() else {
             return Ok(None);
         };
-        let holder = self.keys.by_name.get(name);
-        match holder.filter(|holder| holder.check().is_ok()) {
-            Some(holder) => Ok(Some(holder)),
-            None => Err(CallError::KeyGone(name.to_string())),
+        let key_entry = self.keys.by_name.get(name);
+        match key_entry.filter(|key_entry| key_entry.check().is_ok()) {
+            Some(key_entry) => Ok(Some(key_entry)),
+            None => Err(CallError::InvalidKey(name.to_string())),
         }
     }
 
     pub(super) fn principal(&self, caller: &Caller) -> Result<&Principal, CallError> {
-        let holder = self.holder(caller)?;
-        Ok(holder.map_or(&self.keys.nobody, |holder| &holder.principal))
+        let key_entry = self.key_entry(caller)?;
+        Ok(key_entry.map_or(&self.keys.anonymous, |key_entry| &key_entry.principal))
     }
 
-    /// The servers whose resources and prompts exist for a request.
-    pub(super) fn with_resources(
+    /// Returns the servers whose resources and prompts are visible to a request.
+    pub(super) fn servers_with_resources(
         &self,
         caller: &Caller,
         filters: &Filters,
     ) -> Result<Vec<ServerName>, CallError> {
-        let lens = self.access.lens(self.principal(caller)?, filters);
-        let names = self.servers.keys().filter(|name| lens.sees_resources(name));
+        let view = self.access.view(self.principal(caller)?, filters);
+        let names = self
+            .servers
+            .keys()
+            .filter(|name| view.can_see_resources(name));
         Ok(names.cloned().collect())
     }
 
-    /// That a server's resources exist for a caller.
-    pub(super) fn sees_resources(
+    /// Checks that a server's resources are visible to a caller.
+    pub(super) fn check_resource_access(
         &self,
         caller: &Caller,
         filters: &Filters,
         server: &ServerName,
     ) -> Result<(), CallError> {
-        let lens = self.access.lens(self.principal(caller)?, filters);
-        match lens.sees_resources(server) {
-            true => Ok(()),
-            false => Err(CallError::Unknown {
+        let view = self.access.view(self.principal(caller)?, filters);
+        if view.can_see_resources(server) {
+            Ok(())
+        } else {
+            Err(CallError::Unknown {
                 name: server.to_string(),
                 nearest: Vec::new(),
-            }),
+            })
         }
     }
 
     pub(super) fn has_role(&self, key: &str, role: &str) -> bool {
-        let holder = self.keys.by_name.get(key);
-        holder.is_some_and(|holder| holder.principal.roles.iter().any(|own| own == role))
+        let key_entry = self.keys.by_name.get(key);
+        key_entry
+            .is_some_and(|key_entry| key_entry.principal.roles.iter().any(|known| known == role))
     }
 
-    pub(super) fn timeout(&self, tool: &ToolId) -> Duration {
-        let server = self.servers.get(&tool.server).map(|served| &served.server);
-        let own = server.and_then(|server| server.tool(tool.tool.as_str()).timeout);
-        own.or_else(|| server.and_then(|server| server.timeout))
+    pub(super) fn tool_timeout(&self, tool: &ToolId) -> Duration {
+        let server = self
+            .servers
+            .get(&tool.server)
+            .map(|server_rules| &server_rules.server);
+        let timeout = server.and_then(|server| server.tool_limits(tool.tool.as_str()).timeout);
+        timeout
+            .or_else(|| server.and_then(|server| server.timeout))
             .unwrap_or(self.manager.tool_execution_timeout)
     }
 
-    /// Whether a server takes connections of a client's own.
-    pub(super) fn has_own_lanes(&self, server: &ServerName) -> bool {
-        let served = self.servers.get(server);
-        served.is_some_and(|served| served.server.has_own_lanes())
+    /// Returns whether a server accepts a separate lane per client session.
+    pub(super) fn has_session_lanes(&self, server: &ServerName) -> bool {
+        let server_rules = self.servers.get(server);
+        server_rules.is_some_and(|server_rules| server_rules.server.has_own_lanes())
     }
 
-    /// How long a request may take, which may be longer where a person is to answer meanwhile.
-    pub(super) fn patience(
+    /// Returns the response timeout of a request, extended if the server may prompt the user.
+    pub(super) fn response_timeout(
         &self,
-        request: &Request,
+        request: &RequestContext,
         server: &ServerName,
         timeout: Duration,
     ) -> Duration {
-        match request.may_wait_for_a_person() && self.has_own_lanes(server) {
-            true => timeout.max(ANSWERED),
-            false => timeout,
+        if request.may_prompt_user() && self.has_session_lanes(server) {
+            timeout.max(INTERACTIVE_TIMEOUT)
+        } else {
+            timeout
         }
     }
 
-    /// The bound on a request to a server that is no tool call.
+    /// Returns the timeout of requests other than tool calls.
     pub(super) fn server_timeout(&self, server: &ServerName) -> Duration {
-        let own = self.servers.get(server);
-        let own = own.and_then(|served| served.server.timeout);
-        own.unwrap_or(self.manager.tool_execution_timeout)
+        let server_rules = self.servers.get(server);
+        let timeout = server_rules.and_then(|server_rules| server_rules.server.timeout);
+        timeout.unwrap_or(self.manager.tool_execution_timeout)
     }
 
-    /// The caller's headers that a server's config lets through.
-    pub(super) fn forwarded(&self, server: &ServerName, headers: &HeaderMap) -> HeaderMap {
-        let link = self.servers.get(server).map(|served| &served.server.link);
-        let Some(Link::Http(http)) = link else {
+    /// Returns the caller's headers that a server's configuration allows to be forwarded.
+    pub(super) fn forwarded_headers(&self, server: &ServerName, headers: &HeaderMap) -> HeaderMap {
+        let link = self
+            .servers
+            .get(server)
+            .map(|server_rules| &server_rules.server.connection);
+        let Some(ServerConnection::Http(http)) = link else {
             return HeaderMap::new();
         };
-        let own = |name: &str| {
+        let is_reserved = |name: &str| {
             let configured = http
                 .headers
                 .keys()
                 .any(|set| set.eq_ignore_ascii_case(name));
             configured
-                || OWN_HEADERS.contains(&name)
-                || TraceContext::NAMES.contains(&name) // it goes along with every call
-                || OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+                || RESERVED_HEADERS.contains(&name)
+                || TraceContext::NAMES.contains(&name) // added to every call separately
+                || RESERVED_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         };
         let wanted = |name: &HeaderName| {
             let listed = |allowed: &String| allowed == "*" || allowed == name.as_str();
-            http.forwarded_headers.iter().any(listed) && !own(name.as_str())
+            http.forwarded_headers.iter().any(listed) && !is_reserved(name.as_str())
         };
         let passed = headers.iter().filter(|(name, _)| wanted(name));
         passed
@@ -259,68 +275,71 @@ impl Rules {
 }
 
 impl Keys {
-    fn new(config: &Config, access: &Access, environment: &Environment) -> Self {
+    fn new(config: &Config, access: &AccessRules, environment: &Environment) -> Self {
         let mut keys = Self::default();
         for key in &config.keys {
             let name: Arc<str> = key.name.as_str().into();
-            match digest(key, environment) {
+            match key_digest(key, environment) {
                 Ok(digest) => match keys.by_digest.entry(digest) {
-                    Entry::Vacant(place) => drop(place.insert(Some(Arc::clone(&name)))),
-                    Entry::Occupied(mut place) => {
-                        tracing::error!(key = %name, "the same key as `{:?}`; neither opens", place.get());
-                        place.insert(None);
+                    Entry::Vacant(slot) => drop(slot.insert(Some(Arc::clone(&name)))),
+                    Entry::Occupied(mut slot) => {
+                        tracing::error!(key = %name, other = ?slot.get(), "rejecting keys with the same secret; give each key its own");
+                        slot.insert(None);
                     }
                 },
                 Err(error) => {
-                    tracing::error!(key = %name, "the key opens nothing: {error}");
+                    tracing::error!(key = %name, %error, "rejecting key without a usable secret");
                 }
             }
-            let holder = Holder {
-                principal: principal(key, &config.roles, access),
+            let key_entry = KeyEntry {
+                principal: build_principal(key, &config.roles, access),
                 limits: key.limits,
                 enabled: key.enabled,
                 expires_at: key.expires_at,
             };
-            keys.by_name.insert(name, holder);
+            keys.by_name.insert(name, key_entry);
         }
         keys
     }
 }
 
-impl Holder {
+impl KeyEntry {
     fn check(&self) -> Result<(), KeyError> {
         if !self.enabled {
             return Err(KeyError::Disabled);
         }
-        match self.expires_at.is_some_and(|end| end <= SystemTime::now()) {
-            true => Err(KeyError::Expired),
-            false => Ok(()),
+        if self.expires_at.is_some_and(|end| end <= SystemTime::now()) {
+            return Err(KeyError::Expired);
         }
+        Ok(())
     }
 }
 
-fn digest(key: &Key, environment: &Environment) -> Result<[u8; 32], toolgate_core::secret::Unset> {
+fn key_digest(
+    key: &KeyConfig,
+    environment: &Environment,
+) -> Result<[u8; 32], toolgate_core::secret::UnsetVariable> {
     match &key.proof {
-        Proof::Sha256(digest) => Ok(*digest),
-        Proof::Key(secret) => {
+        KeyCredential::Sha256(digest) => Ok(*digest),
+        KeyCredential::Key(secret) => {
             let key = secret.resolve(&|name| environment.get(name))?;
             Ok(Sha256::digest(key).into())
         }
     }
 }
 
-/// What a key and its roles open. Roles that name no tools do not restrict.
-fn principal(key: &Key, roles: &[Role], access: &Access) -> Principal {
+/// Builds the principal of a key from the key and its roles. Roles without `tools` do not restrict.
+fn build_principal(key: &KeyConfig, roles: &[RoleConfig], access: &AccessRules) -> Principal {
     let mut grants = Vec::new();
     if let Some(tools) = &key.tools {
         grants.push(access.grant(&format!("keys.{}.tools", key.name), tools));
     }
-    let own = roles.iter().filter(|role| key.roles.contains(&role.name));
-    let restricting: Vec<(&str, &Vec<String>)> = own
+    let key_roles = roles.iter().filter(|role| key.roles.contains(&role.name));
+    let restricting: Vec<(&str, &Vec<String>)> = key_roles
         .filter_map(|role| Some((role.name.as_str(), role.tools.as_ref()?)))
         .collect();
     if !restricting.is_empty() {
-        let places: Vec<String> = restricting
+        let config_keys: Vec<String> = restricting
             .iter()
             .map(|(name, _)| format!("roles.{name}.tools"))
             .collect();
@@ -328,12 +347,12 @@ fn principal(key: &Key, roles: &[Role], access: &Access) -> Principal {
             .iter()
             .flat_map(|(_, tools)| tools.iter().cloned())
             .collect();
-        grants.push(access.grant(&places.join(" + "), &tools));
+        grants.push(access.grant(&config_keys.join(" + "), &tools));
     }
-    let shown = |role: &Role| role.resources || !key.roles.contains(&role.name);
+    let permits_resources = |role: &RoleConfig| role.resources || !key.roles.contains(&role.name);
     Principal {
         roles: key.roles.clone(),
         grants,
-        resources: key.resources && roles.iter().all(shown),
+        resources: key.resources && roles.iter().all(permits_resources),
     }
 }

@@ -1,4 +1,4 @@
-//! The four tools of code mode, and the way of a script's calls back to the engine.
+//! The four code mode tools, and the route by which a script's calls re-enter the engine.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 use toolgate_core::scope::Scope;
-use toolgate_script::surface::{self, Definition};
+use toolgate_script::surface::{self, ToolDefinition};
 
-use super::{Engine, Inner, Journey};
-use crate::audit::Record;
-use crate::call::{Arguments, CallError, Outcome, Request, ToolCall};
-use crate::caller::{Caller, Origin};
-use crate::code_mode::answer::advice;
-use crate::code_mode::{self, Door, Job};
+use super::{CallContext, Engine, Inner};
+use crate::audit::AuditRecord;
+use crate::call::{Arguments, CallError, Outcome, RequestContext, ToolCall};
+use crate::caller::{CallOrigin, Caller};
+use crate::code_mode::results::error_result;
+use crate::code_mode::{self, ExecuteRequest, ToolCaller};
 use crate::result::ToolResult;
 
-/// One of the four.
+/// A code mode tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum CodeTool {
     ListFiles,
@@ -29,13 +29,13 @@ pub(crate) enum CodeTool {
 impl CodeTool {
     pub(crate) const ALL: [Self; 4] = [Self::ListFiles, Self::ReadFile, Self::Docs, Self::Execute];
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|tool| tool.definition().name == name)
     }
 
-    pub(crate) fn definition(self) -> &'static Definition {
+    pub(crate) fn definition(self) -> &'static ToolDefinition {
         match self {
             Self::ListFiles => &surface::TOOLS[0],
             Self::ReadFile => &surface::TOOLS[1],
@@ -48,84 +48,87 @@ impl CodeTool {
 impl Inner {
     pub(super) async fn run_code_tool(
         self: &Arc<Self>,
-        journey: &Journey,
+        context: &CallContext,
         tool: CodeTool,
         arguments: &Arguments,
-        record: &mut Record,
+        record: &mut AuditRecord,
     ) -> Result<ToolResult, CallError> {
-        let (scope, value) = (&journey.scope, arguments.value());
+        let (scope, value) = (&context.scope, arguments.value());
         match tool {
-            CodeTool::ListFiles => Ok(self.code.list(scope)),
-            CodeTool::ReadFile => Ok(self.code.read(scope, value)),
-            CodeTool::Docs => Ok(self.code.docs(scope, value)),
+            CodeTool::ListFiles => Ok(self.code_mode.list_tool_files(scope)),
+            CodeTool::ReadFile => Ok(self.code_mode.read_tool_file(scope, value)),
+            CodeTool::Docs => Ok(self.code_mode.tool_docs(scope, value)),
             CodeTool::Execute => {
-                let Some(code) = code_mode::code(value) else {
-                    return Ok(advice("`code` is missing: a script as a string"));
+                let Some(code) = code_mode::code_argument(value) else {
+                    return Ok(error_result(
+                        "`code` is missing; pass the script as a string",
+                    ));
                 };
-                let door = ScriptDoor::new(Engine(Arc::clone(self)), journey);
-                let request = &journey.call.request;
-                let told = scope.scripted_servers();
-                let told = told.map(|name| journey.rules.forwarded(name, &request.headers));
-                let job = Job {
+                let dispatcher = ScriptDispatcher::new(Engine(Arc::clone(self)), context);
+                let request = &context.call.request;
+                let headers = scope.code_mode_servers();
+                let headers =
+                    headers.map(|name| context.rules.forwarded_headers(name, &request.headers));
+                let job = ExecuteRequest {
                     scope,
-                    caller: &journey.caller,
-                    call: journey.call.id.as_deref(),
+                    caller: &context.caller,
+                    call: context.call.id.as_deref(),
                     run: request.run.as_deref(),
                     filters: &request.filters,
-                    told: told.collect(),
+                    forwarded_headers: headers.collect(),
                     code,
-                    door: &door,
+                    tool_caller: &dispatcher,
                 };
-                self.code.execute(job, &mut record.script).await
+                self.code_mode.execute(job, &mut record.script).await
             }
         }
     }
 }
 
 impl Engine {
-    /// Counts what a model request with a scope needs less because tools in it are scripted.
+    /// Records the prompt tokens that code mode saves in a model request with this scope.
     pub(crate) fn count_saved_tokens(&self, scope: &Arc<Scope>) {
-        let saved = self.0.code.saved_tokens(scope);
-        self.0.parts.metrics.saved_tokens(saved);
+        let saved = self.0.code_mode.saved_tokens(scope);
+        self.0.deps.metrics.add_saved_tokens(saved);
     }
 }
 
 /// Makes a script's calls on behalf of its caller.
-struct ScriptDoor {
+struct ScriptDispatcher {
     engine: Engine,
     caller: Caller,
-    /// The script's own.
-    request: Arc<Request>,
+    /// The request that runs the script.
+    request: Arc<RequestContext>,
     request_id: String,
 }
 
-impl ScriptDoor {
-    fn new(engine: Engine, journey: &Journey) -> Self {
-        let unattended = journey.caller.origin.is_unattended();
+impl ScriptDispatcher {
+    fn new(engine: Engine, context: &CallContext) -> Self {
+        let unattended = context.caller.origin.is_unattended();
         Self {
             engine,
-            caller: journey
+            caller: context
                 .caller
                 .clone()
-                .through(Origin::Script { unattended }),
-            request: Arc::clone(&journey.call.request),
-            request_id: journey.request_id.clone(),
+                .with_origin(CallOrigin::Script { unattended }),
+            request: Arc::clone(&context.call.request),
+            request_id: context.request_id.clone(),
         }
     }
 }
 
-impl Door for ScriptDoor {
+impl ToolCaller for ScriptDispatcher {
     fn call<'a>(
         &'a self,
         tool: &'a ToolId,
         arguments: &'a RawValue,
         number: usize,
     ) -> Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>> {
-        let request = Request {
+        let request = RequestContext {
             id: Some(format!("{}-call-{}", self.request_id, number + 1)),
             parent: Some(self.request_id.clone()),
-            // Whoever waits for the script hears of its end.
-            ear: None,
+            // Progress is reported for the script as a whole, not for its calls.
+            client_handler: None,
             ..(*self.request).clone()
         };
         let call = ToolCall {

@@ -1,4 +1,4 @@
-//! A call that may run, on its way: its place among others, its price, and its result.
+//! Sends an authorized call: limits, budget, cache, dispatch and post-processing of the result.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,73 +8,82 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
 
-use super::clear::Run;
-use super::dispatch::{Answer, Dispatch};
-use super::find::Target;
-use super::kept::Kept;
-use super::limits::Limited;
+use super::authorize::AuthorizedCall;
+use super::dispatch::{Dispatch, ServerResponse};
+use super::find::ResolvedTool;
+use super::limits::LimitTarget;
+use super::result_store::ResultStore;
 use super::rules::Rules;
-use super::{Inner, Journey, Progress};
-use crate::audit::Record;
+use super::{CallContext, CallProgress, Inner};
+use crate::audit::AuditRecord;
 use crate::call::{CallError, Outcome};
-use crate::caller::Origin;
-use crate::result::bound::bound;
-use crate::result::tidy::{Secrets, tidy};
-use crate::result::{ToolResult, asks_for_input};
+use crate::caller::CallOrigin;
+use crate::result::sanitize::{SecretPolicy, sanitize};
+use crate::result::truncate::truncate;
+use crate::result::{ToolResult, is_input_required};
 use crate::trace;
 
 impl Inner {
-    /// Limits of the tool and of the caller's key, and a place among the calls under way.
-    pub(super) async fn enter(
+    /// Checks rate limits and acquires the concurrency slots of the tool and the caller's key.
+    pub(super) async fn acquire_slots(
         &self,
-        journey: &Journey,
+        context: &CallContext,
         id: &ToolId,
     ) -> Result<Vec<OwnedSemaphorePermit>, CallError> {
-        let Journey { rules, caller, .. } = journey;
-        rules.limits.count(&Limited::Server(id.server.clone()))?;
-        rules.limits.count(&Limited::Tool(id.clone()))?;
-        let within = rules.timeout(id);
-        let mut places = Vec::new();
+        let CallContext { rules, caller, .. } = context;
+        rules
+            .limits
+            .check_rate(&LimitTarget::Server(id.server.clone()))?;
+        rules.limits.check_rate(&LimitTarget::Tool(id.clone()))?;
+        let timeout = rules.tool_timeout(id);
+        let mut slots = Vec::new();
         if let Some(key) = caller.key() {
-            let key = Limited::Key(Arc::clone(key));
-            places.extend(rules.limits.enter(&key, within).await?);
+            let key = LimitTarget::Key(Arc::clone(key));
+            slots.extend(rules.limits.acquire_slot(&key, timeout).await?);
         }
-        let tool = Limited::Tool(id.clone());
-        places.extend(rules.limits.enter(&tool, within).await?);
-        Ok(places)
+        let tool = LimitTarget::Tool(id.clone());
+        slots.extend(rules.limits.acquire_slot(&tool, timeout).await?);
+        Ok(slots)
     }
 
-    /// Whether a call that waited may still run, should the rules have changed meanwhile.
-    pub(super) fn still_holds(&self, journey: &Journey, run: &Run) -> Result<(), CallError> {
+    /// Checks that a call that waited for a slot is still allowed if the rules changed meanwhile.
+    pub(super) fn recheck_rules(
+        &self,
+        context: &CallContext,
+        authorized: &AuthorizedCall,
+    ) -> Result<(), CallError> {
         let now = self.rules.load();
-        if now.generation == journey.rules.generation {
+        if now.generation == context.rules.generation {
             return Ok(());
         }
-        let principal = now.principal(&journey.caller)?;
-        let lens = now.access.lens(principal, &journey.call.request.filters);
-        let judged = lens.judge((&run.target.entry).into());
-        match judged.map(|judged| judged.on(run.arguments.value()).verdict) {
+        let principal = now.principal(&context.caller)?;
+        let view = now.access.view(principal, &context.call.request.filters);
+        let judged = view.judge((&authorized.target.entry).into());
+        match judged.map(|judged| judged.decide(authorized.arguments.value()).verdict) {
             Some(verdict) if verdict < Verdict::Ask => Ok(()),
-            Some(Verdict::Ask) if run.asked => Ok(()),
-            _ => Err(CallError::Overtaken(run.target.entry.alias.to_string())),
+            Some(Verdict::Ask) if authorized.needed_approval => Ok(()),
+            _ => Err(CallError::RulesChanged(
+                authorized.target.entry.alias.to_string(),
+            )),
         }
     }
 
-    /// Takes the price of a call from the budget of the caller's key.
+    /// Charges the price of a call to the budget of the caller's key.
     pub(super) async fn charge(
         &self,
-        journey: &Journey,
+        context: &CallContext,
         id: &ToolId,
-        record: &mut Record,
+        record: &mut AuditRecord,
     ) -> Result<(), CallError> {
-        let Journey { rules, caller, .. } = journey;
-        let served = rules.servers.get(&id.server);
-        let price = served.and_then(|served| served.server.tool(id.tool.as_str()).price);
+        let CallContext { rules, caller, .. } = context;
+        let server_rules = rules.servers.get(&id.server);
+        let price = server_rules
+            .and_then(|server_rules| server_rules.server.tool_limits(id.tool.as_str()).price);
         let price = price.unwrap_or(0);
-        if let (Some(key), Some(holder)) = (caller.key(), rules.holder(caller)?)
-            && let Some(budget) = &holder.limits.budget
+        if let (Some(key), Some(key_entry)) = (caller.key(), rules.key_entry(caller)?)
+            && let Some(budget) = &key_entry.limits.budget
         {
-            let store = &self.parts.store;
+            let store = &self.deps.store;
             self.budgets.charge(store, key, budget, price).await?;
         }
         record.charged = true;
@@ -82,9 +91,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives back what a call that was never sent would have cost.
-    pub(super) fn refund(&self, journey: &Journey, record: &mut Record) {
-        if let Some(key) = journey.caller.key() {
+    /// Refunds the price of a call that was never sent.
+    pub(super) fn refund(&self, context: &CallContext, record: &mut AuditRecord) {
+        if let Some(key) = context.caller.key() {
             self.budgets
                 .refund(key, record.cost_micro_usd.unsigned_abs());
         }
@@ -92,103 +101,111 @@ impl Inner {
         record.cost_micro_usd = 0;
     }
 
-    /// Sends a call that may run to its server, or finds its result among those to be reused.
+    /// Sends an authorized call to its server, or returns a cached result.
     pub(super) async fn send(
         &self,
-        journey: &Journey,
-        run: Run,
-        began: Instant,
-        progress: &mut Progress,
+        context: &CallContext,
+        authorized: AuthorizedCall,
+        started: Instant,
+        progress: &mut CallProgress,
     ) -> Result<Outcome, CallError> {
-        let Target {
-            entry, instead_of, ..
-        } = &run.target;
+        let ResolvedTool {
+            entry,
+            fallback_for,
+            ..
+        } = &authorized.target;
         let id = &entry.tool.id;
-        if let Some(asked) = instead_of {
-            tracing::info!(tool = %asked, instead = %id, "the fallback takes the call");
+        if let Some(requested) = fallback_for {
+            tracing::info!(tool = %requested, instead = %id, "routing tool call to the fallback server");
         }
-        let rules = &journey.rules;
-        let _places = self.enter(journey, id).await?;
-        self.still_holds(journey, &run)?;
+        let rules = &context.rules;
+        let _slots = self.acquire_slots(context, id).await?;
+        self.recheck_rules(context, &authorized)?;
         let dispatch = Dispatch {
-            registry: Arc::clone(&self.parts.registry),
-            metrics: Arc::clone(&self.parts.metrics),
-            headers: rules.forwarded(&id.server, &journey.call.request.headers),
-            request: Arc::clone(&journey.call.request),
-            arguments: run.arguments,
+            registry: Arc::clone(&self.deps.registry),
+            metrics: Arc::clone(&self.deps.metrics),
+            headers: rules.forwarded_headers(&id.server, &context.call.request.headers),
+            request: Arc::clone(&context.call.request),
+            arguments: authorized.arguments,
             tool: Arc::clone(&entry.tool),
-            within: rules.timeout(id),
-            after: rules.patience(&journey.call.request, &id.server, rules.timeout(id)),
-            own_lane: rules.has_own_lanes(&id.server),
-            current_only: run.asked,
+            queue_timeout: rules.tool_timeout(id),
+            response_timeout: rules.response_timeout(
+                &context.call.request,
+                &id.server,
+                rules.tool_timeout(id),
+            ),
+            uses_session_lane: rules.has_session_lanes(&id.server),
+            current_only: authorized.needed_approval,
         };
-        let key = self.reuse.key(rules, &dispatch);
-        let reused = key.as_ref().and_then(|(key, _)| self.reuse.get(key));
-        let cached = reused.is_some();
-        let result = match reused {
+        let key = self.result_cache.key(rules, &dispatch);
+        let cached = key.as_ref().and_then(|(key, _)| self.result_cache.get(key));
+        let is_cached = cached.is_some();
+        let result = match cached {
             Some(result) => {
-                progress.uses(id, true);
+                progress.set_tickets_used(id, true);
                 result
             }
             None => {
                 let record = &mut progress.attempt.record;
-                self.charge(journey, id, record).await?;
+                self.charge(context, id, record).await?;
                 progress.attempt.open();
-                progress.uses(id, true);
-                let (tracer, request) = (&*self.parts.tracer, &journey.call.request);
-                let trace = trace::outgoing(tracer, &progress.attempt.span, request);
+                progress.set_tickets_used(id, true);
+                let (tracer, request) = (&*self.deps.tracer, &context.call.request);
+                let trace = trace::outgoing_context(tracer, &progress.attempt.span, request);
                 let answer = dispatch.run(trace).await;
                 if answer.as_ref().is_err_and(CallError::is_not_sent) {
-                    progress.uses(id, false);
-                    self.refund(journey, &mut progress.attempt.record);
+                    progress.set_tickets_used(id, false);
+                    self.refund(context, &mut progress.attempt.record);
                 }
-                let Answer { raw, outdated } = answer?;
-                if journey.call.request.guest.is_some() && asks_for_input(&raw) {
-                    // The same call is made again with the answers, and is approved already.
-                    progress.uses(id, false);
+                let ServerResponse { raw, outdated } = answer?;
+                if context.call.request.modern_client.is_some() && is_input_required(&raw) {
+                    // The client repeats the call with its input; the approval covers that call too.
+                    progress.set_tickets_used(id, false);
                 }
-                let result = self.tidied(raw, rules);
+                let result = self.sanitize_result(raw, rules);
                 if let Some((key, ttl)) = key.filter(|_| !outdated) {
-                    self.reuse.put(key, &result, ttl);
+                    self.result_cache.insert(key, &result, ttl);
                 }
                 result
             }
         };
-        let (result, handle) = self.bounded(journey, result);
+        let (result, handle) = self.truncate_result(context, result);
         Ok(Outcome {
-            instead_of: instead_of.clone(),
+            fallback_for: fallback_for.clone(),
             handle,
-            cached,
-            approval: progress.approved(id),
-            ..Outcome::new(id.clone(), result, began)
+            cached: is_cached,
+            approval: progress.used_approval(id),
+            ..Outcome::new(id.clone(), result, started)
         })
     }
 
-    pub(super) fn tidied(&self, raw: Box<RawValue>, rules: &Rules) -> ToolResult {
-        let secrets = match rules.results.redact_secrets {
-            true => Secrets::Redacted,
-            false => Secrets::Kept,
+    pub(super) fn sanitize_result(&self, raw: Box<RawValue>, rules: &Rules) -> ToolResult {
+        let secrets = if rules.results.redact_secrets {
+            SecretPolicy::Redact
+        } else {
+            SecretPolicy::Keep
         };
-        ToolResult::new(tidy(raw, secrets))
+        ToolResult::new(sanitize(raw, secrets))
     }
 
-    /// The result as whoever asked gets it, and the handle of the whole if it was cut.
-    pub(super) fn bounded(
+    /// Truncates a result that is too large for a model. Returns the handle of the full result if it
+    /// was truncated.
+    pub(super) fn truncate_result(
         &self,
-        journey: &Journey,
+        context: &CallContext,
         result: ToolResult,
     ) -> (ToolResult, Option<String>) {
-        let settings = journey.rules.results;
-        let for_model = matches!(journey.caller.origin, Origin::Http | Origin::Agent);
+        let settings = context.rules.results;
+        let for_model = matches!(context.caller.origin, CallOrigin::Http | CallOrigin::Agent);
         if !for_model || result.raw().get().len() <= settings.max_bytes {
             return (result, None);
         }
-        let handle = Kept::new_handle();
-        let Some(cut) = bound(&result, settings.max_bytes, &handle) else {
+        let handle = ResultStore::new_handle();
+        let Some(truncated) = truncate(&result, settings.max_bytes, &handle) else {
             return (result, None);
         };
-        self.kept
-            .put(&handle, &journey.caller, cut.whole, settings.keep);
-        (cut.result, Some(handle))
+        self.result_store
+            .insert(&handle, &context.caller, truncated.full_text, settings.keep);
+        (truncated.result, Some(handle))
     }
 }

@@ -1,8 +1,8 @@
-//! A call that needs an approval, put before the person at the client that made it.
+//! Asks the user of an MCP client to approve a call.
 //!
-//! A client of the old era is asked while its call waits. A modern one gets the question as a
-//! result, with a sealed state that holds what was asked: a retry of another call, by another
-//! caller or with other arguments is refused.
+//! A legacy client is asked by elicitation while its call waits. A modern client receives the
+//! question as a result, with a sealed state that binds the answer: a retry by another caller, or
+//! with another tool or other arguments, is rejected.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,39 +10,39 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
-use toolgate_core::json::may_say;
-use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object};
-use toolgate_mcp::serve::{empty_object, rpc};
+use toolgate_core::json::may_contain;
+use toolgate_mcp::jsonrpc::{INVALID_PARAMS, Object, RpcResult};
+use toolgate_mcp::serve::{empty_object, rpc_error};
 
-use super::{Asker, Door, Era};
+use super::{Era, McpRequestContext, McpServer};
 use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
-use crate::call::{Arguments, CallError, Needed, Outcome, ToolCall};
-use crate::event::Event;
+use crate::call::{Arguments, CallError, Outcome, RequiredApproval, ToolCall};
+use crate::event::GatewayEvent;
 
-/// Characters of arguments in a question.
-const LONGEST_SHOWN: usize = 2000;
-/// The key of our question among those that a modern client is asked.
-const KEY: &str = "toolgate_approval";
-/// What our states begin with; those of servers are passed on.
-const PREFIX: &str = "toolgate.";
-/// How often a client hears that its call still waits.
-const NOTICE: Duration = Duration::from_secs(10);
+/// Characters of the arguments shown in a question.
+const MAX_SHOWN_ARGUMENT_CHARS: usize = 2000;
+/// Key of the gateway's question in `inputRequests`.
+const INPUT_KEY: &str = "toolgate_approval";
+/// Prefix of the gateway's own states; the states of servers are forwarded to them.
+const STATE_PREFIX: &str = "toolgate.";
+/// Interval between progress notifications while a call waits for its approval.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What was asked, sealed into the state that the client sends back.
+/// The call that the client was asked about, sealed into the state that it sends back.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
-struct State {
+struct QuestionState {
     approval: String,
     caller: Option<String>,
     tool: String,
     digest: String,
 }
 
-/// What a person answered.
+/// The user's reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
     Accept,
     Decline,
-    /// Neither: the approval stays open.
+    /// Neither accepted nor declined: the approval stays pending.
     Cancel,
 }
 
@@ -55,98 +55,104 @@ struct Input<'a> {
     input_responses: Option<&'a RawValue>,
 }
 
-impl Door {
-    /// Calls a tool, asking the person at the client where that is needed and possible.
-    pub(super) async fn call_asking(
+impl McpServer {
+    /// Calls a tool, asking the client's user for an approval where that is needed and possible.
+    pub(super) async fn call_with_approval(
         &self,
-        asker: &Asker,
+        context: &McpRequestContext,
         call: ToolCall,
         params: Option<&RawValue>,
-    ) -> Result<Result<Outcome, CallError>, Answer> {
+    ) -> Result<Result<Outcome, CallError>, RpcResult> {
         let input: Input<'_> = params
-            .filter(|params| may_say(params.get(), "requestState"))
+            .filter(|params| may_contain(params.get(), "requestState"))
             .and_then(|params| serde_json::from_str(params.get()).ok())
             .unwrap_or_default();
-        // One that was not sealed here may be that of another gateway, behind this one.
+        // A state with the prefix that cannot be unsealed may belong to an upstream Toolgate.
         let state = input.request_state.as_deref();
-        if let Some(state) = state.and_then(|state| self.unsealed(state)) {
-            let reply = reply(input.input_responses);
-            return self.answered(asker, call, &state, reply).await;
+        if let Some(state) = state.and_then(|state| self.unseal_state(state)) {
+            let reply = find_reply(input.input_responses);
+            return self.resume_with_reply(context, call, &state, reply).await;
         }
-        let outcome = self.gateway.call(&asker.caller, call.clone()).await;
-        let needed = outcome.as_ref().err().and_then(CallError::needed);
-        let Some(Needed {
+        let outcome = self.gateway.call(&context.caller, call.clone()).await;
+        let required = outcome
+            .as_ref()
+            .err()
+            .and_then(CallError::required_approval);
+        let Some(RequiredApproval {
             id,
             alias,
             because,
             expires_at,
-        }) = needed
+        }) = required
         else {
             return Ok(outcome);
         };
-        if !asker.request.can_approve() || !self.gateway.asks_clients() {
-            return Ok(match self.is_decided_in_time(asker, id).await {
-                true => self.gateway.call(&asker.caller, call).await,
-                false => outcome,
+        if !context.request.can_approve() || !self.gateway.can_clients_approve() {
+            return Ok(if self.wait_with_progress(context, id).await {
+                self.gateway.call(&context.caller, call).await
+            } else {
+                outcome
             });
         }
-        let question = question((alias, because), id, &call, &outcome);
-        match asker.era {
-            Era::Modern => Err(Ok(self.input_required(asker, &call, id, &question))),
+        let question = elicitation_params((alias, because), id, &call, &outcome);
+        match context.era {
+            Era::Modern => Err(Ok(self.input_required(context, &call, id, &question))),
             Era::Legacy => {
-                let Some(ear) = &asker.request.ear else {
+                let Some(handler) = &context.request.client_handler else {
                     return Ok(outcome);
                 };
-                let left = expires_at.duration_since(SystemTime::now());
-                let asked = to_raw_value(&question).unwrap_or_else(|_| empty_object());
-                let again = tokio::select! {
-                    answer = ear.asked("elicitation/create", Some(&asked)) => {
-                        let reply = answer.map_or(Reply::Cancel, |answer| action(&answer));
+                // An expired approval leaves no time to wait.
+                let time_left = expires_at
+                    .duration_since(SystemTime::now())
+                    .unwrap_or_default();
+                let params = to_raw_value(&question).unwrap_or_else(|_| empty_object());
+                let is_decided = tokio::select! {
+                    answer = handler.on_request("elicitation/create", Some(&params)) => {
+                        let reply = answer.map_or(Reply::Cancel, |answer| parse_reply(&answer));
                         self.decide(id, reply).await
                     }
-                    // Somebody else may be quicker, and nobody is asked for ever.
-                    decided = self.is_decided(id, left.unwrap_or_default()) => decided,
+                    // Another approver may decide first, and the approval may expire.
+                    decided = self.wait_for_decision(id, time_left) => decided,
                 };
-                match again {
-                    true => {
-                        let next = self.gateway.call(&asker.caller, call.clone()).await;
-                        match waits_for_another(&next, id) {
-                            true => Box::pin(self.call_asking(asker, call, None)).await,
-                            false => Ok(next),
-                        }
-                    }
-                    false => Ok(outcome),
+                if !is_decided {
+                    return Ok(outcome);
                 }
+                let next = self.gateway.call(&context.caller, call.clone()).await;
+                if needs_another_approval(&next, id) {
+                    return Box::pin(self.call_with_approval(context, call, None)).await;
+                }
+                Ok(next)
             }
         }
     }
 
-    /// Waits as long as the configuration lets a call wait for its approval, and says so meanwhile.
-    async fn is_decided_in_time(&self, asker: &Asker, approval: &str) -> bool {
+    /// Waits for a decision for up to the configured time, reporting progress to the client.
+    async fn wait_with_progress(&self, context: &McpRequestContext, approval: &str) -> bool {
         let wait = self.gateway.approval_wait();
         if wait.is_zero() {
             return false;
         }
-        let decided = self.is_decided(approval, wait);
+        let decided = self.wait_for_decision(approval, wait);
         tokio::pin!(decided);
-        let mut notices = tokio::time::interval(NOTICE);
-        let mut told = 0_u32;
+        let mut ticks = tokio::time::interval(PROGRESS_INTERVAL);
+        let mut count = 0_u32;
         loop {
             tokio::select! {
                 decided = &mut decided => return decided,
-                _ = notices.tick() => {
-                    told += 1;
-                    if let Some(ear) = &asker.request.ear {
-                        ear.hear("notifications/progress", waiting(approval, told).as_deref());
+                _ = ticks.tick() => {
+                    count += 1;
+                    if let Some(handler) = &context.request.client_handler {
+                        let params = waiting_progress(approval, count);
+                        handler.on_notification("notifications/progress", params.as_deref());
                     }
                 }
             }
         }
     }
 
-    /// Waits for somebody to decide about an approval; false if nobody does in time.
-    async fn is_decided(&self, approval: &str, within: Duration) -> bool {
-        // Heard from before the first look on, so that nothing is missed between the two.
+    /// Waits for a decision on an approval; returns `false` on timeout.
+    async fn wait_for_decision(&self, approval: &str, within: Duration) -> bool {
+        // Subscribe before the first query, so that no decision is missed in between.
         let mut events = self.gateway.events();
         let decided = async {
             loop {
@@ -154,37 +160,37 @@ impl Door {
                 if found.is_none_or(|found| found.state != ApprovalState::Pending) {
                     return;
                 }
-                news_of(approval, &mut events).await;
+                wait_for_change(approval, &mut events).await;
             }
         };
         tokio::time::timeout(within, decided).await.is_ok()
     }
 
-    /// A modern client's second try, with the person's answer.
-    async fn answered(
+    /// Handles a modern client's retry, which carries the user's reply.
+    async fn resume_with_reply(
         &self,
-        asker: &Asker,
+        context: &McpRequestContext,
         call: ToolCall,
-        state: &State,
+        state: &QuestionState,
         reply: Reply,
-    ) -> Result<Result<Outcome, CallError>, Answer> {
-        if *state != self.state(asker, &call, &state.approval) {
-            let told = "`requestState` belongs to another call";
-            return Err(Err(rpc(INVALID_PARAMS, told)));
+    ) -> Result<Result<Outcome, CallError>, RpcResult> {
+        if *state != self.question_state(context, &call, &state.approval) {
+            let message = "`requestState` belongs to another call";
+            return Err(Err(rpc_error(INVALID_PARAMS, message)));
         }
         self.decide(&state.approval, reply).await;
-        let again = ToolCall {
-            request: asker.without_input(),
+        let retry = ToolCall {
+            request: context.without_input(),
             ..call.clone()
         };
-        let next = self.gateway.call(&asker.caller, again).await;
-        match waits_for_another(&next, &state.approval) {
-            true => Box::pin(self.call_asking(asker, call, None)).await,
-            false => Ok(next),
+        let next = self.gateway.call(&context.caller, retry).await;
+        if needs_another_approval(&next, &state.approval) {
+            return Box::pin(self.call_with_approval(context, call, None)).await;
         }
+        Ok(next)
     }
 
-    /// Whether the call may be made again.
+    /// Applies the user's reply. Returns whether the call can be repeated.
     async fn decide(&self, approval: &str, reply: Reply) -> bool {
         let ruling = match reply {
             Reply::Accept => Ruling::Approve {
@@ -192,7 +198,7 @@ impl Door {
                 arguments: None,
             },
             Reply::Decline => Ruling::Deny {
-                reason: Some("the person at the client declined".to_owned()),
+                reason: Some("the user declined it in the client".to_owned()),
             },
             Reply::Cancel => return false,
         };
@@ -201,41 +207,49 @@ impl Door {
             .decide(approval, ruling, &Decider::Client)
             .await;
         if let Err(error) = decided {
-            tracing::debug!(%error, approval, "the client's decision was not taken");
+            tracing::debug!(%error, approval, "rejected the client's decision");
         }
         true
     }
 
     fn input_required(
         &self,
-        asker: &Asker,
+        context: &McpRequestContext,
         call: &ToolCall,
         approval: &str,
         question: &Value,
     ) -> Box<RawValue> {
-        let state = self.state(asker, call, approval);
+        let state = self.question_state(context, call, approval);
         let sealed = serde_json::to_string(&state)
             .ok()
-            .and_then(|state| self.gateway.store().sealed(&state).ok())
+            .and_then(|state| self.gateway.store().seal(&state).ok())
             .unwrap_or_default();
-        let asked = json!({KEY: {"method": "elicitation/create", "params": question}});
+        let requests = json!({INPUT_KEY: {"method": "elicitation/create", "params": question}});
         let result = Object::new()
             .text("resultType", "input_required")
-            .raw("inputRequests", &asked.to_string())
-            .text("requestState", &format!("{PREFIX}{sealed}"));
-        super::raw(&result)
+            .raw("inputRequests", &requests.to_string())
+            .text("requestState", &format!("{STATE_PREFIX}{sealed}"));
+        super::to_raw(&result)
     }
 
-    /// What was asked here, if this is what was sent along with it.
-    fn unsealed(&self, state: &str) -> Option<State> {
-        let text = self.gateway.store().unseal(state.strip_prefix(PREFIX)?)?;
+    /// Unseals a state; `None` if it was not sealed by this gateway.
+    fn unseal_state(&self, state: &str) -> Option<QuestionState> {
+        let text = self
+            .gateway
+            .store()
+            .unseal(state.strip_prefix(STATE_PREFIX)?)?;
         serde_json::from_str(&text).ok()
     }
 
-    fn state(&self, asker: &Asker, call: &ToolCall, approval: &str) -> State {
-        State {
+    fn question_state(
+        &self,
+        context: &McpRequestContext,
+        call: &ToolCall,
+        approval: &str,
+    ) -> QuestionState {
+        QuestionState {
             approval: approval.to_owned(),
-            caller: asker.caller.key().map(|key| key.to_string()),
+            caller: context.caller.key().map(|key| key.to_string()),
             tool: match &call.server {
                 Some(server) => format!("{server}.{}", call.name),
                 None => call.name.clone(),
@@ -249,19 +263,21 @@ impl Door {
     }
 }
 
-/// Whether a script, gone on with, waits once more.
-fn waits_for_another(outcome: &Result<Outcome, CallError>, approval: &str) -> bool {
-    let Err(error @ CallError::ScriptWaits(_)) = outcome else {
+/// Returns whether a resumed script is suspended again, waiting for a different approval.
+fn needs_another_approval(outcome: &Result<Outcome, CallError>, approval: &str) -> bool {
+    let Err(error @ CallError::ScriptSuspended(_)) = outcome else {
         return false;
     };
-    error.needed().is_some_and(|needed| needed.id != approval)
+    error
+        .required_approval()
+        .is_some_and(|needed| needed.id != approval)
 }
 
-/// Waits until something is heard of an approval, or may have been missed.
-async fn news_of(approval: &str, events: &mut broadcast::Receiver<Event>) {
+/// Waits for an event about an approval, or until such an event may have been missed.
+async fn wait_for_change(approval: &str, events: &mut broadcast::Receiver<GatewayEvent>) {
     loop {
         match events.recv().await {
-            Ok(Event::Approval(told)) if told.id == approval => return,
+            Ok(GatewayEvent::Approval(changed)) if changed.id == approval => return,
             Ok(_) => {}
             Err(RecvError::Lagged(_)) => return,
             Err(RecvError::Closed) => std::future::pending().await,
@@ -269,28 +285,29 @@ async fn news_of(approval: &str, events: &mut broadcast::Receiver<Event>) {
     }
 }
 
-/// A notice that a call still waits; its token is put in by whoever passes it on. Progress must
-/// only ever grow, so it leaves room for that of the tool itself.
-fn waiting(approval: &str, told: u32) -> Option<Box<RawValue>> {
+/// Builds a progress notification for a waiting call. The notifier replaces the token. Progress
+/// must increase monotonically, so the values stay tiny to leave room for the tool's own progress.
+fn waiting_progress(approval: &str, count: u32) -> Option<Box<RawValue>> {
     let message = format!("waiting for approval {approval}");
-    let progress = f64::from(told) * 1e-6;
-    let notice = json!({"progressToken": 0, "progress": progress, "message": message});
-    to_raw_value(&notice).ok()
+    let progress = f64::from(count) * 1e-6;
+    let params = json!({"progressToken": 0, "progress": progress, "message": message});
+    to_raw_value(&params).ok()
 }
 
-/// The question, with the tool and its arguments: those of a script's call, not of the script.
-fn question(
+/// Builds the parameters of `elicitation/create`. For a script, they show the tool call that needs
+/// the approval, not the script itself.
+fn elicitation_params(
     (alias, because): (&str, &str),
     approval: &str,
     call: &ToolCall,
     outcome: &Result<Outcome, CallError>,
 ) -> Value {
-    let (arguments, place) = match outcome {
-        Err(CallError::ScriptWaits(waits)) => {
-            let call = waits.call(approval);
-            let place = call.map(|call| format!(" A script calls it at line {}.", call.line));
+    let (arguments, origin) = match outcome {
+        Err(CallError::ScriptSuspended(script)) => {
+            let call = script.pending_call(approval);
+            let origin = call.map(|call| format!(" A script calls it at line {}.", call.line));
             let arguments = call.map(|call| call.arguments.get());
-            (arguments, place.unwrap_or_default())
+            (arguments, origin.unwrap_or_default())
         }
         _ => {
             let arguments = call.arguments.as_ref().ok();
@@ -299,34 +316,37 @@ fn question(
         }
     };
     let arguments = arguments.unwrap_or("{}");
-    let shown: String = arguments.chars().take(LONGEST_SHOWN).collect();
-    let more = match shown.len() < arguments.len() {
-        true => format!("… ({} bytes in all)", arguments.len()),
-        false => String::new(),
+    let shown: String = arguments.chars().take(MAX_SHOWN_ARGUMENT_CHARS).collect();
+    let more = if shown.len() < arguments.len() {
+        format!("… ({} bytes in total)", arguments.len())
+    } else {
+        String::new()
     };
     json!({
         "mode": "form",
-        "message": format!("Run tool `{alias}`? It needs an approval ({because}).{place} Arguments: {shown}{more}"),
+        "message": format!("Run tool `{alias}`? It needs an approval ({because}).{origin} Arguments: {shown}{more}"),
         "requestedSchema": {"type": "object", "properties": {}},
     })
 }
 
-/// The person's answer among those of a modern client.
-fn reply(responses: Option<&RawValue>) -> Reply {
+/// Finds the reply to the gateway's question among a modern client's responses.
+fn find_reply(responses: Option<&RawValue>) -> Reply {
     let responses: std::collections::HashMap<String, &RawValue> = responses
         .and_then(|raw| serde_json::from_str(raw.get()).ok())
         .unwrap_or_default();
-    responses.get(KEY).map_or(Reply::Cancel, |raw| action(raw))
+    responses
+        .get(INPUT_KEY)
+        .map_or(Reply::Cancel, |raw| parse_reply(raw))
 }
 
-fn action(answer: &RawValue) -> Reply {
+fn parse_reply(answer: &RawValue) -> Reply {
     #[derive(Deserialize)]
-    struct Elicited {
+    struct ElicitResult {
         action: String,
     }
-    match serde_json::from_str::<Elicited>(answer.get()) {
-        Ok(Elicited { action }) if action == "accept" => Reply::Accept,
-        Ok(Elicited { action }) if action == "decline" => Reply::Decline,
+    match serde_json::from_str::<ElicitResult>(answer.get()) {
+        Ok(ElicitResult { action }) if action == "accept" => Reply::Accept,
+        Ok(ElicitResult { action }) if action == "decline" => Reply::Decline,
         _ => Reply::Cancel,
     }
 }

@@ -1,22 +1,26 @@
-//! Resources, templates, prompts and completion: listed from the catalog, asked of their server.
+//! Resources, templates, prompts and completion. Lists come from the catalog; everything else is
+//! forwarded to the server that owns the item.
 
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
-use toolgate_core::catalog::{Item, Offer, with_text};
+use toolgate_core::catalog::{ListedItem, ServerListing, replace_text_member};
 use toolgate_core::name::ServerName;
-use toolgate_mcp::jsonrpc::{Answer, INVALID_PARAMS, Object, RpcError};
-use toolgate_mcp::lane::Ask;
-use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, rpc};
+use toolgate_mcp::jsonrpc::{INVALID_PARAMS, Object, RpcError, RpcResult};
+use toolgate_mcp::lane::UpstreamRequest;
+use toolgate_mcp::serve::{RESOURCE_NOT_FOUND, rpc_error};
 
-use super::tools::{with_link, with_uri};
-use super::{Asker, Door, Face, ListParams, failed, page, read, uri};
+use super::tools::{qualify_links, qualify_uri_member};
+use super::{
+    ListParams, McpEndpoint, McpRequestContext, McpServer, encode_page, names, parse_params,
+    to_rpc_error,
+};
 
-/// A list of items, and how clients of all servers know one.
-struct Listing {
+/// Describes how one kind of item is listed.
+struct ItemKind {
     member: &'static str,
     key: &'static str,
-    items: fn(&Offer) -> &[Item],
+    items: fn(&ServerListing) -> &[ListedItem],
     name: fn(&ServerName, &str) -> String,
 }
 
@@ -50,197 +54,242 @@ struct Reference {
     uri: Option<String>,
 }
 
-impl Door {
-    pub(super) fn list_resources(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
-        let listing = Listing {
+impl McpServer {
+    pub(super) fn list_resources(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let kind = ItemKind {
             member: "resources",
             key: "uri",
-            items: |offer| &offer.resources,
-            name: uri::wrap,
+            items: |listing| &listing.resources,
+            name: names::qualify_uri,
         };
-        self.list_items(asker, params, &listing)
+        self.list_items(context, params, &kind)
     }
 
-    pub(super) fn list_templates(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
-        let listing = Listing {
+    pub(super) fn list_templates(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let kind = ItemKind {
             member: "resourceTemplates",
             key: "uriTemplate",
-            items: |offer| &offer.templates,
-            name: uri::wrap,
+            items: |listing| &listing.templates,
+            name: names::qualify_uri,
         };
-        self.list_items(asker, params, &listing)
+        self.list_items(context, params, &kind)
     }
 
-    pub(super) fn list_prompts(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
-        let listing = Listing {
+    pub(super) fn list_prompts(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let kind = ItemKind {
             member: "prompts",
             key: "name",
-            items: |offer| &offer.prompts,
-            name: uri::prompt,
+            items: |listing| &listing.prompts,
+            name: names::qualify_prompt,
         };
-        self.list_items(asker, params, &listing)
+        self.list_items(context, params, &kind)
     }
 
-    fn list_items(&self, asker: &Asker, params: Option<&RawValue>, listing: &Listing) -> Answer {
-        let servers = self.servers(asker)?;
+    fn list_items(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+        kind: &ItemKind,
+    ) -> RpcResult {
+        let servers = self.visible_servers(context)?;
         let catalog = self.gateway.catalog();
         let mut items: Vec<(String, Box<RawValue>)> = Vec::new();
         for server in &servers {
-            let Some(offer) = catalog.offer(server) else {
+            let Some(server_listing) = catalog.listing(server) else {
                 continue;
             };
-            for item in (listing.items)(offer) {
-                items.push(match self.is_raw() {
-                    true => (item.key.clone(), item.definition.clone()),
-                    false => {
-                        let name = (listing.name)(server, &item.key);
-                        let definition = with_text(&item.definition, listing.key, &name);
-                        (name, definition)
-                    }
+            for item in (kind.items)(server_listing) {
+                items.push(if self.uses_raw_names() {
+                    (item.key.clone(), item.definition.clone())
+                } else {
+                    let name = (kind.name)(server, &item.key);
+                    let definition = replace_text_member(&item.definition, kind.key, &name);
+                    (name, definition)
                 });
             }
         }
         items.sort_by(|a, b| a.0.cmp(&b.0));
         let listed = items.iter().map(|(key, item)| (key.clone(), &**item));
-        let ListParams { cursor } = read(params)?;
-        page(listing.member, listed, cursor.as_deref())
+        let ListParams { cursor } = parse_params(params)?;
+        encode_page(kind.member, listed, cursor.as_deref())
     }
 
-    pub(super) async fn read_resource(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
-        let params: ReadParams = read(params)?;
-        let (server, own) = self.resource(asker, &params.uri)?;
-        let ask = Ask {
+    pub(super) async fn read_resource(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let params: ReadParams = parse_params(params)?;
+        let (server, raw_uri) = self.resolve_resource(context, &params.uri)?;
+        let upstream = UpstreamRequest {
             method: "resources/read",
-            params: Object::new().text("uri", own),
-            name: Some(own.to_owned()),
-            ..Ask::default()
+            params: Object::new().text("uri", raw_uri),
+            name: Some(raw_uri.to_owned()),
+            ..UpstreamRequest::default()
         };
-        let result = self.ask(asker, &server, ask).await?;
-        Ok(match self.is_raw() {
-            true => result,
-            false => each(&result, "contents", |content| with_uri(content, &server)),
-        })
+        let result = self.send_to_server(context, &server, upstream).await?;
+        if self.uses_raw_names() {
+            return Ok(result);
+        }
+        Ok(map_items(&result, "contents", |content| {
+            qualify_uri_member(content, &server)
+        }))
     }
 
-    pub(super) async fn get_prompt(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
-        let params: PromptParams<'_> = read(params)?;
-        let missing = || rpc(INVALID_PARAMS, format!("unknown prompt `{}`", params.name));
-        let (server, own) = match &self.face {
-            Face::Server(name) => (name.clone(), params.name.as_str()),
-            Face::All | Face::Virtual(_) => uri::prompt_of(&params.name).ok_or_else(missing)?,
+    pub(super) async fn get_prompt(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let params: PromptParams<'_> = parse_params(params)?;
+        let missing = || rpc_error(INVALID_PARAMS, format!("unknown prompt `{}`", params.name));
+        let (server, raw_name) = match &self.endpoint {
+            McpEndpoint::Server(name) => (name.clone(), params.name.as_str()),
+            McpEndpoint::All | McpEndpoint::Virtual(_) => {
+                names::split_prompt(&params.name).ok_or_else(missing)?
+            }
         };
-        if !self.servers(asker)?.contains(&server) {
+        if !self.visible_servers(context)?.contains(&server) {
             return Err(missing());
         }
-        let asked = Object::new().text("name", own);
-        let ask = Ask {
+        let upstream_params = Object::new().text("name", raw_name);
+        let upstream = UpstreamRequest {
             method: "prompts/get",
             params: match params.arguments {
-                Some(arguments) => asked.raw("arguments", arguments.get()),
-                None => asked,
+                Some(arguments) => upstream_params.raw("arguments", arguments.get()),
+                None => upstream_params,
             },
-            name: Some(own.to_owned()),
-            ..Ask::default()
+            name: Some(raw_name.to_owned()),
+            ..UpstreamRequest::default()
         };
-        let result = self.ask(asker, &server, ask).await?;
-        Ok(match self.is_raw() {
-            true => result,
-            false => each(&result, "messages", |message| {
-                member(message, "content", |content| with_link(content, &server))
-            }),
-        })
+        let result = self.send_to_server(context, &server, upstream).await?;
+        if self.uses_raw_names() {
+            return Ok(result);
+        }
+        Ok(map_items(&result, "messages", |message| {
+            map_member(message, "content", |content| {
+                qualify_links(content, &server)
+            })
+        }))
     }
 
-    /// The server that a URI leads to, and the URI there.
-    pub(super) fn resource<'a>(
+    /// Resolves a URI to a visible server and its raw URI.
+    pub(super) fn resolve_resource<'a>(
         &self,
-        asker: &Asker,
+        context: &McpRequestContext,
         uri: &'a str,
     ) -> Result<(ServerName, &'a str), RpcError> {
-        let found = match &self.face {
-            Face::Server(name) => Some((name.clone(), uri)),
-            Face::All | Face::Virtual(_) => uri::unwrap(uri),
+        let found = match &self.endpoint {
+            McpEndpoint::Server(name) => Some((name.clone(), uri)),
+            McpEndpoint::All | McpEndpoint::Virtual(_) => names::split_uri(uri),
         };
-        let servers = self.servers(asker)?;
+        let servers = self.visible_servers(context)?;
         let found = found.filter(|(server, _)| servers.contains(server));
         found.ok_or_else(|| RpcError {
             data: to_raw_value(&serde_json::json!({"uri": uri})).ok(),
-            ..rpc(
+            ..rpc_error(
                 RESOURCE_NOT_FOUND,
                 format!("no resource has the URI `{uri}`"),
             )
         })
     }
 
-    pub(super) async fn complete(&self, asker: &Asker, params: Option<&RawValue>) -> Answer {
-        let params: CompleteParams<'_> = read(params)?;
-        let reference: Reference = read(Some(params.reference))?;
-        let unknown = || rpc(INVALID_PARAMS, "`ref` names no prompt and no resource");
-        let (server, own) = match (&self.face, &reference.name, &reference.uri) {
-            (Face::Server(name), ..) => (name.clone(), params.reference.to_owned()),
+    pub(super) async fn complete(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let params: CompleteParams<'_> = parse_params(params)?;
+        let reference: Reference = parse_params(Some(params.reference))?;
+        let unknown = || rpc_error(INVALID_PARAMS, "`ref` matches no prompt or resource");
+        let (server, raw_reference) = match (&self.endpoint, &reference.name, &reference.uri) {
+            (McpEndpoint::Server(name), ..) => (name.clone(), params.reference.to_owned()),
             (_, Some(name), _) => {
-                let (server, own) = uri::prompt_of(name).ok_or_else(unknown)?;
-                (server, with_text(params.reference, "name", own))
+                let (server, raw_name) = names::split_prompt(name).ok_or_else(unknown)?;
+                (
+                    server,
+                    replace_text_member(params.reference, "name", raw_name),
+                )
             }
             (_, None, Some(uri)) => {
-                let (server, own) = uri::unwrap(uri).ok_or_else(unknown)?;
-                (server, with_text(params.reference, "uri", own))
+                let (server, raw_uri) = names::split_uri(uri).ok_or_else(unknown)?;
+                (
+                    server,
+                    replace_text_member(params.reference, "uri", raw_uri),
+                )
             }
             (_, None, None) => return Err(unknown()),
         };
-        if !self.servers(asker)?.contains(&server) {
+        if !self.visible_servers(context)?.contains(&server) {
             return Err(unknown());
         }
-        let asked = Object::new()
-            .raw("ref", own.get())
+        let upstream_params = Object::new()
+            .raw("ref", raw_reference.get())
             .raw("argument", params.argument.get());
-        let ask = Ask {
+        let upstream = UpstreamRequest {
             method: "completion/complete",
             params: match params.context {
-                Some(context) => asked.raw("context", context.get()),
-                None => asked,
+                Some(context) => upstream_params.raw("context", context.get()),
+                None => upstream_params,
             },
-            ..Ask::default()
+            ..UpstreamRequest::default()
         };
-        self.ask(asker, &server, ask).await
+        self.send_to_server(context, &server, upstream).await
     }
 
-    fn servers(&self, asker: &Asker) -> Result<Vec<ServerName>, RpcError> {
-        let filters = &asker.request.filters;
+    fn visible_servers(&self, context: &McpRequestContext) -> Result<Vec<ServerName>, RpcError> {
+        let filters = &context.request.filters;
         self.gateway
-            .servers_with_resources(&asker.caller, filters)
-            .map_err(|error| failed(&error))
+            .servers_with_resources(&context.caller, filters)
+            .map_err(|error| to_rpc_error(&error))
     }
 
-    async fn ask(&self, asker: &Asker, server: &ServerName, ask: Ask) -> Answer {
+    async fn send_to_server(
+        &self,
+        context: &McpRequestContext,
+        server: &ServerName,
+        upstream: UpstreamRequest,
+    ) -> RpcResult {
         let answer = self
             .gateway
-            .ask(&asker.caller, &asker.request, server, ask)
+            .send_request(&context.caller, &context.request, server, upstream)
             .await;
-        answer.map_err(|error| failed(&error))
+        answer.map_err(|error| to_rpc_error(&error))
     }
 }
 
-/// A result with each item of one of its lists made anew.
-pub(super) fn each(
+/// Replaces each item of a list in a result.
+pub(super) fn map_items(
     result: &RawValue,
     list: &str,
-    make: impl Fn(&RawValue) -> Box<RawValue>,
+    map: impl Fn(&RawValue) -> Box<RawValue>,
 ) -> Box<RawValue> {
-    member(result, list, |items| {
+    map_member(result, list, |items| {
         let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(items.get()) else {
             return items.to_owned();
         };
-        let made: Vec<Box<RawValue>> = items.iter().map(|item| make(item)).collect();
-        to_raw_value(&made).unwrap_or_else(|_| RawValue::NULL.to_owned())
+        let mapped: Vec<Box<RawValue>> = items.iter().map(|item| map(item)).collect();
+        to_raw_value(&mapped).unwrap_or_else(|_| RawValue::NULL.to_owned())
     })
 }
 
-/// An object with one of its members made anew; as it came if it has no such member.
-pub(super) fn member(
+/// Replaces a member of an object. Returns the object unchanged if it has no such member.
+pub(super) fn map_member(
     object: &RawValue,
     name: &str,
-    make: impl FnOnce(&RawValue) -> Box<RawValue>,
+    map: impl FnOnce(&RawValue) -> Box<RawValue>,
 ) -> Box<RawValue> {
     let parts = serde_json::from_str::<IndexMap<String, Box<RawValue>>>(object.get());
     let Ok(mut parts) = parts else {
@@ -249,6 +298,6 @@ pub(super) fn member(
     let Some(found) = parts.get_mut(name) else {
         return object.to_owned();
     };
-    *found = make(found);
+    *found = map(found);
     to_raw_value(&parts).unwrap_or_else(|_| object.to_owned())
 }

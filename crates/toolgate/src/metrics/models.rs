@@ -1,4 +1,4 @@
-//! Figures of model requests.
+//! Metrics of model requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
@@ -10,12 +10,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
-use toolgate_llm::event::Usage;
+use toolgate_llm::event::TokenUsage;
 
 use crate::models::ModelRecord;
 
-/// Models that are told apart; those that callers make up beyond that count together.
-const MOST: usize = 1000;
+/// Models tracked individually; further ones are counted as `other` to bound cardinality.
+const MAX_TRACKED_MODELS: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct ModelMetrics {
@@ -24,23 +24,23 @@ pub(super) struct ModelMetrics {
     first_byte: Family<ModelLabels, Histogram, fn() -> Histogram>,
     tokens: Family<TokenLabels, Counter>,
     cost: Family<ModelLabels, Counter<f64, AtomicU64>>,
-    tallies: Mutex<Tallies>,
+    tallies: Mutex<ModelTallies>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tallies {
-    /// By provider and model.
-    pub(super) models: BTreeMap<(String, String), ModelFigures>,
-    /// By key.
-    pub(super) callers: BTreeMap<String, ModelFigures>,
+pub(super) struct ModelTallies {
+    /// Statistics by provider and model.
+    pub(super) models: BTreeMap<(String, String), ModelStats>,
+    /// Statistics by the caller's key.
+    pub(super) callers: BTreeMap<String, ModelStats>,
 }
 
-/// What was counted of a model, or of a caller.
+/// Usage statistics of a model or a caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ModelFigures {
+pub struct ModelStats {
     pub requests: u64,
     pub errors: u64,
-    pub usage: Usage,
+    pub usage: TokenUsage,
     pub cost_micro_usd: u64,
 }
 
@@ -69,8 +69,8 @@ impl ModelMetrics {
     pub(super) fn new(prometheus: &mut Prometheus) -> Self {
         let metrics = Self {
             requests: Family::default(),
-            seconds: Family::new_with_constructor(histogram as fn() -> Histogram),
-            first_byte: Family::new_with_constructor(histogram as fn() -> Histogram),
+            seconds: Family::new_with_constructor(new_histogram as fn() -> Histogram),
+            first_byte: Family::new_with_constructor(new_histogram as fn() -> Histogram),
             tokens: Family::default(),
             cost: Family::default(),
             tallies: Mutex::default(),
@@ -82,37 +82,41 @@ impl ModelMetrics {
         );
         prometheus.register(
             "model_request_seconds",
-            "Time until the end of a model's answer",
+            "Time to the end of a model response in seconds",
             metrics.seconds.clone(),
         );
         prometheus.register(
             "model_first_byte_seconds",
-            "Time until the first byte of a streamed answer",
+            "Time to the first byte of a streamed response in seconds",
             metrics.first_byte.clone(),
         );
         prometheus.register(
             "model_tokens",
-            "Tokens of models by kind",
+            "Model tokens by kind",
             metrics.tokens.clone(),
         );
-        prometheus.register("model_cost_usd", "What models cost", metrics.cost.clone());
+        prometheus.register(
+            "model_cost_usd",
+            "Cost of model requests in US dollars",
+            metrics.cost.clone(),
+        );
         metrics
     }
 
-    pub(super) fn count(&self, record: &ModelRecord) {
+    pub(super) fn record(&self, record: &ModelRecord) {
         let provider = record.provider.clone();
-        let model = self.tally(record);
+        let model = self.add_to_tallies(record);
         let labels = ModelLabels {
             provider: provider.clone(),
             model: model.clone(),
         };
-        let counted = RequestLabels {
+        let request_labels = RequestLabels {
             provider: provider.clone(),
             model: model.clone(),
             status: record.status.to_string(),
             outcome: record.outcome.clone(),
         };
-        self.requests.get_or_create(&counted).inc();
+        self.requests.get_or_create(&request_labels).inc();
         let seconds = |micros: i64| Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
         let whole = self.seconds.get_or_create(&labels);
         whole.observe(seconds(record.duration_us));
@@ -135,25 +139,28 @@ impl ModelMetrics {
             self.tokens.get_or_create(&labels).inc_by(tokens);
         }
         if let Some(cost) = record.cost_micro_usd {
-            self.cost.get_or_create(&labels).inc_by(dollars(cost));
+            self.cost
+                .get_or_create(&labels)
+                .inc_by(micro_usd_to_dollars(cost));
         }
     }
 
-    pub(super) fn tallies(&self) -> Tallies {
+    pub(super) fn tallies(&self) -> ModelTallies {
         let tallies = self.tallies.lock();
         tallies.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Adds a request, and gives the name under which its model is counted.
-    fn tally(&self, record: &ModelRecord) -> String {
+    /// Adds a request to the tallies and returns the model name it is counted under.
+    fn add_to_tallies(&self, record: &ModelRecord) -> String {
         let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (record.provider.clone(), record.model.clone());
-        // A name that the provider does not know says nothing.
-        let known = tallies.models.contains_key(&key)
-            || (record.status == 200 && tallies.models.len() < MOST);
-        let model = match known {
-            true => record.model.clone(),
-            false => "other".to_owned(),
+        // Track a new model only after a success, since failed requests may name anything.
+        let is_tracked = tallies.models.contains_key(&key)
+            || (record.status == 200 && tallies.models.len() < MAX_TRACKED_MODELS);
+        let model = if is_tracked {
+            record.model.clone()
+        } else {
+            "other".to_owned()
         };
         let key = (record.provider.clone(), model.clone());
         tallies.models.entry(key).or_default().add(record);
@@ -165,22 +172,22 @@ impl ModelMetrics {
     }
 }
 
-impl ModelFigures {
+impl ModelStats {
     fn add(&mut self, record: &ModelRecord) {
         self.requests += 1;
         self.errors += u64::from(record.outcome != "ok");
-        self.usage = self.usage.and(record.usage.unwrap_or_default());
+        self.usage = self.usage.plus(record.usage.unwrap_or_default());
         self.cost_micro_usd += record.cost_micro_usd.unwrap_or_default();
     }
 }
 
-/// Millionths of a dollar as dollars.
-#[expect(clippy::cast_precision_loss, reason = "it is shown, not added up")]
-pub fn dollars(micro: u64) -> f64 {
+/// Converts millionths of a dollar to dollars.
+#[expect(clippy::cast_precision_loss, reason = "for display only, never summed")]
+pub fn micro_usd_to_dollars(micro: u64) -> f64 {
     micro as f64 / 1e6
 }
 
-fn histogram() -> Histogram {
+fn new_histogram() -> Histogram {
     Histogram::new([
         0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
     ])

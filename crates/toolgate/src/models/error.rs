@@ -1,48 +1,46 @@
-//! Why a model request has no answer.
+//! Errors of model requests.
 
 use http::StatusCode;
-use toolgate_core::sse::DecodeError;
-use toolgate_llm::BadField;
+use toolgate_core::sse::SseDecodeError;
+use toolgate_llm::FieldError;
 use toolgate_llm::body::BodyError;
-use toolgate_llm::event::{BadAnswer, Failure};
+use toolgate_llm::event::{ProviderError, ResponseDecodeError};
 use toolgate_llm::upstream::SendError;
 
 use crate::call::CallError;
 
-/// Why a model request has no answer. Errors that a provider answers with are answers.
+/// Reason why a model request has no response. Error statuses from providers count as responses.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     #[error(transparent)]
     Body(#[from] BodyError),
     #[error("`model` is missing; write it as `provider/model`")]
-    NoModelNamed,
+    MissingModel,
     #[error(transparent)]
-    Field(#[from] BadField),
-    #[error("there is no model `{name}`; {hint}")]
+    Field(#[from] FieldError),
+    #[error("unknown model `{name}`; {hint}")]
     UnknownModel { name: String, hint: String },
-    #[error("provider `{0}` does not count tokens")]
-    CannotCount(String),
+    #[error("provider `{0}` does not support counting tokens")]
+    TokenCountUnsupported(String),
     #[error(transparent)]
     Refused(#[from] CallError),
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
-    Answer(#[from] BadAnswer),
-    #[error("the model's answer is larger than {0} bytes")]
+    Answer(#[from] ResponseDecodeError),
+    #[error("the model's response is larger than {0} bytes")]
     TooLarge(usize),
-    #[error("the model's answer broke off")]
-    BrokeOff,
-    /// The provider said so in the middle of its answer.
+    #[error("the model's response was interrupted")]
+    Incomplete,
+    /// The provider reported the error in the middle of its response.
     #[error("the model failed: {}", .0.message)]
-    Failed(Failure),
+    Failed(ProviderError),
     #[error(transparent)]
-    Event(#[from] DecodeError),
-    #[error(
-        "nobody knows what `{0}` costs, and something is bounded in dollars; add it to `[prices]`"
-    )]
+    Event(#[from] SseDecodeError),
+    #[error("the price of `{0}` is unknown, but a limit in dollars applies; add it to `[prices]`")]
     NoPrice(String),
-    #[error("the run may use no {0}")]
-    NothingLeft(&'static str),
+    #[error("the run's limit on {0} allows no model call")]
+    LimitExhausted(&'static str),
     #[error("the run was cancelled")]
     Cancelled,
 }
@@ -50,49 +48,49 @@ pub enum ModelError {
 impl ModelError {
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Body(_) | Self::NoModelNamed | Self::Field(_) => StatusCode::BAD_REQUEST,
-            Self::UnknownModel { .. } | Self::CannotCount(_) => StatusCode::NOT_FOUND,
+            Self::Body(_) | Self::MissingModel | Self::Field(_) => StatusCode::BAD_REQUEST,
+            Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => StatusCode::NOT_FOUND,
             Self::NoPrice(_) => StatusCode::FORBIDDEN,
-            Self::NothingLeft(_) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Refused(CallError::KeyGone(_)) => StatusCode::UNAUTHORIZED,
+            Self::LimitExhausted(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Refused(CallError::InvalidKey(_)) => StatusCode::UNAUTHORIZED,
             Self::Refused(CallError::Limited { .. }) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::Stopping) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Refused(_) => StatusCode::BAD_REQUEST,
             Self::Send(SendError::Timeout { .. }) => StatusCode::GATEWAY_TIMEOUT,
             Self::Send(SendError::NoKey { .. }) => StatusCode::SERVICE_UNAVAILABLE,
-            // No SDK repeats a request that is answered with this.
+            // SDKs do not retry a request that fails with this status.
             Self::Cancelled => StatusCode::FAILED_DEPENDENCY,
             Self::Send(_)
             | Self::Answer(_)
             | Self::TooLarge(_)
-            | Self::BrokeOff
+            | Self::Incomplete
             | Self::Failed(_)
             | Self::Event(_) => StatusCode::BAD_GATEWAY,
         }
     }
 
-    /// A word for machines.
-    pub(crate) fn word(&self) -> &'static str {
+    /// Machine-readable error code.
+    pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::Body(_) | Self::NoModelNamed | Self::Field(_) => "bad_request",
-            Self::UnknownModel { .. } | Self::CannotCount(_) => "unknown",
+            Self::Body(_) | Self::MissingModel | Self::Field(_) => "bad_request",
+            Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => "unknown",
             Self::Refused(error) => error.code(),
             Self::Send(SendError::NoKey { .. }) => "no_key",
             Self::Send(SendError::Timeout { .. }) => "timeout",
             Self::Send(SendError::Unreachable { .. }) => "unreachable",
             Self::Answer(_) => "bad_answer",
             Self::TooLarge(_) => "too_large",
-            Self::BrokeOff => "broken",
+            Self::Incomplete => "broken",
             Self::Failed(_) => "failed",
             Self::Event(_) => "bad_answer",
             Self::NoPrice(_) => "no_price",
-            Self::NothingLeft(_) => "limited",
+            Self::LimitExhausted(_) => "limited",
             Self::Cancelled => "cancelled",
         }
     }
 
-    /// In the words that the model APIs share.
-    pub fn failure(&self) -> Failure {
+    /// Converts the error into the form shared by the model APIs.
+    pub fn to_provider_error(&self) -> ProviderError {
         let kind = match self.status().as_u16() {
             401 => "authentication_error",
             404 => "not_found_error",
@@ -106,7 +104,7 @@ impl ModelError {
             Self::Send(_) => Some("provider_unavailable"),
             _ => None,
         };
-        Failure {
+        ProviderError {
             kind: Some(kind.to_owned()),
             message: self.to_string(),
             code: code.map(serde_json::Value::from),

@@ -1,17 +1,18 @@
-//! Headers that go through: few towards a provider, most of what it answers.
+//! Header filtering: few request headers reach a provider, most response headers reach the caller.
 
 use http::{HeaderMap, HeaderName};
 use toolgate_core::config::Dialect;
 use toolgate_mcp::TraceContext;
 
-/// What a caller may say to a provider, besides `x-bf-eh-*`.
-const FORWARDED: [&str; 4] = ["traceparent", "tracestate", "baggage", "idempotency-key"];
-const OF_MESSAGES: [&str; 2] = ["anthropic-version", "anthropic-beta"];
-const OF_OPENAI: [&str; 1] = ["openai-beta"];
-const EXTRA: &str = "x-bf-eh-";
+/// Request headers forwarded to every provider, in addition to `x-bf-eh-*`.
+const FORWARDED_HEADERS: [&str; 4] = ["traceparent", "tracestate", "baggage", "idempotency-key"];
+const ANTHROPIC_HEADERS: [&str; 2] = ["anthropic-version", "anthropic-beta"];
+const OPENAI_HEADERS: [&str; 1] = ["openai-beta"];
+const EXTRA_HEADER_PREFIX: &str = "x-bf-eh-";
 
-/// Credentials are the gateway's, and what concerns the connection is not the caller's business.
-const NEVER: [&str; 15] = [
+/// Headers that `x-bf-eh-*` cannot set: credentials belong to the gateway, and connection headers to
+/// the HTTP client.
+const NEVER_FORWARDED: [&str; 15] = [
     "accept-encoding",
     "te",
     "upgrade",
@@ -29,8 +30,9 @@ const NEVER: [&str; 15] = [
     "connection",
 ];
 
-/// What does not go back: it concerns the provider's connection, or is said by the gateway itself.
-const KEPT_BACK: [&str; 15] = [
+/// Response headers that are not returned: they concern the provider's connection or are set by the
+/// gateway.
+const NEVER_RETURNED: [&str; 15] = [
     "connection",
     "keep-alive",
     "transfer-encoding",
@@ -48,38 +50,41 @@ const KEPT_BACK: [&str; 15] = [
     "access-control-allow-origin",
 ];
 
-/// The headers of a caller's request that go on to a provider, with the request's own trace
-/// context in the place of the caller's if there is one.
-pub(super) fn forwarded(
+/// Selects the request headers to forward to a provider, replacing the caller's trace context with the
+/// gateway's if there is one.
+pub(super) fn provider_headers(
     headers: &HeaderMap,
     dialect: Dialect,
     trace: Option<&TraceContext>,
 ) -> HeaderMap {
     let mut forwarded = HeaderMap::new();
-    let own: &[&str] = match dialect {
-        Dialect::Messages => &OF_MESSAGES,
-        Dialect::Chat | Dialect::Responses => &OF_OPENAI,
+    let dialect_headers: &[&str] = match dialect {
+        Dialect::Messages => &ANTHROPIC_HEADERS,
+        Dialect::Chat | Dialect::Responses => &OPENAI_HEADERS,
     };
     for (name, value) in headers {
-        let extra = name.as_str().strip_prefix(EXTRA);
-        let extra = extra.filter(|name| !NEVER.contains(name));
+        let extra = name.as_str().strip_prefix(EXTRA_HEADER_PREFIX);
+        let extra = extra.filter(|name| !NEVER_FORWARDED.contains(name));
         if let Some(Ok(name)) = extra.map(HeaderName::try_from) {
             forwarded.append(name, value.clone());
-        } else if FORWARDED.contains(&name.as_str()) || own.contains(&name.as_str()) {
+        } else if FORWARDED_HEADERS.contains(&name.as_str())
+            || dialect_headers.contains(&name.as_str())
+        {
             forwarded.append(name.clone(), value.clone());
         }
     }
     if let Some(trace) = trace {
         forwarded.remove("tracestate");
-        trace.onto_headers(&mut forwarded);
+        trace.insert_into_headers(&mut forwarded);
     }
     forwarded
 }
 
-/// The headers of a provider's answer that go back to the caller.
-pub(crate) fn returned(headers: &HeaderMap) -> HeaderMap {
-    let back = headers.iter();
-    let back = back.filter(|(name, _)| !KEPT_BACK.contains(&name.as_str()));
-    back.map(|(name, value)| (name.clone(), value.clone()))
+/// Selects the response headers to return to the caller.
+pub(crate) fn caller_headers(headers: &HeaderMap) -> HeaderMap {
+    headers
+        .iter()
+        .filter(|(name, _)| !NEVER_RETURNED.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }

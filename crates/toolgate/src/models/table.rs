@@ -1,4 +1,4 @@
-//! Providers, and which of them a model's name means.
+//! The configured providers, and the resolution of model names to them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,70 +10,72 @@ use tokio::sync::Mutex;
 use toolgate_core::config::provider::PRESETS;
 use toolgate_core::config::{self, Dialect};
 use toolgate_core::secret::mask_url;
-use toolgate_llm::BadField;
+use toolgate_llm::FieldError;
 use toolgate_llm::price::Prices;
-use toolgate_llm::upstream::{Clients, Upstream};
+use toolgate_llm::upstream::{ProviderClients, Upstream};
 use toolgate_mcp::Environment;
 
 use super::{ModelError, ModelName, ProviderStatus};
 
-/// Models that a request may bring to be asked instead.
-const MOST_FALLBACKS: usize = 8;
-/// How long what providers listed is taken for true.
-const LISTED_FOR: Duration = Duration::from_secs(60);
-/// How long a provider may take to list its models.
-const LISTED: Duration = Duration::from_secs(5);
+/// Fallback models a request may specify.
+const MAX_FALLBACKS: usize = 8;
+/// Time for which the providers' model lists are cached.
+const MODEL_LIST_TTL: Duration = Duration::from_secs(60);
+/// Timeout for listing the models of one provider.
+const MODEL_LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// All providers, at one time.
+/// Immutable snapshot of all providers, aliases and prices.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ModelTable {
     upstreams: Vec<Arc<Upstream>>,
     aliases: IndexMap<String, Vec<String>>,
     default_provider: Option<String>,
     pub(super) prices: Prices,
-    /// What providers that name no models said they have.
-    found: Mutex<Option<(Instant, Vec<ModelName>)>>,
+    /// Cached model list with the time it was fetched.
+    listed_models: Mutex<Option<(Instant, Vec<ModelName>)>>,
 }
 
 /// A model at a provider.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct ModelTarget {
     pub(crate) upstream: Arc<Upstream>,
-    /// As the provider knows it.
+    /// Model name as the provider knows it.
     pub(crate) model: String,
 }
 
-impl Target {
-    pub(super) fn spoken(&self, wanted: Dialect) -> Dialect {
-        self.upstream.speaks(wanted)
+impl ModelTarget {
+    /// Returns the dialect to use with the provider for a request in `caller_dialect`.
+    pub(super) fn provider_dialect(&self, caller_dialect: Dialect) -> Dialect {
+        self.upstream.dialect_for(caller_dialect)
     }
 
-    pub(super) fn shown(&self) -> String {
+    pub(super) fn qualified_name(&self) -> String {
         format!("{}/{}", self.upstream.name, self.model)
     }
 }
 
-impl Table {
+impl ModelTable {
     pub(super) fn new(
-        models: &config::Models,
+        models: &config::ModelSettings,
         environment: &Environment,
-        clients: &Clients,
+        clients: &ProviderClients,
     ) -> Self {
         let env = |name: &str| environment.get(name);
         let is_set = |name: &str| !name.is_empty() && env(name).is_some_and(|key| !key.is_empty());
-        let from_environment = PRESETS.iter().filter(|preset| is_set(preset.variable));
-        let providers = match models.providers.is_empty() {
-            true => from_environment
-                .filter_map(|preset| preset.provider())
-                .collect(),
-            false => models.providers.clone(),
+        let from_environment = PRESETS.iter().filter(|preset| is_set(preset.key_variable));
+        let providers = if models.providers.is_empty() {
+            from_environment
+                .filter_map(|preset| preset.to_provider())
+                .collect()
+        } else {
+            models.providers.clone()
         };
         let mut upstreams = Vec::new();
         for provider in &providers {
             match Upstream::new(provider, &env, clients) {
                 Ok(upstream) => upstreams.push(Arc::new(upstream)),
                 Err(error) => {
-                    tracing::error!(provider = %provider.name, %error, "the provider cannot be used");
+                    tracing::error!(provider = %provider.name, %error, "failed to set up provider");
                 }
             }
         }
@@ -82,57 +84,60 @@ impl Table {
             aliases: models.aliases.clone(),
             default_provider: models.default_provider.clone(),
             prices: Prices::new(models),
-            found: Mutex::default(),
+            listed_models: Mutex::default(),
         }
     }
 
-    /// The models that a name means, in the order in which they are asked; at least one.
+    /// Resolves a name and its fallbacks to at least one target, in the order to try them.
     pub(super) fn resolve(
         &self,
         name: &str,
         fallbacks: Option<&str>,
-    ) -> Result<Vec<Target>, ModelError> {
-        let mut targets = self.named_or_alias(name)?;
+    ) -> Result<Vec<ModelTarget>, ModelError> {
+        let mut targets = self.resolve_name(name)?;
         let fallbacks: Vec<String> = fallbacks
             .and_then(|fallbacks| serde_json::from_str(fallbacks).ok())
             .unwrap_or_default();
-        if fallbacks.len() > MOST_FALLBACKS {
-            return Err(ModelError::Field(BadField {
+        if fallbacks.len() > MAX_FALLBACKS {
+            return Err(ModelError::Field(FieldError {
                 field: "fallbacks".to_owned(),
-                problem: format!("has more than {MOST_FALLBACKS} models"),
+                problem: format!("has more than {MAX_FALLBACKS} models"),
             }));
         }
         for name in &fallbacks {
-            targets.extend(self.named_or_alias(name)?);
+            targets.extend(self.resolve_name(name)?);
         }
-        match targets.is_empty() {
-            true => Err(self.unknown(name)),
-            false => Ok(targets),
+        if targets.is_empty() {
+            Err(self.unknown_model(name))
+        } else {
+            Ok(targets)
         }
     }
 
-    /// One model, or those that an alias stands for.
-    fn named_or_alias(&self, name: &str) -> Result<Vec<Target>, ModelError> {
+    /// Resolves a model name or an alias. A `provider/model` name takes precedence over an alias.
+    fn resolve_name(&self, name: &str) -> Result<Vec<ModelTarget>, ModelError> {
         let alias = self.aliases.get(name);
-        match alias.filter(|_| self.named(name).is_none()) {
-            Some(names) => names.iter().map(|name| self.one(name)).collect(),
-            None => Ok(vec![self.one(name)?]),
+        match alias.filter(|_| self.resolve_qualified(name).is_none()) {
+            Some(names) => names.iter().map(|name| self.resolve_model(name)).collect(),
+            None => Ok(vec![self.resolve_model(name)?]),
         }
     }
 
-    /// A name that begins with a provider's.
-    fn named(&self, name: &str) -> Option<Target> {
+    /// Resolves a name of the form `provider/model`.
+    fn resolve_qualified(&self, name: &str) -> Option<ModelTarget> {
         let (provider, model) = name.split_once('/')?;
         let upstream = self.upstream(provider)?;
         Some(target(upstream, model))
     }
 
-    fn one(&self, name: &str) -> Result<Target, ModelError> {
-        if let Some(target) = self.named(name) {
+    fn resolve_model(&self, name: &str) -> Result<ModelTarget, ModelError> {
+        if let Some(target) = self.resolve_qualified(name) {
             return Ok(target);
         }
         if let Some(provider) = &self.default_provider {
-            let upstream = self.upstream(provider).ok_or_else(|| self.unknown(name))?;
+            let upstream = self
+                .upstream(provider)
+                .ok_or_else(|| self.unknown_model(name))?;
             return Ok(target(upstream, name));
         }
         let found = match self.upstreams.as_slice() {
@@ -144,22 +149,26 @@ impl Table {
         };
         found
             .map(|upstream| target(upstream, name))
-            .ok_or_else(|| self.unknown(name))
+            .ok_or_else(|| self.unknown_model(name))
     }
 
     fn upstream(&self, name: &str) -> Option<&Arc<Upstream>> {
         self.upstreams.iter().find(|upstream| upstream.name == name)
     }
 
-    fn unknown(&self, name: &str) -> ModelError {
+    fn unknown_model(&self, name: &str) -> ModelError {
         let names: Vec<&str> = self
             .upstreams
             .iter()
             .map(|upstream| upstream.name.as_str())
             .collect();
-        let hint = match names.is_empty() {
-            true => "no provider is configured; set OPENAI_API_KEY or ANTHROPIC_API_KEY, or add `[providers.NAME]`".to_owned(),
-            false => format!("write it as `provider/model` with one of the providers {}", names.join(", ")),
+        let hint = if names.is_empty() {
+            "no provider is configured; set OPENAI_API_KEY or ANTHROPIC_API_KEY, or add `[providers.NAME]`".to_owned()
+        } else {
+            format!(
+                "write it as `provider/model` with one of the providers {}",
+                names.join(", ")
+            )
         };
         ModelError::UnknownModel {
             name: name.to_owned(),
@@ -173,26 +182,28 @@ impl Table {
             base_url: mask_url(upstream.base_url()),
             dialects: upstream.dialects.clone(),
             models: upstream.models.clone(),
-            keys: upstream.keys().map(str::to_owned).collect(),
+            keys: upstream.key_names().map(str::to_owned).collect(),
             ready: upstream.has_key(),
         };
         self.upstreams.iter().map(status).collect()
     }
 
-    /// Aliases, and the models that providers have.
+    /// Lists the aliases and the models of all providers.
     pub(super) async fn list(&self) -> Vec<ModelName> {
         let aliases = self.aliases.keys().map(|alias| ModelName {
             name: alias.clone(),
             provider: "toolgate".to_owned(),
         });
-        let mut found = self.found.lock().await;
-        let fresh = found.as_ref().filter(|(at, _)| at.elapsed() < LISTED_FOR);
+        let mut cached = self.listed_models.lock().await;
+        let fresh = cached
+            .as_ref()
+            .filter(|(fetched_at, _)| fetched_at.elapsed() < MODEL_LIST_TTL);
         let names = match fresh {
             Some((_, names)) => names.clone(),
             None => {
-                let asked = self.upstreams.iter().map(|upstream| listed(upstream));
-                let names = join_all(asked).await.concat();
-                *found = Some((Instant::now(), names.clone()));
+                let requests = self.upstreams.iter().map(|upstream| list_models(upstream));
+                let names = join_all(requests).await.concat();
+                *cached = Some((Instant::now(), names.clone()));
                 names
             }
         };
@@ -200,15 +211,15 @@ impl Table {
     }
 }
 
-fn target(upstream: &Arc<Upstream>, model: &str) -> Target {
-    Target {
+fn target(upstream: &Arc<Upstream>, model: &str) -> ModelTarget {
+    ModelTarget {
         upstream: Arc::clone(upstream),
         model: model.to_owned(),
     }
 }
 
-/// The models of a provider: those that are configured, else those that it lists.
-async fn listed(upstream: &Upstream) -> Vec<ModelName> {
+/// Returns the configured models of a provider, or those it lists itself.
+async fn list_models(upstream: &Upstream) -> Vec<ModelName> {
     #[derive(Deserialize)]
     struct List {
         data: Vec<Model>,
@@ -217,18 +228,20 @@ async fn listed(upstream: &Upstream) -> Vec<ModelName> {
     struct Model {
         id: String,
     }
-    let ask = async {
+    let fetch = async {
         let response = upstream.get("/models").await.ok()?;
-        let body = super::answer::whole(response).await.ok()?;
+        let body = super::response::read_body(response).await.ok()?;
         serde_json::from_slice::<List>(&body).ok()
     };
-    let ids = match upstream.models.is_empty() && upstream.has_key() {
-        true => {
-            let list = tokio::time::timeout(LISTED, ask).await.ok().flatten();
-            let models = list.into_iter().flat_map(|list| list.data);
-            models.map(|model| model.id).collect()
-        }
-        false => upstream.models.clone(),
+    let ids = if upstream.models.is_empty() && upstream.has_key() {
+        let list = tokio::time::timeout(MODEL_LIST_TIMEOUT, fetch)
+            .await
+            .ok()
+            .flatten();
+        let models = list.into_iter().flat_map(|list| list.data);
+        models.map(|model| model.id).collect()
+    } else {
+        upstream.models.clone()
     };
     let names = ids.into_iter().map(|id| ModelName {
         name: format!("{}/{id}", upstream.name),
@@ -237,12 +250,13 @@ async fn listed(upstream: &Upstream) -> Vec<ModelName> {
     names.collect()
 }
 
-/// Whether `fallbacks` is what we mean by it: names of models.
+/// Returns whether the `fallbacks` member is a list of model names; any other value is
+/// passed on to the provider.
 pub(super) fn is_fallbacks(json: &str) -> bool {
     serde_json::from_str::<Vec<String>>(json).is_ok()
 }
 
-/// Whether another provider may do better; a request that is wrong is wrong everywhere.
+/// Returns whether another provider may succeed; an invalid request fails everywhere.
 pub(super) fn may_fall_back(status: u16) -> bool {
     matches!(status, 401 | 403 | 404 | 408 | 429 | 500..)
 }

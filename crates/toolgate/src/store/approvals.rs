@@ -1,4 +1,4 @@
-//! Approvals and grants in the database. Arguments and conversations are sealed.
+//! Storage of approvals and grants. Arguments and conversations are sealed.
 
 use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
@@ -7,45 +7,49 @@ use toolgate_core::{ServerName, ToolId, ToolName};
 use uuid::Uuid;
 
 use super::{Store, StoreError};
-use crate::approval::{Approval, ApprovalScope, ApprovalState, Ask, Asker, Decided, Grant};
+use crate::approval::{
+    Approval, ApprovalDecision, ApprovalGrant, ApprovalOrigin, ApprovalRequest, ApprovalScope,
+    ApprovalState,
+};
 
 const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
 
 impl Store {
-    /// Stores a pending approval; false if the same call is pending already.
+    /// Stores a pending approval; returns `false` if the same call is already pending.
     pub(crate) async fn put_approval(&self, approval: &Approval) -> Result<bool, StoreError> {
-        let ask = &approval.ask;
-        let conversation = ask.conversation.as_ref();
+        let request = &approval.request;
+        let conversation = request.conversation.as_ref();
         let done = sqlx::query(
             "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, conversation, created_at, expires_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
         )
         .bind(&approval.id)
         .bind(approval.state.as_str())
-        .bind(ask.from.caller.as_deref().unwrap_or_default())
-        .bind(&ask.from.session)
-        .bind(&ask.from.origin)
-        .bind(ask.tool.server.as_str())
-        .bind(ask.tool.tool.as_str())
-        .bind(&ask.alias)
-        .bind(&ask.digest)
-        .bind(&ask.binding)
-        .bind(&ask.rule)
-        .bind(&ask.from.request_id)
-        .bind(&ask.from.run_id)
-        .bind(self.seal.close(ask.arguments.get())?)
-        .bind(conversation.map(|raw| self.seal.close(raw.get())).transpose()?)
+        .bind(request.from.caller.as_deref().unwrap_or_default())
+        .bind(&request.from.session)
+        .bind(&request.from.origin)
+        .bind(request.tool.server.as_str())
+        .bind(request.tool.tool.as_str())
+        .bind(&request.alias)
+        .bind(&request.digest)
+        .bind(&request.binding)
+        .bind(&request.rule)
+        .bind(&request.from.request_id)
+        .bind(&request.from.run_id)
+        .bind(self.cipher.seal(request.arguments.get())?)
+        .bind(conversation.map(|raw| self.cipher.seal(raw.get())).transpose()?)
         .bind(approval.created_at)
         .bind(approval.expires_at)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(done.rows_affected() == 1)
     }
 
-    /// The newest approval of the same call by the same caller that still says something.
+    /// Returns the newest approval of the same call by the same caller that is pending, approved or
+    /// denied and has not expired.
     pub(crate) async fn latest_approval(
         &self,
-        ask: &Ask,
+        request: &ApprovalRequest,
         now: i64,
     ) -> Result<Option<Approval>, StoreError> {
         let sql = format!(
@@ -54,14 +58,14 @@ impl Store {
              AND (scope IS NULL OR scope <> 'session' OR session = $7) ORDER BY id DESC LIMIT 1"
         );
         let row = sqlx::query(AssertSqlSafe(sql))
-            .bind(ask.from.caller.as_deref().unwrap_or_default())
-            .bind(ask.tool.server.as_str())
-            .bind(ask.tool.tool.as_str())
-            .bind(&ask.digest)
-            .bind(&ask.binding)
+            .bind(request.from.caller.as_deref().unwrap_or_default())
+            .bind(request.tool.server.as_str())
+            .bind(request.tool.tool.as_str())
+            .bind(&request.digest)
+            .bind(&request.binding)
             .bind(now)
-            .bind(ask.from.session.as_deref().unwrap_or_default())
-            .fetch_optional(&self.pool)
+            .bind(request.from.session.as_deref().unwrap_or_default())
+            .fetch_optional(&self.writer)
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
     }
@@ -70,12 +74,12 @@ impl Store {
         let sql = format!("SELECT {COLUMNS} FROM approvals WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(id)
-            .fetch_optional(&self.pool)
+            .fetch_optional(&self.writer)
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
     }
 
-    /// Approvals, the oldest first.
+    /// Returns approvals, oldest first.
     pub(crate) async fn approvals(
         &self,
         state: Option<ApprovalState>,
@@ -94,8 +98,9 @@ impl Store {
         rows.iter().map(|row| self.read_approval(row)).collect()
     }
 
-    /// Moves an approval from one state to another, unless it has expired; false if it was not there.
-    pub(crate) async fn move_approval(
+    /// Moves an approval from one state to another; returns `false` if it was in another state or
+    /// has expired.
+    pub(crate) async fn transition_approval(
         &self,
         id: &str,
         from: ApprovalState,
@@ -109,27 +114,27 @@ impl Store {
         .bind(id)
         .bind(from.as_str())
         .bind(now)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(done.rows_affected() == 1)
     }
 
-    /// Stores the decision about a pending approval and the grant that goes with it; false if it
-    /// is no longer pending.
-    pub(crate) async fn settle_approval(
+    /// Stores the decision on a pending approval and the resulting grant; returns `false` if the
+    /// approval is no longer pending.
+    pub(crate) async fn record_decision(
         &self,
         approval: &Approval,
-        grant: Option<&Grant>,
+        grant: Option<&ApprovalGrant>,
     ) -> Result<bool, StoreError> {
-        let decided = approval.decided.as_ref();
+        let decided = approval.decision.as_ref();
         let edited = approval.edited.as_ref();
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.writer.begin().await?;
         let done = sqlx::query(
             "UPDATE approvals SET state = $1, edited = $2, expires_at = $3, decided_at = $4, decided_by = $5, scope = $6, reason = $7
              WHERE id = $8 AND state = 'pending'",
         )
         .bind(approval.state.as_str())
-        .bind(edited.map(|raw| self.seal.close(raw.get())).transpose()?)
+        .bind(edited.map(|raw| self.cipher.seal(raw.get())).transpose()?)
         .bind(approval.expires_at)
         .bind(decided.map(|decided| decided.at))
         .bind(decided.map(|decided| decided.by.clone()))
@@ -162,57 +167,60 @@ impl Store {
     pub(crate) async fn expire_approvals(&self, now: i64) -> Result<(), StoreError> {
         sqlx::query("UPDATE approvals SET state = 'expired' WHERE state IN ('pending', 'approved') AND expires_at <= $1")
             .bind(now)
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// Takes out approvals that were asked for before a time and are over.
-    pub(crate) async fn drop_approvals(&self, before: i64) -> Result<(), StoreError> {
+    /// Deletes closed approvals created before a time.
+    pub(crate) async fn delete_approvals(&self, before: i64) -> Result<(), StoreError> {
         sqlx::query(
             "DELETE FROM approvals WHERE created_at < $1 AND state NOT IN ('pending', 'approved')",
         )
         .bind(before)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(())
     }
 
-    /// How many approvals are pending, of one caller and of all.
-    pub(crate) async fn pending(&self, caller: &str) -> Result<(i64, i64), StoreError> {
+    /// Counts the pending approvals of one caller and of all callers.
+    pub(crate) async fn count_pending(&self, caller: &str) -> Result<(i64, i64), StoreError> {
         let row = sqlx::query(
             "SELECT COALESCE(SUM(CASE WHEN caller = $1 THEN 1 ELSE 0 END), 0), COUNT(*) FROM approvals WHERE state = 'pending'",
         )
         .bind(caller)
-        .fetch_one(&self.pool)
+        .fetch_one(&self.writer)
         .await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// The approval with which a standing grant was given.
-    pub(crate) async fn grant(&self, ask: &Ask) -> Result<Option<String>, StoreError> {
+    /// Returns the id of the approval behind a permanent grant that covers the call.
+    pub(crate) async fn find_grant(
+        &self,
+        request: &ApprovalRequest,
+    ) -> Result<Option<String>, StoreError> {
         let row = sqlx::query(
             "SELECT approval FROM grants WHERE caller = $1 AND server = $2 AND tool = $3 AND binding = $4",
         )
-        .bind(ask.from.caller.as_deref().unwrap_or_default())
-        .bind(ask.tool.server.as_str())
-        .bind(ask.tool.tool.as_str())
-        .bind(&ask.binding)
-        .fetch_optional(&self.pool)
+        .bind(request.from.caller.as_deref().unwrap_or_default())
+        .bind(request.tool.server.as_str())
+        .bind(request.tool.tool.as_str())
+        .bind(&request.binding)
+        .fetch_optional(&self.writer)
         .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// All standing grants, the oldest first.
-    pub async fn grants(&self) -> Result<Vec<Grant>, StoreError> {
+    /// Returns all permanent grants, oldest first.
+    pub async fn grants(&self) -> Result<Vec<ApprovalGrant>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, caller, server, tool, binding, approval, granted_by, created_at FROM grants ORDER BY id",
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&self.writer)
         .await?;
         let grant = |row: &AnyRow| {
             let caller: String = row.try_get(1)?;
-            Ok(Grant {
+            Ok(ApprovalGrant {
                 id: row.try_get(0)?,
                 caller: Some(caller).filter(|caller| !caller.is_empty()),
                 server: row.try_get(2)?,
@@ -226,10 +234,10 @@ impl Store {
         rows.iter().map(grant).collect()
     }
 
-    /// Takes a standing grant back; false if there is none.
-    pub async fn drop_grant(&self, id: &str) -> Result<bool, StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        // The call for which it was given may not have used its ticket yet.
+    /// Revokes a permanent grant; returns `false` if it does not exist.
+    pub async fn delete_grant(&self, id: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.writer.begin().await?;
+        // The call that led to the grant may not have used its ticket yet.
         sqlx::query(
             "UPDATE approvals SET state = 'expired' WHERE state = 'approved' AND id IN (SELECT approval FROM grants WHERE id = $1)",
         )
@@ -244,12 +252,12 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Revokes everything that was granted to a key, and starts its budget anew.
+    /// Revokes everything granted to a key and resets its budget.
     ///
-    /// Spending counts from a fresh id on: records of calls that the key made before, but that are
-    /// written only later, have smaller ids and are not charged to a new key of the same name.
-    pub(crate) async fn forget_caller(&self, caller: &str) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
+    /// Spending counts from a fresh id onwards: records of earlier calls that are written later have
+    /// smaller ids, so they are not charged to a new key of the same name.
+    pub(crate) async fn reset_caller(&self, caller: &str) -> Result<(), StoreError> {
+        let mut transaction = self.writer.begin().await?;
         for sql in [
             "DELETE FROM grants WHERE caller = $1",
             "DELETE FROM scripts WHERE caller = $1",
@@ -275,7 +283,7 @@ impl Store {
     fn read_approval(&self, row: &AnyRow) -> Result<Approval, StoreError> {
         let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
         let sealed = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
-            let open = text(at)?.and_then(|sealed| self.seal.open(&sealed));
+            let open = text(at)?.and_then(|sealed| self.cipher.unseal(&sealed));
             Ok(open.and_then(|open| RawValue::from_string(open).ok()))
         };
         let (state, caller): (String, String) = (row.try_get(1)?, row.try_get(2)?);
@@ -285,7 +293,7 @@ impl Store {
         let decided_at: Option<i64> = row.try_get(18)?;
         let decided = match decided_at {
             None => None,
-            Some(at) => Some(Decided {
+            Some(at) => Some(ApprovalDecision {
                 at,
                 by: text(19)?.unwrap_or_default(),
                 scope: text(20)?
@@ -297,7 +305,7 @@ impl Store {
         Ok(Approval {
             id: row.try_get(0)?,
             state: ApprovalState::parse(&state).unwrap_or(ApprovalState::Unknown),
-            ask: Ask {
+            request: ApprovalRequest {
                 tool: ToolId {
                     server,
                     tool: ToolName::new(&tool),
@@ -307,9 +315,9 @@ impl Store {
                 binding: row.try_get(9)?,
                 rule: row.try_get(10)?,
                 arguments: sealed(13)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
-                by_client: false,
+                client_can_approve: false,
                 conversation: sealed(15)?,
-                from: Asker {
+                from: ApprovalOrigin {
                     caller: Some(caller).filter(|caller| !caller.is_empty()),
                     session: text(3)?,
                     origin: row.try_get(4)?,
@@ -320,7 +328,7 @@ impl Store {
             edited: sealed(14)?,
             created_at: row.try_get(16)?,
             expires_at: row.try_get(17)?,
-            decided,
+            decision: decided,
         })
     }
 }

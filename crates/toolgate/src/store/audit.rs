@@ -1,4 +1,4 @@
-//! The audit trail in the database.
+//! Storage of audit records, and the spending derived from them.
 
 use std::sync::LazyLock;
 
@@ -7,9 +7,9 @@ use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use uuid::Uuid;
 
-use super::bulk::{Insert, Statement};
+use super::bulk::{BulkInsert, Statement};
 use super::{Store, StoreError};
-use crate::audit::{Page, Query, Record};
+use crate::audit::{AuditPage, AuditQuery, AuditRecord};
 
 const COLUMNS: [&str; 26] = [
     "id",
@@ -39,28 +39,29 @@ const COLUMNS: [&str; 26] = [
     "cached",
     "script",
 ];
-static INSERT: LazyLock<Insert> = LazyLock::new(|| {
+static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
     let updates: Vec<String> = COLUMNS[1..]
         .iter()
         .map(|column| format!("{column} = excluded.{column}"))
         .collect();
-    let over = format!("ON CONFLICT (id) DO UPDATE SET {}", updates.join(", "));
-    Insert::new("audit", &COLUMNS, &over)
+    let on_conflict = format!("ON CONFLICT (id) DO UPDATE SET {}", updates.join(", "));
+    BulkInsert::new("audit", &COLUMNS, &on_conflict)
 });
 
 impl Store {
-    /// Writes records, each over an earlier one of the same id.
-    pub(crate) async fn put_records(&self, records: &[Box<Record>]) -> Result<(), StoreError> {
+    /// Writes records, replacing earlier versions with the same id.
+    pub(crate) async fn put_records(&self, records: &[Box<AuditRecord>]) -> Result<(), StoreError> {
         Ok(INSERT
-            .write(&self.pool, records, |query, record| bind(query, record))
+            .write(&self.writer, records, |query, record| bind(query, record))
             .await?)
     }
 
-    /// Takes out records of calls that began before a time.
-    pub(crate) async fn drop_records(&self, before: i64) -> Result<u64, StoreError> {
-        let before = first_id(before);
-        let mut transaction = self.pool.begin().await?;
-        // Budgets without a period go on counting what is no longer on record.
+    /// Deletes records of calls and model requests that started before a time. Returns the number of
+    /// call records.
+    pub(crate) async fn delete_records(&self, before: i64) -> Result<u64, StoreError> {
+        let before = min_id_at(before);
+        let mut transaction = self.writer.begin().await?;
+        // Budgets without a period still count deleted records, so their totals move to `spending`.
         sqlx::query(
             "INSERT INTO spending (caller, calls, micro_usd)
              SELECT audit.caller, COUNT(*), SUM(cost_micro_usd) FROM audit
@@ -95,10 +96,10 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Records, the newest first.
-    pub(crate) async fn records(&self, query: &Query) -> Result<Page, StoreError> {
-        let since = query.since.map(first_id);
-        let until = query.until.map(first_id);
+    /// Returns matching records, newest first.
+    pub(crate) async fn records(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
+        let since = query.since.map(min_id_at);
+        let until = query.until.map(min_id_at);
         let conditions: [(&str, &Option<String>); 9] = [
             ("server =", &query.server),
             ("tool =", &query.tool),
@@ -110,46 +111,46 @@ impl Store {
             ("id <", &until),
             ("id <", &query.before),
         ];
-        let asked: Vec<(&str, &String)> = conditions
+        let conditions: Vec<(&str, &String)> = conditions
             .iter()
             .filter_map(|(left, right)| Some((*left, right.as_ref()?)))
             .collect();
         let mut sql = format!("SELECT {} FROM audit", COLUMNS.join(", "));
-        for (at, (left, _)) in asked.iter().enumerate() {
-            let word = if at == 0 { "WHERE" } else { "AND" };
-            sql.push_str(&format!(" {word} {left} ${}", at + 1));
+        for (index, (left, _)) in conditions.iter().enumerate() {
+            let keyword = if index == 0 { "WHERE" } else { "AND" };
+            sql.push_str(&format!(" {keyword} {left} ${}", index + 1));
         }
         sql.push_str(&format!(
             " ORDER BY id DESC LIMIT {}",
             query.limit.saturating_add(1)
         ));
         let mut select = sqlx::query(AssertSqlSafe(sql));
-        for (_, right) in asked {
+        for (_, right) in conditions {
             select = select.bind(right);
         }
         let rows = select.fetch_all(&self.readers).await?;
         let more = rows.len() > query.limit;
-        let records: Result<Vec<Record>, sqlx::Error> =
-            rows.iter().take(query.limit).map(read).collect();
-        Ok(Page {
+        let records: Result<Vec<AuditRecord>, sqlx::Error> =
+            rows.iter().take(query.limit).map(read_record).collect();
+        Ok(AuditPage {
             records: records?,
             more,
         })
     }
 
-    /// What a key was charged for since a time; since 1970 means ever.
-    pub(crate) async fn spent(&self, caller: &str, since: i64) -> Result<Spent, StoreError> {
-        let carried = sqlx::query(
+    /// Returns the spending of a key since a time. Zero means since the key was created or reset.
+    pub(crate) async fn spending(&self, caller: &str, since: i64) -> Result<Spending, StoreError> {
+        let carried_over = sqlx::query(
             "SELECT calls, micro_usd, tokens, reset_id FROM spending WHERE caller = $1",
         )
         .bind(caller)
         .fetch_optional(&self.readers)
         .await?;
-        let reset: Option<String> = match &carried {
+        let reset: Option<String> = match &carried_over {
             Some(row) => row.try_get(3)?,
             None => None,
         };
-        let from = first_id(since).max(reset.unwrap_or_default());
+        let from = min_id_at(since).max(reset.unwrap_or_default());
         let row = sqlx::query(
             "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM audit
              WHERE caller = $1 AND id >= $2 AND charged = 1",
@@ -166,40 +167,40 @@ impl Store {
         .bind(&from)
         .fetch_one(&self.readers)
         .await?;
-        let of = |row: &AnyRow, at: usize| -> Result<u64, sqlx::Error> {
+        let count_at = |row: &AnyRow, at: usize| -> Result<u64, sqlx::Error> {
             let value: i64 = row.try_get(at)?;
             Ok(value.unsigned_abs())
         };
-        let mut spent = Spent {
-            calls: of(&row, 0)?,
-            tokens: of(&models, 0)?,
-            micro_usd: of(&row, 1)? + of(&models, 1)?,
+        let mut spent = Spending {
+            calls: count_at(&row, 0)?,
+            tokens: count_at(&models, 0)?,
+            micro_usd: count_at(&row, 1)? + count_at(&models, 1)?,
         };
-        if let Some(carried) = carried.filter(|_| since == 0) {
-            spent.calls += of(&carried, 0)?;
-            spent.micro_usd += of(&carried, 1)?;
-            spent.tokens += of(&carried, 2)?;
+        if let Some(carried_over) = carried_over.filter(|_| since == 0) {
+            spent.calls += count_at(&carried_over, 0)?;
+            spent.micro_usd += count_at(&carried_over, 1)?;
+            spent.tokens += count_at(&carried_over, 2)?;
         }
         Ok(spent)
     }
 }
 
-/// What a key has used up.
+/// Budget usage of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spent {
+pub(crate) struct Spending {
     pub(crate) calls: u64,
     pub(crate) tokens: u64,
     pub(crate) micro_usd: u64,
 }
 
-/// The lowest id that a record of this time can have.
-pub(super) fn first_id(millis: i64) -> String {
+/// Returns the lowest id that a record created at this time can have.
+fn min_id_at(millis: i64) -> String {
     let mut bytes = [0; 16];
     bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
     Uuid::from_bytes(bytes).to_string()
 }
 
-fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
+fn bind<'q>(query: Statement<'q>, record: &'q AuditRecord) -> Statement<'q> {
     let raw = |part: &Option<Box<RawValue>>| part.as_ref().map(|raw| raw.get().to_owned());
     let warnings = (!record.warnings.is_empty()).then(|| record.warnings.join("\n"));
     query
@@ -231,7 +232,7 @@ fn bind<'q>(query: Statement<'q>, record: &'q Record) -> Statement<'q> {
         .bind(record.script.as_ref().map(ToString::to_string))
 }
 
-fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
+fn read_record(row: &AnyRow) -> Result<AuditRecord, sqlx::Error> {
     let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
     let raw = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
         Ok(text(at)?.and_then(|text| RawValue::from_string(text).ok()))
@@ -241,7 +242,7 @@ fn read(row: &AnyRow) -> Result<Record, sqlx::Error> {
         Ok(flag != 0)
     };
     let warnings = text(14)?.unwrap_or_default();
-    Ok(Record {
+    Ok(AuditRecord {
         id: row.try_get(0)?,
         request_id: row.try_get(1)?,
         parent_id: text(2)?,
@@ -277,9 +278,9 @@ mod tests {
     use crate::call::ToolCall;
     use crate::caller::Caller;
 
-    fn charged(caller: &str) -> Box<Record> {
+    fn charged_record(caller: &str) -> Box<AuditRecord> {
         let call = ToolCall::parse("zoo_echo", "{}");
-        let mut record = Record::new(&Caller::library(), &call, "r");
+        let mut record = AuditRecord::new(&Caller::library(), &call, "r");
         record.caller = Some(caller.to_owned());
         record.charged = true;
         record.cost_micro_usd = 5;
@@ -287,25 +288,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_record_written_after_its_key_was_removed_is_not_charged_to_a_new_key() {
+    async fn late_record_of_a_removed_key_is_not_charged_to_a_new_key_of_the_same_name() {
         let store = Store::in_memory().await.unwrap();
-        let calls = async || store.spent("alice", 0).await.unwrap().calls;
-        store.put_records(&[charged("alice")]).await.unwrap();
-        let late = charged("alice");
+        let calls = async || store.spending("alice", 0).await.unwrap().calls;
+        store.put_records(&[charged_record("alice")]).await.unwrap();
+        let late = charged_record("alice");
         assert_eq!(calls().await, 1);
-        store.forget_caller("alice").await.unwrap();
+        store.reset_caller("alice").await.unwrap();
         assert_eq!(calls().await, 0);
         store.put_records(&[late]).await.unwrap();
         assert_eq!(calls().await, 0, "a late record of the old key");
-        store.put_records(&[charged("alice")]).await.unwrap();
+        store.put_records(&[charged_record("alice")]).await.unwrap();
         assert_eq!(calls().await, 1, "a record of the new key");
-        store.drop_records(i64::MAX >> 16).await.unwrap();
+        store.delete_records(i64::MAX >> 16).await.unwrap();
         assert_eq!(
             calls().await,
             1,
-            "dropped records stay counted, the old key's do not"
+            "deleted records still count, except those of the old key"
         );
-        let spent = store.spent("alice", 0).await.unwrap();
+        let spent = store.spending("alice", 0).await.unwrap();
         assert_eq!(spent.micro_usd, 5);
     }
 }

@@ -1,4 +1,4 @@
-//! Many rows in one statement, since each statement is a trip to the database's thread and back.
+//! Multi-row inserts, because every statement costs a round trip to the database thread.
 
 use std::sync::Arc;
 
@@ -6,29 +6,30 @@ use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyPool, AssertSqlSafe};
 
-/// Rows that one statement writes; few sizes, so that statements are prepared once.
-const ROWS: [usize; 3] = [64, 8, 1];
+/// Rows per statement. A few fixed sizes allow the prepared statements to be reused.
+const BATCH_SIZES: [usize; 3] = [64, 8, 1];
 
 pub(super) type Statement<'q> = Query<'q, Any, AnyArguments>;
 
-/// Statements that insert some rows each.
-pub(super) struct Insert([(usize, Arc<str>); ROWS.len()]);
+/// Insert statements for one table, one per batch size.
+pub(super) struct BulkInsert([(usize, Arc<str>); BATCH_SIZES.len()]);
 
-impl Insert {
-    /// `end` is what follows the values, such as what to do about rows that are there.
+impl BulkInsert {
+    /// `suffix` follows the values, for example an `ON CONFLICT` clause.
     ///
-    /// Parameters have no names: SQLite looks each one up among all of a statement's.
-    pub(super) fn new(table: &str, columns: &[&str], end: &str) -> Self {
+    /// Parameters are anonymous because SQLite searches all of a statement's parameters to resolve
+    /// each named one.
+    pub(super) fn new(table: &str, columns: &[&str], suffix: &str) -> Self {
         let row = format!("({})", vec!["?"; columns.len()].join(", "));
         let names = columns.join(", ");
-        Self(ROWS.map(|rows| {
+        Self(BATCH_SIZES.map(|rows| {
             let values = vec![row.as_str(); rows].join(", ");
-            let sql = format!("INSERT INTO {table} ({names}) VALUES {values} {end}");
+            let sql = format!("INSERT INTO {table} ({names}) VALUES {values} {suffix}");
             (rows, sql.into())
         }))
     }
 
-    /// Writes all or none; `bind` adds the values of one row.
+    /// Writes all rows or none. `bind` adds the values of one row.
     pub(super) async fn write<'q, Row>(
         &self,
         pool: &AnyPool,

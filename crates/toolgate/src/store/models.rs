@@ -1,8 +1,8 @@
-//! Model requests in the database.
+//! Storage of model request records.
 
 use std::sync::LazyLock;
 
-use super::bulk::{Insert, Statement};
+use super::bulk::{BulkInsert, Statement};
 use super::{Store, StoreError};
 use crate::models::ModelRecord;
 
@@ -26,14 +26,15 @@ const COLUMNS: [&str; 18] = [
     "first_byte_us",
     "duration_us",
 ];
-static INSERT: LazyLock<Insert> = LazyLock::new(|| Insert::new("model_requests", &COLUMNS, ""));
+static INSERT: LazyLock<BulkInsert> =
+    LazyLock::new(|| BulkInsert::new("model_requests", &COLUMNS, ""));
 
 impl Store {
     pub(crate) async fn put_model_records(
         &self,
         records: &[ModelRecord],
     ) -> Result<(), StoreError> {
-        Ok(INSERT.write(&self.pool, records, bind).await?)
+        Ok(INSERT.write(&self.writer, records, bind).await?)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Runs of agents in the database: what was asked, and a journal of every step. Both may hold
-//! anything that users and tools said, so they are sealed.
+//! Storage of agent runs: the request and a journal of every step. Both may contain anything that
+//! users and tools wrote, so they are sealed.
 
 use serde_json::Value;
 use sqlx::any::AnyRow;
@@ -11,7 +11,7 @@ use crate::agent::{RunRecord, RunState};
 const COLUMNS: &str = "id, caller, request_id, dialect, model, stream, state, stop_reason, iterations, input_tokens, output_tokens, cost_micro_usd, started_at, ended_at";
 
 impl Store {
-    /// Begins a run, with the request as it came.
+    /// Stores a new run with its original request.
     pub(crate) async fn put_run(&self, run: &RunRecord, request: &Value) -> Result<(), StoreError> {
         let sql = format!(
             "INSERT INTO runs ({COLUMNS}, request) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
@@ -31,13 +31,13 @@ impl Store {
             .bind(run.cost_micro_usd)
             .bind(run.started_at)
             .bind(run.ended_at)
-            .bind(self.seal.close(&request.to_string())?)
-            .execute(&self.pool)
+            .bind(self.cipher.seal(&request.to_string())?)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// Writes how a run stands.
+    /// Updates the state and counters of a run.
     pub(crate) async fn update_run(&self, run: &RunRecord) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE runs SET state = $2, stop_reason = $3, iterations = $4, input_tokens = $5, output_tokens = $6, cost_micro_usd = $7, ended_at = $8 WHERE id = $1",
@@ -50,23 +50,24 @@ impl Store {
         .bind(run.output_tokens)
         .bind(run.cost_micro_usd)
         .bind(run.ended_at)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(())
     }
 
-    /// Takes a run that waits, or was interrupted; false if another has taken it, or it is done.
-    pub(crate) async fn take_run(&self, id: &str) -> Result<bool, StoreError> {
+    /// Claims a waiting, interrupted or failed run; returns `false` if it is already running or
+    /// done.
+    pub(crate) async fn claim_run(&self, id: &str) -> Result<bool, StoreError> {
         let done = sqlx::query(
             "UPDATE runs SET state = 'running', stop_reason = NULL, ended_at = NULL WHERE id = $1 AND state IN ('waiting', 'interrupted', 'failed')",
         )
         .bind(id)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(done.rows_affected() == 1)
     }
 
-    /// Adds a step to a run's journal.
+    /// Appends a step to a run's journal.
     pub(crate) async fn put_step(
         &self,
         run: &str,
@@ -77,14 +78,14 @@ impl Store {
         sqlx::query("INSERT INTO run_steps (run, seq, step, at) VALUES ($1, $2, $3, $4)")
             .bind(run)
             .bind(seq)
-            .bind(self.seal.close(&step.to_string())?)
+            .bind(self.cipher.seal(&step.to_string())?)
             .bind(at)
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// A run and the request that it is about.
+    /// Returns a run and its request.
     pub(crate) async fn run(&self, id: &str) -> Result<Option<(RunRecord, Value)>, StoreError> {
         let sql = format!("SELECT {COLUMNS}, request FROM runs WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql))
@@ -93,11 +94,11 @@ impl Store {
             .await?;
         let Some(row) = row else { return Ok(None) };
         let request: String = row.try_get(14)?;
-        let request = self.opened(&request)?;
-        Ok(Some((read(&row)?, request)))
+        let request = self.unseal_json(&request)?;
+        Ok(Some((read_run(&row)?, request)))
     }
 
-    /// The steps of a run with their times, in order.
+    /// Returns sequence number, time and content of each step of a run, in order.
     pub(crate) async fn steps(&self, run: &str) -> Result<Vec<(i64, i64, Value)>, StoreError> {
         let rows = sqlx::query("SELECT seq, at, step FROM run_steps WHERE run = $1 ORDER BY seq")
             .bind(run)
@@ -105,18 +106,19 @@ impl Store {
             .await?;
         let step = |row: &AnyRow| -> Result<(i64, i64, Value), StoreError> {
             let sealed: String = row.try_get(2)?;
-            Ok((row.try_get(0)?, row.try_get(1)?, self.opened(&sealed)?))
+            Ok((row.try_get(0)?, row.try_get(1)?, self.unseal_json(&sealed)?))
         };
         rows.iter().map(step).collect()
     }
 
-    /// What was sealed. A step that cannot be read must not look like one that was never taken.
-    pub(super) fn opened(&self, sealed: &str) -> Result<Value, StoreError> {
-        let text = self.seal.open(sealed).ok_or(StoreError::Unreadable)?;
+    /// Unseals JSON. Fails instead of returning a default, because an unreadable step must not look
+    /// like one that never happened.
+    pub(super) fn unseal_json(&self, sealed: &str) -> Result<Value, StoreError> {
+        let text = self.cipher.unseal(sealed).ok_or(StoreError::Unreadable)?;
         serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
     }
 
-    /// Runs, the newest first; of one caller, or of all.
+    /// Returns runs, newest first, of one caller or of all.
     pub(crate) async fn runs(
         &self,
         caller: Option<&str>,
@@ -133,27 +135,27 @@ impl Store {
             .bind(before)
             .fetch_all(&self.readers)
             .await?;
-        rows.iter().map(read).collect()
+        rows.iter().map(read_run).collect()
     }
 
-    /// Lets an id of ours stand for one by which a provider knows an answer.
+    /// Maps one of the gateway's response ids to the provider's id of the response.
     pub(crate) async fn put_response_id(
         &self,
-        (id, known): (&str, &str),
+        (id, provider_id): (&str, &str),
         caller: Option<&str>,
         at: i64,
     ) -> Result<(), StoreError> {
         sqlx::query("INSERT INTO response_ids (id, caller, known, at) VALUES ($1, $2, $3, $4)")
             .bind(id)
             .bind(caller)
-            .bind(known)
+            .bind(provider_id)
             .bind(at)
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }
 
-    /// The id by which a provider knows an answer that a caller knows by one of ours.
+    /// Returns the provider's id of a response that the caller knows by one of the gateway's ids.
     pub(crate) async fn response_id(
         &self,
         id: &str,
@@ -165,21 +167,21 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
-    /// Takes out runs that ended before a time.
-    pub(crate) async fn drop_runs(&self, before: i64) -> Result<(), StoreError> {
+    /// Deletes runs, response ids and scripts older than a time. Active runs stay.
+    pub(crate) async fn delete_runs(&self, before: i64) -> Result<(), StoreError> {
         for sql in [
             "DELETE FROM run_steps WHERE run IN (SELECT id FROM runs WHERE started_at < $1 AND state <> 'running')",
             "DELETE FROM runs WHERE started_at < $1 AND state <> 'running'",
             "DELETE FROM response_ids WHERE at < $1",
             "DELETE FROM scripts WHERE changed_at < $1",
         ] {
-            sqlx::query(sql).bind(before).execute(&self.pool).await?;
+            sqlx::query(sql).bind(before).execute(&self.writer).await?;
         }
         Ok(())
     }
 }
 
-fn read(row: &AnyRow) -> Result<RunRecord, StoreError> {
+fn read_run(row: &AnyRow) -> Result<RunRecord, StoreError> {
     let stream: i64 = row.try_get(5)?;
     let state: String = row.try_get(6)?;
     Ok(RunRecord {
@@ -189,7 +191,7 @@ fn read(row: &AnyRow) -> Result<RunRecord, StoreError> {
         dialect: row.try_get(3)?,
         model: row.try_get(4)?,
         stream: stream != 0,
-        state: RunState::named(&state).unwrap_or(RunState::Interrupted),
+        state: RunState::from_name(&state).unwrap_or(RunState::Interrupted),
         stop_reason: row.try_get(7)?,
         iterations: row.try_get(8)?,
         input_tokens: row.try_get(9)?,

@@ -1,4 +1,4 @@
-//! The tables, as migrations that are never changed once released.
+//! The database schema as a list of migrations. A released migration is never changed.
 
 use std::borrow::Cow;
 

@@ -1,18 +1,18 @@
-//! Scripts that wait for somebody, in the database. What they were answered may be anything that
-//! tools said, so it is sealed.
+//! Storage of suspended scripts. Their journals contain tool results, so they are sealed.
 
 use sqlx::Row as _;
 
 use super::{Store, StoreError};
-use crate::code_mode::{KeptScript, ScriptKey, ScriptState, steps_of, steps_value};
+use crate::code_mode::{ScriptKey, ScriptState, StoredScript, steps_from_value, steps_to_value};
 
 impl Store {
-    /// The script that a request means: within a run its own, else the newest that waits, or has ended.
-    pub(crate) async fn script(
+    /// Returns the stored script that matches a request: within a run, the run's own; otherwise the
+    /// newest waiting one, or else the newest finished one.
+    pub(crate) async fn find_script(
         &self,
         key: &ScriptKey,
         now: i64,
-    ) -> Result<Option<KeptScript>, StoreError> {
+    ) -> Result<Option<StoredScript>, StoreError> {
         let row = sqlx::query(
             "SELECT id, state, steps, expires_at FROM scripts
              WHERE caller = $1 AND call = $2 AND digest = $3 AND expires_at > $4
@@ -32,24 +32,24 @@ impl Store {
             return Ok(None);
         };
         let state: String = row.try_get(1)?;
-        let steps = self.opened(&row.try_get::<String, _>(2)?)?;
-        Ok(Some(KeptScript {
+        let steps = self.unseal_json(&row.try_get::<String, _>(2)?)?;
+        Ok(Some(StoredScript {
             id: row.try_get(0)?,
-            // What cannot be told is not run again.
-            state: ScriptState::named(&state).unwrap_or(ScriptState::Done),
-            steps: steps_of(&steps).ok_or(StoreError::Unreadable)?,
+            // A script in an unknown state must not run again.
+            state: ScriptState::from_name(&state).unwrap_or(ScriptState::Done),
+            steps: steps_from_value(&steps).ok_or(StoreError::Unreadable)?,
             expires_at: row.try_get(3)?,
         }))
     }
 
-    /// Keeps a script, with what it was answered so far, in the place of what was kept of it before.
-    pub(crate) async fn keep_script(
+    /// Stores a script with its journal, replacing any earlier version.
+    pub(crate) async fn put_script(
         &self,
         key: &ScriptKey,
-        script: &KeptScript,
+        script: &StoredScript,
         now: i64,
     ) -> Result<(), StoreError> {
-        let steps = steps_value(&script.steps).to_string();
+        let steps = steps_to_value(&script.steps).to_string();
         sqlx::query(
             "INSERT INTO scripts (id, caller, session, call, digest, run, context, state, steps, changed_at, expires_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
@@ -63,29 +63,29 @@ impl Store {
         .bind(&key.run)
         .bind(&key.context)
         .bind(script.state.as_str())
-        .bind(self.seal.close(&steps)?)
+        .bind(self.cipher.seal(&steps)?)
         .bind(now)
         .bind(script.expires_at)
-        .execute(&self.pool)
+        .execute(&self.writer)
         .await?;
         Ok(())
     }
 
-    /// Takes a script that waits; false if somebody else has.
-    pub(crate) async fn take_script(&self, id: &str) -> Result<bool, StoreError> {
-        let taken =
+    /// Claims a waiting script; returns `false` if a concurrent request claimed it first.
+    pub(crate) async fn claim_script(&self, id: &str) -> Result<bool, StoreError> {
+        let updated =
             sqlx::query("UPDATE scripts SET state = 'running' WHERE id = $1 AND state = 'waiting'")
                 .bind(id)
-                .execute(&self.pool)
+                .execute(&self.writer)
                 .await?;
-        Ok(taken.rows_affected() == 1)
+        Ok(updated.rows_affected() == 1)
     }
 
-    /// A script that waited has ended.
-    pub(crate) async fn forget_script(&self, id: &str) -> Result<(), StoreError> {
+    /// Deletes a script that has finished.
+    pub(crate) async fn delete_script(&self, id: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM scripts WHERE id = $1")
             .bind(id)
-            .execute(&self.pool)
+            .execute(&self.writer)
             .await?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Encrypts entries that may hold secrets, with a key in a file for its owner alone.
+//! Encrypts entries that may contain secrets, with a key in a file that only its owner can read.
 
 use std::fmt;
 use std::fs;
@@ -16,12 +16,12 @@ use super::StoreError;
 const KEY_LEN: usize = 32;
 
 #[derive(Clone)]
-pub(super) struct Seal(Arc<LessSafeKey>);
+pub(super) struct StoreCipher(Arc<LessSafeKey>);
 
-impl Seal {
-    /// The key in a file; makes one if there is none.
-    pub(super) fn kept_in(file: &Path) -> Result<Self, StoreError> {
-        let failed = |cause| StoreError::Key {
+impl StoreCipher {
+    /// Loads the key from a file, creating it if necessary.
+    pub(super) fn load_or_create(file: &Path) -> Result<Self, StoreError> {
+        let key_error = |cause| StoreError::Key {
             file: file.display().to_string(),
             cause,
         };
@@ -29,7 +29,7 @@ impl Seal {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = random::<KEY_LEN>();
-                // Whole or not at all: half a key would lock everything out.
+                // Written atomically, because a partial key would make all entries unreadable.
                 let draft = file.with_extension("new");
                 let created = fs::OpenOptions::new()
                     .write(true)
@@ -40,36 +40,36 @@ impl Seal {
                 created
                     .and_then(|mut draft| draft.write_all(&key).and_then(|()| draft.sync_all()))
                     .and_then(|()| fs::rename(&draft, file))
-                    .map_err(failed)?;
+                    .map_err(key_error)?;
                 key.to_vec()
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(key_error(error)),
         };
         Self::new(&bytes)
-            .ok_or_else(|| failed(io::Error::other(format!("it has not {KEY_LEN} bytes"))))
+            .ok_or_else(|| key_error(io::Error::other(format!("it must have {KEY_LEN} bytes"))))
     }
 
-    /// A key for one process.
+    /// Creates a random key that is not stored.
     pub(super) fn random() -> Result<Self, StoreError> {
         Self::new(&random::<KEY_LEN>()).ok_or_else(|| StoreError::Key {
             file: "in memory".to_owned(),
-            cause: io::Error::other("the cipher refuses it"),
+            cause: io::Error::other("the cipher rejected it"),
         })
     }
 
-    /// Seals a text; what could not be sealed must not be stored.
-    pub(super) fn close(&self, text: &str) -> Result<String, StoreError> {
+    /// Encrypts a text. If this fails, the text must not be stored.
+    pub(super) fn seal(&self, text: &str) -> Result<String, StoreError> {
         let nonce = random::<NONCE_LEN>();
         let mut bytes = text.as_bytes().to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
         let sealed = self
             .0
             .seal_in_place_append_tag(unique, Aad::empty(), &mut bytes);
-        sealed.map_err(|_| StoreError::NotSealed)?;
+        sealed.map_err(|_| StoreError::SealFailed)?;
         Ok(STANDARD.encode([&nonce[..], &bytes].concat()))
     }
 
-    pub(super) fn open(&self, sealed: &str) -> Option<String> {
+    pub(super) fn unseal(&self, sealed: &str) -> Option<String> {
         let mut bytes = STANDARD.decode(sealed).ok()?;
         let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -83,13 +83,13 @@ impl Seal {
     }
 }
 
-impl fmt::Debug for Seal {
+impl fmt::Debug for StoreCipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seal")
+        f.write_str("StoreCipher")
     }
 }
 
-/// Random bytes of the system.
+/// Returns cryptographically secure random bytes.
 fn random<const N: usize>() -> [u8; N] {
     rand::random()
 }
@@ -99,13 +99,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_key_opens() {
-        let [seal, other] = [Seal::random().unwrap(), Seal::random().unwrap()];
-        let sealed = seal.close("secret é").unwrap();
-        assert_ne!(sealed, seal.close("secret é").unwrap());
-        assert_eq!(seal.open(&sealed).as_deref(), Some("secret é"));
-        assert_eq!(other.open(&sealed), None);
-        assert_eq!(seal.open("AAAA"), None);
-        assert_eq!(seal.open("not base64!"), None);
+    fn only_the_same_key_unseals() {
+        let [cipher, other] = [
+            StoreCipher::random().unwrap(),
+            StoreCipher::random().unwrap(),
+        ];
+        let sealed = cipher.seal("secret é").unwrap();
+        assert_ne!(sealed, cipher.seal("secret é").unwrap());
+        assert_eq!(cipher.unseal(&sealed).as_deref(), Some("secret é"));
+        assert_eq!(other.unseal(&sealed), None);
+        assert_eq!(cipher.unseal("AAAA"), None);
+        assert_eq!(cipher.unseal("not base64!"), None);
     }
 }

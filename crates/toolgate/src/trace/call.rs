@@ -1,15 +1,15 @@
-//! The span of a tool call.
+//! Spans of tool calls.
 
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::{TARGET, Tracer, fail};
-use crate::audit::Record;
-use crate::call::Request;
+use super::{TARGET, Tracer, mark_failed};
+use crate::audit::AuditRecord;
+use crate::call::RequestContext;
 
-/// The span of a tool call. A client may say by itself to which trace its call belongs; then the
-/// request that brought it is only linked.
-pub(crate) fn begin(tracer: &dyn Tracer, request: &Request) -> Span {
+/// Starts the span of a tool call. If the client sent a trace context in its message, the span joins that
+/// trace and only links to the surrounding request.
+pub(crate) fn start_span(tracer: &dyn Tracer, request: &RequestContext) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
         "execute_tool",
@@ -32,15 +32,16 @@ pub(crate) fn begin(tracer: &dyn Tracer, request: &Request) -> Span {
     span
 }
 
-/// Names the span of a call after its tool. Names that callers make up are not taken.
-pub(crate) fn name(span: &Span, tool: &str) {
+/// Names the span after its tool. Call this only with names from the catalog: names invented by callers
+/// would make the number of span names unbounded.
+pub(crate) fn set_span_name(span: &Span, tool: &str) {
     if !span.is_disabled() {
         span.record("otel.name", format!("execute_tool {tool}"));
     }
 }
 
-/// Notes what came of a call.
-pub(crate) fn close(span: &Span, record: &Record) {
+/// Records the outcome of a call.
+pub(crate) fn record_outcome(span: &Span, record: &AuditRecord) {
     if span.is_disabled() {
         return;
     }
@@ -48,8 +49,8 @@ pub(crate) fn close(span: &Span, record: &Record) {
     span.record("toolgate.server.name", record.server.as_deref());
     span.record("toolgate.call.outcome", record.outcome.as_str());
     span.record("toolgate.audit.id", record.id.as_str());
-    // A call that waits for an approval has not failed.
+    // A call that is waiting for an approval has not failed.
     if !matches!(record.outcome.as_str(), "ok" | "ask") {
-        fail(span, &record.outcome);
+        mark_failed(span, &record.outcome);
     }
 }

@@ -1,100 +1,106 @@
-//! The span of a request to a model, which ends when the answer has.
+//! Spans of model requests, which end together with the response.
 
 use std::time::Duration;
 
-use toolgate_llm::event::Finish;
+use toolgate_llm::event::FinishReason;
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::{TARGET, fail};
-use crate::models::{ModelError, ModelRecord, Operation, Target};
+use super::{TARGET, mark_failed};
+use crate::models::{ModelError, ModelRecord, ModelTarget, Operation};
 
-/// A request to a model, as it is traced.
+/// Span of a model request.
 #[derive(Debug)]
 pub(crate) struct ModelSpan {
     pub(crate) span: Span,
-    finish: Option<String>,
-    /// Why there was no answer.
-    failure: Option<&'static str>,
+    finish_reason: Option<String>,
+    /// Error code if there was no response.
+    error_code: Option<&'static str>,
 }
 
 impl ModelSpan {
-    pub(crate) fn begin(operation: Operation, target: &Target, stream: bool) -> Self {
+    pub(crate) fn start(operation: Operation, target: &ModelTarget, stream: bool) -> Self {
         Self {
-            span: span(operation, target, stream),
-            finish: None,
-            failure: None,
+            span: new_span(operation, target, stream),
+            finish_reason: None,
+            error_code: None,
         }
     }
 
-    /// There is no answer.
-    pub(crate) fn failed(&mut self, error: &ModelError) {
-        self.failure = Some(error.word());
+    /// Records that there is no response.
+    pub(crate) fn record_failure(&mut self, error: &ModelError) {
+        self.error_code = Some(error.code());
     }
 
-    /// Why the answer ended, in the provider's words.
-    pub(crate) fn ended<'a>(&mut self, reason: impl FnOnce() -> Option<&'a str>) {
+    /// Records the finish reason as the provider spelled it; computed only if the span is enabled.
+    pub(crate) fn record_finish_reason<'a>(&mut self, reason: impl FnOnce() -> Option<&'a str>) {
         if !self.span.is_disabled() {
-            self.finish = reason().map(str::to_owned);
+            self.finish_reason = reason().map(str::to_owned);
         }
     }
 
-    /// Why the answer ended, in the words of Chat Completions.
-    pub(crate) fn finished(&mut self, finish: &Finish) {
-        self.ended(|| {
+    /// Records the finish reason in the terms of Chat Completions.
+    pub(crate) fn record_finish(&mut self, finish: &FinishReason) {
+        self.record_finish_reason(|| {
             Some(match finish {
-                Finish::Stop | Finish::Sequence(_) => "stop",
-                Finish::Length => "length",
-                Finish::Calls => "tool_calls",
-                Finish::Filter => "content_filter",
-                Finish::Other(reason) => reason,
+                FinishReason::Stop | FinishReason::StopSequence(_) => "stop",
+                FinishReason::Length => "length",
+                FinishReason::ToolCalls => "tool_calls",
+                FinishReason::ContentFilter => "content_filter",
+                FinishReason::Other(reason) => reason,
             })
         });
     }
 
-    /// Notes what came of it.
+    /// Records the outcome of the request.
     pub(crate) fn close(&self, record: &ModelRecord) {
         let span = &self.span;
         if span.is_disabled() {
             return;
         }
-        span.record("gen_ai.response.finish_reasons", self.finish.as_deref());
+        span.record(
+            "gen_ai.response.finish_reasons",
+            self.finish_reason.as_deref(),
+        );
         if let Some(micros) = record.first_byte_us {
-            let after = Duration::from_micros(micros.unsigned_abs());
-            span.record("gen_ai.response.time_to_first_chunk", after.as_secs_f64());
+            let delay = Duration::from_micros(micros.unsigned_abs());
+            span.record("gen_ai.response.time_to_first_chunk", delay.as_secs_f64());
         }
         if let Some(usage) = &record.usage {
             let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
-            let some = |tokens: u64| (tokens > 0).then(|| count(tokens));
+            let non_zero = |tokens: u64| (tokens > 0).then(|| count(tokens));
             span.record("gen_ai.usage.input_tokens", count(usage.input));
             span.record("gen_ai.usage.output_tokens", count(usage.output));
-            span.record("gen_ai.usage.cache_read.input_tokens", some(usage.cached));
+            span.record(
+                "gen_ai.usage.cache_read.input_tokens",
+                non_zero(usage.cached),
+            );
             span.record(
                 "gen_ai.usage.reasoning.output_tokens",
-                some(usage.reasoning),
+                non_zero(usage.reasoning),
             );
         }
         if record.status > 0 {
             span.record("http.response.status_code", i64::from(record.status));
         }
-        match (record.outcome.as_str(), self.failure) {
+        match (record.outcome.as_str(), self.error_code) {
             ("ok", _) => {}
-            (_, Some(failure)) => fail(span, failure),
-            ("error", None) => fail(span, &record.status.to_string()),
-            (outcome, None) => fail(span, outcome),
+            (_, Some(code)) => mark_failed(span, code),
+            ("error", None) => mark_failed(span, &record.status.to_string()),
+            (outcome, None) => mark_failed(span, outcome),
         }
     }
 }
 
-fn span(operation: Operation, target: &Target, stream: bool) -> Span {
+fn new_span(operation: Operation, target: &ModelTarget, stream: bool) -> Span {
     tracing::info_span!(
         target: TARGET,
         "model",
-        "otel.name" = format!("{} {}", word(operation), target.model),
+        "otel.name" = format!("{} {}", operation_name(operation), target.model),
         "otel.kind" = "client",
         "otel.status_code" = Empty,
-        "gen_ai.operation.name" = word(operation),
-        "gen_ai.provider.name" = provider(&target.upstream.name),
+        "gen_ai.operation.name" = operation_name(operation),
+        "gen_ai.provider.name" = provider_name(&target.upstream.name),
         "gen_ai.request.model" = target.model,
         "gen_ai.request.stream" = stream,
         "gen_ai.response.finish_reasons" = Empty,
@@ -110,15 +116,15 @@ fn span(operation: Operation, target: &Target, stream: bool) -> Span {
     )
 }
 
-fn word(operation: Operation) -> &'static str {
+fn operation_name(operation: Operation) -> &'static str {
     match operation {
         Operation::Complete => "chat",
         Operation::CountTokens => "count_tokens",
     }
 }
 
-/// A provider as the conventions know it.
-fn provider(name: &str) -> &str {
+/// Maps a provider to its name in OpenTelemetry's conventions.
+fn provider_name(name: &str) -> &str {
     match name {
         "azure" => "azure.ai.openai",
         "gemini" => "gcp.gemini",

@@ -1,4 +1,4 @@
-//! The agent inside a program: a hook decides about calls, names requests, and hears what happens.
+//! The agent embedded in a program: a hook reviews calls, generates request ids and observes runs.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,21 +6,21 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
-use toolgate::agent::{Happening, RunEvent};
-use toolgate::local::{LocalServer, Output};
+use toolgate::agent::{RunEvent, RunEventKind};
+use toolgate::local::{LocalServer, LocalToolOutput};
 use toolgate::{
-    Caller, Dialect, Gateway, Hook, ModelRequest, Proposal, Request, Review, ServerName,
+    Caller, Dialect, Gateway, Hook, ModelRequest, Proposal, RequestContext, Review, ServerName,
 };
-use toolgate_testkit::model::{Model, Reply};
+use toolgate_testkit::model::{Reply, ScriptedModel};
 use toolgate_testkit::zoo_path;
 
 use crate::support::{config, stop};
 
-/// Approves small numbers, and writes down what it hears.
+/// Approves small numbers and records the events of a run.
 #[derive(Debug, Default)]
-struct Diary(Arc<Mutex<Vec<String>>>);
+struct RecordingHook(Arc<Mutex<Vec<String>>>);
 
-impl Hook for Diary {
+impl Hook for RecordingHook {
     fn review<'a>(&'a self, proposal: Proposal<'a>) -> BoxFuture<'a, Review> {
         let review = match proposal.arguments.value()["n"].as_u64() {
             Some(0..10) => Review::Approve,
@@ -36,19 +36,21 @@ impl Hook for Diary {
         format!("{request}.{turn}")
     }
 
-    fn hear(&self, event: RunEvent<'_>) {
+    fn on_run_event(&self, event: RunEvent<'_>) {
         assert!(event.run.starts_with("run_"));
-        let line = match event.happening {
-            Happening::TurnStarted { turn, request_id } => format!("turn {turn} as {request_id}"),
-            Happening::Text(text) => format!("says {text:?}"),
-            Happening::TurnEnded { turn, usage } => format!("turn {turn} used {}", usage.output),
-            Happening::CallStarted {
+        let line = match event.kind {
+            RunEventKind::TurnStarted { turn, request_id } => {
+                format!("turn {turn} as {request_id}")
+            }
+            RunEventKind::Text(text) => format!("says {text:?}"),
+            RunEventKind::TurnEnded { turn, usage } => format!("turn {turn} used {}", usage.output),
+            RunEventKind::CallStarted {
                 id,
                 name,
                 arguments,
             } => format!("{id}: {name} {arguments}"),
-            Happening::CallEnded { id, outcome, .. } => format!("{id}: {outcome}"),
-            Happening::Ended { stop_reason } => format!("ended {stop_reason}"),
+            RunEventKind::CallEnded { id, outcome, .. } => format!("{id}: {outcome}"),
+            RunEventKind::Ended { stop_reason } => format!("ended {stop_reason}"),
             other => format!("{other:?}"),
         };
         self.0.lock().unwrap().push(line);
@@ -64,19 +66,19 @@ tool = "own.take"
 action = "ask"
 "#;
 
-async fn gateway(model: &Model, hook: Diary) -> Gateway {
+async fn gateway(model: &ScriptedModel, hook: RecordingHook) -> Gateway {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let tools = LocalServer::new(ServerName::parse("own").unwrap())
         .tool("look", "Looks", &schema, |_| async {
-            Ok(Output::Text("five".to_owned()))
+            Ok(LocalToolOutput::Text("five".to_owned()))
         })
         .tool("take", "Takes", &schema, |_| async {
-            Ok(Output::Text("taken".to_owned()))
+            Ok(LocalToolOutput::Text("taken".to_owned()))
         });
     let models = format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
     let builder = Gateway::builder(config(&(models + RULES))).local(tools);
     let gateway = builder.hook(hook).start().await.unwrap();
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     gateway
 }
 
@@ -85,28 +87,29 @@ fn take(id: &str, n: u32) -> (String, &'static str, Value) {
 }
 
 #[tokio::test]
-async fn a_hook_has_its_say_in_a_run() {
+async fn hook_reviews_calls_and_receives_events_of_a_run() {
     for stream in [false, true] {
         let look = ("c1".to_owned(), "own_look", json!({}));
-        let model = Model::strict(vec![
-            Reply::calls([look]).with_text("Hm.").usage(9, 2),
-            Reply::calls([take("c2", 50)]).usage(9, 3),
-            Reply::calls([take("c3", 5)]).usage(9, 4),
-            Reply::text("Done.").usage(9, 5),
+        let model = ScriptedModel::start_strict(vec![
+            Reply::calls([look]).with_text("Hm.").with_usage(9, 2),
+            Reply::calls([take("c2", 50)]).with_usage(9, 3),
+            Reply::calls([take("c3", 5)]).with_usage(9, 4),
+            Reply::text("Done.").with_usage(9, 5),
         ]);
-        let diary = Diary::default();
-        let heard = Arc::clone(&diary.0);
-        let gateway = gateway(&model, diary).await;
-        let said = json!([{"role": "user", "content": "go"}]);
-        let body = json!({"model": "p/m", "messages": said, "stream": stream});
-        let request = ModelRequest::new(Dialect::Chat, &body).of(&Request::with_id("q"));
+        let hook = RecordingHook::default();
+        let events = Arc::clone(&hook.0);
+        let gateway = gateway(&model, hook).await;
+        let messages = json!([{"role": "user", "content": "go"}]);
+        let body = json!({"model": "p/m", "messages": messages, "stream": stream});
+        let request =
+            ModelRequest::new(Dialect::Chat, &body).with_request(&RequestContext::with_id("q"));
         let answer = gateway.models().complete(&Caller::library(), request).await;
         let answer = String::from_utf8(answer.unwrap().bytes().await.to_vec()).unwrap();
         assert!(answer.contains("Done."), "{answer}");
-        let told = model.turns().last().unwrap().body["messages"].to_string();
+        let sent = model.turns().last().unwrap().body["messages"].to_string();
         assert!(
-            told.contains("too many") && told.contains("taken"),
-            "{told}"
+            sent.contains("too many") && sent.contains("taken"),
+            "{sent}"
         );
         let expected = [
             "turn 1 as q.1",
@@ -127,13 +130,13 @@ async fn a_hook_has_its_say_in_a_run() {
             "turn 4 used 5",
             "ended done",
         ];
-        assert_eq!(*heard.lock().unwrap(), expected, "stream {stream}");
+        assert_eq!(*events.lock().unwrap(), expected, "stream {stream}");
         stop(gateway).await;
     }
 }
 
 #[test]
-fn the_example_runs() {
+fn agent_example_runs() {
     let example = zoo_path().with_file_name("examples").join("agent");
     assert!(
         example.exists(),
@@ -155,9 +158,9 @@ fn the_example_runs() {
     }
 }
 
-/// The code of the guide is the code of tests of the documentation, with nothing in between.
+/// Checks that every line of code in the guide occurs, in order, in a tested doc comment.
 #[test]
-fn the_guide_shows_what_is_tested() {
+fn library_guide_matches_doc_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     let tested = ["src/lib.rs", "src/hook.rs", "src/agent.rs"].map(|file| {

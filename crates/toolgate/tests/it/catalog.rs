@@ -1,19 +1,21 @@
-//! What servers offer, gathered.
+//! The catalog built from the listings of all servers.
 
-use toolgate_core::catalog::Kind;
+use toolgate_core::catalog::ItemKind;
 
-use crate::support::{SOON, call, server, settled, start, stop, zoo};
+use crate::support::{WAIT_TIMEOUT, call, server, start, start_settled, stdio_zoo, stop};
 
 #[tokio::test]
-async fn all_pages_of_all_lists() {
+async fn collects_all_pages_of_all_lists() {
     for era in ["legacy", "modern"] {
-        let gateway = settled(&zoo(
+        let gateway = start_settled(&stdio_zoo(
             "zoo",
             &["--era", era, "--tools", "250", "--page", "7"],
         ))
         .await;
         let catalog = gateway.catalog();
-        let offer = catalog.offer(&server(&gateway, "zoo").server.name).unwrap();
+        let offer = catalog
+            .listing(&server(&gateway, "zoo").server.name)
+            .unwrap();
         assert_eq!(offer.problems, []);
         assert!(catalog.tools().len() > 250, "{}", catalog.tools().len());
         assert_eq!(
@@ -29,23 +31,25 @@ async fn all_pages_of_all_lists() {
 }
 
 #[tokio::test]
-async fn a_malformed_tool_hides_no_other_and_names_stay_usable() {
-    let gateway = settled(&zoo("zoo", &["--malformed"])).await;
+async fn malformed_tools_are_reported_and_all_others_are_usable() {
+    let gateway = start_settled(&stdio_zoo("zoo", &["--malformed"])).await;
     let catalog = gateway.catalog();
-    let offer = catalog.offer(&server(&gateway, "zoo").server.name).unwrap();
+    let offer = catalog
+        .listing(&server(&gateway, "zoo").server.name)
+        .unwrap();
     let wrong: Vec<_> = offer
         .problems
         .iter()
         .map(|p| (p.kind, p.reason.as_str()))
         .collect();
     for reason in [
-        "it is not an object",
-        "it has no name",
-        "its `name` is not a string",
-        "its `inputSchema` is not an object",
+        "not an object",
+        "`name` is missing or empty",
+        "`name` is not a string",
+        "`inputSchema` is not an object",
     ] {
         assert!(
-            wrong.contains(&(Kind::Tool, reason)),
+            wrong.contains(&(ItemKind::Tool, reason)),
             "{reason} in {wrong:?}"
         );
     }
@@ -65,17 +69,17 @@ async fn a_malformed_tool_hides_no_other_and_names_stay_usable() {
     let alias = hostile.unwrap().alias.to_string();
     assert!(
         call(&gateway, &alias, r#"{"a":1}"#).await.is_ok(),
-        "raw names go on the wire"
+        "the server receives the raw name"
     );
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn subscribers_hear_of_each_new_catalog() {
-    let gateway = start(&(zoo("a", &[]) + &zoo("b", &["--slow-start", "300"]))).await;
-    let mut catalogs = gateway.subscribe();
+async fn subscribers_receive_new_catalogs() {
+    let gateway = start(&(stdio_zoo("a", &[]) + &stdio_zoo("b", &["--slow-start", "300"]))).await;
+    let mut catalogs = gateway.subscribe_catalog();
     let mut generation = 0;
-    let seen = tokio::time::timeout(SOON, async {
+    let seen = tokio::time::timeout(WAIT_TIMEOUT, async {
         loop {
             catalogs.changed().await.unwrap();
             let catalog = catalogs.borrow_and_update().clone();
@@ -97,8 +101,8 @@ async fn subscribers_hear_of_each_new_catalog() {
 }
 
 #[tokio::test]
-async fn tools_stay_listed_while_their_server_is_away() {
-    let gateway = settled(&zoo("zoo", &[])).await;
+async fn tools_stay_listed_while_their_server_is_unavailable() {
+    let gateway = start_settled(&stdio_zoo("zoo", &[])).await;
     let before = gateway.catalog().tools().len();
     call(&gateway, "zoo_die", "{}").await.unwrap_err();
     assert_eq!(gateway.catalog().tools().len(), before);

@@ -1,5 +1,5 @@
-//! Servers die and come back under load, again and again. Seeded, so that a failure can be run
-//! again.
+//! Servers that are killed and restarted repeatedly under load. Seeded, so that failures can be
+//! reproduced.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,18 +9,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use toolgate::{Gateway, State};
+use toolgate::{Gateway, ServerState};
 use toolgate_testkit::{HttpZoo, eventually};
 
-use crate::support::{SOON, at, call, reaches, settled, stop, text, zoo};
+use crate::support::{
+    WAIT_TIMEOUT, call, call_text, http_server, start_settled, stdio_zoo, stop, wait_for_state,
+};
 
 const SEED: u64 = 20_260_728;
 const ROUNDS: usize = 12;
 const WORKERS: usize = 4;
-/// Tools of each server that are called at most once.
+/// Number of tools per server that are called at most once.
 const TOOLS: usize = 1000;
 
-/// A small generator that needs no crate.
+/// A minimal linear congruential generator.
 struct Dice(u64);
 
 impl Dice {
@@ -33,14 +35,14 @@ impl Dice {
     }
 }
 
-/// Calls one server until told to stop; every answer must be the one that was asked for. Says how
-/// many calls were good.
-async fn load(gateway: &Gateway, server: &str, worker: usize, over: &AtomicBool) -> usize {
-    // Tools that say nothing of being harmless, each called once: it must never run twice.
+/// Calls one server until `stop` is set and checks that every call gets its own answer. Returns the
+/// number of successful calls.
+async fn load(gateway: &Gateway, server: &str, worker: usize, stop: &AtomicBool) -> usize {
+    // Tools without a read-only or idempotent hint, each called once: they must never run twice.
     let mut once = (1..=TOOLS).filter(|number| number % WORKERS == worker);
-    let mut good = 0;
+    let mut succeeded = 0;
     for n in 0.. {
-        if over.load(Ordering::Relaxed) {
+        if stop.load(Ordering::Relaxed) {
             break;
         }
         let arguments = format!(r#"{{"value":"{server}-{worker}-{n}"}}"#);
@@ -49,22 +51,22 @@ async fn load(gateway: &Gateway, server: &str, worker: usize, over: &AtomicBool)
         match call(gateway, &format!("{server}_{tool}"), &arguments).await {
             Ok(outcome) => {
                 assert_eq!(outcome.result.text(), arguments, "another caller's answer");
-                good += 1;
+                succeeded += 1;
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
         }
     }
-    good
+    succeeded
 }
 
 fn kill(pid_file: &Path) {
     let pid = std::fs::read_to_string(pid_file).unwrap_or_default();
-    // It may be dead already.
+    // The process may already be dead.
     let _ = Command::new("kill").args(["-9", pid.trim()]).status();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_die_under_load_come_back_and_nothing_runs_twice() {
+async fn servers_recover_from_crashes_under_load_without_running_calls_twice() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let tools = TOOLS.to_string();
@@ -99,21 +101,21 @@ async fn servers_that_die_under_load_come_back_and_nothing_runs_twice() {
             "--count",
             count.to_str().unwrap(),
         ];
-        toml += &zoo(&format!("pipe{n}"), &flags);
-        toml += &at(&format!("web{n}"), &web[n].url());
+        toml += &stdio_zoo(&format!("pipe{n}"), &flags);
+        toml += &http_server(&format!("web{n}"), &web[n].url());
     }
-    let gateway = settled(&(toml + "[mcp]\nhealth_interval = \"500ms\"\n")).await;
+    let gateway = start_settled(&(toml + "[mcp]\nhealth_interval = \"500ms\"\n")).await;
     let names = ["pipe0", "pipe1", "web0", "web1"];
-    let over = Arc::new(AtomicBool::new(false));
+    let stop_load = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> = names
         .iter()
         .flat_map(|server| (0..WORKERS).map(move |worker| (*server, worker)))
         .map(|(server, worker)| {
-            let (gateway, over) = (gateway.clone(), Arc::clone(&over));
-            async move { load(&gateway, server, worker, &over).await }
+            let (gateway, stop_load) = (gateway.clone(), Arc::clone(&stop_load));
+            async move { load(&gateway, server, worker, &stop_load).await }
         })
         .collect();
-    let havoc = async {
+    let crashes = async {
         let mut dice = Dice(SEED);
         for round in 0..ROUNDS {
             tokio::time::sleep(Duration::from_millis(200 + dice.roll(400))).await;
@@ -123,57 +125,60 @@ async fn servers_that_die_under_load_come_back_and_nothing_runs_twice() {
             }
             for name in names {
                 eventually(
-                    &format!("{name} heals in round {round} (seed {SEED})"),
-                    SOON,
+                    &format!("{name} recovers in round {round} (seed {SEED})"),
+                    WAIT_TIMEOUT,
                     async || call(&gateway, &format!("{name}_echo"), "{}").await.ok(),
                 )
                 .await;
             }
         }
-        over.store(true, Ordering::Relaxed);
+        stop_load.store(true, Ordering::Relaxed);
     };
-    let (counts, ()) = tokio::join!(join_all(workers), havoc);
-    let good: usize = counts.iter().sum();
-    assert!(good > 100, "{good} good calls");
-    no_call_fails(&gateway, &names).await;
+    let (counts, ()) = tokio::join!(join_all(workers), crashes);
+    let succeeded: usize = counts.iter().sum();
+    assert!(succeeded > 100, "{succeeded} successful calls");
+    assert_no_call_fails(&gateway, &names).await;
     stop(gateway).await;
     for name in names {
-        let ran = ran_in(&path(name));
-        assert!(ran.len() > 10, "{name} ran {} of them", ran.len());
-        let twice: Vec<_> = ran.iter().filter(|(_, times)| **times > 1).collect();
-        assert!(twice.is_empty(), "{name} ran {twice:?} (seed {SEED})");
+        let runs = runs_per_tool(&path(name));
+        assert!(runs.len() > 10, "{name} ran {} tools", runs.len());
+        let repeated: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(
+            repeated.is_empty(),
+            "{name} repeated {repeated:?} (seed {SEED})"
+        );
     }
 }
 
-async fn no_call_fails(gateway: &Gateway, names: &[&str]) {
+async fn assert_no_call_fails(gateway: &Gateway, names: &[&str]) {
     for name in names {
-        reaches(gateway, name, State::Healthy).await;
+        wait_for_state(gateway, name, ServerState::Healthy).await;
         for n in 0..50 {
             let arguments = format!(r#"{{"n":{n}}}"#);
             assert_eq!(
-                text(gateway, &format!("{name}_echo"), &arguments).await,
+                call_text(gateway, &format!("{name}_echo"), &arguments).await,
                 arguments,
-                "no call after healing fails"
+                "no call fails after recovery"
             );
         }
     }
 }
 
-/// How often each tool that is called at most once ran.
-fn ran_in(ledger: &Path) -> HashMap<String, usize> {
-    let text = std::fs::read_to_string(ledger).unwrap();
-    let mut ran = HashMap::new();
+/// Counts the runs of each tool that is called at most once.
+fn runs_per_tool(request_log: &Path) -> HashMap<String, usize> {
+    let text = std::fs::read_to_string(request_log).unwrap();
+    let mut runs = HashMap::new();
     for tool in text
         .lines()
         .filter_map(|line| line.strip_prefix("tools/call tool_"))
     {
-        *ran.entry(tool.to_owned()).or_default() += 1;
+        *runs.entry(tool.to_owned()).or_default() += 1;
     }
-    ran
+    runs
 }
 
-/// Resident memory in KiB.
-fn resident() -> u64 {
+/// Returns the resident memory of this process in KiB.
+fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status
         .lines()
@@ -183,14 +188,17 @@ fn resident() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_starts_and_stops_leave_nothing_behind() {
+async fn repeated_starts_and_stops_leak_no_processes_or_memory() {
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pid");
     let mut started = Vec::new();
     let mut after_ten = 0;
     for round in 0..100 {
-        let gateway = settled(&zoo("zoo", &["--pid", pids.to_str().unwrap()])).await;
-        assert_eq!(text(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
+        let gateway = start_settled(&stdio_zoo("zoo", &["--pid", pids.to_str().unwrap()])).await;
+        assert_eq!(
+            call_text(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await,
+            "2"
+        );
         started.push(
             std::fs::read_to_string(&pids)
                 .unwrap()
@@ -200,16 +208,16 @@ async fn a_hundred_starts_and_stops_leave_nothing_behind() {
         );
         stop(gateway).await;
         if round == 9 {
-            after_ten = resident();
+            after_ten = resident_kib();
         }
     }
     assert!(
-        started.iter().all(|&pid| !toolgate_testkit::alive(pid)),
+        started.iter().all(|&pid| !toolgate_testkit::is_alive(pid)),
         "a server outlived its gateway"
     );
-    let kib = resident();
-    // Other tests run in this process too, so the bound is wide; a leak of a connection's buffers
-    // in each round would be wider.
+    let kib = resident_kib();
+    // Other tests run in this process too, so the bound is generous; leaking a connection's buffers
+    // in every round would still exceed it.
     assert!(
         kib < after_ten + 150 * 1024,
         "memory grew from {after_ten} to {kib} KiB"

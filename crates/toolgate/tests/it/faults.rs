@@ -1,11 +1,13 @@
-//! Servers that misbehave, and their neighbours, which must not notice.
+//! Misbehaving servers, which must not affect any others.
 
-use toolgate::State;
+use toolgate::ServerState;
 
-use crate::support::{call, heals, reaches, server, settled, start, stop, text, zoo};
+use crate::support::{
+    call, call_text, call_until_ok, server, start, start_settled, stdio_zoo, stop, wait_for_state,
+};
 
 #[tokio::test]
-async fn noise_does_not_matter() {
+async fn tolerates_noisy_servers() {
     for flags in [
         &["--garbage"][..],
         &["--notify-first"],
@@ -22,10 +24,10 @@ async fn noise_does_not_matter() {
             "modern",
         ],
     ] {
-        let gateway = settled(&zoo("zoo", flags)).await;
+        let gateway = start_settled(&stdio_zoo("zoo", flags)).await;
         let sums = (0..20).map(|n| {
             let gateway = gateway.clone();
-            async move { text(&gateway, "zoo_add", &format!(r#"{{"a":{n},"b":1}}"#)).await }
+            async move { call_text(&gateway, "zoo_add", &format!(r#"{{"a":{n},"b":1}}"#)).await }
         });
         let sums = futures_util::future::join_all(sums).await;
         let expected: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
@@ -35,26 +37,33 @@ async fn noise_does_not_matter() {
 }
 
 #[tokio::test]
-async fn an_old_server_that_dies_of_the_probe_never_sees_it() {
-    let gateway = settled(&zoo("zoo", &["--exit-on", "server/discover"])).await;
-    assert_eq!(server(&gateway, "zoo").status().state, State::Healthy);
+async fn legacy_server_is_not_sent_the_modern_probe() {
+    let gateway = start_settled(&stdio_zoo("zoo", &["--exit-on", "server/discover"])).await;
+    assert_eq!(server(&gateway, "zoo").status().state, ServerState::Healthy);
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn a_new_server_that_dies_of_initialize_is_asked_the_other_way() {
-    let gateway = start(&zoo("zoo", &["--era", "modern", "--exit-on", "initialize"])).await;
-    assert_eq!(heals(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
+async fn modern_server_that_exits_on_initialize_is_probed_with_discover() {
+    let gateway = start(&stdio_zoo(
+        "zoo",
+        &["--era", "modern", "--exit-on", "initialize"],
+    ))
+    .await;
+    assert_eq!(
+        call_until_ok(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await,
+        "2"
+    );
     let session = server(&gateway, "zoo").status().session.clone().unwrap();
     assert_eq!(session.version, "2026-07-28");
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn broken_servers_say_why_and_harm_nobody() {
+async fn broken_servers_report_reasons_and_do_not_affect_others() {
     let toml = [
-        zoo("good", &[]),
-        zoo(
+        stdio_zoo("good", &[]),
+        stdio_zoo(
             "exits",
             &[
                 "--stderr",
@@ -65,7 +74,7 @@ async fn broken_servers_say_why_and_harm_nobody() {
                 "server/discover",
             ],
         ),
-        zoo("mute", &["--silent"]),
+        stdio_zoo("mute", &["--silent"]),
         "[mcp_servers.missing]\ncommand = \"no-such-program\"\n".to_owned(),
         "[mcp_servers.nowhere]\ncommand = \"sh\"\ncwd = \"/no/such/folder\"\n".to_owned(),
         "[mcp_servers.refused]\nurl = \"http://127.0.0.1:9/mcp\"\n".to_owned(),
@@ -74,58 +83,70 @@ async fn broken_servers_say_why_and_harm_nobody() {
     let gateway = start(&toml).await;
     for (name, expected) in [
         ("exits", "no licence found"),
-        ("missing", "`no-such-program` was not found"),
-        ("nowhere", "folder `/no/such/folder` (cwd) does not exist"),
+        ("missing", "`no-such-program` not found"),
+        (
+            "nowhere",
+            "directory `/no/such/folder` (`cwd`) does not exist",
+        ),
         ("refused", "cannot be reached: Connection refused"),
     ] {
-        let reason = reaches(&gateway, name, State::Unavailable).await;
+        let reason = wait_for_state(&gateway, name, ServerState::Unavailable).await;
         assert!(reason.contains(expected), "{name}: {reason}");
         assert!(server(&gateway, name).status().last_error.is_some());
     }
-    assert_eq!(heals(&gateway, "good_add", r#"{"a":1,"b":1}"#).await, "2");
-    assert_eq!(server(&gateway, "mute").status().state, State::Connecting);
+    assert_eq!(
+        call_until_ok(&gateway, "good_add", r#"{"a":1,"b":1}"#).await,
+        "2"
+    );
+    assert_eq!(
+        server(&gateway, "mute").status().state,
+        ServerState::Connecting
+    );
     let error = call(&gateway, "mute_add", "{}").await.unwrap_err();
     assert_eq!(error, "server `mute` is connecting");
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn a_server_that_went_away_says_so_when_its_tools_are_called() {
+async fn calls_to_an_unavailable_server_report_its_state() {
     let folder = tempfile::tempdir().unwrap();
     let flag = folder.path().join("started");
-    // It starts once; then it finds that it has run before, and exits.
+    // Starts successfully once; every later start finds the flag file and exits.
     let script = format!(
         "if [ -e {flag:?} ]; then echo worn out >&2; exit 1; fi; touch {flag:?}; exec {} stdio",
         toolgate_testkit::zoo_path().display()
     );
-    let gateway = settled(&format!(
+    let gateway = start_settled(&format!(
         "[mcp_servers.once]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"
     ))
     .await;
     call(&gateway, "once_die", "{}").await.unwrap_err();
-    let reason = reaches(&gateway, "once", State::Unavailable).await;
-    assert!(reason.contains("ended"), "{reason}");
-    let told =
-        toolgate_testkit::eventually("it was tried again", crate::support::SOON, async || {
+    let reason = wait_for_state(&gateway, "once", ServerState::Unavailable).await;
+    assert!(reason.contains("exited"), "{reason}");
+    let restarted = toolgate_testkit::eventually(
+        "the server was restarted",
+        crate::support::WAIT_TIMEOUT,
+        async || {
             let reason = server(&gateway, "once")
                 .status()
                 .reason
                 .clone()
                 .unwrap_or_default();
             reason.contains("worn out").then_some(())
-        });
-    told.await;
+        },
+    );
+    restarted.await;
     let error = call(&gateway, "once_echo", "{}").await.unwrap_err();
     assert!(error.starts_with("server `once` is unavailable"), "{error}");
     assert!(
         !error.contains("worn out"),
-        "its last words are not for callers: {error}"
+        "stderr must not be shown to callers: {error}"
     );
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn a_child_that_leaves_its_pipes_to_others_is_noticed() {
+async fn killed_child_is_restarted_even_if_others_hold_its_pipes() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let zoo = toolgate_testkit::zoo_path();
@@ -134,7 +155,7 @@ async fn a_child_that_leaves_its_pipes_to_others_is_noticed() {
         zoo.display(),
         pid.display()
     );
-    let gateway = settled(&format!(
+    let gateway = start_settled(&format!(
         "[mcp_servers.zoo]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n"
     ))
     .await;
@@ -144,17 +165,24 @@ async fn a_child_that_leaves_its_pipes_to_others_is_noticed() {
         .status()
         .unwrap();
     assert!(killed.success());
-    toolgate_testkit::eventually("another one is started", crate::support::SOON, async || {
-        let now = std::fs::read_to_string(&pid).unwrap();
-        (now != first && !now.is_empty()).then_some(())
-    })
+    toolgate_testkit::eventually(
+        "the server is restarted",
+        crate::support::WAIT_TIMEOUT,
+        async || {
+            let now = std::fs::read_to_string(&pid).unwrap();
+            (now != first && !now.is_empty()).then_some(())
+        },
+    )
     .await;
-    assert_eq!(heals(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await, "2");
+    assert_eq!(
+        call_until_ok(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await,
+        "2"
+    );
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn a_list_that_fails_for_once_takes_no_tools_away() {
+async fn failed_tools_list_keeps_the_previous_tools() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("server.sh");
     let program = r#"n=0
@@ -173,15 +201,15 @@ done"#;
     let toml = format!(
         "mcp.tool_sync_interval = \"100ms\"\n[mcp_servers.s]\ncommand = \"sh\"\nargs = [{script:?}]\n"
     );
-    let gateway = settled(&toml).await;
-    let reason = reaches(&gateway, "s", State::Degraded).await;
+    let gateway = start_settled(&toml).await;
+    let reason = wait_for_state(&gateway, "s", ServerState::Degraded).await;
     assert!(
         reason.contains("`tools/list` failed: try later"),
         "{reason}"
     );
     assert!(
         call(&gateway, "s_t", "{}").await.is_ok(),
-        "what it had before can still be called"
+        "previously listed tools can still be called"
     );
     stop(gateway).await;
 }

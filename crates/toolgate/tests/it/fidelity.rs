@@ -1,33 +1,33 @@
-//! What belongs to users comes through byte for byte.
+//! User data passes through the gateway byte for byte.
 
 use toolgate::result::Block;
 use toolgate_core::ToolId;
 use toolgate_testkit::HttpZoo;
 
-use crate::support::{at, call, settled, stop, zoo};
+use crate::support::{call, http_server, start_settled, stdio_zoo, stop};
 
 const ODD: &str = r#"{"z": 18446744073709551617, "a":[1e400 ,0.1,-0.0, 1E+2, 100000000000000000000000.0],"é":"\u00e9","b":1, "":{"nested":{"b":1,"a":2}}}"#;
 
 #[tokio::test]
-async fn arguments_results_and_definitions_are_unchanged() {
+async fn arguments_results_and_definitions_are_preserved() {
     let web = HttpZoo::start(&["--era", "modern"]);
-    let old_web = HttpZoo::start(&["--sessions", "--json"]);
+    let legacy_web = HttpZoo::start(&["--sessions", "--json"]);
     let toml = [
-        zoo("old", &[]),
-        zoo("new", &["--era", "modern"]),
-        at("web", &web.url()),
-        at("old_web", &old_web.url()),
+        stdio_zoo("legacy", &[]),
+        stdio_zoo("modern", &["--era", "modern"]),
+        http_server("web", &web.url()),
+        http_server("legacy_web", &legacy_web.url()),
     ]
     .concat();
-    let gateway = settled(&toml).await;
-    for server in ["old", "new", "web", "old_web"] {
+    let gateway = start_settled(&toml).await;
+    for server in ["legacy", "modern", "web", "legacy_web"] {
         let outcome = call(&gateway, &format!("{server}.echo"), ODD)
             .await
             .unwrap();
         let [Block::Text(received)] = &outcome.result.blocks()[..] else {
             panic!("one text block")
         };
-        assert_eq!(received, ODD, "{server} received the arguments");
+        assert_eq!(received, ODD, "{server} received different arguments");
         let raw = outcome.result.raw().get();
         assert!(
             raw.contains(&format!(r#""arguments":{ODD}"#))
@@ -36,7 +36,7 @@ async fn arguments_results_and_definitions_are_unchanged() {
         );
         assert!(
             raw.contains(r#""x-zoo":-0.0"#) || raw.contains(r#""x-zoo": -0.0"#),
-            "unknown fields of the result: {raw}"
+            "unknown result fields must be preserved: {raw}"
         );
 
         let id: ToolId = outcome.tool;
@@ -51,8 +51,8 @@ async fn arguments_results_and_definitions_are_unchanged() {
 }
 
 #[tokio::test]
-async fn every_kind_of_content_is_kept() {
-    let gateway = settled(&zoo("zoo", &[])).await;
+async fn content_blocks_of_every_kind_are_preserved() {
+    let gateway = start_settled(&stdio_zoo("zoo", &[])).await;
     let outcome = call(&gateway, "zoo_kinds", "{}").await.unwrap();
     let blocks = outcome.result.blocks();
     assert!(matches!(blocks[0], Block::Text(_)));

@@ -1,16 +1,17 @@
-//! The embedding program's own logic, and what an approver can and cannot do.
+//! Hooks of the embedding program, and approvals.
 
 use futures_util::future::{BoxFuture, OptionFuture};
 use toolgate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
-use toolgate::audit::{Query, Record};
+use toolgate::audit::{AuditQuery, AuditRecord};
 use toolgate::{
-    Arguments, CallError, Caller, Environment, Gateway, Hook, Proposal, Request, Review, ToolCall,
+    Arguments, CallError, Caller, Environment, Gateway, Hook, Proposal, RequestContext, Review,
+    ToolCall,
 };
 use toolgate_testkit::eventually;
 
-use crate::support::{SOON, config, settled, stop, zoo};
+use crate::support::{WAIT_TIMEOUT, config, start_settled, stdio_zoo, stop};
 
-/// Does what the argument `b` says.
+/// Chooses the review by the argument `b`.
 #[derive(Debug)]
 struct ByArgument;
 
@@ -23,7 +24,7 @@ impl Hook for ByArgument {
             Some(3) => edit(r#"{"a": 13, "b": 2}"#),
             Some(4) => edit(r#"{"a": "no number", "b": 2}"#),
             Some(5) => Review::Deny {
-                reason: format!("{} said no", proposal.decision.because),
+                reason: format!("{} said no", proposal.decision.decided_by),
             },
             _ => Review::Proceed,
         };
@@ -48,10 +49,10 @@ action = "deny"
 
 async fn gateway() -> Gateway {
     let environment = Environment::new(|name| (name == "PATH").then(|| env!("PATH").to_owned()));
-    let builder = Gateway::builder(config(&(zoo("zoo", &[]) + RULES)));
+    let builder = Gateway::builder(config(&(stdio_zoo("zoo", &[]) + RULES)));
     let gateway = builder.environment(environment).hook(ByArgument).start();
     let gateway = gateway.await.unwrap();
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     gateway
 }
 
@@ -61,32 +62,41 @@ async fn add(gateway: &Gateway, a: u32, b: u32) -> Result<String, CallError> {
     Ok(outcome.result.text())
 }
 
-/// The record of a call that was denied for a reason, once it is written.
-async fn denied_record(gateway: &Gateway, reason: &str) -> Record {
-    let query = Query {
+/// Waits for the audit record of a call that was denied for a reason.
+async fn denied_record(gateway: &Gateway, reason: &str) -> AuditRecord {
+    let query = AuditQuery {
         outcome: Some("denied".to_owned()),
         limit: 10,
-        ..Query::default()
+        ..AuditQuery::default()
     };
-    let because = |record: &Record| record.error.as_ref().is_some_and(|e| e.contains(reason));
-    eventually("the record is written", SOON, async || {
+    let matches_reason =
+        |record: &AuditRecord| record.error.as_ref().is_some_and(|e| e.contains(reason));
+    eventually("the record is written", WAIT_TIMEOUT, async || {
         let page = gateway.audit(&query).await.unwrap();
-        page.records.into_iter().find(because)
+        page.records.into_iter().find(matches_reason)
     })
     .await
 }
 
 #[tokio::test]
-async fn a_hook_answers_an_ask_and_lifts_no_deny() {
+async fn hook_can_satisfy_ask_but_not_override_deny() {
     let gateway = gateway().await;
     assert_eq!(add(&gateway, 7, 1).await.unwrap(), "8", "approved");
     assert_eq!(add(&gateway, 7, 2).await.unwrap(), "42", "edited");
     let edited = add(&gateway, 1, 3).await.unwrap_err();
-    assert_eq!(edited.code(), "denied", "edited into what a rule denies");
-    let misfit = add(&gateway, 1, 4).await.unwrap_err();
-    assert_eq!(misfit.code(), "bad_arguments", "{misfit}");
+    assert_eq!(
+        edited.code(),
+        "denied",
+        "edited arguments are denied by a rule"
+    );
+    let invalid = add(&gateway, 1, 4).await.unwrap_err();
+    assert_eq!(invalid.code(), "bad_arguments", "{invalid}");
     let denied = add(&gateway, 13, 1).await.unwrap_err();
-    assert_eq!(denied.code(), "denied", "approving changes nothing");
+    assert_eq!(
+        denied.code(),
+        "denied",
+        "approving does not override the rule"
+    );
     let asked = add(&gateway, 7, 9).await.unwrap_err();
     assert!(matches!(asked, CallError::NeedsApproval { .. }), "{asked}");
     let refused = add(&gateway, 7, 5).await.unwrap_err().to_string();
@@ -101,15 +111,15 @@ async fn a_hook_answers_an_ask_and_lifts_no_deny() {
 }
 
 #[tokio::test]
-async fn a_ticket_that_was_not_used_can_be_used_again() {
-    let toml = zoo("zoo", &[])
+async fn unused_approval_ticket_is_released() {
+    let toml = stdio_zoo("zoo", &[])
         + "[mcp_servers.zoo.tools.sleep]\nmax_in_flight = 1\n[[permissions.rules]]\ntool = \"zoo.sleep\"\narguments = { ms = \"1\" }\naction = \"ask\"\n";
-    let gateway = settled(&toml).await;
+    let gateway = start_settled(&toml).await;
     let caller = Caller::library();
     let short = || ToolCall::parse("zoo_sleep", r#"{"ms": 1}"#);
     let CallError::NeedsApproval { id, .. } = gateway.call(&caller, short()).await.unwrap_err()
     else {
-        panic!("it must be asked for")
+        panic!("the call must need an approval")
     };
     let approve = Ruling::Approve {
         scope: ApprovalScope::Once,
@@ -117,44 +127,44 @@ async fn a_ticket_that_was_not_used_can_be_used_again() {
     };
     gateway.decide(&id, approve, &Decider::Admin).await.unwrap();
 
-    // The only place is taken, so the approved call waits with its ticket, and its caller leaves.
+    // The only slot is taken, so the approved call waits with its ticket until it is dropped.
     let long = ToolCall::parse("zoo_sleep", r#"{"ms": 60000}"#);
     let long = OptionFuture::from(Some(gateway.call(&caller, long)));
     tokio::pin!(long);
-    let sleeps = eventually("the long call is under way", SOON, async || {
-        let figures = gateway.metrics();
-        figures
+    let sleeping = eventually("the long call is in flight", WAIT_TIMEOUT, async || {
+        let metrics = gateway.metrics();
+        metrics
             .contains("in_flight{server=\"zoo\"} 1")
             .then_some(())
     });
     tokio::select! {
-        answer = &mut long => panic!("it sleeps: {answer:?}"),
-        () = sleeps => {}
+        answer = &mut long => panic!("the long call ended: {answer:?}"),
+        () = sleeping => {}
     }
     tokio::select! {
-        answer = &mut long => panic!("it sleeps: {answer:?}"),
-        answer = gateway.call(&caller, short()) => panic!("it waits: {answer:?}"),
-        () = reaches(&gateway, &id, ApprovalState::Executing) => {}
+        answer = &mut long => panic!("the long call ended: {answer:?}"),
+        answer = gateway.call(&caller, short()) => panic!("the short call did not wait: {answer:?}"),
+        () = wait_for_approval_state(&gateway, &id, ApprovalState::Executing) => {}
     }
-    reaches(&gateway, &id, ApprovalState::Approved).await;
+    wait_for_approval_state(&gateway, &id, ApprovalState::Approved).await;
     let outcome = {
         let short = gateway.call(&caller, short());
         tokio::pin!(short);
         tokio::select! {
-            answer = &mut long => panic!("it sleeps: {answer:?}"),
-            answer = &mut short => panic!("it waits: {answer:?}"),
-            () = reaches(&gateway, &id, ApprovalState::Executing) => {}
+            answer = &mut long => panic!("the long call ended: {answer:?}"),
+            answer = &mut short => panic!("the short call did not wait: {answer:?}"),
+            () = wait_for_approval_state(&gateway, &id, ApprovalState::Executing) => {}
         }
         long.set(None.into());
         short.await.unwrap()
     };
     assert_eq!(outcome.approval.unwrap().id, id);
-    reaches(&gateway, &id, ApprovalState::Done).await;
+    wait_for_approval_state(&gateway, &id, ApprovalState::Done).await;
     stop(gateway.clone()).await;
 }
 
-async fn reaches(gateway: &Gateway, id: &str, state: ApprovalState) {
-    eventually(state.as_str(), SOON, async || {
+async fn wait_for_approval_state(gateway: &Gateway, id: &str, state: ApprovalState) {
+    eventually(state.as_str(), WAIT_TIMEOUT, async || {
         let approval = gateway.approval(id).await.unwrap().unwrap();
         (approval.state == state).then_some(())
     })
@@ -162,27 +172,30 @@ async fn reaches(gateway: &Gateway, id: &str, state: ApprovalState) {
 }
 
 #[tokio::test]
-async fn a_request_gives_its_calls_an_id() {
-    let gateway = settled(&zoo("zoo", &[])).await;
-    let request = Request::with_id("mine");
+async fn calls_are_recorded_under_their_request_id() {
+    let gateway = start_settled(&stdio_zoo("zoo", &[])).await;
+    let request = RequestContext::with_id("mine");
     for name in ["zoo_echo", "zoo_nothing"] {
-        let call = ToolCall::parse(name, "{}").of(&request);
+        let call = ToolCall::parse(name, "{}").with_request(&request);
         let _ = gateway.call(&Caller::library(), call).await;
     }
-    let query = Query {
+    let query = AuditQuery {
         request_id: Some("mine".to_owned()),
         limit: 10,
-        ..Query::default()
+        ..AuditQuery::default()
     };
-    let found = eventually("both are recorded", SOON, async || {
+    let records = eventually("both calls are recorded", WAIT_TIMEOUT, async || {
         let page = gateway.audit(&query).await.unwrap();
         (page.records.len() == 2).then_some(page.records)
     })
     .await;
     assert_eq!(
-        found.iter().map(|r| r.outcome.as_str()).collect::<Vec<_>>(),
+        records
+            .iter()
+            .map(|r| r.outcome.as_str())
+            .collect::<Vec<_>>(),
         ["unknown", "ok"],
-        "the newest first"
+        "newest first"
     );
     stop(gateway).await;
 }

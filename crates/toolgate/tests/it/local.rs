@@ -1,20 +1,20 @@
-//! Tools of the embedding program.
+//! In-process servers of the embedding program.
 
 use serde_json::json;
 use toolgate::gateway::StartError;
-use toolgate::local::{LocalServer, Output};
+use toolgate::local::{LocalServer, LocalToolOutput};
 use toolgate::{Config, Gateway, ServerName};
 
-use crate::support::{call, stop, text};
+use crate::support::{call, call_text, stop};
 
 fn server(name: &str) -> LocalServer {
     let any = json!({"type": "object"});
     LocalServer::new(ServerName::parse(name).unwrap())
         .tool("echo", "Echoes", &any, |arguments| async move {
-            Ok(Output::Text(arguments.get().to_owned()))
+            Ok(LocalToolOutput::Text(arguments.get().to_owned()))
         })
         .tool("sum", "Structured", &any, |_| async {
-            Ok(Output::Structured(json!({"sum": 3})))
+            Ok(LocalToolOutput::Structured(json!({"sum": 3})))
         })
         .tool("fail", "Fails", &any, |_| async {
             Err("out of paper".to_owned())
@@ -23,15 +23,15 @@ fn server(name: &str) -> LocalServer {
 }
 
 #[tokio::test]
-async fn they_are_called_like_any_other() {
+async fn local_tools_are_called_like_remote_ones() {
     let gateway = Gateway::builder(Config::default())
         .local(server("own"))
         .start()
         .await
         .unwrap();
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let odd = r#"{"n": 1e400, "m":-0.0}"#;
-    assert_eq!(text(&gateway, "own_echo", odd).await, odd);
+    assert_eq!(call_text(&gateway, "own_echo", odd).await, odd);
     let sum = call(&gateway, "own.sum", "{}").await.unwrap();
     assert!(
         sum.result
@@ -46,24 +46,24 @@ async fn they_are_called_like_any_other() {
 }
 
 #[tokio::test]
-async fn a_panic_fails_its_call_alone() {
+async fn panic_fails_only_its_own_call() {
     let gateway = Gateway::builder(Config::default())
         .local(server("own"))
         .start()
         .await
         .unwrap();
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     let error = call(&gateway, "own_panic", "{}").await.unwrap_err();
     assert_eq!(error, "tool `own.panic` panicked");
-    assert_eq!(text(&gateway, "own_echo", "{}").await, "{}");
+    assert_eq!(call_text(&gateway, "own_echo", "{}").await, "{}");
     stop(gateway).await;
 }
 
 #[tokio::test]
-async fn names_are_unique() {
-    let twice = Gateway::builder(Config::default())
+async fn duplicate_server_names_are_rejected() {
+    let builder = Gateway::builder(Config::default())
         .local(server("own"))
         .local(server("OWN"));
-    let error = twice.start().await.unwrap_err();
+    let error = builder.start().await.unwrap_err();
     assert!(matches!(error, StartError::NameTaken(name) if name.as_str() == "OWN"));
 }

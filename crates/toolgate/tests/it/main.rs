@@ -1,16 +1,16 @@
-//! The gateway as a library, against real processes and sockets.
+//! Tests of the library against real processes and sockets.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "a broken expectation has to fail the test"
+    reason = "a failed expectation must fail the test"
 )]
 
 mod agent;
 mod catalog;
 mod chaos;
-mod door;
+mod engine;
 mod faults;
 mod fidelity;
 mod hook;

@@ -1,53 +1,55 @@
-//! Progress reaches whoever made the call, and nobody else.
+//! Progress notifications reach the caller of the tool, and no one else.
 
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolgate::ear::Ear;
-use toolgate::{Caller, Gateway, Request, ToolCall};
-use toolgate_mcp::jsonrpc::{Answer, RpcError};
+use toolgate::client_handler::ClientHandler;
+use toolgate::{Caller, Gateway, RequestContext, ToolCall};
+use toolgate_mcp::jsonrpc::{RpcError, RpcResult};
 use toolgate_testkit::HttpZoo;
 
-use crate::support::{at, settled, stop, zoo};
+use crate::support::{http_server, start_settled, stdio_zoo, stop};
 
-/// Notes what it hears.
+/// Records the notifications it receives.
 #[derive(Debug, Default)]
-struct Notes(Mutex<Vec<(String, Value)>>);
+struct Recorder(Mutex<Vec<(String, Value)>>);
 
-impl Ear for Notes {
-    fn hear(&self, method: &str, params: Option<&RawValue>) {
+impl ClientHandler for Recorder {
+    fn on_notification(&self, method: &str, params: Option<&RawValue>) {
         let params = params.map(|raw| serde_json::from_str(raw.get()).unwrap());
-        let note = (method.to_owned(), params.unwrap_or_default());
-        self.0.lock().unwrap().push(note);
+        let notification = (method.to_owned(), params.unwrap_or_default());
+        self.0.lock().unwrap().push(notification);
     }
 
-    fn asked(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, Answer> {
+    fn on_request(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, RpcResult> {
         let error = RpcError {
             code: -32601,
-            message: format!("nobody answers `{method}`"),
+            message: format!("unexpected request `{method}`"),
             data: None,
         };
         Box::pin(std::future::ready(Err(error)))
     }
 }
 
-/// Calls `progress` with so many steps, and gives what was told meanwhile.
-async fn steps(gateway: &Gateway, server: &str, steps: usize) -> Vec<f64> {
-    let notes = Arc::new(Notes::default());
-    let request = Arc::new(Request {
-        ear: Some(Arc::clone(&notes) as Arc<dyn Ear>),
-        ..Request::default()
+/// Calls `progress` with a number of steps and returns the progress reported.
+async fn reported_progress(gateway: &Gateway, server: &str, steps: usize) -> Vec<f64> {
+    let recorder = Arc::new(Recorder::default());
+    let request = Arc::new(RequestContext {
+        client_handler: Some(Arc::clone(&recorder) as Arc<dyn ClientHandler>),
+        ..RequestContext::default()
     });
     let call = ToolCall::parse(
         &format!("{server}_progress"),
         &format!("{{\"steps\":{steps}}}"),
     );
-    let outcome = gateway.call(&Caller::library(), call.of(&request)).await;
+    let outcome = gateway
+        .call(&Caller::library(), call.with_request(&request))
+        .await;
     assert_eq!(outcome.unwrap().result.text(), format!("{steps} steps"));
-    let notes = notes.0.lock().unwrap();
-    let progress = notes
+    let notifications = recorder.0.lock().unwrap();
+    let progress = notifications
         .iter()
         .filter(|(method, _)| method == "notifications/progress");
     progress
@@ -56,22 +58,25 @@ async fn steps(gateway: &Gateway, server: &str, steps: usize) -> Vec<f64> {
 }
 
 #[tokio::test]
-async fn progress_reaches_its_caller_in_order() {
+async fn caller_receives_only_its_own_progress_in_order() {
     let web = HttpZoo::start(&["--era", "modern"]);
-    let old_web = HttpZoo::start(&["--sessions"]);
+    let legacy_web = HttpZoo::start(&["--sessions"]);
     let toml = [
-        zoo("old", &[]),
-        zoo("new", &["--era", "modern"]),
-        at("web", &web.url()),
-        at("old_web", &old_web.url()),
+        stdio_zoo("legacy", &[]),
+        stdio_zoo("modern", &["--era", "modern"]),
+        http_server("web", &web.url()),
+        http_server("legacy_web", &legacy_web.url()),
     ]
     .concat();
-    let gateway = settled(&toml).await;
-    for server in ["old", "new", "web", "old_web"] {
-        let (few, many) = tokio::join!(steps(&gateway, server, 3), steps(&gateway, server, 20));
-        for (told, expected) in [(few, 3), (many, 20)] {
-            assert_eq!(told.len(), expected, "{server}: {told:?}");
-            assert!(told.is_sorted(), "{server}: {told:?}");
+    let gateway = start_settled(&toml).await;
+    for server in ["legacy", "modern", "web", "legacy_web"] {
+        let (few, many) = tokio::join!(
+            reported_progress(&gateway, server, 3),
+            reported_progress(&gateway, server, 20)
+        );
+        for (progress, expected) in [(few, 3), (many, 20)] {
+            assert_eq!(progress.len(), expected, "{server}: {progress:?}");
+            assert!(progress.is_sorted(), "{server}: {progress:?}");
         }
     }
     stop(gateway).await;

@@ -1,17 +1,17 @@
-//! A gateway on a configuration written in the test, and what tests ask of it.
+//! Starts gateways from inline configuration, and helpers to call tools and wait for states.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use toolgate::registry::Entry;
-use toolgate::{Arguments, Caller, Config, Environment, Gateway, Outcome, State, ToolCall};
-use toolgate_core::config::{Document, Format};
+use toolgate::registry::RegistryEntry;
+use toolgate::{Arguments, Caller, Config, Environment, Gateway, Outcome, ServerState, ToolCall};
+use toolgate_core::config::{ConfigFormat, Document};
 use toolgate_testkit::{eventually, zoo_path};
 
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// `[mcp_servers.NAME]` for a zoo over stdio with these flags.
-pub(crate) fn zoo(name: &str, flags: &[&str]) -> String {
+/// Returns `[mcp_servers.NAME]` for a stdio zoo with these flags.
+pub(crate) fn stdio_zoo(name: &str, flags: &[&str]) -> String {
     let path = zoo_path();
     format!(
         "[mcp_servers.{name}]\ncommand = {path:?}\nargs = {:?}\n",
@@ -19,17 +19,17 @@ pub(crate) fn zoo(name: &str, flags: &[&str]) -> String {
     )
 }
 
-/// `[mcp_servers.NAME]` for a server at a URL.
-pub(crate) fn at(name: &str, url: &str) -> String {
+/// Returns `[mcp_servers.NAME]` for a server at a URL.
+pub(crate) fn http_server(name: &str, url: &str) -> String {
     format!("[mcp_servers.{name}]\nurl = {url:?}\n")
 }
 
 pub(crate) fn config(toml: &str) -> Config {
-    let document = Document::parse("test.toml", Format::Toml, toml);
-    Config::load(&[document]).expect("a valid configuration").0
+    let document = Document::parse("test.toml", ConfigFormat::Toml, toml);
+    Config::load(&[document]).expect("valid configuration").0
 }
 
-/// A started gateway whose environment has PATH and one secret.
+/// Starts a gateway whose environment has `PATH`, a secret and an unrelated variable.
 pub(crate) async fn start(toml: &str) -> Gateway {
     let environment = Environment::new(|name| match name {
         "PATH" => Some("/usr/local/bin:/usr/bin:/bin".to_owned()),
@@ -44,10 +44,10 @@ pub(crate) async fn start(toml: &str) -> Gateway {
         .unwrap()
 }
 
-/// A gateway all of whose servers have settled.
-pub(crate) async fn settled(toml: &str) -> Gateway {
+/// Starts a gateway and waits until all its servers have settled.
+pub(crate) async fn start_settled(toml: &str) -> Gateway {
     let gateway = start(toml).await;
-    gateway.settled().await;
+    gateway.wait_until_settled().await;
     gateway
 }
 
@@ -56,42 +56,46 @@ pub(crate) async fn call(
     name: &str,
     arguments: &str,
 ) -> Result<Outcome, String> {
-    let call = ToolCall::new(name, Arguments::parse(arguments).expect("an object"));
+    let call = ToolCall::new(name, Arguments::parse(arguments).expect("JSON object"));
     gateway
         .call(&Caller::library(), call)
         .await
         .map_err(|error| error.to_string())
 }
 
-/// The text of a call that must succeed.
-pub(crate) async fn text(gateway: &Gateway, name: &str, arguments: &str) -> String {
+/// Returns the text of a call that must succeed.
+pub(crate) async fn call_text(gateway: &Gateway, name: &str, arguments: &str) -> String {
     let outcome = call(gateway, name, arguments)
         .await
         .unwrap_or_else(|error| panic!("{name}: {error}"));
     outcome.result.text()
 }
 
-pub(crate) fn server(gateway: &Gateway, name: &str) -> Arc<Entry> {
+pub(crate) fn server(gateway: &Gateway, name: &str) -> Arc<RegistryEntry> {
     let entries = gateway.servers();
     let found = entries
         .into_iter()
         .find(|entry| entry.server.name.as_str() == name);
-    found.expect("a configured server")
+    found.expect("configured server")
 }
 
-/// Waits until a server is in a state, and gives the reason for it.
-pub(crate) async fn reaches(gateway: &Gateway, name: &str, state: State) -> String {
+/// Waits until a server is in a state and returns the reason for the state.
+pub(crate) async fn wait_for_state(gateway: &Gateway, name: &str, state: ServerState) -> String {
     let entry = server(gateway, name);
-    eventually(&format!("{name} is {}", state.as_str()), SOON, async || {
-        let status = entry.status();
-        (status.state == state).then(|| status.reason.clone().unwrap_or_default())
-    })
+    eventually(
+        &format!("{name} is {}", state.as_str()),
+        WAIT_TIMEOUT,
+        async || {
+            let status = entry.status();
+            (status.state == state).then(|| status.reason.clone().unwrap_or_default())
+        },
+    )
     .await
 }
 
-/// Waits until a call succeeds.
-pub(crate) async fn heals(gateway: &Gateway, name: &str, arguments: &str) -> String {
-    eventually(&format!("{name} answers again"), SOON, async || {
+/// Repeats a call until it succeeds and returns its text.
+pub(crate) async fn call_until_ok(gateway: &Gateway, name: &str, arguments: &str) -> String {
+    eventually(&format!("{name} succeeds"), WAIT_TIMEOUT, async || {
         call(gateway, name, arguments)
             .await
             .ok()

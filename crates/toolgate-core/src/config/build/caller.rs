@@ -1,34 +1,34 @@
-//! Keys and roles, checked.
+//! Builds and checks keys, roles and virtual servers.
 
 use std::time::SystemTime;
 
 use indexmap::IndexMap;
 
-use super::{Merge, Reader};
-use crate::config::Place;
-use crate::config::check::nearest;
-use crate::config::document::escape;
+use super::{ConfigBuilder, FileContext};
+use crate::config::ConfigLocation;
+use crate::config::check::find_nearest;
+use crate::config::document::escape_step;
 use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 use crate::config::{
-    APPROVER, Config, Finding, Key, KeyLimits, Proof, Role, RunLimits, Severity, VirtualServer,
-    micro_usd,
+    APPROVER_ROLE, Config, ConfigFinding, KeyConfig, KeyCredential, KeyLimits, RoleConfig,
+    RunLimits, Severity, VirtualServer, micro_usd,
 };
-use crate::pattern::Reading;
+use crate::pattern::SelectorMode;
 use crate::rate::Budget;
 use crate::secret::Secret;
 
-const LONGEST_NAME: usize = 64;
-const SHORTEST_KEY: usize = 16;
+const MAX_NAME_LEN: usize = 64;
+const MIN_KEY_LEN: usize = 16;
 
-impl Merge {
+impl ConfigBuilder {
     pub(super) fn add_roles(
         &mut self,
         roles: IndexMap<String, RoleTable>,
-        reader: &mut Reader<'_>,
+        context: &mut FileContext<'_>,
     ) {
         for (name, table) in roles {
-            let pointer = format!("/roles/{}", escape(&name));
-            if !is_name(&name, &pointer, reader) {
+            let pointer = format!("/roles/{}", escape_step(&name));
+            if !check_name(&name, &pointer, context) {
                 continue;
             }
             let RoleTable {
@@ -37,10 +37,15 @@ impl Merge {
                 resources,
             } = table;
             let texts = tools.as_deref().unwrap_or_default();
-            self.select(&format!("{pointer}/tools"), texts, Reading::Narrow, reader);
-            let known = &mut self.config.roles;
-            known.retain(|role| role.name != name);
-            known.push(Role {
+            self.add_selections(
+                &format!("{pointer}/tools"),
+                texts,
+                SelectorMode::Narrow,
+                context,
+            );
+            let existing = &mut self.config.roles;
+            existing.retain(|role| role.name != name);
+            existing.push(RoleConfig {
                 name,
                 description,
                 tools,
@@ -52,18 +57,23 @@ impl Merge {
     pub(super) fn add_virtual_servers(
         &mut self,
         servers: IndexMap<String, VirtualServerTable>,
-        reader: &mut Reader<'_>,
+        context: &mut FileContext<'_>,
     ) {
         for (name, table) in servers {
-            let pointer = format!("/virtual_servers/{}", escape(&name));
-            if !is_name(&name, &pointer, reader) {
+            let pointer = format!("/virtual_servers/{}", escape_step(&name));
+            if !check_name(&name, &pointer, context) {
                 continue;
             }
             let VirtualServerTable { description, tools } = table;
-            self.select(&format!("{pointer}/tools"), &tools, Reading::Narrow, reader);
-            let known = &mut self.config.virtual_servers;
-            known.retain(|server| server.name != name);
-            known.push(VirtualServer {
+            self.add_selections(
+                &format!("{pointer}/tools"),
+                &tools,
+                SelectorMode::Narrow,
+                context,
+            );
+            let existing = &mut self.config.virtual_servers;
+            existing.retain(|server| server.name != name);
+            existing.push(VirtualServer {
                 name,
                 description,
                 tools,
@@ -71,33 +81,44 @@ impl Merge {
         }
     }
 
-    pub(super) fn add_keys(&mut self, keys: IndexMap<String, KeyTable>, reader: &mut Reader<'_>) {
+    pub(super) fn add_keys(
+        &mut self,
+        keys: IndexMap<String, KeyTable>,
+        context: &mut FileContext<'_>,
+    ) {
         for (name, table) in keys {
-            let pointer = format!("/keys/{}", escape(&name));
-            if !is_name(&name, &pointer, reader) {
+            let pointer = format!("/keys/{}", escape_step(&name));
+            if !check_name(&name, &pointer, context) {
                 continue;
             }
             for (index, role) in table.roles.iter().enumerate() {
-                let place = reader.document.place(&format!("{pointer}/roles/{index}"));
-                let used = (role.clone(), Severity::Error, place);
+                let location = context
+                    .document
+                    .location(&format!("{pointer}/roles/{index}"));
+                let used = (role.clone(), Severity::Error, location);
                 self.roles_used.push(used);
             }
-            let spelled = match table.mcp_configs {
+            let key_name = match table.mcp_configs {
                 Some(_) => "mcp_configs",
                 None => "tools",
             };
-            if let Some(key) = key(&name, table, &pointer, reader) {
+            if let Some(key) = build_key(&name, table, &pointer, context) {
                 let texts = key.tools.as_deref().unwrap_or_default();
-                let pointer = format!("{pointer}/{spelled}");
-                self.select(&pointer, texts, Reading::Narrow, reader);
-                self.config.keys.retain(|known| known.name != name);
+                let pointer = format!("{pointer}/{key_name}");
+                self.add_selections(&pointer, texts, SelectorMode::Narrow, context);
+                self.config.keys.retain(|existing| existing.name != name);
                 self.config.keys.push(key);
             }
         }
     }
 }
 
-fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> Option<Key> {
+fn build_key(
+    name: &str,
+    table: KeyTable,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<KeyConfig> {
     let KeyTable {
         key,
         sha256,
@@ -113,55 +134,58 @@ fn key(name: &str, table: KeyTable, pointer: &str, reader: &mut Reader<'_>) -> O
         budget,
         agent,
     } = table;
-    let proof = match (key, sha256.as_deref().and_then(digest)) {
-        (Some(key), None) if sha256.is_none() => Proof::Key(key),
-        (None, Some(digest)) => Proof::Sha256(digest),
+    let proof = match (key, sha256.as_deref().and_then(parse_digest)) {
+        (Some(key), None) if sha256.is_none() => KeyCredential::Key(key),
+        (None, Some(digest)) => KeyCredential::Sha256(digest),
         _ => {
-            reader.error(
+            context.error(
                 pointer,
-                "a key needs either `key` (best as `env.NAME`) or `sha256`",
+                "a key needs either `key` (preferably as `env.NAME`) or `sha256`",
             );
             return None;
         }
     };
-    if let Proof::Key(Secret::Literal(key)) = &proof
-        && key.len() < SHORTEST_KEY
+    if let KeyCredential::Key(Secret::Literal(key)) = &proof
+        && key.len() < MIN_KEY_LEN
     {
         let message = format!(
-            "a key of fewer than {SHORTEST_KEY} characters can be guessed; `toolgate keys create` makes a good one"
+            "a key shorter than {MIN_KEY_LEN} characters can be guessed; `toolgate keys create` generates a strong one"
         );
-        reader.error(&format!("{pointer}/key"), message);
+        context.error(&format!("{pointer}/key"), message);
         return None;
     }
-    let expires_at = match expires_at.map(|text| time(&text)) {
+    let expires_at = match expires_at.map(|text| parse_time(&text)) {
         None => None,
         Some(Some(time)) => Some(time),
         Some(None) => {
-            let message = "is no time; write one such as `2027-01-31T00:00:00Z`";
-            reader.error(&format!("{pointer}/expires_at"), message);
+            let message = "not a valid time; use a form such as `2027-01-31T00:00:00Z`";
+            context.error(&format!("{pointer}/expires_at"), message);
             return None;
         }
     };
-    Some(Key {
+    Some(KeyConfig {
         name: name.to_owned(),
         proof,
         description,
         enabled: enabled.unwrap_or(true),
         expires_at,
         roles,
-        tools: grants(tools, mcp_configs),
+        tools: merge_grants(tools, mcp_configs),
         resources: resources.unwrap_or(true),
         limits: KeyLimits {
             rate: rate_limit,
-            max_in_flight: max_in_flight.map(|most| most as usize),
-            budget: budget.map(|table| read_budget(&table)),
+            max_in_flight: max_in_flight.map(|count| count as usize),
+            budget: budget.map(|table| build_budget(&table)),
             run: agent.map(RunLimits::from).unwrap_or_default(),
         },
     })
 }
 
-/// Both spellings together.
-fn grants(tools: Option<Vec<String>>, mcp_configs: Option<Vec<McpGrant>>) -> Option<Vec<String>> {
+/// Merges `tools` and the Bifrost-style `mcp_configs`.
+fn merge_grants(
+    tools: Option<Vec<String>>,
+    mcp_configs: Option<Vec<McpGrant>>,
+) -> Option<Vec<String>> {
     let Some(grants) = mcp_configs else {
         return tools;
     };
@@ -171,13 +195,13 @@ fn grants(tools: Option<Vec<String>>, mcp_configs: Option<Vec<McpGrant>>) -> Opt
         tools_to_execute,
     } in grants
     {
-        let spelled = tools_to_execute.iter();
-        texts.extend(spelled.map(|tool| format!("{mcp_client_name}.{tool}")));
+        let key_name = tools_to_execute.iter();
+        texts.extend(key_name.map(|tool| format!("{mcp_client_name}.{tool}")));
     }
     Some(texts)
 }
 
-fn read_budget(table: &BudgetTable) -> Budget {
+fn build_budget(table: &BudgetTable) -> Budget {
     Budget {
         calls: table.calls,
         tokens: table.tokens,
@@ -186,7 +210,7 @@ fn read_budget(table: &BudgetTable) -> Budget {
     }
 }
 
-fn digest(hex: &str) -> Option<[u8; 32]> {
+fn parse_digest(hex: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     if hex.len() != 64 || !hex.is_ascii() {
         return None;
@@ -197,41 +221,42 @@ fn digest(hex: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-fn time(text: &str) -> Option<SystemTime> {
+fn parse_time(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339_weak(text.trim()).ok()
 }
 
-fn is_name(name: &str, pointer: &str, reader: &mut Reader<'_>) -> bool {
+/// Reports an invalid name. Returns whether the name is valid.
+fn check_name(name: &str, pointer: &str, context: &mut FileContext<'_>) -> bool {
     let valid = |c: char| c.is_ascii_alphanumeric() || "_-.@".contains(c);
-    let good = !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(valid);
-    if !good {
+    let is_valid = !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(valid);
+    if !is_valid {
         let message =
-            format!("a name has 1 to {LONGEST_NAME} letters, digits, `_`, `-`, `.` and `@`");
-        reader.error(pointer, message);
+            format!("a name must have 1 to {MAX_NAME_LEN} letters, digits, `_`, `-`, `.` or `@`");
+        context.error(pointer, message);
     }
-    good
+    is_valid
 }
 
-/// Roles that are used and not defined: a mistake in a key, a rule that never matches.
-pub(super) fn unknown_roles(
-    used: Vec<(String, Severity, Place)>,
+/// Reports roles that are used but not defined: an error in a key, a rule that never matches.
+pub(super) fn check_role_names(
+    used: Vec<(String, Severity, ConfigLocation)>,
     config: &Config,
-) -> impl Iterator<Item = Finding> {
+) -> impl Iterator<Item = ConfigFinding> {
     let names: Vec<String> = config.roles.iter().map(|role| role.name.clone()).collect();
     let unknown = used.into_iter().filter({
         let names = names.clone();
-        move |(role, ..)| role != APPROVER && !names.contains(role)
+        move |(role, ..)| role != APPROVER_ROLE && !names.contains(role)
     });
-    unknown.map(move |(role, severity, place)| {
-        let near = nearest(&role, names.iter().map(String::as_str));
-        let hint = match near {
-            Some(near) => format!("did you mean `{near}`?"),
+    unknown.map(move |(role, severity, location)| {
+        let suggestion = find_nearest(&role, names.iter().map(String::as_str));
+        let hint = match suggestion {
+            Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None => format!("define it as `[roles.{role}]`"),
         };
-        Finding {
+        ConfigFinding {
             severity,
-            place,
-            message: format!("no role is called `{role}`; {hint}"),
+            location,
+            message: format!("no role named `{role}`; {hint}"),
         }
     })
 }

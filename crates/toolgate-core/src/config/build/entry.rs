@@ -1,38 +1,40 @@
-//! One server, from either spelling.
+//! Builds and checks a server from either file format.
 
-mod link;
+mod connection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use indexmap::IndexMap;
 
-pub(super) use link::read_url;
-use link::{client_link, table_link};
+pub(super) use connection::parse_url;
+use connection::{client_connection, table_connection};
 
-use super::Reader;
-use crate::config::duration::Span;
+use super::FileContext;
+use crate::config::duration::ConfigDuration;
 use crate::config::file::{AuthType, ClientConfig, ServerTable, ToolTable};
-use crate::config::{Care, Limits, Link, Server, ToolLimits, micro_usd};
+use crate::config::{
+    ServerConfig, ServerConnection, ServerLimits, ServerTuning, ToolLimits, micro_usd,
+};
 use crate::name::ServerName;
 use crate::policy::{ToolList, ToolLists};
 
-/// A server in either spelling.
-pub(super) enum Entry<'a> {
+/// A server entry in either file format.
+pub(super) enum ServerEntry<'a> {
     Client(&'a ClientConfig),
     Table(&'a ServerTable),
 }
 
-impl Entry<'_> {
-    pub(super) fn server(
+impl ServerEntry<'_> {
+    pub(super) fn build(
         &self,
         name: &ServerName,
         pointer: &str,
-        reader: &mut Reader<'_>,
-    ) -> Option<Server> {
+        context: &mut FileContext<'_>,
+    ) -> Option<ServerConfig> {
         match self {
-            Self::Client(client) => from_client(client, name, pointer, reader),
-            Self::Table(table) => from_table(table, name, pointer, reader),
+            Self::Client(client) => from_client(client, name, pointer, context),
+            Self::Table(table) => from_table(table, name, pointer, context),
         }
     }
 }
@@ -41,8 +43,8 @@ fn from_client(
     client: &ClientConfig,
     name: &ServerName,
     pointer: &str,
-    reader: &mut Reader<'_>,
-) -> Option<Server> {
+    context: &mut FileContext<'_>,
+) -> Option<ServerConfig> {
     let ClientConfig {
         name: _,
         client_id,
@@ -74,49 +76,49 @@ fn from_client(
         protocol,
     } = client;
     if !matches!(auth_type, None | Some(AuthType::None | AuthType::Headers)) {
-        reader.error(
+        context.error(
             &format!("{pointer}/auth_type"),
-            "only `none` and `headers` are supported yet; put a token into `headers`",
+            "only `none` and `headers` are supported; put a token in `headers`",
         );
     }
-    let link = client_link(client, pointer, reader);
-    let unasked = format!("{pointer}/tools_to_auto_execute");
+    let connection = client_connection(client, pointer, context);
+    let auto_execute_pointer = format!("{pointer}/tools_to_auto_execute");
     let lists = ToolLists {
-        execute: tool_list(
+        execute: parse_tool_list(
             &format!("{pointer}/tools_to_execute"),
             tools_to_execute,
-            reader,
+            context,
         )?,
-        auto_execute: tool_list(&unasked, tools_to_auto_execute, reader)?,
+        auto_execute: parse_tool_list(&auto_execute_pointer, tools_to_auto_execute, context)?,
     };
-    check_lists(&lists, &unasked, reader);
-    let link = link?;
-    Some(Server {
+    check_lists(&lists, &auto_execute_pointer, context);
+    let connection = connection?;
+    Some(ServerConfig {
         name: name.clone(),
         id: client_id.clone().unwrap_or_else(|| name.to_string()),
         enabled: !disabled,
-        care: Care {
-            sync_interval: duration(*tool_sync_interval),
+        tuning: ServerTuning {
+            sync_interval: non_zero_duration(*tool_sync_interval),
             ping: is_ping_available.unwrap_or(true),
-            ..care(
+            ..server_tuning(
                 (*max_in_flight, *max_queue),
                 *idle_stop,
-                &link,
+                &connection,
                 pointer,
-                reader,
+                context,
             )
         },
-        fallback: server_name(fallback.as_deref(), &format!("{pointer}/fallback"), reader),
-        link,
+        fallback: parse_server_name(fallback.as_deref(), &format!("{pointer}/fallback"), context),
+        connection,
         protocol: *protocol,
         lists,
-        timeout: duration(*tool_execution_timeout),
-        limits: Limits {
+        timeout: non_zero_duration(*tool_execution_timeout),
+        limits: ServerLimits {
             rate: *rate_limit,
-            cache_ttl: duration(*cache_ttl),
-            tools: tool_limits(tools, tool_pricing),
+            cache_ttl: non_zero_duration(*cache_ttl),
+            tools: build_tool_limits(tools, tool_pricing),
         },
-        on_all_keys: *allow_on_all_virtual_keys,
+        allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
@@ -127,8 +129,8 @@ fn from_table(
     table: &ServerTable,
     name: &ServerName,
     pointer: &str,
-    reader: &mut Reader<'_>,
-) -> Option<Server> {
+    context: &mut FileContext<'_>,
+) -> Option<ServerConfig> {
     let ServerTable {
         command: _,
         args: _,
@@ -157,66 +159,67 @@ fn from_table(
         tools_to_execute,
         tools_to_auto_execute,
     } = table;
-    let link = table_link(table, pointer, reader)?;
-    let list = |key: &str, list: &Option<Vec<String>>, absent, reader: &mut Reader<'_>| match list {
-        Some(names) => tool_list(&format!("{pointer}/{key}"), names, reader),
-        None => Some(absent),
-    };
+    let connection = table_connection(table, pointer, context)?;
+    let list =
+        |key: &str, list: &Option<Vec<String>>, absent, context: &mut FileContext<'_>| match list {
+            Some(names) => parse_tool_list(&format!("{pointer}/{key}"), names, context),
+            None => Some(absent),
+        };
     let lists = ToolLists {
-        execute: list("tools_to_execute", tools_to_execute, ToolList::All, reader)?,
+        execute: list("tools_to_execute", tools_to_execute, ToolList::All, context)?,
         auto_execute: list(
             "tools_to_auto_execute",
             tools_to_auto_execute,
             ToolList::none(),
-            reader,
+            context,
         )?,
     };
-    check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), reader);
-    Some(Server {
+    check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), context);
+    Some(ServerConfig {
         name: name.clone(),
         id: name.to_string(),
         enabled: enabled.unwrap_or(true),
-        care: care(
+        tuning: server_tuning(
             (*max_in_flight, *max_queue),
             *idle_stop,
-            &link,
+            &connection,
             pointer,
-            reader,
+            context,
         ),
-        fallback: server_name(fallback.as_deref(), &format!("{pointer}/fallback"), reader),
-        link,
+        fallback: parse_server_name(fallback.as_deref(), &format!("{pointer}/fallback"), context),
+        connection,
         protocol: *protocol,
         lists,
-        timeout: duration(*timeout),
-        limits: Limits {
+        timeout: non_zero_duration(*timeout),
+        limits: ServerLimits {
             rate: *rate_limit,
-            cache_ttl: duration(*cache_ttl),
-            tools: tool_limits(tools, tool_pricing),
+            cache_ttl: non_zero_duration(*cache_ttl),
+            tools: build_tool_limits(tools, tool_pricing),
         },
-        on_all_keys: *allow_on_all_virtual_keys,
+        allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })
 }
 
-fn care(
+fn server_tuning(
     (max_in_flight, max_queue): (Option<u32>, Option<u32>),
-    idle_stop: Option<Span>,
-    link: &Link,
+    idle_stop: Option<ConfigDuration>,
+    connection: &ServerConnection,
     pointer: &str,
-    reader: &mut Reader<'_>,
-) -> Care {
-    let idle_stop = duration(idle_stop);
-    if idle_stop.is_some() && !matches!(link, Link::Stdio(_)) {
-        reader.error(
+    context: &mut FileContext<'_>,
+) -> ServerTuning {
+    let idle_stop = non_zero_duration(idle_stop);
+    if idle_stop.is_some() && !matches!(connection, ServerConnection::Stdio(_)) {
+        context.error(
             &format!("{pointer}/idle_stop"),
             "only a stdio server can be stopped when idle",
         );
     }
-    let default = Care::default();
+    let default = ServerTuning::default();
     let size = |value: Option<u32>, default| value.map_or(default, |value| value as usize);
-    Care {
+    ServerTuning {
         max_in_flight: size(max_in_flight, default.max_in_flight),
         max_queue: size(max_queue, default.max_queue),
         idle_stop,
@@ -224,7 +227,7 @@ fn care(
     }
 }
 
-fn tool_limits(
+fn build_tool_limits(
     tables: &IndexMap<String, ToolTable>,
     pricing: &IndexMap<String, f64>,
 ) -> BTreeMap<String, ToolLimits> {
@@ -242,36 +245,43 @@ fn tool_limits(
         } = table;
         let limit = limits.entry(tool.clone()).or_default();
         *limit = ToolLimits {
-            timeout: duration(*timeout),
+            timeout: non_zero_duration(*timeout),
             rate: *rate_limit,
-            max_in_flight: max_in_flight.map(|most| most as usize),
-            cache_ttl: duration(*cache_ttl),
+            max_in_flight: max_in_flight.map(|count| count as usize),
+            cache_ttl: non_zero_duration(*cache_ttl),
             price: price.map(micro_usd).or(limit.price),
         };
     }
     limits
 }
 
-/// Zero means "as if it were not there".
-pub(super) fn duration(span: Option<Span>) -> Option<Duration> {
-    span.map(|span| span.0)
-        .filter(|duration| !duration.is_zero())
+/// Treats a zero duration as absent.
+pub(super) fn non_zero_duration(span: Option<ConfigDuration>) -> Option<Duration> {
+    span.map(|span| span.0).filter(|value| !value.is_zero())
 }
 
-fn server_name(text: Option<&str>, pointer: &str, reader: &mut Reader<'_>) -> Option<ServerName> {
+fn parse_server_name(
+    text: Option<&str>,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<ServerName> {
     match ServerName::parse(text?) {
         Ok(name) => Some(name),
-        Err(error) => missing(pointer, &error.to_string(), reader),
+        Err(error) => fail(pointer, &error.to_string(), context),
     }
 }
 
-fn tool_list(pointer: &str, names: &[String], reader: &mut Reader<'_>) -> Option<ToolList> {
+fn parse_tool_list(
+    pointer: &str,
+    names: &[String],
+    context: &mut FileContext<'_>,
+) -> Option<ToolList> {
     if names.iter().any(|name| name == "*") {
         if names.len() > 1 {
-            return missing(
+            return fail(
                 pointer,
-                "`*` stands for all tools and must stand alone",
-                reader,
+                "`*` means all tools and must be the only entry",
+                context,
             );
         }
         return Some(ToolList::All);
@@ -279,7 +289,7 @@ fn tool_list(pointer: &str, names: &[String], reader: &mut Reader<'_>) -> Option
     Some(ToolList::Only(names.iter().cloned().collect()))
 }
 
-fn check_lists(lists: &ToolLists, pointer: &str, reader: &mut Reader<'_>) {
+fn check_lists(lists: &ToolLists, pointer: &str, context: &mut FileContext<'_>) {
     let outside: BTreeSet<&str> = match &lists.auto_execute {
         ToolList::All => return,
         ToolList::Only(names) => names
@@ -290,17 +300,18 @@ fn check_lists(lists: &ToolLists, pointer: &str, reader: &mut Reader<'_>) {
     };
     if !outside.is_empty() {
         let names: Vec<String> = outside.iter().map(|name| format!("`{name}`")).collect();
-        reader.warn(
+        context.warn(
             pointer,
             format!(
-                "{} counts only if it is in `tools_to_execute` too",
+                "{} has no effect unless it is also in `tools_to_execute`",
                 names.join(", ")
             ),
         );
     }
 }
 
-fn missing<T>(pointer: &str, message: &str, reader: &mut Reader<'_>) -> Option<T> {
-    reader.error(pointer, message);
+/// Reports an error and returns `None`.
+fn fail<T>(pointer: &str, message: &str, context: &mut FileContext<'_>) -> Option<T> {
+    context.error(pointer, message);
     None
 }

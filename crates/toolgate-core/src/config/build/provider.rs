@@ -1,42 +1,42 @@
-//! Model providers, checked.
+//! Builds and checks model providers.
 
 use std::time::Duration;
 
 use indexmap::IndexMap;
 use url::Url;
 
-use super::entry::read_url;
-use super::{Merge, Reader};
-use crate::config::check::nearest;
-use crate::config::document::escape;
+use super::entry::parse_url;
+use super::{ConfigBuilder, FileContext};
+use crate::config::check::find_nearest;
+use crate::config::document::escape_step;
 use crate::config::file::{
     CustomProviderConfig, DialectNames, NetworkConfig, OneOrMany, PriceTable, ProviderKeyTable,
     ProviderTable, ProxyConfig, ProxyKind,
 };
 use crate::config::provider::{
-    Auth, Network, PRESETS, Preset, Price, Provider, ProviderKey, Proxy,
+    ModelPrice, PRESETS, Preset, ProviderAuth, ProviderConfig, ProviderKey, ProviderNetwork, Proxy,
 };
-use crate::config::{Dialect, Finding, Place, Severity, Tls, micro_usd};
+use crate::config::{ConfigFinding, ConfigLocation, Dialect, Severity, Tls, micro_usd};
 use crate::secret::Secret;
 
-const LONGEST_NAME: usize = 64;
+const MAX_NAME_LEN: usize = 64;
 
-impl Merge {
+impl ConfigBuilder {
     pub(super) fn add_providers(
         &mut self,
         tables: IndexMap<String, ProviderTable>,
-        reader: &mut Reader<'_>,
+        context: &mut FileContext<'_>,
     ) {
         for (name, table) in tables {
-            let pointer = format!("/providers/{}", escape(&name));
-            let known = &mut self.config.models.providers;
+            let pointer = format!("/providers/{}", escape_step(&name));
+            let existing = &mut self.config.models.providers;
             if table.enabled == Some(false) {
-                known.retain(|provider| provider.name != name);
+                existing.retain(|provider| provider.name != name);
                 continue;
             }
-            if let Some(provider) = provider(&name, table, &pointer, reader) {
-                known.retain(|known| known.name != name);
-                known.push(provider);
+            if let Some(provider) = build_provider(&name, table, &pointer, context) {
+                existing.retain(|other| other.name != name);
+                existing.push(provider);
             }
         }
     }
@@ -45,19 +45,22 @@ impl Merge {
         &mut self,
         aliases: IndexMap<String, OneOrMany>,
         default_provider: Option<String>,
-        reader: &Reader<'_>,
+        context: &FileContext<'_>,
     ) {
         for (alias, targets) in aliases {
-            let pointer = format!("/model_aliases/{}", escape(&alias));
-            let place = reader.document.place(&pointer);
+            let pointer = format!("/model_aliases/{}", escape_step(&alias));
+            let location = context.document.location(&pointer);
             let targets = targets.into_vec();
-            self.model_names
-                .extend(targets.iter().map(|target| (target.clone(), place.clone())));
+            self.model_names.extend(
+                targets
+                    .iter()
+                    .map(|target| (target.clone(), location.clone())),
+            );
             self.config.models.aliases.insert(alias, targets);
         }
         if default_provider.is_some() {
-            let place = reader.document.place("/default_provider");
-            self.default_provider = Some(place);
+            let location = context.document.location("/default_provider");
+            self.default_provider = Some(location);
             self.config.models.default_provider = default_provider;
         }
     }
@@ -65,60 +68,62 @@ impl Merge {
     pub(super) fn add_prices(&mut self, prices: IndexMap<String, PriceTable>) {
         let prices = prices
             .into_iter()
-            .map(|(model, table)| (model, price(table)));
+            .map(|(model, table)| (model, build_price(table)));
         self.config.models.prices.extend(prices);
     }
 
-    /// What names a provider that does not exist.
-    pub(super) fn unknown_providers(&self) -> Vec<Finding> {
+    /// Reports aliases and defaults that name an undefined provider.
+    pub(super) fn check_provider_names(&self) -> Vec<ConfigFinding> {
         let providers = &self.config.models.providers;
-        // With none configured, those whose keys are in the environment exist.
-        let names: Vec<&str> = match providers.is_empty() {
-            true => PRESETS.iter().map(|preset| preset.name).collect(),
-            false => providers
+        // If none is configured, the presets whose keys are in the environment are used.
+        let names: Vec<&str> = if providers.is_empty() {
+            PRESETS.iter().map(|preset| preset.name).collect()
+        } else {
+            providers
                 .iter()
                 .map(|provider| provider.name.as_str())
-                .collect(),
+                .collect()
         };
-        let finding = |name: &str, place: &Place| {
-            let hint = match nearest(name, names.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`?"),
+        let finding = |name: &str, location: &ConfigLocation| {
+            let hint = match find_nearest(name, names.iter().copied()) {
+                Some(suggestion) => format!("did you mean `{suggestion}`?"),
                 None => format!("define it as `[providers.{name}]`"),
             };
-            Finding {
+            ConfigFinding {
                 severity: Severity::Error,
-                place: place.clone(),
-                message: format!("no provider is called `{name}`; {hint}"),
+                location: location.clone(),
+                message: format!("no provider named `{name}`; {hint}"),
             }
         };
         let mut findings = Vec::new();
-        for (target, place) in &self.model_names {
+        for (target, location) in &self.model_names {
             let provider = target.split_once('/').map(|(provider, _)| provider);
             if let Some(provider) = provider.filter(|name| !names.contains(name)) {
-                findings.push(finding(provider, place));
+                findings.push(finding(provider, location));
             }
         }
-        if let (Some(name), Some(place)) =
+        if let (Some(name), Some(location)) =
             (&self.config.models.default_provider, &self.default_provider)
             && !names.contains(&name.as_str())
         {
-            findings.push(finding(name, place));
+            findings.push(finding(name, location));
         }
         findings
     }
 }
 
-fn provider(
+fn build_provider(
     name: &str,
     table: ProviderTable,
     pointer: &str,
-    reader: &mut Reader<'_>,
-) -> Option<Provider> {
+    context: &mut FileContext<'_>,
+) -> Option<ProviderConfig> {
     let valid = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(valid) {
-        let message =
-            format!("a provider's name has 1 to {LONGEST_NAME} letters, digits, `_`, `-` and `.`");
-        reader.error(pointer, message);
+    if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(valid) {
+        let message = format!(
+            "a provider name must have 1 to {MAX_NAME_LEN} letters, digits, `_`, `-` or `.`"
+        );
+        context.error(pointer, message);
         return None;
     }
     let ProviderTable {
@@ -140,135 +145,132 @@ fn provider(
         proxy_config,
         custom_provider_config,
     } = table;
-    let known = known(
-        name,
-        preset,
-        custom_provider_config.as_ref(),
-        pointer,
-        reader,
-    )?;
-    let older = network_config.unwrap_or_default();
-    let base_url = address(base_url, &older, known, pointer, reader)?;
-    let keys = provider_keys(api_key, keys, known, custom_provider_config.as_ref());
+    let custom = custom_provider_config.as_ref();
+    let preset = find_preset(name, preset, custom, pointer, context)?;
+    let bifrost = network_config.unwrap_or_default();
+    let base_url = resolve_base_url(base_url, &bifrost, preset, pointer, context)?;
+    let keys = build_keys(api_key, keys, preset, custom);
     let dialects = match dialect {
         Some(DialectNames::One(dialect)) => vec![dialect],
         Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
-        _ => known.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
+        _ => preset.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
     };
-    let auth = match (known, dialects.as_slice()) {
+    let auth = match (preset, dialects.as_slice()) {
         (Some(preset), _) => preset.auth,
-        (None, [Dialect::Messages]) => Auth::XApiKey,
-        (None, _) => Auth::Bearer,
+        (None, [Dialect::Messages]) => ProviderAuth::XApiKey,
+        (None, _) => ProviderAuth::Bearer,
     };
     let proxy = match (proxy, proxy_config) {
         (Some(url), _) => Proxy::Url { url, user: None },
-        (None, Some(config)) => older_proxy(config, pointer, reader)?,
+        (None, Some(config)) => build_bifrost_proxy(config, pointer, context)?,
         (None, None) => Proxy::Environment,
     };
-    let seconds = older
+    let seconds = bifrost
         .default_request_timeout_in_seconds
         .map(Duration::from_secs);
-    let standard = Network::default();
-    Some(Provider {
+    let defaults = ProviderNetwork::default();
+    Some(ProviderConfig {
         name: name.to_owned(),
         base_url,
         auth,
         dialects,
         keys,
         models,
-        network: Network {
-            headers: older.extra_headers.into_iter().chain(headers).collect(),
+        network: ProviderNetwork {
+            headers: bifrost.extra_headers.into_iter().chain(headers).collect(),
             timeout: timeout
                 .map(|span| span.0)
                 .or(seconds)
-                .unwrap_or(standard.timeout),
+                .unwrap_or(defaults.timeout),
             max_retries: max_retries
-                .or(older.max_retries)
-                .unwrap_or(standard.max_retries),
+                .or(bifrost.max_retries)
+                .unwrap_or(defaults.max_retries),
             proxy,
             tls: Tls {
-                insecure_skip_verify: tls.insecure_skip_verify || older.insecure_skip_verify,
-                ca_cert_pem: tls.ca_cert_pem.or(older.ca_cert_pem),
+                insecure_skip_verify: tls.insecure_skip_verify || bifrost.insecure_skip_verify,
+                ca_cert_pem: tls.ca_cert_pem.or(bifrost.ca_cert_pem),
             },
         },
         ignore_fields,
-        flat_schemas: flat_schemas.unwrap_or(known.is_some_and(Preset::flat_schemas)),
+        flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
     })
 }
 
-/// The preset that a provider is like; the outer none is a mistake.
-fn known(
+/// Finds the preset that supplies a provider's defaults. The outer `None` means that an error was
+/// reported.
+fn find_preset(
     name: &str,
     preset: Option<String>,
     custom: Option<&CustomProviderConfig>,
     pointer: &str,
-    reader: &mut Reader<'_>,
+    context: &mut FileContext<'_>,
 ) -> Option<Option<&'static Preset>> {
-    let (said, at) = match (preset, custom) {
+    let (preset_name, at) = match (preset, custom) {
         (Some(preset), _) => (preset, "preset"),
         (None, Some(custom)) => (
             custom.base_provider_type.clone(),
             "custom_provider_config/base_provider_type",
         ),
-        (None, None) => return Some(Preset::named(name)),
+        (None, None) => return Some(Preset::find(name)),
     };
-    if let Some(preset) = Preset::named(&said) {
+    if let Some(preset) = Preset::find(&preset_name) {
         return Some(Some(preset));
     }
     let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
-    let message = format!("`{said}` is no preset; there are {}", names.join(", "));
-    reader.error(&format!("{pointer}/{at}"), message);
+    let message = format!(
+        "`{preset_name}` is not a preset; presets are {}",
+        names.join(", ")
+    );
+    context.error(&format!("{pointer}/{at}"), message);
     None
 }
 
-fn address(
+fn resolve_base_url(
     base_url: Option<String>,
-    older: &NetworkConfig,
-    known: Option<&'static Preset>,
+    bifrost: &NetworkConfig,
+    preset: Option<&'static Preset>,
     pointer: &str,
-    reader: &mut Reader<'_>,
+    context: &mut FileContext<'_>,
 ) -> Option<Url> {
     if let Some(url) = base_url {
         let pointer = format!("{pointer}/base_url");
-        let read = read_url(&pointer, &url, reader)?;
+        let read = parse_url(&pointer, &url, context)?;
         if read.query().is_some() || read.fragment().is_some() {
-            reader.error(
+            context.error(
                 &pointer,
-                "may have no query; give it as `headers`, or leave it out",
+                "the URL must not have a query or fragment; use `headers` for extra parameters, or remove it",
             );
             return None;
         }
         return Some(read);
     }
-    if let Some(url) = &older.base_url {
+    if let Some(url) = &bifrost.base_url {
         let with_version = format!("{}/v1", url.trim_end_matches('/'));
-        return read_url(
+        return parse_url(
             &format!("{pointer}/network_config/base_url"),
             &with_version,
-            reader,
+            context,
         );
     }
-    let preset = known
+    let preset_url = preset
         .map(|preset| preset.base_url)
         .filter(|url| !url.is_empty());
-    if preset.is_none() {
-        let message = match known {
-            Some(_) => {
-                "needs a `base_url`, such as \"https://RESOURCE.openai.azure.com/openai/v1\""
-            }
+    if preset_url.is_none() {
+        let message = match preset {
+            Some(_) => "needs a `base_url` such as \"https://RESOURCE.openai.azure.com/openai/v1\"",
             None => {
-                "is no preset's name, so it needs a `base_url`, such as \"https://models.example.com/v1\""
+                "is not a preset, so it needs a `base_url` such as \"https://models.example.com/v1\""
             }
         };
-        reader.error(pointer, message);
+        context.error(pointer, message);
     }
-    Url::parse(preset?).ok()
+    Url::parse(preset_url?).ok()
 }
 
-fn provider_keys(
+fn build_keys(
     api_key: Option<Secret>,
     keys: Vec<ProviderKeyTable>,
-    known: Option<&'static Preset>,
+    preset: Option<&'static Preset>,
     custom: Option<&CustomProviderConfig>,
 ) -> Vec<ProviderKey> {
     let key = |name: &str, value| ProviderKey {
@@ -294,8 +296,8 @@ fn provider_keys(
         });
     }
     let keyless = custom.is_some_and(|custom| custom.is_key_less);
-    let variable = known
-        .map(|preset| preset.variable)
+    let variable = preset
+        .map(|preset| preset.key_variable)
         .filter(|name| !name.is_empty());
     if let Some(variable) = variable.filter(|_| read.is_empty() && !keyless) {
         read.push(key(variable, Secret::Env(variable.to_owned())));
@@ -303,7 +305,11 @@ fn provider_keys(
     read
 }
 
-fn older_proxy(config: ProxyConfig, pointer: &str, reader: &mut Reader<'_>) -> Option<Proxy> {
+fn build_bifrost_proxy(
+    config: ProxyConfig,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<Proxy> {
     let ProxyConfig {
         kind,
         url,
@@ -318,17 +324,17 @@ fn older_proxy(config: ProxyConfig, pointer: &str, reader: &mut Reader<'_>) -> O
             user: username.zip(password),
         }),
         (ProxyKind::Http | ProxyKind::Socks5, None) => {
-            reader.error(
+            context.error(
                 &format!("{pointer}/proxy_config"),
-                "needs the proxy's `url`",
+                "needs the `url` of the proxy",
             );
             None
         }
     }
 }
 
-fn price(table: PriceTable) -> Price {
-    Price {
+fn build_price(table: PriceTable) -> ModelPrice {
+    ModelPrice {
         input: micro_usd(table.input),
         output: micro_usd(table.output),
         cached_input: micro_usd(table.cached_input.unwrap_or(table.input)),

@@ -1,52 +1,52 @@
-//! Permission rules, checked.
+//! Builds and checks permission rules.
 
-use super::{Merge, Reader, duration, set};
-use crate::config::document::escape;
+use super::{ConfigBuilder, FileContext, non_zero_duration, set_if_some};
+use crate::config::document::escape_step;
 use crate::config::file::{OneOrMany, PermissionsTable, RuleTable};
-use crate::config::{Finding, Permissions, Place, Severity};
+use crate::config::{ConfigFinding, ConfigLocation, PermissionSettings, Severity};
 use crate::name::ServerName;
 use crate::pattern::SelectorError;
 use crate::policy::{Conditions, RuleError, RuleSpec};
 
-/// A rule and what is to be said of it once all servers are known.
-pub(super) struct WrittenRule {
+/// A rule that is checked once all servers are known.
+pub(super) struct PendingRule {
     pub(super) spec: RuleSpec,
-    place: Place,
-    /// It has a condition of another program's kind.
-    foreign: bool,
+    location: ConfigLocation,
+    /// Whether the rule has agent-code's `pattern`, which has no meaning for MCP tools.
+    has_pattern: bool,
 }
 
-impl WrittenRule {
-    pub(super) fn finding(&self, servers: &[ServerName]) -> Option<Finding> {
+impl PendingRule {
+    pub(super) fn check(&self, servers: &[ServerName]) -> Option<ConfigFinding> {
         let (severity, message) = match self.spec.check(servers) {
-            Err(RuleError::Selector(error)) => (severity(&error), error.to_string()),
+            Err(RuleError::Selector(error)) => (selector_severity(&error), error.to_string()),
             Err(error @ RuleError::NoSuchServer { .. }) => (Severity::Warning, error.to_string()),
-            Ok(()) if self.foreign => {
-                let message = "`pattern` says nothing of tools of servers; name the argument, as in `arguments = { path = \"/tmp/*\" }`";
+            Ok(()) if self.has_pattern => {
+                let message = "`pattern` does not apply to MCP tools; name the argument, as in `arguments = { path = \"/tmp/*\" }`";
                 (Severity::Error, message.to_owned())
             }
             Ok(()) => return None,
         };
-        Some(Finding {
+        Some(ConfigFinding {
             severity,
-            place: self.place.clone(),
+            location: self.location.clone(),
             message,
         })
     }
 }
 
-pub(super) fn severity(error: &SelectorError) -> Severity {
+pub(super) fn selector_severity(error: &SelectorError) -> Severity {
     match error {
         SelectorError::NoServer { .. } => Severity::Warning,
         SelectorError::Ambiguous { .. } => Severity::Error,
     }
 }
 
-impl Merge {
+impl ConfigBuilder {
     pub(super) fn add_permissions(
         &mut self,
         permissions: PermissionsTable,
-        reader: &mut Reader<'_>,
+        context: &mut FileContext<'_>,
     ) {
         let PermissionsTable {
             default,
@@ -55,15 +55,18 @@ impl Merge {
             approval_expiry,
             approval_wait,
         } = permissions;
-        let settings: &mut Permissions = &mut self.config.permissions;
+        let settings: &mut PermissionSettings = &mut self.config.permissions;
         settings.default = settings.default.max(default);
-        set(&mut settings.approvals.by, approval_by);
-        set(&mut settings.approvals.expiry, duration(approval_expiry));
-        set(
+        set_if_some(&mut settings.approvals.by, approval_by);
+        set_if_some(
+            &mut settings.approvals.expiry,
+            non_zero_duration(approval_expiry),
+        );
+        set_if_some(
             &mut settings.approvals.wait,
             approval_wait.map(|span| span.0),
         );
-        let pointers = reader.pointers("/permissions/rules");
+        let pointers = context.pointers("/permissions/rules");
         for (rule, pointer) in rules.into_iter().zip(pointers) {
             let RuleTable {
                 tool,
@@ -76,7 +79,7 @@ impl Merge {
                 action,
             } = rule;
             if tool.is_none() && server.is_none() {
-                reader.error(
+                context.error(
                     &pointer,
                     "a rule needs `tool` or `server`; write `tool = \"*\"` for all tools",
                 );
@@ -84,21 +87,21 @@ impl Merge {
             }
             for (key, list) in arguments
                 .iter()
-                .map(|(name, list)| (format!("arguments/{}", escape(name)), Some(list)))
+                .map(|(name, list)| (format!("arguments/{}", escape_step(name)), Some(list)))
                 .chain([
                     ("roles".to_owned(), roles.as_ref()),
                     ("environment".to_owned(), environment.as_ref()),
                 ])
             {
                 if list.is_some_and(OneOrMany::is_empty) {
-                    reader.error(
+                    context.error(
                         &format!("{pointer}/{key}"),
-                        "an empty list fits nothing, so this rule would never match; leave the key away, or name something",
+                        "an empty list matches nothing, so this rule would never match; remove the key or add an entry",
                     );
                 }
             }
             let spec = RuleSpec {
-                place: reader.document.place(&pointer).key,
+                config_key: context.document.location(&pointer).key,
                 tool,
                 server,
                 when: Conditions {
@@ -112,15 +115,15 @@ impl Merge {
                 },
                 verdict: action,
             };
-            let place = reader.document.place(&pointer);
+            let location = context.document.location(&pointer);
             for role in &spec.when.roles {
-                let used = (role.clone(), Severity::Warning, place.clone());
+                let used = (role.clone(), Severity::Warning, location.clone());
                 self.roles_used.push(used);
             }
-            let rule = WrittenRule {
+            let rule = PendingRule {
                 spec,
-                place,
-                foreign: pattern.is_some(),
+                location,
+                has_pattern: pattern.is_some(),
             };
             self.rules.push(rule);
         }

@@ -1,4 +1,4 @@
-//! Keys and roles, as users write them.
+//! Serde types of keys, roles and virtual servers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,89 +7,89 @@ use super::AgentTable;
 use crate::rate::{Period, Rate};
 use crate::secret::Secret;
 
-/// A set of tools that keys with this role may use.
+/// A role, which grants tools to the keys that have it.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RoleTable {
-    /// What the role is for.
+    /// Purpose of the role.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Tools, as in a rule's `tool`: `github.*`, `*.read_file`. Default no restriction; `[]` for none.
+    /// Granted tools, as patterns like in a rule's `tool`: `github.*`, `*.read_file`. Default: no restriction. `[]` grants none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
-    /// `false` hides resources and prompts of all servers. Default `true`.
+    /// `false` hides the resources and prompts of all servers. Default `true`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<bool>,
 }
 
-/// A named subset of the tools.
+/// A named subset of the tools, served as a separate MCP server.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct VirtualServerTable {
-    /// What it is for; clients see it as instructions.
+    /// Purpose of the virtual server. Clients receive it as instructions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Tools, as in a rule's `tool`: `web.*`, `notes.read*`.
+    /// Tools, as patterns like in a rule's `tool`: `web.*`, `notes.read*`.
     pub tools: Vec<String>,
 }
 
-/// A caller's key.
+/// API key of a caller.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyTable {
-    /// The key itself, best as `env.NAME`.
+    /// Key value, preferably as `env.NAME`.
     pub key: Option<Secret>,
-    /// Instead of `key`: its SHA-256 in hex.
+    /// SHA-256 of the key in hex, as an alternative to `key`.
     #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     pub sha256: Option<String>,
-    /// What the key is for.
+    /// Purpose of the key.
     pub description: Option<String>,
-    /// `false` keeps the key without letting it in. Default `true`.
+    /// `false` disables the key without removing it. Default `true`.
     pub enabled: Option<bool>,
-    /// When it ends, as in `2027-01-31T00:00:00Z`.
+    /// Expiry time, such as `2027-01-31T00:00:00Z`.
     pub expires_at: Option<String>,
-    /// Roles of the one who has it; `approver` may decide about approvals.
+    /// Roles of the key's owner. The role `approver` may decide on approvals.
     pub roles: Vec<String>,
-    /// Tools that it may use, as in a rule's `tool`. Default no restriction; `[]` for none.
+    /// Granted tools, as patterns like in a rule's `tool`. Default: no restriction. `[]` grants none.
     pub tools: Option<Vec<String>>,
-    /// The same in the spelling of Bifrost's virtual keys.
+    /// Granted tools, in the format of Bifrost's virtual keys.
     pub mcp_configs: Option<Vec<McpGrant>>,
-    /// `false` hides resources and prompts of all servers. Default `true`.
+    /// `false` hides the resources and prompts of all servers. Default `true`.
     pub resources: Option<bool>,
-    /// Calls in a period; more are answered with 429.
+    /// Maximum rate of calls. Further calls are rejected with status 429.
     pub rate_limit: Option<Rate>,
-    /// Calls that may be under way at once; up to four times as many wait. Default no bound.
+    /// Maximum number of concurrent calls. Up to four times as many are queued. Default: unlimited.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,
-    /// What may be used up.
+    /// Usage budget.
     pub budget: Option<BudgetTable>,
-    /// Bounds on one run of an agent, besides those of all.
+    /// Limits for a single agent run, in addition to the global ones in `agent`.
     pub agent: Option<AgentTable>,
 }
 
-/// Tools of one server that a key may use.
+/// Tools of one server granted to a key.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpGrant {
-    /// The server's name.
+    /// Name of the server.
     #[serde(alias = "mcp_client_id")]
     pub mcp_client_name: String,
-    /// Raw tool names; `["*"]` for all.
+    /// Raw tool names. `["*"]` grants all.
     #[serde(default)]
     pub tools_to_execute: Vec<String>,
 }
 
-/// What may be used up in a period, or ever.
+/// Usage limits per period, or in total.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetTable {
-    /// Tool calls.
+    /// Maximum number of tool calls.
     pub calls: Option<u64>,
-    /// Tokens of models, of prompts and answers together.
+    /// Maximum number of model tokens, input and output together.
     pub tokens: Option<u64>,
-    /// US dollars, by `tool_pricing` and `prices`.
+    /// Maximum cost in US dollars, according to `tool_pricing` and `prices`.
     #[schemars(range(min = 0))]
     pub usd: Option<f64>,
-    /// Default as long as the key exists.
+    /// Period after which usage resets. Default: never, usage counts over the lifetime of the key.
     pub per: Option<Period>,
 }

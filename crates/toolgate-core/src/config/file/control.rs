@@ -1,13 +1,13 @@
-//! Settings of execution: single tools, the scanner, results and the audit trail.
+//! Serde types of execution settings: tools, agent runs, code mode, scanner, results and audit log.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::duration::Span;
+use crate::config::duration::ConfigDuration;
 use crate::config::{AuditContent, OnDanger};
 use crate::rate::Rate;
 
-/// One text or several.
+/// A single text or a list of texts.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OneOrMany {
@@ -15,111 +15,111 @@ pub enum OneOrMany {
     Many(Vec<String>),
 }
 
-/// Settings of one tool.
+/// Settings of a tool.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolTable {
-    /// Bound on one call; the server's where absent.
-    pub timeout: Option<Span>,
-    /// Calls in a period, over all callers.
+    /// Timeout of a call. Default: the server's timeout.
+    pub timeout: Option<ConfigDuration>,
+    /// Maximum rate of calls, over all callers.
     pub rate_limit: Option<Rate>,
-    /// Calls that may be under way at once; up to four times as many wait. Default no bound of its own.
+    /// Maximum number of concurrent calls. Up to four times as many are queued. Default: only the server's limit.
     #[schemars(range(min = 1, max = 100_000))]
     pub max_in_flight: Option<u32>,
-    /// How long a result is reused for the same arguments, whatever the tool is marked as.
-    pub cache_ttl: Option<Span>,
-    /// What a call costs in US dollars.
+    /// Time for which a result is cached by its arguments, even if the tool is not annotated as read-only.
+    pub cache_ttl: Option<ConfigDuration>,
+    /// Price of a call in US dollars.
     #[schemars(range(min = 0))]
     pub price: Option<f64>,
 }
 
-/// Bounds on one run of an agent; absent ones do not bound it.
+/// Limits for a single agent run. Absent limits do not apply.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentTable {
-    /// Model answers whose tools are run; at most `mcp.tool_manager_config.max_agent_depth`.
+    /// Maximum number of model responses whose tool calls are run, up to `mcp.tool_manager_config.max_agent_depth`.
     #[schemars(range(min = 1, max = 50))]
     pub max_depth: Option<u32>,
-    /// Requests to models.
+    /// Maximum number of model requests.
     pub max_model_calls: Option<u64>,
-    /// Tool calls.
+    /// Maximum number of tool calls.
     pub max_tool_calls: Option<u64>,
-    /// Tokens of prompts and answers together.
+    /// Maximum number of tokens, input and output together.
     pub max_tokens: Option<u64>,
-    /// US dollars.
+    /// Maximum cost in US dollars.
     #[schemars(range(min = 0))]
     pub max_usd: Option<f64>,
-    /// From its beginning to its end.
-    pub max_time: Option<Span>,
+    /// Maximum duration of the run.
+    pub max_time: Option<ConfigDuration>,
 }
 
-/// What scripts of code mode may use, and how they are run.
+/// Limits and workers for code mode scripts.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CodeModeTable {
-    /// Bytes of a script's source. Default 65536.
+    /// Maximum size of a script's source, in bytes. Default 65536.
     #[schemars(range(min = 1024, max = 1_048_576))]
     pub max_source_bytes: Option<u32>,
-    /// Time of a script's own, not counting the time that tools take. Default `5s`.
-    pub max_own_time: Option<Span>,
-    /// Time in all. Default `120s`.
-    pub max_time: Option<Span>,
-    /// Mebibytes of memory. Default 128.
+    /// Maximum run time of a script, excluding tool calls. Default `5s`.
+    pub max_own_time: Option<ConfigDuration>,
+    /// Maximum run time of a script, including tool calls. Default `120s`.
+    pub max_time: Option<ConfigDuration>,
+    /// Maximum memory of a script, in mebibytes. Default 128.
     #[schemars(range(min = 16, max = 4096))]
     pub max_memory_mb: Option<u32>,
-    /// Tool calls that a script may make. Default 100.
+    /// Maximum number of tool calls of a script. Default 100.
     #[schemars(range(max = 100_000))]
     pub max_calls: Option<u32>,
-    /// Tool calls of a script that run side by side. Default 8.
+    /// Maximum number of concurrent tool calls of a script. Default 8.
     #[schemars(range(min = 1, max = 64))]
     pub max_parallel_calls: Option<u32>,
-    /// Bytes of a script's result as JSON. Default 1048576.
+    /// Maximum size of a script's result as JSON, in bytes. Default 1048576.
     #[schemars(range(min = 1024, max = 16_777_216))]
     pub max_result_bytes: Option<u32>,
-    /// Bytes that a script may print. Default 65536.
+    /// Maximum size of a script's printed output, in bytes. Default 65536.
     #[schemars(range(max = 16_777_216))]
     pub max_print_bytes: Option<u32>,
-    /// Scripts at once; more wait for their turn. Default 32.
+    /// Maximum number of concurrent scripts. Further scripts are queued. Default 32.
     #[schemars(range(min = 1, max = 1024))]
     pub max_workers: Option<u32>,
-    /// The program that runs scripts, with its arguments, where the gateway is embedded in another program.
+    /// Program that runs scripts, with its arguments. Needed only if the gateway is embedded in another program.
     pub worker_command: Option<Vec<String>>,
 }
 
-/// What to do with arguments that look dangerous: `off`, `warn`, `ask` or `deny`.
+/// Actions for arguments that look dangerous: `off`, `warn`, `ask` or `deny`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScannerTable {
-    /// `..` in arguments that are paths. Default `warn`.
+    /// `..` segments in path arguments. Default `warn`.
     pub path_traversal: Option<OnDanger>,
-    /// Shell operators in arguments that are commands. Default `warn`.
+    /// Shell operators in command arguments. Default `warn`.
     pub shell: Option<OnDanger>,
-    /// Private and loopback addresses in arguments that are URLs or hosts. Default `warn`.
+    /// Private and loopback addresses in URL and host arguments. Default `warn`.
     pub private_address: Option<OnDanger>,
-    /// Texts in the shape of keys and tokens. Default `warn`.
+    /// Values that look like API keys or tokens. Default `warn`.
     pub secret: Option<OnDanger>,
 }
 
-/// What happens to results on their way to a model.
+/// Processing of tool results before they reach a model.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ResultsTable {
-    /// Bytes of text that a model gets of one result; the rest is kept under a handle. Default 65536.
+    /// Maximum size of a result that a model receives, in bytes of text. The full result stays available under a handle. Default 65536.
     #[schemars(range(min = 1024, max = 16_777_216))]
     pub max_bytes: Option<u32>,
-    /// How long the whole of a large result is kept. Default `15m`.
-    pub keep: Option<Span>,
-    /// Takes texts in the shape of keys and tokens out of results. Default `false`.
+    /// Time for which the full text of a large result is kept. Default `15m`.
+    pub keep: Option<ConfigDuration>,
+    /// Redacts values that look like API keys or tokens from results. Default `false`.
     pub redact_secrets: Option<bool>,
 }
 
-/// What is kept of each call.
+/// Audit log of tool calls.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AuditTable {
-    /// Arguments and results: `redacted` (default) without texts in the shape of secrets, `full`, or `off`.
+    /// Recording of arguments and results: `redacted` (default; values that look like secrets are removed), `full` or `off`.
     pub content: Option<AuditContent>,
-    /// Days that records are kept. Default 30; `0` for ever.
+    /// Number of days to keep records. Default 30; `0` keeps them forever.
     #[schemars(range(max = 36500))]
     pub retention_days: Option<u32>,
 }

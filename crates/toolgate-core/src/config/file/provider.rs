@@ -1,74 +1,74 @@
-//! Model providers, as users write them: short, or in the spelling of Bifrost.
+//! Serde types of model providers, in Toolgate's short format and in Bifrost's.
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::TlsConfig;
-use crate::config::duration::Span;
+use crate::config::duration::ConfigDuration;
 use crate::config::provider::Dialect;
 use crate::secret::Secret;
 
-/// A model provider. One that is named like a preset (`openai`, `anthropic`, `groq`, …) needs nothing but a key.
+/// A model provider. If it is named after a preset (`openai`, `anthropic`, `groq`, …), it only needs a key.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProviderTable {
-    /// The preset whose address and dialect hold where nothing else is said. Default the one of the same name.
+    /// Preset that supplies the default URL and dialect. Default: the preset with the provider's name.
     pub preset: Option<String>,
-    /// Where it is, with its `/v1`, as SDKs write it.
+    /// Base URL including `/v1`, as in SDKs.
     pub base_url: Option<String>,
-    /// Its key, best as `env.NAME`.
+    /// API key, preferably as `env.NAME`.
     pub api_key: Option<Secret>,
-    /// Several keys, in the spelling of Bifrost; one is drawn for each request.
+    /// Multiple API keys, in Bifrost's format. One is chosen at random for each request.
     pub keys: Vec<ProviderKeyTable>,
-    /// What it speaks: `openai` (chat completions), `responses`, `anthropic`; one or several. Default `openai`.
+    /// Supported APIs, one or several: `openai` (chat completions), `responses`, `anthropic`. Default `openai`.
     pub dialect: Option<DialectNames>,
-    /// The models that it has. Shown by `/v1/models`, and found by their names alone.
+    /// Models of the provider. They are listed by `/v1/models` and can be requested without the provider prefix.
     pub models: Vec<String>,
     /// Headers sent with every request.
     pub headers: IndexMap<String, Secret>,
-    /// How long a request may take. Default `10m`.
-    pub timeout: Option<Span>,
-    /// How often a request is tried again that failed before its first byte. Default 2.
+    /// Timeout of a request. Default `10m`.
+    pub timeout: Option<ConfigDuration>,
+    /// Maximum number of retries of a request that fails before the first byte of the response. Default 2.
     #[schemars(range(max = 10))]
     pub max_retries: Option<u32>,
-    /// A proxy on the way to it: `http://`, `https://` or `socks5://` with user and password, if need be.
+    /// Proxy URL: `http://`, `https://` or `socks5://`, optionally with user and password.
     pub proxy: Option<Secret>,
     /// TLS settings.
     pub tls: TlsConfig,
-    /// Fields of requests that may be lost when a request is translated into its dialect.
+    /// Request fields that may be dropped when a request is translated to the provider's dialect.
     pub ignore_fields: Vec<String>,
-    /// Writes schemas of tools without `$ref`, for providers that do not take it. Default `false`, but for `gemini`.
+    /// Inlines `$ref` in tool schemas, for providers that do not support it. Default `false`, except for `gemini`.
     pub flat_schemas: Option<bool>,
-    /// `false` keeps the entry without using it. Default `true`.
+    /// `false` disables the provider without removing it. Default `true`.
     pub enabled: Option<bool>,
-    /// Network settings in the spelling of Bifrost.
+    /// Network settings, in Bifrost's format.
     pub network_config: Option<NetworkConfig>,
-    /// A proxy in the spelling of Bifrost.
+    /// Proxy settings, in Bifrost's format.
     pub proxy_config: Option<ProxyConfig>,
-    /// A provider that is none of the presets, in the spelling of Bifrost.
+    /// Settings of a provider that is not a preset, in Bifrost's format.
     pub custom_provider_config: Option<CustomProviderConfig>,
 }
 
-/// One key of a provider.
+/// API key of a provider.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderKeyTable {
-    /// What it is called in figures.
+    /// Name of the key in usage statistics.
     pub name: Option<String>,
-    /// The key itself, best as `env.NAME`.
+    /// Key value, preferably as `env.NAME`.
     pub value: Secret,
-    /// The models that it is for; `["*"]` or nothing for all.
+    /// Models that the key is used for. Absent or `["*"]` means all.
     #[serde(default)]
     pub models: Vec<String>,
-    /// How often it is drawn, compared with the others. Default 1.
+    /// Relative probability of choosing this key. Default 1.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub weight: Option<f64>,
-    /// `false` keeps the key without using it. Default `true`.
+    /// `false` disables the key without removing it. Default `true`.
     pub enabled: Option<bool>,
 }
 
-/// One dialect or several.
+/// A single dialect or a list of dialects.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum DialectNames {
@@ -80,33 +80,33 @@ pub enum DialectNames {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
-    /// Where it is, without `/v1`.
+    /// Base URL without `/v1`.
     pub base_url: Option<String>,
     /// Headers sent with every request.
     pub extra_headers: IndexMap<String, Secret>,
-    /// How long a request may take, in seconds.
+    /// Timeout of a request, in seconds.
     pub default_request_timeout_in_seconds: Option<u64>,
-    /// How often a request is tried again.
+    /// Maximum number of retries.
     #[schemars(range(max = 10))]
     pub max_retries: Option<u32>,
-    /// Accept any certificate. Only for tests.
+    /// Accepts any certificate. Use for tests only.
     pub insecure_skip_verify: bool,
-    /// PEM text of an additional certificate authority.
+    /// Additional CA certificate, as PEM text.
     pub ca_cert_pem: Option<Secret>,
 }
 
-/// A proxy on the way to a provider.
+/// Proxy used to reach a provider.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProxyConfig {
-    /// `none`, `http`, `socks5`, or `environment` for the variables that name one.
+    /// Proxy type: `none`, `http`, `socks5`, or `environment` to use the standard proxy variables.
     #[serde(rename = "type")]
     pub kind: ProxyKind,
-    /// Where it is.
+    /// URL of the proxy.
     pub url: Option<Secret>,
-    /// Who asks it.
+    /// User name for the proxy.
     pub username: Option<Secret>,
-    /// The password.
+    /// Password for the proxy.
     pub password: Option<Secret>,
 }
 
@@ -119,31 +119,31 @@ pub enum ProxyKind {
     Environment,
 }
 
-/// A provider that is none of the presets.
+/// Settings of a provider that is not a preset.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CustomProviderConfig {
-    /// The preset that it is like: `openai` or `anthropic`.
+    /// Preset whose API the provider implements: `openai` or `anthropic`.
     pub base_provider_type: String,
-    /// Whether it needs no key.
+    /// `true` if the provider needs no API key.
     #[serde(default)]
     pub is_key_less: bool,
 }
 
-/// What a million tokens of a model cost, in US dollars.
+/// Price of a model per million tokens, in US dollars.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PriceTable {
-    /// Tokens of the prompt.
+    /// Input tokens.
     #[schemars(range(min = 0))]
     pub input: f64,
-    /// Tokens of the answer.
+    /// Output tokens.
     #[schemars(range(min = 0))]
     pub output: f64,
-    /// Tokens of the prompt that were read from a cache. Default as `input`.
+    /// Input tokens read from a cache. Default: the price of `input`.
     #[schemars(range(min = 0))]
     pub cached_input: Option<f64>,
-    /// Tokens of the prompt that were written into a cache. Default as `input`.
+    /// Input tokens written to a cache. Default: the price of `input`.
     #[schemars(range(min = 0))]
     pub cache_write: Option<f64>,
 }

@@ -1,8 +1,10 @@
+//! Model providers in both file formats.
+
 use super::*;
 use crate::config::Dialect;
-use crate::config::provider::{Auth, Provider, Proxy};
+use crate::config::provider::{ProviderAuth, ProviderConfig, Proxy};
 
-fn provider<'a>(config: &'a Config, name: &str) -> &'a Provider {
+fn provider<'a>(config: &'a Config, name: &str) -> &'a ProviderConfig {
     let found = config
         .models
         .providers
@@ -12,7 +14,7 @@ fn provider<'a>(config: &'a Config, name: &str) -> &'a Provider {
 }
 
 #[test]
-fn a_preset_needs_nothing_and_anything_else_an_address() {
+fn preset_needs_no_settings_and_others_need_a_url() {
     let toml = r#"
         [providers.openai]
         [providers.anthropic]
@@ -26,28 +28,31 @@ fn a_preset_needs_nothing_and_anything_else_an_address() {
         [providers.off]
         enabled = false
     "#;
-    let (config, findings) = load(Format::Toml, toml).unwrap();
+    let (config, findings) = load(ConfigFormat::Toml, toml).unwrap();
     assert_eq!((findings.len(), config.models.providers.len()), (0, 5));
     let openai = provider(&config, "openai");
     assert_eq!(openai.dialects, [Dialect::Chat, Dialect::Responses]);
     assert_eq!(openai.keys[0].value, Secret::Env("OPENAI_API_KEY".into()));
     assert_eq!(openai.network.timeout, Duration::from_secs(600));
     let anthropic = provider(&config, "anthropic");
-    assert_eq!(anthropic.auth, Auth::XApiKey);
+    assert_eq!(anthropic.auth, ProviderAuth::XApiKey);
     assert_eq!(anthropic.keys[0].value, Secret::Env("CLAUDE".into()));
     assert_eq!(anthropic.keys.len(), 1);
     assert_eq!(provider(&config, "ollama").keys, []);
     let local = provider(&config, "local");
     assert_eq!(local.dialects, [Dialect::Messages, Dialect::Chat]);
-    assert_eq!(provider(&config, "azure").auth, Auth::ApiKey);
-    let told = errors(Format::Toml, "[providers.mine]\napi_key = \"x\"");
-    assert!(told[0].contains("needs a `base_url`"), "{told:?}");
-    let told = errors(Format::Toml, "[providers.azure]");
-    assert!(told[0].contains("RESOURCE.openai.azure.com"), "{told:?}");
+    assert_eq!(provider(&config, "azure").auth, ProviderAuth::ApiKey);
+    let messages = errors(ConfigFormat::Toml, "[providers.mine]\napi_key = \"x\"");
+    assert!(messages[0].contains("needs a `base_url`"), "{messages:?}");
+    let messages = errors(ConfigFormat::Toml, "[providers.azure]");
+    assert!(
+        messages[0].contains("RESOURCE.openai.azure.com"),
+        "{messages:?}"
+    );
 }
 
 #[test]
-fn the_spelling_of_bifrost() {
+fn bifrost_format_loads() {
     let json = r#"{"providers": {"openai": {
         "keys": [
             {"name": "a", "value": "env.A", "models": ["gpt-4o"], "weight": 0.7},
@@ -63,7 +68,7 @@ fn the_spelling_of_bifrost() {
         "network_config": {"base_url": "https://m.example.com"},
         "custom_provider_config": {"base_provider_type": "anthropic"}
     }}}"#;
-    let (config, findings) = load(Format::Json, json).unwrap();
+    let (config, findings) = load(ConfigFormat::Json, json).unwrap();
     assert_eq!(findings.len(), 2, "{findings:?}");
     let openai = provider(&config, "openai");
     assert_eq!(openai.base_url.as_str(), "https://proxy.example.com/v1");
@@ -84,7 +89,7 @@ fn the_spelling_of_bifrost() {
 }
 
 #[test]
-fn what_names_no_provider_is_a_mistake() {
+fn undefined_provider_names_are_errors() {
     let toml = r#"
         default_provider = "opnai"
         [model_aliases]
@@ -93,14 +98,17 @@ fn what_names_no_provider_is_a_mistake() {
         [prices]
         "gpt-5*" = { input = 1.25, output = 10, cached_input = 0.125 }
     "#;
-    let told = errors(Format::Toml, toml);
+    let messages = errors(ConfigFormat::Toml, toml);
     assert!(
-        told[0].contains("no provider is called `opnai`; did you mean `openai`?"),
-        "{told:?}"
+        messages[0].contains("no provider named `opnai`; did you mean `openai`?"),
+        "{messages:?}"
     );
-    assert!(told[1].contains("no provider is called `groq`"), "{told:?}");
+    assert!(
+        messages[1].contains("no provider named `groq`"),
+        "{messages:?}"
+    );
     let good = toml.replace("opnai", "openai").replace("\"groq/x\", ", "");
-    let (config, _) = load(Format::Toml, &good).unwrap();
+    let (config, _) = load(ConfigFormat::Toml, &good).unwrap();
     assert_eq!(
         config.models.aliases["fast"],
         ["openai/gpt-5-mini", "local-name"]

@@ -1,134 +1,134 @@
-//! What to say of a value that fits none of the alternatives of `anyOf` or `oneOf`.
+//! Explains values that match none of the alternatives of `anyOf` or `oneOf`.
 //!
-//! The alternative that was meant is found by its tag (a property with one fixed value in each
-//! alternative), or else by its type; only if neither tells, all of them are listed.
+//! The intended alternative is identified by its discriminator (a property with fixed values in
+//! every alternative), or else by its type. If neither helps, all alternatives are listed.
 
 use serde_json::{Map, Value};
 
-use super::super::{summary, target, words};
-use super::place::Place;
-use super::{Complaint, Walk};
+use super::super::{message_text, resolve_reference, summary};
+use super::path::ArgumentPath;
+use super::{Explainer, Problem};
 
-const MOST_TRIED: usize = 64;
-const MOST_SHOWN: usize = 5;
-/// What finding words for alternatives costs, in steps of the walk.
-const LISTING: usize = 200;
+const MAX_TRIED_BRANCHES: usize = 64;
+const MAX_SHOWN_BRANCHES: usize = 5;
+/// Cost of describing alternatives, in steps of the walk.
+const LISTING_COST: usize = 200;
 
-struct Tried<'a> {
+struct TriedBranch<'a> {
     schema: &'a Value,
-    found: Vec<Complaint>,
+    found: Vec<Problem>,
 }
 
-impl<'a> Walk<'a> {
-    pub(super) fn alternatives(
+impl<'a> Explainer<'a> {
+    pub(super) fn check_alternatives(
         &mut self,
         keyword: &str,
         branches: &'a [Value],
         value: &Value,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         let mut tried = Vec::new();
-        for schema in branches.iter().take(MOST_TRIED) {
+        for schema in branches.iter().take(MAX_TRIED_BRANCHES) {
             let mut found = Vec::new();
-            self.visit(schema, value, place, &mut found);
-            tried.push(Tried { schema, found });
+            self.visit(schema, value, path, &mut found);
+            tried.push(TriedBranch { schema, found });
         }
-        if self.is_tired() {
+        if self.is_exhausted() {
             return;
         }
-        let fitting: Vec<&Value> = tried
+        let matching: Vec<&Value> = tried
             .iter()
             .filter(|tried| tried.found.is_empty())
             .map(|tried| tried.schema)
             .collect();
-        if !fitting.is_empty() {
-            if keyword == "oneOf" && fitting.len() > 1 {
-                self.charge(LISTING);
-                let labels = self.labels(&fitting);
-                self.doubt(format!(
-                    "{} must fit exactly one of its alternatives, and fits {labels}",
-                    place.shown()
+        if !matching.is_empty() {
+            if keyword == "oneOf" && matching.len() > 1 {
+                self.charge(LISTING_COST);
+                let labels = self.labels(&matching);
+                self.add_possible_problem(format!(
+                    "{} must match exactly one of its alternatives, but matches {labels}",
+                    path.to_text()
                 ));
             }
             return;
         }
-        self.charge(LISTING);
-        if self.by_tag(&mut tried, value, place, found) {
+        self.charge(LISTING_COST);
+        if self.explain_by_discriminator(&mut tried, value, path, found) {
             return;
         }
-        let mut possible: Vec<Tried<'a>> = Vec::new();
+        let mut possible: Vec<TriedBranch<'a>> = Vec::new();
         let schemas: Vec<&Value> = tried.iter().map(|tried| tried.schema).collect();
         for tried in tried {
-            let here = |complaint: &Complaint| complaint.is_type && complaint.depth == place.depth;
+            let here = |problem: &Problem| problem.is_wrong_type && problem.depth == path.depth;
             if !tried.found.iter().any(here) {
                 possible.push(tried);
             }
         }
         match possible.as_mut_slice() {
             [only] => found.append(&mut only.found),
-            [] => found.push(Complaint {
-                is_type: true,
-                ..place.complaint(format!(
+            [] => found.push(Problem {
+                is_wrong_type: true,
+                ..path.problem(format!(
                     "{} must be {}, not {}",
-                    place.shown(),
+                    path.to_text(),
                     self.labels(&schemas),
-                    words::given(value, place.is_secret)
+                    message_text::describe_value(value, path.is_secret)
                 ))
             }),
-            several => found.push(place.complaint(self.listed(several, place))),
+            candidates => found.push(path.problem(self.list_alternatives(candidates, path))),
         }
     }
 
-    /// Uses the tag of a discriminated union, if these alternatives have one.
-    fn by_tag(
+    /// Explains by the discriminator, if these alternatives have one.
+    fn explain_by_discriminator(
         &self,
-        tried: &mut [Tried<'a>],
+        tried: &mut [TriedBranch<'a>],
         value: &Value,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) -> bool {
         let Some(entries) = value.as_object() else {
             return false;
         };
-        let Some(tag) = self.tag(tried) else {
+        let Some(tag) = self.discriminator(tried) else {
             return false;
         };
         let given = entries.get(tag);
-        let is_meant = |tried: &Tried<'a>| {
+        let is_intended = |tried: &TriedBranch<'a>| {
             given.is_some_and(|given| self.tag_values(tried.schema, tag).contains(&given))
         };
-        if let Some(meant) = tried.iter_mut().find(|tried| is_meant(tried)) {
-            found.append(&mut meant.found);
+        if let Some(intended) = tried.iter_mut().find(|tried| is_intended(tried)) {
+            found.append(&mut intended.found);
             return true;
         }
         let values: Vec<String> = tried
             .iter()
             .flat_map(|tried| self.tag_values(tried.schema, tag))
-            .map(words::literal)
+            .map(message_text::format_literal)
             .collect();
-        let values = words::list(&values, MOST_SHOWN * 2, "or");
-        let below = place.key(tag);
-        found.push(below.complaint(match given {
-            None => format!("{}; it must be {values}", place.missing(tag)),
+        let values = message_text::join_list(&values, MAX_SHOWN_BRANCHES * 2, "or");
+        let below = path.key(tag);
+        found.push(below.problem(match given {
+            None => format!("{}; it must be {values}", path.missing_message(tag)),
             Some(given) => format!(
                 "{} must be {values}, not {}",
-                below.shown(),
-                words::given(given, below.is_secret)
+                below.to_text(),
+                message_text::describe_value(given, below.is_secret)
             ),
         }));
         true
     }
 
-    /// A property that has fixed values in every alternative.
-    fn tag(&self, tried: &[Tried<'a>]) -> Option<&'a str> {
+    /// Finds a property that has fixed values in every alternative.
+    fn discriminator(&self, tried: &[TriedBranch<'a>]) -> Option<&'a str> {
         let (first, others) = tried.split_first()?;
         if others.is_empty() {
             return None;
         }
         self.properties(first.schema)?
             .keys()
-            .take(MOST_TRIED)
+            .take(MAX_TRIED_BRANCHES)
             .map(String::as_str)
             .find(|tag| {
                 tried
@@ -150,11 +150,11 @@ impl<'a> Walk<'a> {
     }
 
     fn properties(&self, schema: &'a Value) -> Option<&'a Map<String, Value>> {
-        let referred = schema
+        let target = schema
             .get("$ref")
             .and_then(Value::as_str)
-            .and_then(|reference| target(self.root, reference));
-        referred
+            .and_then(|reference| resolve_reference(self.root, reference));
+        target
             .unwrap_or(schema)
             .get("properties")
             .and_then(Value::as_object)
@@ -163,28 +163,28 @@ impl<'a> Walk<'a> {
     fn labels(&self, schemas: &[&Value]) -> String {
         let mut labels: Vec<String> = Vec::new();
         for schema in schemas {
-            let label = summary::describe(self.root, schema);
+            let label = summary::describe_type(self.root, schema);
             if !labels.contains(&label) {
                 labels.push(label);
             }
         }
-        words::list(&labels, MOST_SHOWN, "or")
+        message_text::join_list(&labels, MAX_SHOWN_BRANCHES, "or")
     }
 
-    /// All alternatives, each with the first thing that is wrong for it.
-    fn listed(&self, tried: &[Tried<'a>], place: &Place<'_>) -> String {
+    /// Lists alternatives, each with its first problem.
+    fn list_alternatives(&self, tried: &[TriedBranch<'a>], path: &ArgumentPath<'_>) -> String {
         let mut shown: Vec<String> = tried
             .iter()
-            .take(MOST_SHOWN)
+            .take(MAX_SHOWN_BRANCHES)
             .filter_map(|tried| {
-                let label = summary::describe(self.root, tried.schema);
-                let wrong = words::cut(&tried.found.first()?.text, 120);
+                let label = summary::describe_type(self.root, tried.schema);
+                let wrong = message_text::truncate(&tried.found.first()?.text, 120);
                 Some(format!("{label} (but {wrong})"))
             })
             .collect();
-        if tried.len() > MOST_SHOWN {
+        if tried.len() > MAX_SHOWN_BRANCHES {
             shown.push("…".to_owned());
         }
-        format!("{} must be one of: {}", place.shown(), shown.join(", "))
+        format!("{} must be one of: {}", path.to_text(), shown.join(", "))
     }
 }

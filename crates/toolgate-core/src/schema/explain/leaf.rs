@@ -1,23 +1,23 @@
-//! The rules of one schema for one value, without the subschemas.
+//! Checks a value against the rules of one schema, without its subschemas.
 //!
-//! `jsonschema` decides them, in a small schema that holds only them; so numbers, lengths and
-//! patterns mean the same here as in the whole.
+//! `jsonschema` evaluates these rules in a small schema that contains nothing else, so numbers,
+//! lengths and patterns mean the same here as in the whole schema.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::{Map, Value};
 
-use super::super::{options, words};
-use super::place::Place;
-use super::{Complaint, MOST_COMPLAINTS, Walk};
+use super::super::{message_text, validation_options};
+use super::path::ArgumentPath;
+use super::{Explainer, MAX_PROBLEMS, Problem};
 
-/// What compiling a small schema costs, in steps of the walk.
-const COMPILING: usize = 100;
-/// What a complaint costs.
-const SAYING: usize = 20;
-const MOST_SHOWN: usize = 10;
+/// Cost of compiling a small schema, in steps of the walk.
+const COMPILE_COST: usize = 100;
+/// Cost of reporting a problem, in steps of the walk.
+const REPORT_COST: usize = 20;
+const MAX_SHOWN_VALUES: usize = 10;
 
-const RULES: [&str; 17] = [
+const LEAF_KEYWORDS: [&str; 17] = [
     "type",
     "enum",
     "const",
@@ -37,31 +37,31 @@ const RULES: [&str; 17] = [
     "required",
 ];
 
-impl<'a> Walk<'a> {
-    pub(super) fn leaf(
+impl<'a> Explainer<'a> {
+    pub(super) fn check_leaf(
         &mut self,
         schema: &'a Value,
         object: &'a Map<String, Value>,
         value: &Value,
-        place: &Place<'_>,
-        found: &mut Vec<Complaint>,
+        path: &ArgumentPath<'_>,
+        found: &mut Vec<Problem>,
     ) {
         let draft = self.draft;
         let steps = &mut self.steps;
         let validator = self.leaves.entry(schema).or_insert_with(|| {
-            let rules = rules(object);
+            let rules = leaf_schema(object);
             if rules.is_empty() {
                 return None;
             }
-            *steps = steps.saturating_sub(COMPILING);
-            options(draft).build(&Value::Object(rules)).ok()
+            *steps = steps.saturating_sub(COMPILE_COST);
+            validation_options(draft).build(&Value::Object(rules)).ok()
         });
         let Some(validator) = validator.as_ref().filter(|rules| !rules.is_valid(value)) else {
             return;
         };
         let errors: Vec<ValidationError<'_>> = validator.iter_errors(value).collect();
-        *steps = steps.saturating_sub(SAYING * errors.len());
-        // Of a value of the wrong type, or not in the list, the other rules say nothing new.
+        *steps = steps.saturating_sub(REPORT_COST * errors.len());
+        // If the type is wrong or the value is not listed, the other rules add nothing useful.
         let rank = |error: &ValidationError<'_>| match error.kind() {
             ValidationErrorKind::Type { .. } => 0,
             ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. } => 1,
@@ -69,13 +69,13 @@ impl<'a> Walk<'a> {
         };
         let first = errors.iter().map(rank).min();
         for error in errors.iter().filter(|error| Some(rank(error)) == first) {
-            say(error, object, value, place, found);
+            report(error, object, value, path, found);
         }
     }
 }
 
-fn rules(object: &Map<String, Value>) -> Map<String, Value> {
-    let mut rules: Map<String, Value> = RULES
+fn leaf_schema(object: &Map<String, Value>) -> Map<String, Value> {
+    let mut rules: Map<String, Value> = LEAF_KEYWORDS
         .into_iter()
         .filter_map(|key| Some((key.to_owned(), object.get(key)?.clone())))
         .collect();
@@ -97,17 +97,17 @@ fn rules(object: &Map<String, Value>) -> Map<String, Value> {
     rules
 }
 
-fn say(
+fn report(
     error: &ValidationError<'_>,
     object: &Map<String, Value>,
     value: &Value,
-    place: &Place<'_>,
-    found: &mut Vec<Complaint>,
+    path: &ArgumentPath<'_>,
+    found: &mut Vec<Problem>,
 ) {
     match error.kind() {
         ValidationErrorKind::Required { property } => {
             let key = property.as_str().unwrap_or_default();
-            found.push(place.complaint(place.missing(key)));
+            found.push(path.problem(path.missing_message(key)));
         }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             let known: Vec<&str> = object
@@ -115,35 +115,39 @@ fn say(
                 .and_then(Value::as_object)
                 .map(|properties| properties.keys().map(String::as_str).collect())
                 .unwrap_or_default();
-            for key in unexpected.iter().take(MOST_COMPLAINTS + 1) {
-                found.push(place.complaint(place.unknown(key, &known)));
+            for key in unexpected.iter().take(MAX_PROBLEMS + 1) {
+                found.push(path.problem(path.unknown_message(key, &known)));
             }
         }
-        ValidationErrorKind::Type { .. } => found.push(Complaint {
-            is_type: true,
-            ..place.complaint(wrong_type(object, value, place))
+        ValidationErrorKind::Type { .. } => found.push(Problem {
+            is_wrong_type: true,
+            ..path.problem(wrong_type_message(object, value, path))
         }),
         kind => {
-            let text = match expected(kind, value) {
+            let text = match describe_requirement(kind, value) {
                 Some((expected, true)) => {
-                    let given = words::given(value, place.is_secret);
-                    format!("{} must {expected}, not {given}", place.shown())
+                    let given = message_text::describe_value(value, path.is_secret);
+                    format!("{} must {expected}, not {given}", path.to_text())
                 }
-                Some((expected, false)) => format!("{} must {expected}", place.shown()),
-                None => format!("{} breaks the rule `{}`", place.shown(), kind.keyword()),
+                Some((expected, false)) => format!("{} must {expected}", path.to_text()),
+                None => format!("{} violates the rule `{}`", path.to_text(), kind.keyword()),
             };
-            found.push(place.complaint(text));
+            found.push(path.problem(text));
         }
     }
 }
 
-fn wrong_type(object: &Map<String, Value>, value: &Value, place: &Place<'_>) -> String {
+fn wrong_type_message(
+    object: &Map<String, Value>,
+    value: &Value,
+    path: &ArgumentPath<'_>,
+) -> String {
     let expected: Vec<&str> = match object.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
         kind => kind.and_then(Value::as_str).into_iter().collect(),
     };
     let hint = match value {
-        Value::String(text) if words::is_json(text) => expected
+        Value::String(text) if message_text::looks_like_json(text) => expected
             .iter()
             .find(|kind| matches!(**kind, "object" | "array"))
             .map(|kind| format!("; send the {kind} itself, without quotes around it"))
@@ -152,90 +156,104 @@ fn wrong_type(object: &Map<String, Value>, value: &Value, place: &Place<'_>) -> 
     };
     let expected: Vec<String> = expected
         .iter()
-        .map(|kind| words::with_article(kind))
+        .map(|kind| message_text::with_article(kind))
         .collect();
     format!(
         "{} must be {}, not {}{hint}",
-        place.shown(),
-        words::list(&expected, MOST_SHOWN, "or"),
-        words::given(value, place.is_secret)
+        path.to_text(),
+        message_text::join_list(&expected, MAX_SHOWN_VALUES, "or"),
+        message_text::describe_value(value, path.is_secret)
     )
 }
 
-/// What a rule wants, and whether the given value says more.
-fn expected(kind: &ValidationErrorKind, value: &Value) -> Option<(String, bool)> {
-    let shown = |text: String| Some((text, true));
-    let plain = |text: String| Some((text, false));
+/// Describes what a rule requires, and whether to show the given value as well.
+fn describe_requirement(kind: &ValidationErrorKind, value: &Value) -> Option<(String, bool)> {
+    let with_value = |text: String| Some((text, true));
+    let without_value = |text: String| Some((text, false));
     match kind {
-        ValidationErrorKind::Enum { options } => shown(one_of(options, value)),
-        ValidationErrorKind::Constant { expected_value } => {
-            shown(format!("be {}", words::literal(expected_value)))
-        }
-        ValidationErrorKind::Minimum { limit } => shown(format!("be at least {limit}")),
-        ValidationErrorKind::Maximum { limit } => shown(format!("be at most {limit}")),
+        ValidationErrorKind::Enum { options } => with_value(describe_enum(options, value)),
+        ValidationErrorKind::Constant { expected_value } => with_value(format!(
+            "be {}",
+            message_text::format_literal(expected_value)
+        )),
+        ValidationErrorKind::Minimum { limit } => with_value(format!("be at least {limit}")),
+        ValidationErrorKind::Maximum { limit } => with_value(format!("be at most {limit}")),
         ValidationErrorKind::ExclusiveMinimum { limit } => {
-            shown(format!("be greater than {limit}"))
+            with_value(format!("be greater than {limit}"))
         }
-        ValidationErrorKind::ExclusiveMaximum { limit } => shown(format!("be less than {limit}")),
+        ValidationErrorKind::ExclusiveMaximum { limit } => {
+            with_value(format!("be less than {limit}"))
+        }
         ValidationErrorKind::MultipleOf { multiple_of } => {
-            shown(format!("be a multiple of {multiple_of}"))
+            with_value(format!("be a multiple of {multiple_of}"))
         }
         ValidationErrorKind::MinLength { limit } => {
-            shown(format!("have at least {}", counted(*limit, "character")))
+            with_value(format!("have at least {}", pluralize(*limit, "character")))
         }
         ValidationErrorKind::MaxLength { limit } => {
-            shown(format!("have at most {}", counted(*limit, "character")))
+            with_value(format!("have at most {}", pluralize(*limit, "character")))
         }
-        ValidationErrorKind::Pattern { pattern } => {
-            shown(format!("match the pattern `{}`", words::line(pattern, 100)))
-        }
+        ValidationErrorKind::Pattern { pattern } => with_value(format!(
+            "match the pattern `{}`",
+            message_text::escape_line(pattern, 100)
+        )),
         ValidationErrorKind::MinItems { limit } => {
-            let given = length(value);
-            plain(format!(
+            let given = array_len(value);
+            without_value(format!(
                 "have at least {}, not {given}",
-                counted(*limit, "item")
+                pluralize(*limit, "item")
             ))
         }
         ValidationErrorKind::MaxItems { limit } => {
-            let given = length(value);
-            plain(format!(
+            let given = array_len(value);
+            without_value(format!(
                 "have at most {}, not {given}",
-                counted(*limit, "item")
+                pluralize(*limit, "item")
             ))
         }
-        ValidationErrorKind::UniqueItems => plain("not hold the same item twice".to_owned()),
+        ValidationErrorKind::UniqueItems => {
+            without_value("not hold the same item twice".to_owned())
+        }
         ValidationErrorKind::MinProperties { limit } => {
-            plain(format!("have at least {}", counted(*limit, "key")))
+            without_value(format!("have at least {}", pluralize(*limit, "key")))
         }
         ValidationErrorKind::MaxProperties { limit } => {
-            plain(format!("have at most {}", counted(*limit, "key")))
+            without_value(format!("have at most {}", pluralize(*limit, "key")))
         }
         _ => None,
     }
 }
 
-fn one_of(options: &Value, value: &Value) -> String {
+fn describe_enum(options: &Value, value: &Value) -> String {
     let options = options.as_array().map(Vec::as_slice).unwrap_or_default();
     let shown: Vec<String> = options
         .iter()
-        .take(MOST_SHOWN + 1)
-        .map(words::literal)
+        .take(MAX_SHOWN_VALUES + 1)
+        .map(message_text::format_literal)
         .collect();
-    let near = value
+    let suggestion = value
         .as_str()
-        .and_then(|text| words::nearest(text, options.iter().filter_map(Value::as_str)))
-        .map(|near| format!(" (did you mean \"{}\"?)", words::name(near)))
+        .and_then(|text| message_text::find_nearest(text, options.iter().filter_map(Value::as_str)))
+        .map(|suggestion| {
+            format!(
+                " (did you mean \"{}\"?)",
+                message_text::escape_name(suggestion)
+            )
+        })
         .unwrap_or_default();
-    format!("be {}{near}", words::list(&shown, MOST_SHOWN, "or"))
+    format!(
+        "be {}{suggestion}",
+        message_text::join_list(&shown, MAX_SHOWN_VALUES, "or")
+    )
 }
 
-fn counted(count: u64, noun: &str) -> String {
+fn pluralize(count: u64, noun: &str) -> String {
     match count {
         1 => format!("1 {noun}"),
         _ => format!("{count} {noun}s"),
     }
 }
 
-fn length(value: &Value) -> usize {
+fn array_len(value: &Value) -> usize {
     value.as_array().map_or(0, Vec::len)
 }

@@ -1,4 +1,4 @@
-//! Any schema with any arguments: no panic, and always words.
+//! Random schemas and arguments: never a panic, always a message.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -91,7 +91,7 @@ fn tree(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
     })
 }
 
-/// Schemas that are mostly well formed, so that most of them are compiled.
+/// Mostly well-formed schemas, so that most of them compile.
 fn schema() -> impl Strategy<Value = Value> {
     let kinds = vec![
         "string", "number", "integer", "object", "array", "null", "boolean",
@@ -127,36 +127,36 @@ fn schema() -> impl Strategy<Value = Value> {
     })
 }
 
-fn check_words(schema: &Schema, arguments: &Value) -> Result<(), TestCaseError> {
+fn check_message(schema: &Schema, arguments: &Value) -> Result<(), TestCaseError> {
     let plain = jsonschema::options()
         .with_draft(schema.draft)
         .build(&schema.source)
         .unwrap();
     let checked = schema.check(arguments);
     prop_assert_eq!(checked.is_ok(), plain.is_valid(arguments));
-    if let Err(misfit) = checked {
-        let said = misfit.to_string();
-        prop_assert!(!misfit.complaints.is_empty() && misfit.complaints.len() <= 8);
-        prop_assert!(said.chars().count() < 5000, "{}", said);
-        prop_assert!(!said.contains(char::is_control), "{}", said);
+    if let Err(violation) = checked {
+        let text = violation.to_string();
+        prop_assert!(!violation.problems.is_empty() && violation.problems.len() <= 8);
+        prop_assert!(text.chars().count() < 5000, "{}", text);
+        prop_assert!(!text.contains(char::is_control), "{}", text);
     }
     Ok(())
 }
 
 proptest! {
     #[test]
-    fn nonsense_is_taken_or_refused(schema in tree(&KEYWORDS), arguments in tree(&["a", "b", "c"])) {
+    fn random_json_compiles_or_is_rejected(schema in tree(&KEYWORDS), arguments in tree(&["a", "b", "c"])) {
         if let Ok(schema) = compile(&schema) {
-            let _ = schema.check(&arguments).map_err(|misfit| misfit.to_string());
+            let _ = schema.check(&arguments).map_err(|violation| violation.to_string());
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_told(part in schema(), also in schema(), arguments in tree(&["a", "b", "c"])) {
+    fn violations_are_always_explained(part in schema(), also in schema(), arguments in tree(&["a", "b", "c"])) {
         let mut whole = json!({"allOf": [part]});
         whole["$defs"] = json!({"a": also});
         if let Ok(schema) = compile(&whole) {
-            check_words(&schema, &arguments)?;
+            check_message(&schema, &arguments)?;
         }
     }
 }

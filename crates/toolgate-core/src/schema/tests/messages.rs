@@ -1,4 +1,4 @@
-//! What a model reads, over schemas such as real tools have.
+//! Messages for models, over schemas like those of real tools.
 
 use super::*;
 
@@ -61,17 +61,22 @@ fn draw() -> Value {
 
 fn check(schema: &Value, table: &[(&str, &str)]) {
     for (arguments, expected) in table {
-        let said = message(schema, arguments);
-        let said = said.strip_prefix("the arguments do not fit: ").unwrap();
-        let (said, _) = said.split_once(" The tool takes").unwrap();
-        let said = said.strip_suffix('.').unwrap_or(said);
-        assert_eq!(said, *expected, "{arguments}");
+        let text = message(schema, arguments);
+        let text = text
+            .strip_prefix("the arguments do not match the tool's schema: ")
+            .unwrap();
+        let (problems, _) = text.split_once(" The tool takes").unwrap();
+        let problems = problems.strip_suffix('.').unwrap_or(problems);
+        assert_eq!(problems, *expected, "{arguments}");
     }
 }
 
 #[test]
-fn a_file_is_read() {
-    assert!(fits(&read_file(), r#"{"path": "/etc/hosts", "tail": 3}"#));
+fn problems_of_a_file_reading_tool() {
+    assert!(is_valid(
+        &read_file(),
+        r#"{"path": "/etc/hosts", "tail": 3}"#
+    ));
     check(
         &read_file(),
         &[
@@ -97,15 +102,15 @@ fn a_file_is_read() {
     );
     assert_eq!(
         message(&read_file(), "{}"),
-        "the arguments do not fit: `path` is missing. \
+        "the arguments do not match the tool's schema: `path` is missing. \
          The tool takes: path: string (required), tail: number, head: number"
     );
 }
 
 #[test]
-fn an_issue_is_created() {
+fn problems_of_an_issue_creating_tool() {
     let good = r#"{"owner": "o", "repo": "r", "title": "t", "milestone": null, "labels": ["a"]}"#;
-    assert!(fits(&create_issue(), good));
+    assert!(is_valid(&create_issue(), good));
     let with = |text: &str| format!(r#"{{"owner": "o", "repo": "r", "title": "t", {text}}}"#);
     let table = [
         (
@@ -126,7 +131,7 @@ fn an_issue_is_created() {
         ),
         (
             r#""labels": "[\"a\"]""#,
-            "`labels` must be an array, not a string of JSON; send the array itself, without quotes around it",
+            "`labels` must be an array, not a JSON string; send the array itself, without quotes around it",
         ),
         (
             r#""milestone": 0"#,
@@ -169,8 +174,8 @@ fn an_issue_is_created() {
 }
 
 #[test]
-fn alternatives_are_told_apart() {
-    assert!(fits(
+fn problems_name_the_intended_alternative() {
+    assert!(is_valid(
         &draw(),
         r#"{"shape": {"kind": "square", "side": 1}, "color": null}"#
     ));
@@ -224,7 +229,7 @@ fn secrets_are_not_shown() {
             ),
             (
                 r#"{"options": "{\"password\": \"x\"}"}"#,
-                "`options` must be an object, not a string of JSON; send the object itself, without quotes around it",
+                "`options` must be an object, not a JSON string; send the object itself, without quotes around it",
             ),
             (
                 r#"{"color": {"password": "x"}}"#,
@@ -235,7 +240,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn rules_between_arguments_are_told() {
+fn rules_between_arguments_are_explained() {
     let either = json!({"type": "object", "properties": {"a": {}, "b": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]});
     check(
         &either,
@@ -249,7 +254,7 @@ fn rules_between_arguments_are_told() {
         "if": {"properties": {"mode": {"const": "x"}}, "required": ["mode"]},
         "then": {"required": ["level"]},
     });
-    assert!(fits(&condition, r#"{"mode": "y"}"#));
+    assert!(is_valid(&condition, r#"{"mode": "y"}"#));
     check(&condition, &[(r#"{"mode": "x"}"#, "`level` is missing")]);
     let dependent = json!({"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}});
     check(&dependent, &[(r#"{"a": 1}"#, "`b` is missing")]);
@@ -270,7 +275,7 @@ fn rules_between_arguments_are_told() {
         &both,
         &[(
             r#"{"n": 1}"#,
-            "`n` must fit exactly one of its alternatives, and fits number or integer",
+            "`n` must match exactly one of its alternatives, but matches number or integer",
         )],
     );
     let never = json!({"properties": {"n": {"not": {"type": "string"}}, "old": false}});
@@ -284,11 +289,11 @@ fn rules_between_arguments_are_told() {
 }
 
 #[test]
-fn nothing_is_taken() {
+fn tool_without_arguments_is_named_as_such() {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     assert_eq!(
         message(&none, r#"{"a": 1}"#),
-        "the arguments do not fit: unknown argument `a`. The tool takes no arguments"
+        "the arguments do not match the tool's schema: unknown argument `a`. The tool takes no arguments"
     );
 }
 
@@ -308,16 +313,16 @@ fn messages_are_bounded_and_on_one_line() {
     let wrong: serde_json::Map<String, Value> = (0..100)
         .map(|index| (format!("{index}\n{name}"), json!(name)))
         .collect();
-    let said = message(&schema, &Value::Object(wrong).to_string());
-    assert!(said.chars().count() < 2000, "{said}");
-    assert!(!said.contains(['\n', '\u{202e}']), "{said}");
-    assert!(said.contains("; and more. The tool takes: "), "{said}");
+    let text = message(&schema, &Value::Object(wrong).to_string());
+    assert!(text.chars().count() < 2000, "{text}");
+    assert!(!text.contains(['\n', '\u{202e}']), "{text}");
+    assert!(text.contains("; and more. The tool takes: "), "{text}");
 
     let many = json!({"properties": {"l": {"items": {"type": "string"}}}});
-    let misfit = compile(&many)
+    let violation = compile(&many)
         .unwrap()
         .check(&json!({"l": [1, 2, 3, 4, 5, 6, 7, 8, 9]}));
-    let misfit = misfit.unwrap_err();
-    assert_eq!(misfit.complaints.len(), 8);
-    assert!(misfit.more);
+    let violation = violation.unwrap_err();
+    assert_eq!(violation.problems.len(), 8);
+    assert!(violation.has_more);
 }

@@ -1,15 +1,15 @@
-//! What an attacker would try: names that look like others, and texts that mean too much.
+//! Attempts to bypass access control: lookalike names and overly broad texts.
 
 use super::case::{Case, rule};
-use super::{World, oracle, sight, texts, visible};
+use super::{Fixture, oracle, texts, verdicts, visible};
 use crate::name::NameStyle;
 use crate::policy::Verdict;
 use crate::scope::Filters;
 
 type Setting = fn(&mut Case, Vec<String>);
 
-/// Everything that opens tools, by patterns over tools.
-const OPENING: [(&str, Setting); 3] = [
+/// Every setting that grants tools by pattern.
+const GRANTING: [(&str, Setting); 3] = [
     ("key", |case, list| case.caller.key = Some(list)),
     ("role", |case, list| {
         case.caller.roles = vec![("dev".to_owned(), Some(list))];
@@ -19,9 +19,9 @@ const OPENING: [(&str, Setting); 3] = [
     }),
 ];
 
-/// Everything that closes tools, by patterns over tools.
-const CLOSING: [(&str, Setting); 3] = [
-    ("blocked", |case, list| case.gate.blocked = list),
+/// Every setting that restricts tools by pattern.
+const RESTRICTING: [(&str, Setting); 3] = [
+    ("blocked", |case, list| case.switches.blocked = list),
     ("exclude-tools", |case, list| {
         case.filters.exclude_tools = Some(list);
     }),
@@ -37,21 +37,21 @@ fn with(setting: Setting, list: &[&str]) -> Case {
     case
 }
 
-fn seen(world: &World, case: &Case) -> Vec<String> {
-    visible(world, case).unwrap()
+fn visible_tools(fixture: &Fixture, case: &Case) -> Vec<String> {
+    visible(fixture, case).unwrap()
 }
 
-/// The ids of all tools but these.
-fn all_but(world: &World, hidden: &[&str]) -> Vec<String> {
-    let ids = world.tools.iter().map(oracle::Tool::id);
+/// Ids of all tools except these.
+fn all_except(fixture: &Fixture, hidden: &[&str]) -> Vec<String> {
+    let ids = fixture.tools.iter().map(oracle::OracleTool::id);
     ids.filter(|id| !hidden.contains(&id.as_str())).collect()
 }
 
 #[test]
-fn texts_that_only_look_like_a_name_open_and_close_nothing() {
-    let world = World::usual(NameStyle::Underscore);
+fn lookalike_texts_grant_and_restrict_nothing() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
     for text in [
-        // letters that are others
+        // lookalike letters
         "FS_read_file",
         "fs_Read_file",
         "Fs.read_file",
@@ -113,21 +113,21 @@ fn texts_that_only_look_like_a_name_open_and_close_nothing() {
         "*.*.read_file",
         "",
     ] {
-        for (what, setting) in OPENING {
-            let found = visible(&world, &with(setting, &[text]));
+        for (what, setting) in GRANTING {
+            let found = visible(&fixture, &with(setting, &[text]));
             assert_eq!(found, Ok(vec![]), "{what} {text:?}");
         }
-        for (what, setting) in CLOSING {
-            let found = visible(&world, &with(setting, &[text]));
-            assert_eq!(found, Ok(all_but(&world, &[])), "{what} {text:?}");
+        for (what, setting) in RESTRICTING {
+            let found = visible(&fixture, &with(setting, &[text]));
+            assert_eq!(found, Ok(all_except(&fixture, &[])), "{what} {text:?}");
         }
     }
 }
 
-/// The counterpart of the above: the same places do open and close what is spelled well.
+/// Counterpart of the test above: correct spellings do grant and restrict.
 #[test]
-fn every_good_spelling_opens_and_closes_one_tool() {
-    let world = World::usual(NameStyle::Underscore);
+fn every_valid_spelling_grants_and_restricts_one_tool() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
     for (text, id) in [
         ("fs_read_file", "fs.read_file"),
         ("fs-read_file", "fs.read_file"),
@@ -139,18 +139,22 @@ fn every_good_spelling_opens_and_closes_one_tool() {
         ("fs_odd_name_x_y", "fs.odd name/x.y"),
         ("fs.odd?name?x?y", "fs.odd name/x.y"),
     ] {
-        for (what, setting) in OPENING {
-            assert_eq!(seen(&world, &with(setting, &[text])), [id], "{what} {text}");
+        for (what, setting) in GRANTING {
+            assert_eq!(
+                visible_tools(&fixture, &with(setting, &[text])),
+                [id],
+                "{what} {text}"
+            );
         }
-        for (what, setting) in CLOSING {
-            let found = seen(&world, &with(setting, &[text]));
-            assert_eq!(found, all_but(&world, &[id]), "{what} {text}");
+        for (what, setting) in RESTRICTING {
+            let found = visible_tools(&fixture, &with(setting, &[text]));
+            assert_eq!(found, all_except(&fixture, &[id]), "{what} {text}");
         }
     }
 }
 
 #[test]
-fn tools_that_only_look_alike_are_told_apart() {
+fn lookalike_tools_are_distinguished() {
     let names = [
         "delete",
         "Delete",
@@ -162,8 +166,8 @@ fn tools_that_only_look_alike_are_told_apart() {
         "delete\n",
         "delete\u{200b}",
     ];
-    let world = World::unmarked(NameStyle::Underscore, &[("fs", &names)]);
-    let named = |texts: &[&str]| -> Vec<String> {
+    let fixture = Fixture::without_hints(NameStyle::Underscore, &[("fs", &names)]);
+    let ids_of = |texts: &[&str]| -> Vec<String> {
         let mut ids: Vec<String> = texts.iter().map(|name| format!("fs.{name}")).collect();
         ids.sort();
         ids
@@ -191,22 +195,22 @@ fn tools_that_only_look_alike_are_told_apart() {
         ),
         ("fs.*", &names),
     ] {
-        for (what, setting) in OPENING {
-            let found = seen(&world, &with(setting, &[pattern]));
-            assert_eq!(found, named(matching), "{what} {pattern:?}");
+        for (what, setting) in GRANTING {
+            let found = visible_tools(&fixture, &with(setting, &[pattern]));
+            assert_eq!(found, ids_of(matching), "{what} {pattern:?}");
         }
-        for (what, setting) in CLOSING {
-            let found = seen(&world, &with(setting, &[pattern]));
-            let ids = named(matching);
+        for (what, setting) in RESTRICTING {
+            let found = visible_tools(&fixture, &with(setting, &[pattern]));
+            let ids = ids_of(matching);
             let hidden: Vec<&str> = ids.iter().map(String::as_str).collect();
-            assert_eq!(found, all_but(&world, &hidden), "{what} {pattern:?}");
+            assert_eq!(found, all_except(&fixture, &hidden), "{what} {pattern:?}");
         }
     }
 }
 
 #[test]
-fn raw_lists_know_raw_names_only() {
-    let world = World::usual(NameStyle::Underscore);
+fn server_tool_lists_match_raw_names_only() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
     for (text, expected) in [
         ("read_file", &["fs.read_file"][..]),
         ("odd name/x.y", &["fs.odd name/x.y"]),
@@ -221,15 +225,17 @@ fn raw_lists_know_raw_names_only() {
         ("", &[]),
     ] {
         let mut case = Case::default();
-        case.gate.execute.insert("fs".to_owned(), texts(&[text]));
+        case.switches
+            .execute
+            .insert("fs".to_owned(), texts(&[text]));
         case.filters.include_clients = Some(texts(&["fs"]));
-        assert_eq!(seen(&world, &case), expected, "{text:?}");
+        assert_eq!(visible_tools(&fixture, &case), expected, "{text:?}");
     }
 }
 
 #[test]
-fn clients_are_whole_names_in_their_own_letters() {
-    let world = World::unmarked(
+fn client_filters_match_whole_names_case_sensitively() {
+    let fixture = Fixture::without_hints(
         NameStyle::Underscore,
         &[("fs", &["x"]), ("git", &["x"]), ("git_hub", &["x"])],
     );
@@ -256,35 +262,39 @@ fn clients_are_whole_names_in_their_own_letters() {
     ] {
         let mut including = Case::default();
         including.filters.include_clients = Some(texts(&[text]));
-        assert_eq!(seen(&world, &including), matching, "include {text:?}");
+        assert_eq!(
+            visible_tools(&fixture, &including),
+            matching,
+            "include {text:?}"
+        );
         let mut excluding = Case::default();
         excluding.filters.exclude_clients = Some(texts(&[text]));
         assert_eq!(
-            seen(&world, &excluding),
-            all_but(&world, matching),
+            visible_tools(&fixture, &excluding),
+            all_except(&fixture, matching),
             "exclude {text:?}"
         );
     }
 }
 
 #[test]
-fn a_text_that_fits_two_servers_closes_both() {
+fn ambiguous_restriction_applies_to_both_servers() {
     for style in NameStyle::ALL {
-        let world = World::usual(style);
-        let left = all_but(&world, &["git.hub_search", "git_hub.search"]);
+        let fixture = Fixture::standard(style);
+        let remaining = all_except(&fixture, &["git.hub_search", "git_hub.search"]);
         for text in ["git_hub_search", "git_hub_sea*", "git_hub_searc?"] {
-            for (what, setting) in CLOSING {
-                let found = seen(&world, &with(setting, &[text]));
-                assert_eq!(found, left, "{style:?} {what} {text}");
+            for (what, setting) in RESTRICTING {
+                let found = visible_tools(&fixture, &with(setting, &[text]));
+                assert_eq!(found, remaining, "{style:?} {what} {text}");
             }
         }
     }
 }
 
 #[test]
-fn a_glob_that_fits_two_servers_opens_the_longest() {
+fn ambiguous_glob_grants_the_longest_server_name() {
     for style in NameStyle::ALL {
-        let world = World::usual(style);
+        let fixture = Fixture::standard(style);
         for (text, expected) in [
             ("git_hub_*", &["git_hub.push", "git_hub.search"][..]),
             ("git_hub_s*", &["git_hub.search"]),
@@ -295,68 +305,76 @@ fn a_glob_that_fits_two_servers_opens_the_longest() {
             ("mcp__git__hub_search", &["git.hub_search"]),
             ("git.hub_search", &["git.hub_search"]),
         ] {
-            for (what, setting) in OPENING {
-                let found = seen(&world, &with(setting, &[text]));
+            for (what, setting) in GRANTING {
+                let found = visible_tools(&fixture, &with(setting, &[text]));
                 assert_eq!(found, expected, "{style:?} {what} {text}");
             }
         }
     }
 }
 
-/// `git_hub.search` may also be the tool `hub.search` of `git`.
+/// `git_hub_search` may also be the tool `hub_search` of `git`.
 #[test]
-fn an_exact_text_that_fits_two_servers_opens_nothing_but_an_included_alias() {
+fn ambiguous_exact_text_grants_nothing_but_an_included_alias() {
     for style in NameStyle::ALL {
-        let world = World::usual(style);
+        let fixture = Fixture::standard(style);
         for text in ["git_hub_search", "git_hub-search"] {
-            for (what, setting) in &OPENING[..2] {
-                let found = seen(&world, &with(*setting, &[text]));
+            for (what, setting) in &GRANTING[..2] {
+                let found = visible_tools(&fixture, &with(*setting, &[text]));
                 assert_eq!(found, [""; 0], "{style:?} {what} {text}");
             }
-            let is_alias = world.alias("git_hub.search") == text;
-            let expected = match is_alias {
-                true => Ok(texts(&["git_hub.search"])),
-                false => Err(text.to_owned()),
+            let is_alias = fixture.alias("git_hub.search") == text;
+            let expected = if is_alias {
+                Ok(texts(&["git_hub.search"]))
+            } else {
+                Err(text.to_owned())
             };
-            let found = visible(&world, &with(OPENING[2].1, &[text]));
+            let found = visible(&fixture, &with(GRANTING[2].1, &[text]));
             assert_eq!(found, expected, "{style:?} {text}");
         }
     }
 }
 
 #[test]
-fn an_included_alias_is_its_own_tool_while_that_is_in_scope() {
-    let world = World::usual(NameStyle::Underscore);
-    let taken = world.alias("git.hub_search").to_owned();
-    assert_ne!(taken, "git_hub_search", "that is the other's");
-    let including = |text: &str| with(OPENING[2].1, &[text]);
+fn included_alias_selects_its_tool_while_in_scope() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
+    let taken = fixture.alias("git.hub_search").to_owned();
+    assert_ne!(taken, "git_hub_search", "the other tool has that alias");
+    let including = |text: &str| with(GRANTING[2].1, &[text]);
     assert_eq!(
-        seen(&world, &including("git_hub_search")),
+        visible_tools(&fixture, &including("git_hub_search")),
         ["git_hub.search"]
     );
-    assert_eq!(seen(&world, &including(&taken)), ["git.hub_search"]);
+    assert_eq!(
+        visible_tools(&fixture, &including(&taken)),
+        ["git.hub_search"]
+    );
     for close in [
-        |case: &mut Case| case.gate.blocked = texts(&["git_hub.s*"]),
-        |case: &mut Case| case.gate.disabled_servers = texts(&["git_hub"]),
+        |case: &mut Case| case.switches.blocked = texts(&["git_hub.s*"]),
+        |case: &mut Case| case.switches.disabled_servers = texts(&["git_hub"]),
         |case: &mut Case| case.filters.exclude_clients = Some(texts(&["git_hub"])),
         |case: &mut Case| case.permissions.rules = vec![rule("git_hub.s*", Verdict::Deny)],
-        |case: &mut Case| case.gate.off = true,
+        |case: &mut Case| case.switches.off = true,
     ] {
         let mut case = including("git_hub_search");
         close(&mut case);
-        let found = visible(&world, &case);
+        let found = visible(&fixture, &case);
         assert_eq!(found, Err("git_hub_search".to_owned()), "{case:#?}");
     }
     let mut case = including("git_hub_search");
     case.caller.key = Some(texts(&["git.*"]));
-    let found = visible(&world, &case);
+    let found = visible(&fixture, &case);
     let only = texts(&["git.hub_search"]);
-    assert_eq!(found, Ok(only), "the other server does not exist for it");
+    assert_eq!(
+        found,
+        Ok(only),
+        "the other server does not exist for this key"
+    );
 }
 
 #[test]
-fn a_tool_cannot_take_the_name_of_another_servers() {
-    let world = World::unmarked(
+fn tool_cannot_impersonate_a_tool_of_another_server() {
+    let fixture = Fixture::without_hints(
         NameStyle::Underscore,
         &[
             ("evil", &["fs_read", "fs.read", "mcp__fs__read", "read"]),
@@ -371,30 +389,30 @@ fn a_tool_cannot_take_the_name_of_another_servers() {
         "fs_*",
         "fs.*",
     ] {
-        for (what, setting) in OPENING {
+        for (what, setting) in GRANTING {
             assert_eq!(
-                seen(&world, &with(setting, &[text])),
+                visible_tools(&fixture, &with(setting, &[text])),
                 ["fs.read"],
                 "{what} {text}"
             );
         }
-        for (what, setting) in CLOSING {
-            let found = seen(&world, &with(setting, &[text]));
-            assert_eq!(found, all_but(&world, &["fs.read"]), "{what} {text}");
+        for (what, setting) in RESTRICTING {
+            let found = visible_tools(&fixture, &with(setting, &[text]));
+            assert_eq!(found, all_except(&fixture, &["fs.read"]), "{what} {text}");
         }
     }
 }
 
 #[test]
-fn a_server_that_is_not_configured_offers_nothing() {
+fn unconfigured_server_contributes_no_tools() {
     let read = [("read", None, None)];
-    let offered = [("fs", &read[..]), ("gone", &read[..])];
-    let world = World::with_configured(NameStyle::Underscore, &["fs"], &offered);
-    assert_eq!(world.tools.len(), 2);
+    let listed = [("fs", &read[..]), ("gone", &read[..])];
+    let fixture = Fixture::with_configured(NameStyle::Underscore, &["fs"], &listed);
+    assert_eq!(fixture.tools.len(), 2);
     for text in ["*", "*.read", "*.*"] {
-        for (what, setting) in OPENING {
+        for (what, setting) in GRANTING {
             assert_eq!(
-                seen(&world, &with(setting, &[text])),
+                visible_tools(&fixture, &with(setting, &[text])),
                 ["fs.read"],
                 "{what} {text}"
             );
@@ -402,11 +420,11 @@ fn a_server_that_is_not_configured_offers_nothing() {
     }
     let mut case = Case::default();
     case.filters.include_clients = Some(texts(&["gone"]));
-    assert_eq!(seen(&world, &case), [""; 0]);
+    assert_eq!(visible_tools(&fixture, &case), [""; 0]);
 }
 
 #[test]
-fn headers_become_lists() {
+fn headers_parse_into_lists() {
     for (values, expected) in [
         (&[][..], None),
         (&[""], Some(&[][..])),
@@ -425,16 +443,16 @@ fn headers_become_lists() {
         (&["\"fs\""], Some(&["\"fs\""])),
         (&["fs\u{ff0c}git"], Some(&["fs\u{ff0c}git"])),
     ] {
-        let found = Filters::list(values.iter().copied());
+        let found = Filters::parse_list(values.iter().copied());
         assert_eq!(found, expected.map(texts), "{values:?}");
     }
 }
 
 #[test]
-fn headers_without_names_include_nothing_and_exclude_nothing() {
-    let world = World::usual(NameStyle::Underscore);
+fn empty_headers_include_nothing_and_exclude_nothing() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
     for values in [&[""][..], &[","], &[", ,"], &["", ""]] {
-        let list = Filters::list(values.iter().copied());
+        let list = Filters::parse_list(values.iter().copied());
         assert_eq!(list, Some(vec![]), "{values:?}");
         let filters = |include: bool, clients: bool| Filters {
             include_clients: list.clone().filter(|_| include && clients),
@@ -444,33 +462,38 @@ fn headers_without_names_include_nothing_and_exclude_nothing() {
             ..Filters::default()
         };
         for clients in [true, false] {
-            for (include, expected) in [(true, vec![]), (false, all_but(&world, &[]))] {
+            for (include, expected) in [(true, vec![]), (false, all_except(&fixture, &[]))] {
                 let case = Case {
                     filters: filters(include, clients),
                     ..Case::default()
                 };
-                assert_eq!(seen(&world, &case), expected, "{:?}", case.filters);
+                assert_eq!(
+                    visible_tools(&fixture, &case),
+                    expected,
+                    "{:?}",
+                    case.filters
+                );
             }
         }
     }
 }
 
-/// A header that is sent again adds to a list; it replaces none.
+/// A repeated header extends the list instead of replacing it.
 #[test]
-fn repeated_headers_are_one_list() {
-    let world = World::usual(NameStyle::Underscore);
+fn repeated_headers_form_one_list() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
     let mut case = Case::default();
-    case.filters.exclude_tools = Filters::list(["fs_*", "git_hub_*", ""]);
-    assert_eq!(seen(&world, &case), ["git.log", "git.push"]);
-    case.filters.include_tools = Filters::list(["*.push", "fs.read_file, git_hub.push*"]);
-    assert_eq!(seen(&world, &case), ["git.push"]);
+    case.filters.exclude_tools = Filters::parse_list(["fs_*", "git_hub_*", ""]);
+    assert_eq!(visible_tools(&fixture, &case), ["git.log", "git.push"]);
+    case.filters.include_tools = Filters::parse_list(["*.push", "fs.read_file, git_hub.push*"]);
+    assert_eq!(visible_tools(&fixture, &case), ["git.push"]);
 }
 
 #[test]
-fn very_long_texts_and_glob_bombs_end_quickly() {
+fn long_texts_and_glob_bombs_are_fast() {
     let server = "a".repeat(64);
     let long = "a".repeat(20_000);
-    let world = World::unmarked(NameStyle::Underscore, &[(&server, &[&long, "b"])]);
+    let fixture = Fixture::without_hints(NameStyle::Underscore, &[(&server, &[&long, "b"])]);
     let bomb = format!("{}b", "*a".repeat(40));
     let questions = format!("{}*b", "*?".repeat(40));
     let patterns = [
@@ -481,17 +504,21 @@ fn very_long_texts_and_glob_bombs_end_quickly() {
         format!("{server}-*{}", "?".repeat(20_001)),
     ];
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
-    for (what, setting) in OPENING {
-        assert_eq!(seen(&world, &with(setting, &patterns)), [""; 0], "{what}");
-    }
-    for (what, setting) in CLOSING {
+    for (what, setting) in GRANTING {
         assert_eq!(
-            seen(&world, &with(setting, &patterns)),
-            all_but(&world, &[]),
+            visible_tools(&fixture, &with(setting, &patterns)),
+            [""; 0],
+            "{what}"
+        );
+    }
+    for (what, setting) in RESTRICTING {
+        assert_eq!(
+            visible_tools(&fixture, &with(setting, &patterns)),
+            all_except(&fixture, &[]),
             "{what}"
         );
     }
     let mut case = Case::default();
     case.filters.include_clients = Some(vec![bomb, questions]);
-    assert_eq!(sight(&world, &case).unwrap(), [None, None]);
+    assert_eq!(verdicts(&fixture, &case).unwrap(), [None, None]);
 }

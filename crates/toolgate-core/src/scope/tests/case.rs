@@ -1,93 +1,93 @@
-//! One configuration, caller and request, as plain data.
+//! Plain-data description of one configuration, caller and request.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::world::World;
+use super::fixture::Fixture;
 use crate::config::Config;
 use crate::policy::{Conditions, RuleSpec, ToolList, Verdict};
-use crate::scope::{Access, Filters, Principal};
+use crate::scope::{AccessRules, Filters, Principal};
 
-/// Everything that a scope depends on, besides the tools. The default leaves all tools in scope.
+/// Everything that a scope depends on, except the tools. The default keeps all tools in scope.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Case {
-    pub(super) gate: Gate,
-    pub(super) permissions: Permissions,
-    pub(super) caller: Caller,
+    pub(super) switches: Switches,
+    pub(super) permissions: CasePermissions,
+    pub(super) caller: CaseCaller,
     pub(super) filters: Filters,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct Switches {
     /// `mcp.enabled` is `false`.
     pub(super) off: bool,
     pub(super) disabled_servers: Vec<String>,
     pub(super) allowlist: Vec<String>,
     pub(super) denylist: Vec<String>,
-    /// `tools_to_execute` by server; all where absent.
+    /// `tools_to_execute` by server; absent means all.
     pub(super) execute: BTreeMap<String, Vec<String>>,
-    /// `tools_to_auto_execute` by server; none where absent.
+    /// `tools_to_auto_execute` by server; absent means none.
     pub(super) auto: BTreeMap<String, Vec<String>>,
     pub(super) blocked: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Permissions {
+pub(super) struct CasePermissions {
     pub(super) rules: Vec<RuleSpec>,
     pub(super) default: Option<Verdict>,
     pub(super) environment: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Caller {
-    /// `tools` of the key.
+pub(super) struct CaseCaller {
+    /// `tools` of the caller's key.
     pub(super) key: Option<Vec<String>>,
-    /// Its roles, each with its `tools`.
+    /// Roles of the caller, each with its `tools`.
     pub(super) roles: Vec<(String, Option<Vec<String>>)>,
 }
 
 impl Case {
-    pub(super) fn config(&self, world: &World) -> Config {
-        let mut config = world.config.clone();
-        let gate = &self.gate;
-        config.tool_manager.enabled = !gate.off;
-        config.security.allow = Some(gate.allowlist.clone()).filter(|list| !list.is_empty());
-        config.security.deny.clone_from(&gate.denylist);
-        config.blocked_tools.clone_from(&gate.blocked);
+    pub(super) fn config(&self, fixture: &Fixture) -> Config {
+        let mut config = fixture.config.clone();
+        let switches = &self.switches;
+        config.tool_manager.enabled = !switches.off;
+        config.security.allow = Some(switches.allowlist.clone()).filter(|list| !list.is_empty());
+        config.security.deny.clone_from(&switches.denylist);
+        config.blocked_tools.clone_from(&switches.blocked);
         config.permissions.rules.clone_from(&self.permissions.rules);
         config.permissions.default = self.permissions.default;
         config.environment.clone_from(&self.permissions.environment);
         for server in &mut config.servers {
             let name = server.name.as_str();
-            server.enabled = !gate.disabled_servers.iter().any(|other| other == name);
+            server.enabled = !switches.disabled_servers.iter().any(|other| other == name);
             let only = |list: &Vec<String>| ToolList::Only(list.iter().cloned().collect());
-            server.lists.execute = gate.execute.get(name).map_or(ToolList::All, only);
-            server.lists.auto_execute = gate.auto.get(name).map_or_else(ToolList::none, only);
+            server.lists.execute = switches.execute.get(name).map_or(ToolList::All, only);
+            server.lists.auto_execute = switches.auto.get(name).map_or_else(ToolList::none, only);
         }
         config
     }
 
-    /// The same configuration as a user would write it, without the caller.
-    pub(super) fn document(&self, world: &World) -> Value {
-        let gate = &self.gate;
+    /// The same configuration as a user would write it in a file, without the caller.
+    pub(super) fn document(&self, fixture: &Fixture) -> Value {
+        let switches = &self.switches;
         let server = |name: String| {
             let table = json!({
                 "command": "x",
-                "enabled": !gate.disabled_servers.contains(&name),
-                "tools_to_execute": gate.execute.get(&name).cloned().unwrap_or(vec!["*".to_owned()]),
-                "tools_to_auto_execute": gate.auto.get(&name).cloned().unwrap_or_default(),
+                "enabled": !switches.disabled_servers.contains(&name),
+                "tools_to_execute": switches.execute.get(&name).cloned().unwrap_or(vec!["*".to_owned()]),
+                "tools_to_auto_execute": switches.auto.get(&name).cloned().unwrap_or_default(),
             });
             (name, table)
         };
-        let servers = world.servers().into_iter().map(server);
+        let servers = fixture.servers().into_iter().map(server);
         let rules: Vec<Value> = self.permissions.rules.iter().map(rule_table).collect();
         let mut document = json!({
-            "mcp": {"enabled": !gate.off, "blocked_tools": gate.blocked},
+            "mcp": {"enabled": !switches.off, "blocked_tools": switches.blocked},
             "mcp_servers": servers.collect::<serde_json::Map<_, _>>(),
             "security": {
-                "mcp_server_allowlist": gate.allowlist,
-                "mcp_server_denylist": gate.denylist,
+                "mcp_server_allowlist": switches.allowlist,
+                "mcp_server_denylist": switches.denylist,
             },
             "permissions": {"rules": rules},
         });
@@ -100,7 +100,7 @@ impl Case {
         document
     }
 
-    pub(super) fn principal(&self, access: &Access) -> Principal {
+    pub(super) fn principal(&self, access: &AccessRules) -> Principal {
         let mut grants = Vec::new();
         if let Some(tools) = &self.caller.key {
             grants.push(access.grant("keys.test.tools", tools));
@@ -130,7 +130,7 @@ impl Case {
 
 pub(super) fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
     RuleSpec {
-        place: format!("{tool}:{verdict:?}"),
+        config_key: format!("{tool}:{verdict:?}"),
         tool: Some(tool.to_owned()),
         server: None,
         when: Conditions::default(),

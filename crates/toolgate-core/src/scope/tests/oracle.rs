@@ -1,16 +1,16 @@
-//! The specification once more, as plainly as possible and with nothing of the gateway's code.
+//! Independent, deliberately simple implementation of the specification.
 //!
-//! Only data is shared: the [`Case`] and the verdicts' names. What the specification leaves open
-//! is settled here as its readers would expect: an `allow` rule opens (the longest server name, and
-//! an exact text that fits two servers means nothing), all other rules close; a rule's `server` is
-//! a glob over server names beside which `tool` is a glob over tool names.
+//! It shares only data with the gateway: the [`Case`] and the verdict names. Points that the
+//! specification leaves open are settled as users would expect: an `allow` rule grants (the longest
+//! server name wins, and an ambiguous exact text means nothing), all other rules restrict; with
+//! `server`, a glob over server names, `tool` is a glob over raw tool names.
 
 use super::case::Case;
 use crate::policy::{Hint, RuleSpec, Verdict};
 
-/// A tool, and the alias that the gateway gave it.
+/// A tool and the alias that the gateway assigned to it.
 #[derive(Clone, Debug)]
-pub(super) struct Tool {
+pub(super) struct OracleTool {
     pub(super) server: String,
     pub(super) name: String,
     pub(super) alias: String,
@@ -18,88 +18,88 @@ pub(super) struct Tool {
     pub(super) destructive: Option<bool>,
 }
 
-/// A text that cannot be understood, in `include-tools`.
+/// An ambiguous text in `include-tools`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct TwoMeanings(pub(super) String);
+pub(super) struct AmbiguousText(pub(super) String);
 
-/// What a text is for.
+/// Purpose of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    Closing,
+    Restricting,
     Granting,
     Including,
 }
 
-impl Tool {
+impl OracleTool {
     pub(super) fn id(&self) -> String {
         format!("{}.{}", self.server, self.name)
     }
 }
 
-/// What is said of each tool, or the texts of which the gateway must complain about one.
-pub(super) fn sight(
+/// Verdict on each tool, or the ambiguous texts of which the gateway must report one.
+pub(super) fn verdicts(
     case: &Case,
     servers: &[String],
-    tools: &[Tool],
-) -> Result<Vec<Option<Verdict>>, Vec<TwoMeanings>> {
-    let seen: Vec<Option<Verdict>> = tools
+    tools: &[OracleTool],
+) -> Result<Vec<Option<Verdict>>, Vec<AmbiguousText>> {
+    let verdicts: Vec<Option<Verdict>> = tools
         .iter()
         .map(|tool| in_scope(case, servers, tool).then(|| verdict(case, servers, tool)))
         .collect();
     let is_alias = |text: &str| {
-        let mut pairs = tools.iter().zip(&seen);
-        pairs.any(|(tool, seen)| seen.is_some() && tool.alias == text)
+        let mut pairs = tools.iter().zip(&verdicts);
+        pairs.any(|(tool, verdicts)| verdicts.is_some() && tool.alias == text)
     };
     let included = case.filters.include_tools.iter().flatten();
-    let unclear: Vec<TwoMeanings> = included
+    let ambiguous: Vec<AmbiguousText> = included
         .filter(|text| {
             let known = known_servers(case, servers);
-            is_exact(text) && fitting_servers(text, &known) > 1 && !is_alias(text)
+            is_exact(text) && count_matching_servers(text, &known) > 1 && !is_alias(text)
         })
-        .map(|text| TwoMeanings(text.clone()))
+        .map(|text| AmbiguousText(text.clone()))
         .collect();
-    if unclear.is_empty() {
-        Ok(seen)
+    if ambiguous.is_empty() {
+        Ok(verdicts)
     } else {
-        Err(unclear)
+        Err(ambiguous)
     }
 }
 
-fn in_scope(case: &Case, servers: &[String], tool: &Tool) -> bool {
-    !case.gate.off
-        && server_is_open(case, &tool.server, servers)
-        && clients_leave(case, &tool.server)
+fn in_scope(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
+    !case.switches.off
+        && is_server_enabled(case, &tool.server, servers)
+        && client_filters_keep(case, &tool.server)
         && is_executable(case, tool)
-        && !any(&case.gate.blocked, servers, tool, Use::Closing)
-        && caller_may(case, servers, tool)
-        && tools_leave(case, servers, tool)
+        && !any_names(&case.switches.blocked, servers, tool, Use::Restricting)
+        && is_granted(case, servers, tool)
+        && tool_filters_keep(case, servers, tool)
         && !is_denied(case, servers, tool)
 }
 
-fn server_is_open(case: &Case, server: &String, servers: &[String]) -> bool {
-    let gate = &case.gate;
+fn is_server_enabled(case: &Case, server: &String, servers: &[String]) -> bool {
+    let switches = &case.switches;
     servers.contains(server)
-        && !gate.disabled_servers.contains(server)
-        && (gate.allowlist.is_empty() || gate.allowlist.contains(server))
-        && !gate.denylist.contains(server)
+        && !switches.disabled_servers.contains(server)
+        && (switches.allowlist.is_empty() || switches.allowlist.contains(server))
+        && !switches.denylist.contains(server)
 }
 
-fn clients_leave(case: &Case, server: &str) -> bool {
+fn client_filters_keep(case: &Case, server: &str) -> bool {
     let fits = |list: &[String]| list.iter().any(|pattern| glob(pattern, server));
     let included = case.filters.include_clients.as_deref().is_none_or(fits);
     let excluded = case.filters.exclude_clients.as_deref().is_some_and(fits);
     included && !excluded
 }
 
-fn is_executable(case: &Case, tool: &Tool) -> bool {
-    match case.gate.execute.get(&tool.server) {
+fn is_executable(case: &Case, tool: &OracleTool) -> bool {
+    match case.switches.execute.get(&tool.server) {
         Some(names) => names.contains(&tool.name),
         None => true,
     }
 }
 
-fn caller_may(case: &Case, servers: &[String], tool: &Tool) -> bool {
-    let grants = |list: &[String]| any(list, servers, tool, Use::Granting);
+fn is_granted(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
+    let grants = |list: &[String]| any_names(list, servers, tool, Use::Granting);
     let by_key = case.caller.key.as_deref().is_none_or(grants);
     let mut defined = case
         .caller
@@ -111,21 +111,24 @@ fn caller_may(case: &Case, servers: &[String], tool: &Tool) -> bool {
     by_key && by_roles
 }
 
-/// The servers that exist for the caller's filters: those of which its grants may name a tool.
+/// Servers that exist for the caller's filters: those whose tools its grants may name.
 fn known_servers(case: &Case, servers: &[String]) -> Vec<String> {
     let may_name = |list: &[String], server: &str| {
         list.iter().any(|text| {
-            if let Some((named, _)) = before_a_dot(text, servers) {
+            if let Some((named, _)) = split_at_dot(text, servers) {
                 return named == server;
             }
-            let meant = readings(text, servers);
-            let longest = meant.iter().filter_map(|(server, _)| *server).map(str::len);
+            let parsed = parse_all(text, servers);
+            let longest = parsed
+                .iter()
+                .filter_map(|(server, _)| *server)
+                .map(str::len);
             let longest = longest.max();
-            let unclear = is_exact(text) && fitting_servers(text, servers) > 1;
-            meant.is_empty()
-                || meant.iter().any(|(named, _)| {
+            let ambiguous = is_exact(text) && count_matching_servers(text, servers) > 1;
+            parsed.is_empty()
+                || parsed.iter().any(|(named, _)| {
                     let counts = |named: &str| named == server && Some(named.len()) == longest;
-                    !unclear && named.is_none_or(counts)
+                    !ambiguous && named.is_none_or(counts)
                 })
         })
     };
@@ -145,20 +148,20 @@ fn known_servers(case: &Case, servers: &[String]) -> Vec<String> {
     known.cloned().collect()
 }
 
-fn tools_leave(case: &Case, servers: &[String], tool: &Tool) -> bool {
+fn tool_filters_keep(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
     let servers = &known_servers(case, servers);
-    let included = |list: &[String]| any(list, servers, tool, Use::Including);
-    let excluded = |list: &[String]| any(list, servers, tool, Use::Closing);
+    let included = |list: &[String]| any_names(list, servers, tool, Use::Including);
+    let excluded = |list: &[String]| any_names(list, servers, tool, Use::Restricting);
     case.filters.include_tools.as_deref().is_none_or(included)
         && !case.filters.exclude_tools.as_deref().is_some_and(excluded)
 }
 
-fn is_denied(case: &Case, servers: &[String], tool: &Tool) -> bool {
+fn is_denied(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
     let mut rules = case.permissions.rules.iter();
     rules.any(|rule| rule.verdict == Verdict::Deny && rule_matches(rule, case, servers, tool))
 }
 
-fn verdict(case: &Case, servers: &[String], tool: &Tool) -> Verdict {
+fn verdict(case: &Case, servers: &[String], tool: &OracleTool) -> Verdict {
     let rules = case.permissions.rules.iter();
     let matching = rules.filter(|rule| rule_matches(rule, case, servers, tool));
     if let Some(strictest) = matching
@@ -167,10 +170,11 @@ fn verdict(case: &Case, servers: &[String], tool: &Tool) -> Verdict {
     {
         return strictest;
     }
-    let auto = case.gate.auto.get(&tool.server);
-    let by_lists = match auto.is_some_and(|names| names.contains(&tool.name)) {
-        true => Verdict::Allow,
-        false => Verdict::Manual,
+    let auto = case.switches.auto.get(&tool.server);
+    let by_lists = if auto.is_some_and(|names| names.contains(&tool.name)) {
+        Verdict::Allow
+    } else {
+        Verdict::Manual
     };
     match case.permissions.default {
         Some(default) if strictness(default) > strictness(by_lists) => default,
@@ -187,28 +191,28 @@ fn strictness(verdict: Verdict) -> u8 {
     }
 }
 
-/// Whether a rule speaks of a tool whatever the arguments.
-fn rule_matches(rule: &RuleSpec, case: &Case, servers: &[String], tool: &Tool) -> bool {
+/// Whether a rule applies to a tool regardless of the arguments.
+fn rule_matches(rule: &RuleSpec, case: &Case, servers: &[String], tool: &OracleTool) -> bool {
     let when = &rule.when;
     let has_role = |role: &String| case.caller.roles.iter().any(|(name, _)| name == role);
-    let is_here = |name: &String| case.permissions.environment.as_ref() == Some(name);
+    let is_active = |name: &String| case.permissions.environment.as_ref() == Some(name);
     when.arguments.is_empty()
         && (when.roles.is_empty() || when.roles.iter().any(has_role))
-        && (when.environments.is_empty() || when.environments.iter().any(is_here))
-        && when.hint.is_none_or(|hint| is_marked(tool, hint))
+        && (when.environments.is_empty() || when.environments.iter().any(is_active))
+        && when.hint.is_none_or(|hint| has_hint(tool, hint))
         && rule_names(rule, servers, tool)
 }
 
-fn rule_names(rule: &RuleSpec, servers: &[String], tool: &Tool) -> bool {
+fn rule_names(rule: &RuleSpec, servers: &[String], tool: &OracleTool) -> bool {
     let text = rule.tool.as_deref().unwrap_or("*");
     match &rule.server {
-        Some(server) => glob(server, &tool.server) && fits_name(text, tool),
+        Some(server) => glob(server, &tool.server) && matches_name(text, tool),
         None if rule.verdict == Verdict::Allow => names(text, servers, tool, Use::Granting),
-        None => names(text, servers, tool, Use::Closing),
+        None => names(text, servers, tool, Use::Restricting),
     }
 }
 
-fn is_marked(tool: &Tool, hint: Hint) -> bool {
+fn has_hint(tool: &OracleTool, hint: Hint) -> bool {
     let read_only = tool.read_only == Some(true);
     match hint {
         Hint::ReadOnly => read_only,
@@ -216,42 +220,44 @@ fn is_marked(tool: &Tool, hint: Hint) -> bool {
     }
 }
 
-fn any(list: &[String], servers: &[String], tool: &Tool, usage: Use) -> bool {
+fn any_names(list: &[String], servers: &[String], tool: &OracleTool, usage: Use) -> bool {
     list.iter().any(|text| names(text, servers, tool, usage))
 }
 
-/// Whether a text means this tool.
-fn names(text: &str, servers: &[String], tool: &Tool, usage: Use) -> bool {
+/// Whether a text names this tool.
+fn names(text: &str, servers: &[String], tool: &OracleTool, usage: Use) -> bool {
     let is_alias = text == tool.alias;
-    if let Some((server, pattern)) = before_a_dot(text, servers).filter(|_| usage != Use::Closing) {
-        return server == tool.server && fits_name(pattern, tool);
+    if let Some((server, pattern)) =
+        split_at_dot(text, servers).filter(|_| usage != Use::Restricting)
+    {
+        return server == tool.server && matches_name(pattern, tool);
     }
-    if usage != Use::Closing && is_exact(text) && fitting_servers(text, servers) > 1 {
+    if usage != Use::Restricting && is_exact(text) && count_matching_servers(text, servers) > 1 {
         return usage == Use::Including && is_alias;
     }
-    let meant = readings(text, servers);
-    let longest = meant
+    let parsed = parse_all(text, servers);
+    let longest = parsed
         .iter()
         .filter_map(|(server, _)| *server)
         .map(str::len)
         .max();
-    let counts = |server: &str| usage == Use::Closing || Some(server.len()) == longest;
+    let counts = |server: &str| usage == Use::Restricting || Some(server.len()) == longest;
     let fits = |(server, pattern): &(Option<&str>, &str)| {
         server.is_none_or(|server| server == tool.server && counts(server))
-            && fits_name(pattern, tool)
+            && matches_name(pattern, tool)
     };
-    is_alias || meant.iter().any(fits)
+    is_alias || parsed.iter().any(fits)
 }
 
-/// The server that a text names clearly, because a dot follows, which no server's name has.
-fn before_a_dot<'a>(text: &'a str, servers: &[String]) -> Option<(&'a str, &'a str)> {
+/// Splits a text at its first dot; unambiguous, because server names contain no dot.
+fn split_at_dot<'a>(text: &'a str, servers: &[String]) -> Option<(&'a str, &'a str)> {
     let (server, tool) = text.split_once('.')?;
     let known = servers.iter().any(|known| known == server);
     (known && !tool.is_empty()).then_some((server, tool))
 }
 
-/// The servers, none for all, and the globs over their tools that a text may stand for.
-fn readings<'a>(text: &'a str, servers: &'a [String]) -> Vec<(Option<&'a str>, &'a str)> {
+/// All interpretations of a text: a server (`None` for all) and a glob over its tools.
+fn parse_all<'a>(text: &'a str, servers: &'a [String]) -> Vec<(Option<&'a str>, &'a str)> {
     if text == "*" {
         return vec![(None, "*")];
     }
@@ -272,11 +278,11 @@ fn readings<'a>(text: &'a str, servers: &'a [String]) -> Vec<(Option<&'a str>, &
     found
 }
 
-fn fitting_servers(text: &str, servers: &[String]) -> usize {
-    if before_a_dot(text, servers).is_some() {
+fn count_matching_servers(text: &str, servers: &[String]) -> usize {
+    if split_at_dot(text, servers).is_some() {
         return 1;
     }
-    let mut found: Vec<&str> = readings(text, servers)
+    let mut found: Vec<&str> = parse_all(text, servers)
         .into_iter()
         .filter_map(|(server, _)| server)
         .collect();
@@ -288,34 +294,33 @@ fn is_exact(text: &str) -> bool {
     !text.contains('*') && !text.contains('?')
 }
 
-fn fits_name(pattern: &str, tool: &Tool) -> bool {
-    glob(pattern, &tool.name) || glob(pattern, &plain(&tool.name))
+fn matches_name(pattern: &str, tool: &OracleTool) -> bool {
+    glob(pattern, &tool.name) || glob(pattern, &sanitize(&tool.name))
 }
 
-/// A raw name with everything odd replaced.
-pub(super) fn plain(name: &str) -> String {
-    let usual = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+/// Replaces every character that is not valid in an alias.
+pub(super) fn sanitize(name: &str) -> String {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     name.chars()
-        .map(|c| if usual(c) { c } else { '_' })
+        .map(|c| if is_valid(c) { c } else { '_' })
         .collect()
 }
 
 fn glob(pattern: &str, text: &str) -> bool {
-    let mut characters = text.chars();
+    let mut chars = text.chars();
     let mut rest = pattern.chars();
     match rest.next() {
         None => text.is_empty(),
         Some('*') => {
-            glob(rest.as_str(), text)
-                || (characters.next().is_some() && glob(pattern, characters.as_str()))
+            glob(rest.as_str(), text) || (chars.next().is_some() && glob(pattern, chars.as_str()))
         }
-        Some('?') => characters.next().is_some() && glob(rest.as_str(), characters.as_str()),
-        Some(c) => characters.next() == Some(c) && glob(rest.as_str(), characters.as_str()),
+        Some('?') => chars.next().is_some() && glob(rest.as_str(), chars.as_str()),
+        Some(c) => chars.next() == Some(c) && glob(rest.as_str(), chars.as_str()),
     }
 }
 
 #[test]
-fn the_oracle_reads_globs() {
+fn oracle_globs_match() {
     for (pattern, text, expected) in [
         ("", "", true),
         ("", "a", false),

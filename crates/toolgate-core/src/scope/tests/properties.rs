@@ -1,48 +1,50 @@
-//! Random configurations, callers and requests.
+//! Properties of scopes over random configurations, callers and requests.
 
 mod random;
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-use super::{Case, Sight, World, oracle, sight};
+use super::{Case, Fixture, Verdicts, oracle, verdicts};
 use crate::name::NameStyle;
 use crate::policy::{RuleSpec, Verdict};
-use crate::scope::{Access, FilterError};
+use crate::scope::{AccessRules, FilterError};
 pub(super) use random::any_case;
 use random::{any_pattern, any_rule};
 
-fn usual() -> impl Strategy<Value = World> {
-    let worlds = NameStyle::ALL.map(World::usual);
-    prop::sample::select(worlds.to_vec())
+fn standard() -> impl Strategy<Value = Fixture> {
+    let fixtures = NameStyle::ALL.map(Fixture::standard);
+    prop::sample::select(fixtures.to_vec())
 }
 
-/// A world of the usual kind, a case in it, and what `more` makes of the world.
-fn usual_with<S: Strategy>(more: fn(&World) -> S) -> impl Strategy<Value = (World, Case, S::Value)>
+/// A standard fixture, a case over it, and a value that `more` derives from the fixture.
+fn standard_with<S: Strategy>(
+    more: fn(&Fixture) -> S,
+) -> impl Strategy<Value = (Fixture, Case, S::Value)>
 where
     S::Value: Clone,
 {
-    usual().prop_flat_map(move |world| {
-        let (case, more) = (any_case(&world), more(&world));
-        (Just(world), case, more)
+    standard().prop_flat_map(move |fixture| {
+        let (case, more) = (any_case(&fixture), more(&fixture));
+        (Just(fixture), case, more)
     })
 }
 
-/// The gateway sees what the specification says.
-pub(super) fn agrees(world: &World, case: &Case) -> Result<(), TestCaseError> {
-    let expected = oracle::sight(case, &world.servers(), &world.tools);
-    match (sight(world, case), expected) {
+/// Asserts that the gateway and the oracle agree.
+pub(super) fn assert_agrees(fixture: &Fixture, case: &Case) -> Result<(), TestCaseError> {
+    let expected = oracle::verdicts(case, &fixture.servers(), &fixture.tools);
+    match (verdicts(fixture, case), expected) {
         (Ok(found), Ok(expected)) => prop_assert_eq!(found, expected),
-        (Err(FilterError { text }), Err(unclear)) => {
-            prop_assert!(unclear.contains(&oracle::TwoMeanings(text)));
+        (Err(FilterError { text }), Err(ambiguous)) => {
+            prop_assert!(ambiguous.contains(&oracle::AmbiguousText(text)));
         }
         (found, expected) => prop_assert!(false, "found {found:?}, expected {expected:?}"),
     }
     Ok(())
 }
 
-/// Nothing is seen that was not, and no verdict is laxer.
-fn is_no_wider(before: &Sight, after: &Sight) -> bool {
+/// Returns whether no tool became visible and no verdict became less strict.
+fn is_no_wider(before: &Verdicts, after: &Verdicts) -> bool {
     before
         .iter()
         .zip(after)
@@ -53,20 +55,20 @@ fn is_no_wider(before: &Sight, after: &Sight) -> bool {
         })
 }
 
-/// After something was closed, a refused request stays refused and no other sees more.
-fn closes(world: &World, before: &Case, after: &Case) -> Result<(), TestCaseError> {
-    match (sight(world, before), sight(world, after)) {
+/// Asserts that after a restriction, a rejected request stays rejected and no other sees more.
+fn assert_not_wider(fixture: &Fixture, before: &Case, after: &Case) -> Result<(), TestCaseError> {
+    match (verdicts(fixture, before), verdicts(fixture, after)) {
         (Ok(before), Ok(after)) => prop_assert!(is_no_wider(&before, &after), "{:?}", after),
-        (Err(_), Ok(after)) => prop_assert!(false, "no longer refused: {after:?}"),
+        (Err(_), Ok(after)) => prop_assert!(false, "no longer rejected: {after:?}"),
         (_, Err(_)) => {}
     }
     Ok(())
 }
 
-fn shuffled(case: &Case, turn: usize) -> Case {
+fn reorder_case(case: &Case, rotation: usize) -> Case {
     let mut case = case.clone();
-    turned(&mut case.permissions.rules, turn);
-    turned(&mut case.caller.roles, turn);
+    reorder(&mut case.permissions.rules, rotation);
+    reorder(&mut case.caller.roles, rotation);
     let roles = case
         .caller
         .roles
@@ -81,31 +83,39 @@ fn shuffled(case: &Case, turn: usize) -> Case {
         &mut case.caller.key,
     ];
     for list in lists.into_iter().flatten().chain(roles) {
-        turned(list, turn);
+        reorder(list, rotation);
     }
-    let gate = &mut case.gate;
-    for list in [&mut gate.blocked, &mut gate.allowlist, &mut gate.denylist] {
-        turned(list, turn);
+    let switches = &mut case.switches;
+    for list in [
+        &mut switches.blocked,
+        &mut switches.allowlist,
+        &mut switches.denylist,
+    ] {
+        reorder(list, rotation);
     }
-    for list in gate.execute.values_mut().chain(gate.auto.values_mut()) {
-        turned(list, turn);
+    for list in switches
+        .execute
+        .values_mut()
+        .chain(switches.auto.values_mut())
+    {
+        reorder(list, rotation);
     }
     case
 }
 
-fn turned<T>(list: &mut [T], turn: usize) {
+fn reorder<T>(list: &mut [T], rotation: usize) {
     if !list.is_empty() {
-        list.rotate_left(turn % list.len());
+        list.rotate_left(rotation % list.len());
     }
-    if turn % 2 == 1 {
+    if rotation % 2 == 1 {
         list.reverse();
     }
 }
 
-/// A case and one whose lists of what the request includes are shorter, or no longer absent.
-fn narrowed(world: &World) -> impl Strategy<Value = (Case, Case)> + use<> {
-    let lists = prop::collection::vec(any_pattern(world), 0..4);
-    (any_case(world), lists).prop_flat_map(|(case, new)| {
+/// A case, and the same case with include lists that are shorter or no longer absent.
+fn narrowed_case(fixture: &Fixture) -> impl Strategy<Value = (Case, Case)> + use<> {
+    let lists = prop::collection::vec(any_pattern(fixture), 0..4);
+    (any_case(fixture), lists).prop_flat_map(|(case, new)| {
         let shorter = |list: &Option<Vec<String>>| {
             let list = list.clone().unwrap_or_else(|| new.clone());
             let length = list.len();
@@ -125,65 +135,65 @@ fn narrowed(world: &World) -> impl Strategy<Value = (Case, Case)> + use<> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
     #[test]
-    fn the_gateway_sees_what_the_specification_says((world, case, ()) in usual_with(|_| Just(()))) {
-        agrees(&world, &case)?;
+    fn gateway_agrees_with_the_oracle((fixture, case, ()) in standard_with(|_| Just(()))) {
+        assert_agrees(&fixture, &case)?;
     }
 }
 
 proptest! {
     #[test]
-    fn a_deny_rule_never_widens((world, before, extra) in usual_with(any_rule)) {
+    fn deny_rule_never_widens((fixture, before, extra) in standard_with(any_rule)) {
         let mut after = before.clone();
         after.permissions.rules.push(RuleSpec { verdict: Verdict::Deny, ..extra });
-        closes(&world, &before, &after)?;
+        assert_not_wider(&fixture, &before, &after)?;
     }
 
     #[test]
-    fn a_blocked_tool_never_widens((world, before, extra) in usual_with(any_pattern)) {
+    fn blocked_tool_never_widens((fixture, before, extra) in standard_with(any_pattern)) {
         let mut after = before.clone();
-        after.gate.blocked.push(extra);
-        closes(&world, &before, &after)?;
+        after.switches.blocked.push(extra);
+        assert_not_wider(&fixture, &before, &after)?;
     }
 
     #[test]
-    fn an_exclusion_never_widens(
-        (world, before, extra) in usual_with(any_pattern),
+    fn exclusion_never_widens(
+        (fixture, before, extra) in standard_with(any_pattern),
         client in prop::sample::select(vec!["git", "git*", "?s", "FS", "*", ""]),
     ) {
         let mut after = before.clone();
         after.filters.exclude_tools.get_or_insert_default().push(extra);
-        closes(&world, &before, &after)?;
+        assert_not_wider(&fixture, &before, &after)?;
         let mut after = before.clone();
         after.filters.exclude_clients.get_or_insert_default().push(client.to_owned());
-        closes(&world, &before, &after)?;
+        assert_not_wider(&fixture, &before, &after)?;
     }
 
     #[test]
-    fn a_narrower_inclusion_never_widens((world, _, (before, after)) in usual_with(narrowed)) {
-        // A shorter list may lack the text that could not be understood.
-        if let (Ok(before), Ok(after)) = (sight(&world, &before), sight(&world, &after)) {
+    fn narrower_inclusion_never_widens((fixture, _, (before, after)) in standard_with(narrowed_case)) {
+        // A shorter list may no longer contain the ambiguous text.
+        if let (Ok(before), Ok(after)) = (verdicts(&fixture, &before), verdicts(&fixture, &after)) {
             prop_assert!(is_no_wider(&before, &after));
         }
     }
 
     #[test]
-    fn order_never_matters((world, case, turn) in usual_with(|_| 0usize..8)) {
-        let found = |case: &Case| sight(&world, case).map_err(drop);
-        prop_assert_eq!(found(&shuffled(&case, turn)), found(&case));
-        let mut other = world.clone();
-        turned(&mut other.config.servers, turn);
-        prop_assert_eq!(sight(&other, &case).map_err(drop), found(&case));
+    fn order_never_matters((fixture, case, rotation) in standard_with(|_| 0usize..8)) {
+        let found = |case: &Case| verdicts(&fixture, case).map_err(drop);
+        prop_assert_eq!(found(&reorder_case(&case, rotation)), found(&case));
+        let mut other = fixture.clone();
+        reorder(&mut other.config.servers, rotation);
+        prop_assert_eq!(verdicts(&other, &case).map_err(drop), found(&case));
     }
 
     #[test]
-    fn explanations_agree_with_judgements((world, case, ()) in usual_with(|_| Just(()))) {
-        let access = Access::new(&case.config(&world));
+    fn explanations_agree_with_judgements((fixture, case, ()) in standard_with(|_| Just(()))) {
+        let access = AccessRules::new(&case.config(&fixture));
         let principal = case.principal(&access);
-        let lens = access.lens(&principal, &case.filters);
-        for entry in world.catalog.tools() {
-            let steps = lens.explain(entry.into());
+        let view = access.view(&principal, &case.filters);
+        for entry in fixture.catalog.tools() {
+            let steps = view.explain(entry.into());
             let passes = steps.iter().all(|step| step.passes);
-            prop_assert_eq!(passes, lens.judge(entry.into()).is_some(), "{:#?}", steps);
+            prop_assert_eq!(passes, view.judge(entry.into()).is_some(), "{:#?}", steps);
         }
     }
 }

@@ -1,46 +1,54 @@
-//! Every combination of the filter levels.
+//! Tests every combination of the filter levels.
 
 use std::collections::BTreeMap;
 
 use super::case::{Case, rule};
-use super::{World, oracle, sight, sight_with, texts};
+use super::{Fixture, oracle, texts, verdicts, verdicts_with};
 use crate::name::NameStyle;
 use crate::policy::{Conditions, Hint, RuleSpec, Verdict};
-use crate::scope::Access;
+use crate::scope::AccessRules;
 
-/// One setting of a level: it sets the whole level and nothing else.
+/// One setting of a level. It replaces the whole level and changes nothing else.
 type Setting = fn(&mut Case);
 type Level = Vec<Setting>;
 
 fn switches() -> Vec<Level> {
     vec![
-        vec![|case| case.gate.off = false, |case| case.gate.off = true],
-        vec![|case| case.gate.disabled_servers = vec![], |case| {
-            case.gate.disabled_servers = texts(&["git"])
+        vec![|case| case.switches.off = false, |case| {
+            case.switches.off = true
+        }],
+        vec![|case| case.switches.disabled_servers = vec![], |case| {
+            case.switches.disabled_servers = texts(&["git"])
         }],
         vec![
-            |case| (case.gate.allowlist, case.gate.denylist) = (vec![], vec![]),
-            |case| (case.gate.allowlist, case.gate.denylist) = (texts(&["fs", "git_hub"]), vec![]),
-            |case| (case.gate.allowlist, case.gate.denylist) = (vec![], texts(&["git_hub", "FS"])),
+            |case| (case.switches.allowlist, case.switches.denylist) = (vec![], vec![]),
+            |case| {
+                (case.switches.allowlist, case.switches.denylist) =
+                    (texts(&["fs", "git_hub"]), vec![])
+            },
+            |case| {
+                (case.switches.allowlist, case.switches.denylist) =
+                    (vec![], texts(&["git_hub", "FS"]))
+            },
         ],
         vec![
-            |case| case.gate.execute = BTreeMap::new(),
+            |case| case.switches.execute = BTreeMap::new(),
             |case| {
-                case.gate.execute = BTreeMap::from([
+                case.switches.execute = BTreeMap::from([
                     ("fs".to_owned(), texts(&["read_file", "odd name/x.y"])),
                     ("git".to_owned(), texts(&["push", "hub_search", "LOG"])),
                 ]);
             },
             |case| {
                 let none = |server: &str| (server.to_owned(), vec![]);
-                case.gate.execute = BTreeMap::from(["fs", "git", "git_hub"].map(none));
+                case.switches.execute = BTreeMap::from(["fs", "git", "git_hub"].map(none));
             },
         ],
-        vec![|case| case.gate.blocked = vec![], |case| {
-            case.gate.blocked = texts(&["git_hub_s*", "fs-write_file"])
+        vec![|case| case.switches.blocked = vec![], |case| {
+            case.switches.blocked = texts(&["git_hub_s*", "fs-write_file"])
         }],
         vec![
-            |case| case.permissions = super::case::Permissions::default(),
+            |case| case.permissions = super::case::CasePermissions::default(),
             |case| case.permissions.rules = narrowing_rules(),
             |case| case.permissions.rules = vec![rule("*", Verdict::Deny)],
         ],
@@ -94,7 +102,7 @@ fn requests() -> Vec<Level> {
     ]
 }
 
-/// Rules of each verdict and condition.
+/// Rules with each verdict and condition.
 fn narrowing_rules() -> Vec<RuleSpec> {
     let when = |when: Conditions, rule: RuleSpec| RuleSpec { when, ..rule };
     let dev = Conditions {
@@ -123,28 +131,28 @@ fn narrowing_rules() -> Vec<RuleSpec> {
     ]
 }
 
-/// Goes through every combination of the settings.
-fn each(levels: &[Level], case: &mut Case, visit: &mut impl FnMut(&mut Case)) {
+/// Visits every combination of the settings.
+fn for_each_combination(levels: &[Level], case: &mut Case, visit: &mut impl FnMut(&mut Case)) {
     let Some((level, rest)) = levels.split_first() else {
         return visit(case);
     };
     for setting in level {
         setting(case);
-        each(rest, case, visit);
+        for_each_combination(rest, case, visit);
     }
 }
 
-fn agrees_in_every_combination(style: NameStyle, levels: [Vec<Level>; 3]) -> usize {
-    let world = World::usual(style);
-    let servers = world.servers();
+fn assert_every_combination_agrees(style: NameStyle, levels: [Vec<Level>; 3]) -> usize {
+    let fixture = Fixture::standard(style);
+    let servers = fixture.servers();
     let [switches, callers, requests] = levels;
-    let of_requests = [callers, requests].concat();
+    let request_levels = [callers, requests].concat();
     let mut combinations = 0;
-    each(&switches, &mut Case::default(), &mut |case| {
-        let access = Access::new(&case.config(&world));
-        each(&of_requests, case, &mut |case| {
-            let expected = oracle::sight(case, &servers, &world.tools).map_err(drop);
-            let found = sight_with(&world, case, &access).map_err(drop);
+    for_each_combination(&switches, &mut Case::default(), &mut |case| {
+        let access = AccessRules::new(&case.config(&fixture));
+        for_each_combination(&request_levels, case, &mut |case| {
+            let expected = oracle::verdicts(case, &servers, &fixture.tools).map_err(drop);
+            let found = verdicts_with(&fixture, case, &access).map_err(drop);
             assert_eq!(found, expected, "{case:#?}");
             combinations += 1;
         });
@@ -156,27 +164,27 @@ fn agrees_in_every_combination(style: NameStyle, levels: [Vec<Level>; 3]) -> usi
 fn every_combination_of_levels() {
     let levels = [switches(), callers(), requests()];
     let product: usize = levels.iter().flatten().map(Vec::len).product();
-    let combinations = agrees_in_every_combination(NameStyle::Underscore, levels);
+    let combinations = assert_every_combination_agrees(NameStyle::Underscore, levels);
     assert_eq!(combinations, product);
 }
 
-/// The styles differ in aliases alone, so that the levels that know aliases are enough.
+/// Styles differ only in aliases, so the levels that match aliases suffice.
 #[test]
 fn every_combination_of_patterns_in_the_other_styles() {
     for style in [NameStyle::Hyphen, NameStyle::Mcp] {
         let switches: Vec<Level> = switches().into_iter().skip(4).collect();
         let requests: Vec<Level> = requests().into_iter().skip(2).collect();
-        let combinations = agrees_in_every_combination(style, [switches, callers(), requests]);
+        let combinations = assert_every_combination_agrees(style, [switches, callers(), requests]);
         assert_eq!(combinations, 2 * 3 * 3 * 4 * 4 * 2);
     }
 }
 
 #[test]
 fn lists_and_the_default_decide_where_no_rule_does() {
-    let world = World::usual(NameStyle::Underscore);
-    let servers = world.servers();
-    let auto: Level = vec![|case| case.gate.auto = BTreeMap::new(), |case| {
-        case.gate.auto = BTreeMap::from([("fs".to_owned(), texts(&["read_file"]))])
+    let fixture = Fixture::standard(NameStyle::Underscore);
+    let servers = fixture.servers();
+    let auto: Level = vec![|case| case.switches.auto = BTreeMap::new(), |case| {
+        case.switches.auto = BTreeMap::from([("fs".to_owned(), texts(&["read_file"]))])
     }];
     let default: Level = vec![
         |case| case.permissions.default = None,
@@ -196,28 +204,28 @@ fn lists_and_the_default_decide_where_no_rule_does() {
     ];
     let mut roles = callers();
     let levels = [auto, default, environment, rules, roles.remove(1)];
-    let mut verdicts = Vec::new();
-    each(&levels, &mut Case::default(), &mut |case| {
-        let expected = oracle::sight(case, &servers, &world.tools).unwrap();
-        assert_eq!(sight(&world, case).unwrap(), expected, "{case:#?}");
-        verdicts.extend(expected.into_iter().flatten());
+    let mut all_verdicts = Vec::new();
+    for_each_combination(&levels, &mut Case::default(), &mut |case| {
+        let expected = oracle::verdicts(case, &servers, &fixture.tools).unwrap();
+        assert_eq!(verdicts(&fixture, case).unwrap(), expected, "{case:#?}");
+        all_verdicts.extend(expected.into_iter().flatten());
     });
     for verdict in [Verdict::Allow, Verdict::Manual, Verdict::Ask] {
-        assert!(verdicts.contains(&verdict), "{verdict:?} is tried");
+        assert!(all_verdicts.contains(&verdict), "no case has {verdict:?}");
     }
 }
 
-/// A configuration that is read from text opens and closes the same.
+/// A configuration parsed from text has the same effect.
 #[test]
-fn the_text_means_the_same() {
-    let world = World::usual(NameStyle::Underscore);
+fn configuration_text_has_the_same_effect() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
     for level in switches() {
         for setting in level {
             let mut case = Case::default();
             setting(&mut case);
-            let read = Access::new(&super::world::load(&case.document(&world)));
-            let found = sight_with(&world, &case, &read).unwrap();
-            let expected = oracle::sight(&case, &world.servers(), &world.tools).unwrap();
+            let read = AccessRules::new(&super::fixture::load(&case.document(&fixture)));
+            let found = verdicts_with(&fixture, &case, &read).unwrap();
+            let expected = oracle::verdicts(&case, &fixture.servers(), &fixture.tools).unwrap();
             assert_eq!(found, expected, "{case:#?}");
         }
     }

@@ -1,12 +1,12 @@
-//! What requests ask for.
+//! Requests.
 
 use toolgate_llm::Dialect::{Chat, Messages};
-use toolgate_llm::Wire as _;
-use toolgate_llm::prompt::{Effort, Ignored, Prompt};
+use toolgate_llm::WireFormat as _;
+use toolgate_llm::prompt::{IgnoredFields, Prompt, ReasoningEffort};
 
-use super::{pretty, translated};
+use super::{pretty, translate};
 
-/// All that another dialect can say as well.
+/// A request with every feature that other dialects support.
 const REQUEST: &str = r#"{"model":"claude-x","max_tokens":2000,"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}},{"type":"text","text":"Be kind."}],
 "messages":[
 {"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}},{"type":"image","source":{"type":"url","url":"https://x.test/a.png"},"cache_control":{"type":"ephemeral","ttl":"1h"}},{"type":"document","title":"a.pdf","source":{"type":"base64","media_type":"application/pdf","data":"aGk="}},{"type":"document","source":{"type":"text","media_type":"text/plain","data":"höh"},"citations":{"enabled":false}}]},
@@ -19,17 +19,19 @@ const REQUEST: &str = r#"{"model":"claude-x","max_tokens":2000,"system":[{"type"
 "metadata":{"user_id":"u1"},"service_tier":"auto","stream":true}"#;
 
 #[test]
-fn a_request_is_read_and_said_to_chat() {
-    let prompt = Messages.read(REQUEST, &Ignored::default()).unwrap();
+fn request_is_decoded_and_translated_to_chat() {
+    let prompt = Messages
+        .decode_request(REQUEST, &IgnoredFields::default())
+        .unwrap();
     insta::assert_debug_snapshot!("request", prompt);
     insta::assert_snapshot!(
         "request_to_chat",
-        pretty(&translated(Messages, Chat, REQUEST).unwrap())
+        pretty(&translate(Messages, Chat, REQUEST).unwrap())
     );
 }
 
 #[test]
-fn a_request_of_chat_is_said() {
+fn chat_request_is_translated() {
     let request = r#"{"model":"claude-x","messages":[
 {"role":"system","content":"Be brief."},
 {"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"text","text":" "},{"type":"image_url","image_url":{"url":"data:image/png;base64,aGk=","detail":"high"}},{"type":"image_url","image_url":{"url":"https://x.test/a.png"}},{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,aGk="}},{"type":"file","file":{"filename":"a.md","file_data":"data:text/markdown;base64,aMO2aA=="}}]},
@@ -46,22 +48,22 @@ fn a_request_of_chat_is_said() {
 "response_format":{"type":"json_schema","json_schema":{"name":"cat","description":"A cat.","schema":{"type":"object"},"strict":true}},
 "user":"u1","stream":true}"#;
     insta::assert_snapshot!(
-        "request_of_chat",
-        pretty(&translated(Chat, Messages, request).unwrap())
+        "request_from_chat",
+        pretty(&translate(Chat, Messages, request).unwrap())
     );
 }
 
-/// A request with more members, as it is said to Messages without the ones that all have.
+/// Translates a chat request with extra members and strips the members common to all requests.
 fn from_chat(members: &str) -> Result<String, String> {
     let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],{members}}}"#);
-    let written = translated(Chat, Messages, &body)?;
-    let all = r#","messages":[{"role":"user","content":"x"}]"#;
-    assert!(written.contains(all), "{written}");
-    Ok(written.replace(r#"{"model":"m","#, "").replace(all, ""))
+    let written = translate(Chat, Messages, &body)?;
+    let common = r#","messages":[{"role":"user","content":"x"}]"#;
+    assert!(written.contains(common), "{written}");
+    Ok(written.replace(r#"{"model":"m","#, "").replace(common, ""))
 }
 
 #[test]
-fn settings_are_said() {
+fn settings_are_translated() {
     const TOOL: &str = r#""tools":[{"type":"function","function":{"name":"t"}}]"#;
     const WRITTEN: &str = r#""tools":[{"name":"t","input_schema":{"type":"object"}}]"#;
     for (members, expected) in [
@@ -115,53 +117,64 @@ fn settings_are_said() {
 }
 
 #[test]
-fn a_turn_that_goes_on_after_tools_is_said_without_thinking() {
+fn request_after_tool_results_disables_thinking() {
     let request = r#"{"model":"m","reasoning_effort":"high","temperature":0,"messages":[{"role":"user","content":"x"},{"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"t","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"y"}]}"#;
-    let written = translated(Chat, Messages, request).unwrap();
+    let written = translate(Chat, Messages, request).unwrap();
     assert!(!written.contains("thinking"), "{written}");
     assert!(written.contains(r#""temperature":0"#), "{written}");
 }
 
 #[test]
-fn reasoning_is_read() {
+fn thinking_is_decoded_as_effort() {
     let read = |members: &str| -> Prompt {
         let body = format!(r#"{{"model":"m","messages":[],{members}}}"#);
-        Messages.read(&body, &Ignored::default()).unwrap()
+        Messages
+            .decode_request(&body, &IgnoredFields::default())
+            .unwrap()
     };
-    let word = |word: &str| Some(Effort::Word(word.to_owned()));
+    let level = |level: &str| Some(ReasoningEffort::Level(level.to_owned()));
     for (members, effort) in [
         (
             r#""thinking":{"type":"enabled","budget_tokens":2000,"display":"omitted"}"#,
-            Some(Effort::Tokens(2000)),
+            Some(ReasoningEffort::Tokens(2000)),
         ),
         (
             r#""thinking":{"type":"enabled","budget_tokens":2000},"output_config":{"effort":"max"}"#,
-            word("max"),
+            level("max"),
         ),
         (r#""thinking":{"type":"adaptive"}"#, None),
         (
             r#""thinking":{"type":"adaptive","display":"summarized"},"output_config":{"effort":"low"}"#,
-            word("low"),
+            level("low"),
         ),
-        (r#""output_config":{"effort":"medium"}"#, word("medium")),
-        (r#""thinking":{"type":"disabled"}"#, Some(Effort::Off)),
+        (r#""output_config":{"effort":"medium"}"#, level("medium")),
+        (
+            r#""thinking":{"type":"disabled"}"#,
+            Some(ReasoningEffort::Off),
+        ),
         (r#""thinking":null,"output_config":{}"#, None),
     ] {
         assert_eq!(read(members).effort, effort, "{members}");
     }
     let body = r#"{"model":"m","messages":[],"thinking":{"type":"adaptive"}}"#;
-    let forgiving = Ignored(vec!["thinking".to_owned()]);
-    assert_eq!(Messages.read(body, &forgiving).unwrap().effort, None);
+    let ignoring = IgnoredFields(vec!["thinking".to_owned()]);
+    assert_eq!(
+        Messages.decode_request(body, &ignoring).unwrap().effort,
+        None
+    );
 }
 
-/// The field that is refused.
-fn refused(members: &str) -> String {
+/// Returns the field that is rejected.
+fn rejected_field(members: &str) -> String {
     let body = format!(r#"{{"model":"m",{members}}}"#);
-    Messages.read(&body, &Ignored::default()).unwrap_err().field
+    Messages
+        .decode_request(&body, &IgnoredFields::default())
+        .unwrap_err()
+        .field
 }
 
 #[test]
-fn what_only_this_dialect_can_say_is_named() {
+fn unsupported_request_fields_are_named_in_error() {
     for (members, field) in [
         (r#""container":"c""#, "container"),
         (r#""mcp_servers":[{}]"#, "mcp_servers"),
@@ -191,25 +204,28 @@ fn what_only_this_dialect_can_say_is_named() {
             "tools[0].type",
         ),
     ] {
-        assert_eq!(refused(&format!(r#""messages":[],{members}"#)), field);
+        assert_eq!(
+            rejected_field(&format!(r#""messages":[],{members}"#)),
+            field
+        );
     }
-    let forgiving = Ignored(vec![
+    let ignoring = IgnoredFields(vec![
         "container".to_owned(),
         "context_management".to_owned(),
     ]);
     let body = r#"{"model":"m","messages":[],"container":"c","context_management":{}}"#;
-    Messages.read(body, &forgiving).unwrap();
+    Messages.decode_request(body, &ignoring).unwrap();
 }
 
 #[test]
-fn blocks_that_only_this_dialect_can_say_are_named() {
+fn unsupported_blocks_are_named_in_error() {
     for (messages, field) in [
         ("{}", "messages"),
         ("null", "messages"),
         (r#"[{"role":"tool","content":"x"}]"#, "messages[0].role"),
         (r#"[{"role":"user","content":7}]"#, "messages[0].content"),
     ] {
-        assert_eq!(refused(&format!(r#""messages":{messages}"#)), field);
+        assert_eq!(rejected_field(&format!(r#""messages":{messages}"#)), field);
     }
     for (block, field) in [
         (
@@ -245,12 +261,12 @@ fn blocks_that_only_this_dialect_can_say_are_named() {
         let text = r#"{"type":"text","text":"x"}"#;
         let members = format!(r#""messages":[{{"role":"user","content":[{text},{block}]}}]"#);
         let field = format!("messages[0].content[1]{field}");
-        assert_eq!(refused(&members), field);
+        assert_eq!(rejected_field(&members), field);
     }
 }
 
 #[test]
-fn what_this_dialect_cannot_say_is_named() {
+fn chat_fields_without_equivalent_are_named_in_error() {
     for (members, field) in [
         (r#""frequency_penalty":0.1"#, "frequency_penalty"),
         (r#""presence_penalty":-1"#, "presence_penalty"),
@@ -287,7 +303,7 @@ fn what_this_dialect_cannot_say_is_named() {
         let body = format!(
             r#"{{"model":"m","messages":[{{"role":"assistant","content":"x"}},{message}]}}"#
         );
-        let field = translated(Chat, Messages, &body);
+        let field = translate(Chat, Messages, &body);
         assert_eq!(field, Err("messages[1]".to_owned()), "{message}");
     }
 }

@@ -1,14 +1,14 @@
-//! Answers that come in pieces.
+//! Streamed responses.
 
 use toolgate_core::sse;
 use toolgate_llm::Dialect::{Chat, Messages};
-use toolgate_llm::event::{Failure, Proof};
-use toolgate_llm::{Event, Finish, Turn, Wire as _, messages};
+use toolgate_llm::event::{ProviderError, ReasoningProof};
+use toolgate_llm::{FinishReason, ModelTurn, TurnEvent, WireFormat as _, messages};
 
-use super::answers::ANSWER;
-use super::{decode, decoded, encoded, head};
+use super::response_bodies::RESPONSE;
+use super::{decode, decode_complete, encode, head};
 
-/// As the provider says what [`ANSWER`] says.
+/// [`RESPONSE`] as the provider streams it.
 const STREAM: &str = r#"event: message_start
 data: {"type":"message_start","message":{"id":"msg_9","type":"message","role":"assistant","model":"claude-x","content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":10,"cache_creation_input_tokens":5,"cache_read_input_tokens":100,"output_tokens":1}}}
 
@@ -89,40 +89,40 @@ data: {"type":"message_stop"}
 
 "#;
 
-fn text(text: &str) -> Event {
-    Event::Text(text.to_owned())
+fn text(text: &str) -> TurnEvent {
+    TurnEvent::Text(text.to_owned())
 }
 
-fn start(index: usize) -> Event {
-    Event::CallStart {
+fn start(index: usize) -> TurnEvent {
+    TurnEvent::CallStart {
         index,
         id: format!("c{index}"),
         name: "t".to_owned(),
     }
 }
 
-fn delta(index: usize, arguments: &str) -> Event {
-    Event::CallDelta {
+fn delta(index: usize, arguments: &str) -> TurnEvent {
+    TurnEvent::CallDelta {
         index,
         arguments: arguments.to_owned(),
     }
 }
 
-fn end(index: usize) -> Event {
-    Event::CallEnd { index }
+fn end(index: usize) -> TurnEvent {
+    TurnEvent::CallEnd { index }
 }
 
 #[test]
-fn a_whole_answer_and_its_stream_mean_the_same() {
-    let whole = Turn::of(&Messages.events(ANSWER).unwrap());
-    let events = decoded(STREAM);
-    assert_eq!(Turn::of(&events), whole);
+fn response_and_its_stream_decode_to_same_turn() {
+    let whole = ModelTurn::from_events(&Messages.decode_response(RESPONSE).unwrap());
+    let events = decode_complete(STREAM);
+    assert_eq!(ModelTurn::from_events(&events), whole);
     insta::assert_debug_snapshot!("stream_events", events);
-    insta::assert_snapshot!("stream", encoded(Messages, &events));
+    insta::assert_snapshot!("stream", encode(Messages, &events));
 }
 
 #[test]
-fn calls_that_are_interleaved_come_one_after_the_other() {
+fn interleaved_calls_are_encoded_sequentially() {
     let chat = r#"data: {"id":"chatcmpl-9","model":"gpt-x","choices":[{"index":0,"delta":{"role":"assistant","content":"","reasoning_content":"hm"}}]}
 
 data: {"choices":[{"index":0,"delta":{"content":"See"}}]}
@@ -143,72 +143,75 @@ data: [DONE]
 
 "#;
     let (mut raw, mut events) = (Vec::new(), Vec::new());
-    toolgate_core::sse::Decoder::new(1 << 20)
+    toolgate_core::sse::SseDecoder::new(1 << 20)
         .feed(chat.as_bytes(), &mut raw)
         .unwrap();
-    let mut decoder = Chat.decoder();
+    let mut decoder = Chat.stream_decoder();
     for event in &raw {
-        decoder.take(event, &mut events).unwrap();
+        decoder.decode(event, &mut events).unwrap();
     }
-    let stream = encoded(Messages, &events);
-    insta::assert_snapshot!("stream_of_chat", stream);
-    let (again, before) = (Turn::of(&decoded(&stream)), Turn::of(&events));
+    let stream = encode(Messages, &events);
+    insta::assert_snapshot!("stream_from_chat", stream);
+    let (again, before) = (
+        ModelTurn::from_events(&decode_complete(&stream)),
+        ModelTurn::from_events(&events),
+    );
     assert_eq!(again.items, before.items);
-    assert_eq!(again.finish, Some(Finish::Calls));
+    assert_eq!(again.finish, Some(FinishReason::ToolCalls));
 }
 
 #[test]
-fn several_turns_are_one_stream() {
+fn several_turns_are_encoded_as_one_stream() {
     let turn = |call: &str| {
         let id = String::new();
         let model = String::new();
-        let signature = Proof::Signature("s".to_owned());
-        // The last call of each turn is not ended by itself.
+        let signature = ReasoningProof::Signature("s".to_owned());
+        // The last call of each turn has no end event.
         vec![
-            Event::Start { id, model },
-            Event::Reasoning("hm".to_owned()),
-            Event::ReasoningEnd(Some(signature)),
+            TurnEvent::Start { id, model },
+            TurnEvent::Reasoning("hm".to_owned()),
+            TurnEvent::ReasoningEnd(Some(signature)),
             text("So:"),
             start(0),
             delta(0, call),
             start(1),
             delta(1, call),
             end(0),
-            Event::Finish(Finish::Calls),
+            TurnEvent::Finish(FinishReason::ToolCalls),
         ]
     };
     let mut events = turn("{}");
     events.extend(turn("{\"a\":1}"));
-    events.extend([text("Done."), Event::Finish(Finish::Stop)]);
-    insta::assert_snapshot!("stream_of_turns", encoded(Messages, &events));
+    events.extend([text("Done."), TurnEvent::Finish(FinishReason::Stop)]);
+    insta::assert_snapshot!("multi_turn_stream", encode(Messages, &events));
 }
 
 #[test]
-fn errors_end_a_stream() {
-    let failure = Failure {
+fn error_ends_stream() {
+    let failure = ProviderError {
         kind: Some("server_error".to_owned()),
         message: "broken".to_owned(),
         code: None,
     };
-    let events = [text("x"), Event::Failed(failure), text("y")];
-    let stream = encoded(Messages, &events);
+    let events = [text("x"), TurnEvent::Error(failure), text("y")];
+    let stream = encode(Messages, &events);
     let error = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"broken\"}}\n\n";
     assert!(stream.ends_with(error), "{stream}");
-    let turn = Turn::of(&decoded(&stream));
-    let failure = turn.failure.unwrap();
+    let turn = ModelTurn::from_events(&decode_complete(&stream));
+    let failure = turn.error.unwrap();
     assert_eq!(failure.kind.as_deref(), Some("api_error"));
     assert_eq!((failure.message.as_str(), turn.finish), ("broken", None));
 }
 
 #[test]
-fn a_stream_that_breaks_off_is_not_done() {
+fn cut_off_stream_is_not_done() {
     let at = STREAM.find("event: message_stop").unwrap();
     let (events, done) = decode(&STREAM[..at]).unwrap();
-    assert!(!done && events.contains(&Event::Finish(Finish::Calls)));
+    assert!(!done && events.contains(&TurnEvent::Finish(FinishReason::ToolCalls)));
 }
 
 #[test]
-fn what_providers_leave_out_is_not_missed() {
+fn stream_with_omitted_optional_members_is_decoded() {
     let stream = r#"data: {"type":"content_block_start","content_block":{"type":"text"}}
 
 data: {"type":"content_block_delta","delta":{"type":"text_delta","text":"x"}}
@@ -224,25 +227,25 @@ data: [DONE]
 
 "#;
     let (id, model) = (String::new(), String::new());
-    let call = Event::CallStart {
+    let call = TurnEvent::CallStart {
         index: 0,
         id: "c".to_owned(),
         name: "t".to_owned(),
     };
     let expected = [
-        Event::Start { id, model },
+        TurnEvent::Start { id, model },
         text("x"),
         call,
         delta(0, "{\"a\":1}"),
         end(0),
-        Event::Finish(Finish::Calls),
+        TurnEvent::Finish(FinishReason::ToolCalls),
     ];
-    assert_eq!(decoded(stream), expected);
+    assert_eq!(decode_complete(stream), expected);
 }
 
 #[test]
-fn what_is_not_understood_is_named() {
-    for (event, what) in [
+fn unsupported_content_is_named_in_error() {
+    for (event, expected) in [
         ("nonsense", "expected"),
         (
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"web_search_tool_result"}}"#,
@@ -264,13 +267,13 @@ fn what_is_not_understood_is_named() {
         let error = decode(&format!("data: {event}\n\n"))
             .unwrap_err()
             .to_string();
-        assert!(error.contains(what), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }
 
-/// What only this dialect can say goes through it whole, if that is wanted.
+/// Dialect-specific blocks round-trip when the decoder preserves raw content.
 #[test]
-fn blocks_of_the_provider_are_kept_as_they_came() {
+fn dialect_specific_blocks_are_preserved() {
     let pieces = [
         r#"{"type":"message_start","message":{"id":"m","model":"x","usage":{"input_tokens":1,"output_tokens":1}}}"#,
         r#"{"type":"content_block_start","index":0,"content_block":{"type":"server_tool_use","id":"s1","name":"web_search","input":{}}}"#,
@@ -290,31 +293,37 @@ fn blocks_of_the_provider_are_kept_as_they_came() {
         .iter()
         .map(|data| format!("data: {data}\n\n"))
         .collect();
-    let kept = |stream: &str| {
+    let decode_raw = |stream: &str| {
         let (mut raw, mut events) = (Vec::new(), Vec::new());
-        let mut bytes = sse::Decoder::new(1 << 20);
+        let mut bytes = sse::SseDecoder::new(1 << 20);
         bytes.feed(stream.as_bytes(), &mut raw).unwrap();
-        let mut decoder = messages::Decoder::default().keeping_raw();
+        let mut decoder = messages::MessagesDecoder::default().preserve_raw();
         for event in &raw {
-            decoder.take(event, &mut events).unwrap();
+            decoder.decode(event, &mut events).unwrap();
         }
         events
     };
-    let events = kept(&stream);
+    let events = decode_raw(&stream);
     let raw: Vec<_> = events
         .iter()
         .filter_map(|event| match event {
-            Event::Raw(block) => Some(block.clone()),
+            TurnEvent::Raw(block) => Some(block.clone()),
             _ => None,
         })
         .collect();
     assert_eq!(raw[0]["input"]["query"], "q");
     assert_eq!(raw[1]["content"][0]["encrypted_content"], "e");
-    let again = kept(&encoded(Messages, &events));
-    assert_eq!(Turn::of(&again).items, Turn::of(&events).items);
-    let annotation = |event: &&Event| matches!(event, Event::Annotation(_));
+    let again = decode_raw(&encode(Messages, &events));
+    assert_eq!(
+        ModelTurn::from_events(&again).items,
+        ModelTurn::from_events(&events).items
+    );
+    let annotation = |event: &&TurnEvent| matches!(event, TurnEvent::Annotation(_));
     assert_eq!(again.iter().filter(annotation).count(), 1);
-    let whole = messages::answer(&head(), &Turn::of(&events));
-    let whole = messages::events_with_raw(&whole).unwrap();
-    assert_eq!(Turn::of(&whole).items, Turn::of(&events).items);
+    let whole = messages::encode_response(&head(), &ModelTurn::from_events(&events));
+    let whole = messages::decode_response_with_raw(&whole).unwrap();
+    assert_eq!(
+        ModelTurn::from_events(&whole).items,
+        ModelTurn::from_events(&events).items
+    );
 }

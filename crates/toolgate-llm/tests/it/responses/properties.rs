@@ -1,62 +1,69 @@
-//! What holds for every turn and every prompt.
+//! Properties that hold for every turn and every prompt.
 
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use serde_json::{Number, Value, json};
-use toolgate_llm::event::{Finish, Proof};
+use toolgate_llm::event::{FinishReason, ReasoningProof};
 use toolgate_llm::prompt::{
-    Call, Choice, Effort, Format, Ignored, Limits, Message, Part, Prompt, Role, Sampling, Source,
-    Tool,
+    IgnoredFields, MediaSource, MessageRole, Prompt, PromptMessage, PromptPart, PromptTool,
+    ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling, ToolChoice,
 };
-use toolgate_llm::{Event, Turn, Usage, responses};
+use toolgate_llm::{ModelTurn, TokenUsage, TurnEvent, responses};
 
-use super::{decode, encoded, essence, head};
+use super::{comparable, decode, encode, head};
 
 fn word() -> impl Strategy<Value = String> {
     "[a-zé\"\\\\\n ]{1,6}"
 }
 
-/// A part of a turn, made of pieces.
+/// A part of a turn, split into deltas.
 #[derive(Clone, Debug)]
-enum Made {
+enum TurnPart {
     Text(Vec<String>),
     Refusal(String),
     Reasoning(Vec<String>, Option<String>),
     Calls(Vec<Vec<String>>),
 }
 
-fn made() -> impl Strategy<Value = Made> {
+fn turn_part() -> impl Strategy<Value = TurnPart> {
     prop_oneof![
-        vec(word(), 1..4).prop_map(Made::Text),
-        word().prop_map(Made::Refusal),
+        vec(word(), 1..4).prop_map(TurnPart::Text),
+        word().prop_map(TurnPart::Refusal),
         (vec(word(), 0..3), option::of(word()))
-            .prop_map(|(text, proof)| Made::Reasoning(text, proof)),
-        vec(vec(word(), 0..4), 1..4).prop_map(Made::Calls),
+            .prop_map(|(text, proof)| TurnPart::Reasoning(text, proof)),
+        vec(vec(word(), 0..4), 1..4).prop_map(TurnPart::Calls),
     ]
 }
 
-/// The events of a turn; the deltas of calls that follow one another are interleaved.
-fn events(made: &[Made], usage: Option<Usage>, cut: Option<Finish>) -> Vec<Event> {
-    let mut events = vec![Event::Start {
+/// The events of a turn; deltas of consecutive calls are interleaved.
+fn events(
+    parts: &[TurnPart],
+    usage: Option<TokenUsage>,
+    cut: Option<FinishReason>,
+) -> Vec<TurnEvent> {
+    let mut events = vec![TurnEvent::Start {
         id: "up".to_owned(),
         model: "m".to_owned(),
     }];
     let mut calls = 0;
-    for (number, made) in made.iter().enumerate() {
-        match made {
-            Made::Text(texts) => events.extend(texts.iter().cloned().map(Event::Text)),
-            Made::Refusal(text) => events.push(Event::Refusal(text.clone())),
-            Made::Reasoning(texts, content) => {
+    for (number, part) in parts.iter().enumerate() {
+        match part {
+            TurnPart::Text(texts) => events.extend(texts.iter().cloned().map(TurnEvent::Text)),
+            TurnPart::Refusal(text) => events.push(TurnEvent::Refusal(text.clone())),
+            TurnPart::Reasoning(texts, content) => {
                 let (id, content) = (format!("rs_up{number}"), content.clone());
-                events.push(Event::ReasoningStart(id.clone()));
-                events.extend(texts.iter().cloned().map(Event::Reasoning));
-                events.push(Event::ReasoningEnd(Some(Proof::Encrypted { id, content })));
+                events.push(TurnEvent::ReasoningStart(id.clone()));
+                events.extend(texts.iter().cloned().map(TurnEvent::Reasoning));
+                events.push(TurnEvent::ReasoningEnd(Some(ReasoningProof::Encrypted {
+                    id,
+                    content,
+                })));
             }
-            Made::Calls(all) => {
+            TurnPart::Calls(all) => {
                 let first = calls;
                 calls += all.len();
-                events.extend((first..calls).map(|index| Event::CallStart {
+                events.extend((first..calls).map(|index| TurnEvent::CallStart {
                     index,
                     id: format!("c{index}"),
                     name: "add".to_owned(),
@@ -66,26 +73,26 @@ fn events(made: &[Made], usage: Option<Usage>, cut: Option<Finish>) -> Vec<Event
                         let index = first + call;
                         let arguments = pieces.get(round).cloned();
                         let delta =
-                            arguments.map(|arguments| Event::CallDelta { index, arguments });
+                            arguments.map(|arguments| TurnEvent::CallDelta { index, arguments });
                         events.extend(delta);
                     }
                 }
-                events.extend((first..calls).map(|index| Event::CallEnd { index }));
+                events.extend((first..calls).map(|index| TurnEvent::CallEnd { index }));
             }
         }
     }
-    events.extend(usage.map(Event::Usage));
+    events.extend(usage.map(TurnEvent::Usage));
     let finish = match calls {
-        0 => Finish::Stop,
-        _ => Finish::Calls,
+        0 => FinishReason::Stop,
+        _ => FinishReason::ToolCalls,
     };
-    events.push(Event::Finish(cut.unwrap_or(finish)));
+    events.push(TurnEvent::Finish(cut.unwrap_or(finish)));
     events
 }
 
-fn usage() -> impl Strategy<Value = Usage> {
+fn usage() -> impl Strategy<Value = TokenUsage> {
     (0..99_u64, 0..99_u64, 0..99_u64, 0..99_u64, 0..99_u64).prop_map(
-        |(input, output, cached, cache_written, reasoning)| Usage {
+        |(input, output, cached, cache_written, reasoning)| TokenUsage {
             input,
             output,
             cached,
@@ -95,30 +102,30 @@ fn usage() -> impl Strategy<Value = Usage> {
     )
 }
 
-fn cut() -> impl Strategy<Value = Finish> {
+fn cut() -> impl Strategy<Value = FinishReason> {
     prop_oneof![
-        Just(Finish::Length),
-        Just(Finish::Filter),
-        word().prop_map(Finish::Other)
+        Just(FinishReason::Length),
+        Just(FinishReason::ContentFilter),
+        word().prop_map(FinishReason::Other)
     ]
 }
 
-fn content(texts_only: bool) -> BoxedStrategy<Part> {
-    let text = word().prop_map(Part::Text);
+fn content(texts_only: bool) -> BoxedStrategy<PromptPart> {
+    let text = word().prop_map(PromptPart::Text);
     if texts_only {
-        return prop_oneof![text, word().prop_map(Part::Refusal)].boxed();
+        return prop_oneof![text, word().prop_map(PromptPart::Refusal)].boxed();
     }
     let source = prop_oneof![
-        word().prop_map(|path| Source::Url(format!("https://x.test/{path}"))),
-        Just(Source::Data {
+        word().prop_map(|path| MediaSource::Url(format!("https://x.test/{path}"))),
+        Just(MediaSource::Data {
             media_type: "image/png".to_owned(),
             data: "AAAA".to_owned(),
         }),
     ];
     let detail = option::of(prop_oneof![Just("low".to_owned()), Just("high".to_owned())]);
-    let image = (source, detail).prop_map(|(source, detail)| Part::Image { source, detail });
-    let file = word().prop_map(|name| Part::File {
-        source: Source::Data {
+    let image = (source, detail).prop_map(|(source, detail)| PromptPart::Image { source, detail });
+    let file = word().prop_map(|name| PromptPart::File {
+        source: MediaSource::Data {
             media_type: "application/pdf".to_owned(),
             data: "AAAA".to_owned(),
         },
@@ -127,18 +134,19 @@ fn content(texts_only: bool) -> BoxedStrategy<Part> {
     prop_oneof![text, image, file].boxed()
 }
 
-fn said() -> impl Strategy<Value = Vec<Part>> {
-    let answered = (word(), vec(content(false), 0..3)).prop_map(|(id, parts)| Part::Answered {
-        id,
-        parts,
-        is_error: false,
-    });
-    vec(prop_oneof![answered, content(false)], 1..4)
+fn user_parts() -> impl Strategy<Value = Vec<PromptPart>> {
+    let tool_result =
+        (word(), vec(content(false), 0..3)).prop_map(|(id, parts)| PromptPart::ToolResult {
+            id,
+            parts,
+            is_error: false,
+        });
+    vec(prop_oneof![tool_result, content(false)], 1..4)
 }
 
-fn made_before() -> impl Strategy<Value = Vec<Part>> {
+fn assistant_parts() -> impl Strategy<Value = Vec<PromptPart>> {
     let call = (word(), word(), word()).prop_map(|(id, name, arguments)| {
-        Part::Call(Call {
+        PromptPart::ToolCall(RequestedToolCall {
             id,
             name,
             arguments,
@@ -147,16 +155,19 @@ fn made_before() -> impl Strategy<Value = Vec<Part>> {
     vec(prop_oneof![call, content(true)], 1..4)
 }
 
-/// Messages in turn, with what the program says before and between them.
-fn messages() -> impl Strategy<Value = Vec<Message>> {
-    let system = || vec(vec(word().prop_map(Part::Text), 1..3), 0..3);
-    vec((system(), said(), made_before()), 1..3).prop_map(|rounds| {
-        let message = |role, parts| Message { role, parts };
-        let rounds = rounds.into_iter().flat_map(|(systems, said, made)| {
+/// Alternating messages, with system messages before and between them.
+fn messages() -> impl Strategy<Value = Vec<PromptMessage>> {
+    let system = || vec(vec(word().prop_map(PromptPart::Text), 1..3), 0..3);
+    vec((system(), user_parts(), assistant_parts()), 1..3).prop_map(|rounds| {
+        let message = |role, parts| PromptMessage { role, parts };
+        let rounds = rounds.into_iter().flat_map(|(systems, user, assistant)| {
             let systems = systems
                 .into_iter()
-                .map(|parts| message(Role::System, parts));
-            let round = [message(Role::User, said), message(Role::Assistant, made)];
+                .map(|parts| message(MessageRole::System, parts));
+            let round = [
+                message(MessageRole::User, user),
+                message(MessageRole::Assistant, assistant),
+            ];
             systems.chain(round).collect::<Vec<_>>()
         });
         rounds.collect()
@@ -174,9 +185,9 @@ fn schema() -> impl Strategy<Value = Value> {
     word().prop_map(|word| json!({"type": "object", "properties": {word: {"type": "string"}}}))
 }
 
-fn tool() -> impl Strategy<Value = Tool> {
+fn tool() -> impl Strategy<Value = PromptTool> {
     (word(), option::of(word()), schema(), any::<bool>()).prop_map(
-        |(name, description, schema, strict)| Tool {
+        |(name, description, schema, strict)| PromptTool {
             name,
             description,
             parameters: Some(schema),
@@ -185,37 +196,39 @@ fn tool() -> impl Strategy<Value = Tool> {
     )
 }
 
-fn format() -> impl Strategy<Value = Format> {
+fn format() -> impl Strategy<Value = ResponseFormat> {
     let schema = (
         word(),
         option::of(word()),
         schema(),
         option::of(any::<bool>()),
     );
-    let schema = schema.prop_map(|(name, description, schema, strict)| Format::Schema {
-        name,
-        description,
-        schema,
-        strict,
-    });
-    prop_oneof![Just(Format::Json), schema]
+    let schema = schema.prop_map(
+        |(name, description, schema, strict)| ResponseFormat::Schema {
+            name,
+            description,
+            schema,
+            strict,
+        },
+    );
+    prop_oneof![Just(ResponseFormat::Json), schema]
 }
 
-fn choice() -> impl Strategy<Value = Choice> {
+fn choice() -> impl Strategy<Value = ToolChoice> {
     prop_oneof![
-        Just(Choice::Auto),
-        Just(Choice::None),
-        Just(Choice::Required),
-        word().prop_map(Choice::Named)
+        Just(ToolChoice::Auto),
+        Just(ToolChoice::None),
+        Just(ToolChoice::Required),
+        word().prop_map(ToolChoice::Named)
     ]
 }
 
 fn prompt() -> impl Strategy<Value = Prompt> {
-    let asked = (
+    let settings = (
         option::of(choice()),
         option::of(any::<bool>()),
         option::of(format()),
-        option::of(word().prop_map(Effort::Word)),
+        option::of(word().prop_map(ReasoningEffort::Level)),
         option::of(word()),
         any::<bool>(),
     );
@@ -224,17 +237,17 @@ fn prompt() -> impl Strategy<Value = Prompt> {
         option::of(number()),
         option::of(number()),
     );
-    (word(), messages(), vec(tool(), 0..3), asked, numbers).prop_map(
-        |(model, messages, tools, asked, (max_tokens, temperature, top_p))| {
-            let (choice, parallel, format, effort, user, stream) = asked;
+    (word(), messages(), vec(tool(), 0..3), settings, numbers).prop_map(
+        |(model, messages, tools, settings, (max_tokens, temperature, top_p))| {
+            let (choice, parallel, format, effort, user, stream) = settings;
             let stop = Vec::new();
             Prompt {
                 model,
                 messages,
                 tools,
-                choice,
-                parallel,
-                limits: Limits { max_tokens, stop },
+                tool_choice: choice,
+                parallel_tool_calls: parallel,
+                limits: ResponseLimits { max_tokens, stop },
                 sampling: Sampling {
                     temperature,
                     top_p,
@@ -252,35 +265,35 @@ fn prompt() -> impl Strategy<Value = Prompt> {
 
 proptest! {
     #[test]
-    fn a_turn_is_the_same_after_it_was_told(
-        made in vec(made(), 0..6),
+    fn turn_round_trips_through_stream_and_response(
+        parts in vec(turn_part(), 0..6),
         usage in option::of(usage()),
         cut in option::of(cut()),
         size in 1..200_usize,
     ) {
-        let events = events(&made, usage, cut);
-        let turn = Turn::of(&events);
-        let (again, is_done) = decode(&encoded(&events), size).unwrap();
+        let events = events(&parts, usage, cut);
+        let turn = ModelTurn::from_events(&events);
+        let (again, is_done) = decode(&encode(&events), size).unwrap();
         prop_assert!(is_done);
-        prop_assert!(essence(&Turn::of(&again)) == essence(&turn), "{:?}\n{:?}", again, turn);
-        let whole = responses::events(&responses::answer(&head(), &turn)).unwrap();
-        prop_assert!(essence(&Turn::of(&whole)) == essence(&turn), "{:?}\n{:?}", whole, turn);
+        prop_assert!(comparable(&ModelTurn::from_events(&again)) == comparable(&turn), "{:?}\n{:?}", again, turn);
+        let whole = responses::decode_response(&responses::encode_response(&head(), &turn)).unwrap();
+        prop_assert!(comparable(&ModelTurn::from_events(&whole)) == comparable(&turn), "{:?}\n{:?}", whole, turn);
     }
 
     #[test]
-    fn the_stream_ends_with_the_whole_answer(made in vec(made(), 0..6), usage in option::of(usage())) {
-        let events = events(&made, usage, None);
-        let stream = encoded(&events);
+    fn stream_ends_with_complete_response(parts in vec(turn_part(), 0..6), usage in option::of(usage())) {
+        let events = events(&parts, usage, None);
+        let stream = encode(&events);
         let last = stream.trim_end().rsplit("data: ").next().unwrap();
         let last: Value = serde_json::from_str(last).unwrap();
-        let whole = responses::answer(&head(), &Turn::of(&events));
+        let whole = responses::encode_response(&head(), &ModelTurn::from_events(&events));
         prop_assert_eq!(last["response"].to_string(), whole);
     }
 
     #[test]
-    fn a_prompt_is_the_same_after_it_was_said(prompt in prompt()) {
-        let written = responses::write(&prompt).unwrap();
-        let again = responses::read(&written, &Ignored::default()).unwrap();
+    fn prompt_round_trips_through_request(prompt in prompt()) {
+        let written = responses::encode_request(&prompt).unwrap();
+        let again = responses::decode_request(&written, &IgnoredFields::default()).unwrap();
         prop_assert_eq!(again, prompt);
     }
 }

@@ -1,15 +1,17 @@
 //! Requests.
 
-use toolgate_llm::prompt::{Choice, Effort, Format, Ignored, Part, Prompt, Role};
+use toolgate_llm::prompt::{
+    IgnoredFields, MessageRole, Prompt, PromptPart, ReasoningEffort, ResponseFormat, ToolChoice,
+};
 use toolgate_llm::{chat, responses};
 
 use super::pretty;
 
 fn read(body: &str) -> Prompt {
-    responses::read(body, &Ignored::default()).unwrap()
+    responses::decode_request(body, &IgnoredFields::default()).unwrap()
 }
 
-/// Everything that can be said elsewhere too.
+/// A request with every feature that other dialects support.
 const FULL: &str = r#"{
   "model": "gpt-x",
   "instructions": "Be brief.",
@@ -48,26 +50,29 @@ const FULL: &str = r#"{
 }"#;
 
 #[test]
-fn a_request_is_said_in_chat() {
+fn request_is_translated_to_chat() {
     let prompt = read(FULL);
-    insta::assert_snapshot!("to_chat", pretty(&chat::write(&prompt).unwrap()));
+    insta::assert_snapshot!(
+        "request_to_chat",
+        pretty(&chat::encode_request(&prompt).unwrap())
+    );
 }
 
 #[test]
-fn a_request_is_said_again() {
+fn request_round_trips_without_reasoning() {
     let prompt = read(FULL);
-    let again = responses::write(&prompt).unwrap();
-    insta::assert_snapshot!("again", pretty(&again));
+    let again = responses::encode_request(&prompt).unwrap();
+    insta::assert_snapshot!("round_trip", pretty(&again));
     let mut expected = prompt;
-    // What is not told to a provider of another dialect.
+    // Reasoning is dropped in translation.
     for message in &mut expected.messages {
-        message.parts.retain(|part| *part != Part::Reasoning);
+        message.parts.retain(|part| *part != PromptPart::Reasoning);
     }
     assert_eq!(read(&again), expected);
 }
 
 #[test]
-fn a_chat_request_is_said_here() {
+fn chat_request_is_translated() {
     let body = r#"{"model":"gpt-x","messages":[
       {"role":"system","content":"Be brief."},
       {"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"https://x.test/a.png"}}]},
@@ -79,12 +84,15 @@ fn a_chat_request_is_said_here() {
       {"role":"user","content":"go on"}],
       "tools":[{"type":"function","function":{"name":"look"}}],"tool_choice":"required","parallel_tool_calls":true,
       "max_tokens":5,"temperature":0.10,"top_p":0.9,"response_format":{"type":"json_object"},"reasoning_effort":"high","user":"bob"}"#;
-    let prompt = chat::read(body, &Ignored::default()).unwrap();
-    insta::assert_snapshot!("from_chat", pretty(&responses::write(&prompt).unwrap()));
+    let prompt = chat::decode_request(body, &IgnoredFields::default()).unwrap();
+    insta::assert_snapshot!(
+        "request_from_chat",
+        pretty(&responses::encode_request(&prompt).unwrap())
+    );
 }
 
 #[test]
-fn items_of_one_turn_are_one_message() {
+fn items_of_one_turn_are_merged_into_one_message() {
     let prompt = read(FULL);
     let shape: Vec<_> = prompt
         .messages
@@ -94,42 +102,51 @@ fn items_of_one_turn_are_one_message() {
     assert_eq!(
         shape,
         [
-            (Role::System, 1),
-            (Role::System, 1),
-            (Role::User, 4),
-            (Role::Assistant, 4),
-            (Role::User, 3),
+            (MessageRole::System, 1),
+            (MessageRole::System, 1),
+            (MessageRole::User, 4),
+            (MessageRole::Assistant, 4),
+            (MessageRole::User, 3),
         ]
     );
 }
 
 #[test]
-fn the_short_forms_are_read() {
+fn shorthand_forms_are_decoded() {
     let prompt = read(r#"{"model":"m","input":"hi"}"#);
-    assert_eq!(prompt.messages[0].role, Role::User);
-    assert_eq!(prompt.messages[0].parts, [Part::Text("hi".to_owned())]);
+    assert_eq!(prompt.messages[0].role, MessageRole::User);
+    assert_eq!(
+        prompt.messages[0].parts,
+        [PromptPart::Text("hi".to_owned())]
+    );
     for (choice, expected) in [
-        (r#""auto""#, Choice::Auto),
-        (r#""none""#, Choice::None),
-        (r#""required""#, Choice::Required),
+        (r#""auto""#, ToolChoice::Auto),
+        (r#""none""#, ToolChoice::None),
+        (r#""required""#, ToolChoice::Required),
     ] {
         let body = format!(r#"{{"model":"m","input":"hi","tool_choice":{choice}}}"#);
-        assert_eq!(read(&body).choice, Some(expected));
+        assert_eq!(read(&body).tool_choice, Some(expected));
     }
     for (text, expected) in [
         (r#"{"format":{"type":"text"}}"#, None),
         (r#"{"verbosity":"medium"}"#, None),
-        (r#"{"format":{"type":"json_object"}}"#, Some(Format::Json)),
+        (
+            r#"{"format":{"type":"json_object"}}"#,
+            Some(ResponseFormat::Json),
+        ),
     ] {
         let body = format!(r#"{{"model":"m","input":"hi","text":{text}}}"#);
         assert_eq!(read(&body).format, expected);
     }
     let prompt = read(r#"{"model":"m","input":"hi","reasoning":{"effort":"xhigh"}}"#);
-    assert_eq!(prompt.effort, Some(Effort::Word("xhigh".to_owned())));
+    assert_eq!(
+        prompt.effort,
+        Some(ReasoningEffort::Level("xhigh".to_owned()))
+    );
 }
 
 #[test]
-fn what_changes_nothing_is_taken() {
+fn fields_without_effect_are_accepted() {
     read(
         r#"{"model":"m","instructions":null,"input":"hi","store":false,"background":false,"metadata":{},
         "service_tier":"auto","top_logprobs":0,"truncation":"auto","include":["reasoning.encrypted_content"],
@@ -139,8 +156,8 @@ fn what_changes_nothing_is_taken() {
     );
 }
 
-/// Members of a request that cannot be said elsewhere, and the places that are named.
-const OWN: &[(&str, &str)] = &[
+/// Members that other dialects do not support, with the path that the error names.
+const UNSUPPORTED_MEMBERS: &[(&str, &str)] = &[
     (r#""stop":["x"]"#, "stop"),
     (r#""seed":1"#, "seed"),
     (r#""frequency_penalty":1"#, "frequency_penalty"),
@@ -188,8 +205,8 @@ const OWN: &[(&str, &str)] = &[
     (r#""input":[{"content":"x"}]"#, "input[0].role"),
 ];
 
-/// Parts of a message likewise.
-const OWN_PARTS: &[(&str, &str)] = &[
+/// Message parts that other dialects do not support, with the member that the error names.
+const UNSUPPORTED_PARTS: &[(&str, &str)] = &[
     (r#"{"type":"input_image","file_id":"file-0"}"#, "file_id"),
     (r#"{"type":"input_file","file_id":"file-0"}"#, "file_id"),
     (
@@ -203,27 +220,30 @@ const OWN_PARTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn what_only_this_dialect_can_say_is_named() {
-    let refused = |member: &str| {
+fn unsupported_request_fields_are_named_in_error() {
+    let rejected_field = |member: &str| {
         let body = format!(r#"{{"model":"m",{member}}}"#);
-        let error = responses::read(&body, &Ignored::default()).unwrap_err();
+        let error = responses::decode_request(&body, &IgnoredFields::default()).unwrap_err();
         error.field
     };
-    for (member, field) in OWN {
-        assert_eq!(refused(member), *field);
+    for (member, field) in UNSUPPORTED_MEMBERS {
+        assert_eq!(rejected_field(member), *field);
     }
-    for (part, name) in OWN_PARTS {
+    for (part, name) in UNSUPPORTED_PARTS {
         let member = format!(r#""input":[{{"role":"user","content":[{part}]}}]"#);
-        assert_eq!(refused(&member), format!("input[0].content[0].{name}"));
+        assert_eq!(
+            rejected_field(&member),
+            format!("input[0].content[0].{name}")
+        );
     }
-    let forgiving = Ignored(vec!["metadata".to_owned(), "include".to_owned()]);
+    let ignoring = IgnoredFields(vec!["metadata".to_owned(), "include".to_owned()]);
     let body =
         r#"{"model":"m","input":"hi","metadata":{"a":"b"},"include":["file_search_call.results"]}"#;
-    responses::read(body, &forgiving).unwrap();
+    responses::decode_request(body, &ignoring).unwrap();
 }
 
 #[test]
-fn what_cannot_be_said_here_is_named() {
+fn chat_fields_without_equivalent_are_named_in_error() {
     for (member, field) in [
         (r#""stop":["x"]"#, "stop"),
         (r#""top_k":1"#, "top_k"),
@@ -236,17 +256,17 @@ fn what_cannot_be_said_here_is_named() {
         ),
     ] {
         let body = format!(r#"{{"model":"m",{member}}}"#);
-        let prompt = chat::read(&body, &Ignored::default()).unwrap();
-        assert_eq!(responses::write(&prompt).unwrap_err().field, field);
+        let prompt = chat::decode_request(&body, &IgnoredFields::default()).unwrap();
+        assert_eq!(responses::encode_request(&prompt).unwrap_err().field, field);
     }
 }
 
 #[test]
-fn files_are_named_as_the_api_wants_it() {
+fn file_names_follow_api_requirements() {
     let body = r#"{"model":"m","input":[{"role":"user","content":[
         {"type":"input_file","file_url":"https://x.test/a.pdf","filename":"a.pdf"},
         {"type":"input_file","file_data":"data:application/pdf;base64,AAAA"},
         {"type":"input_file","file_data":"data:text/csv;base64,AAAA","filename":"a.csv"}]}]}"#;
-    let written = responses::write(&read(body)).unwrap();
+    let written = responses::encode_request(&read(body)).unwrap();
     insta::assert_snapshot!("files", pretty(&written));
 }

@@ -1,16 +1,16 @@
-//! Answers that come in pieces.
+//! Streamed responses.
 
 use serde_json::json;
 use toolgate_core::sse;
-use toolgate_llm::event::{Failure, Finish, Proof};
-use toolgate_llm::turn::Item;
-use toolgate_llm::{Event, Turn, chat, responses};
+use toolgate_llm::event::{FinishReason, ProviderError, ReasoningProof};
+use toolgate_llm::turn::TurnItem;
+use toolgate_llm::{ModelTurn, TurnEvent, chat, responses};
 
-use super::answers::WHOLE;
-use super::{decode, decoded, encoded, essence, head, stream};
+use super::response_bodies::RESPONSE;
+use super::{comparable, decode, decode_complete, encode, head, stream};
 
-/// As OpenAI streams the same answer.
-const PIECES: &[&str] = &[
+/// [`RESPONSE`] as OpenAI streams it, without the final event.
+const EVENTS: &[&str] = &[
     r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_9","model":"gpt-x","status":"in_progress","error":null,"output":[],"usage":null}}"#,
     r#"{"type":"response.in_progress","sequence_number":1,"response":{"id":"resp_9","model":"gpt-x","status":"in_progress"}}"#,
     r#"{"type":"response.output_item.added","sequence_number":2,"output_index":0,"item":{"id":"rs_9","type":"reasoning","encrypted_content":"gA","summary":[]}}"#,
@@ -39,30 +39,30 @@ const PIECES: &[&str] = &[
 ];
 
 fn pieces() -> String {
-    let whole = WHOLE.replace('\n', "");
+    let whole = RESPONSE.replace('\n', "");
     let last = format!(r#"{{"type":"response.completed","response":{whole}}}"#);
-    let mut pieces = PIECES.to_vec();
+    let mut pieces = EVENTS.to_vec();
     pieces.push(&last);
     stream(&pieces)
 }
 
 #[test]
-fn pieces_mean_what_the_whole_means_at_every_chunking() {
-    let whole = Turn::of(&responses::events(WHOLE).unwrap());
+fn response_and_its_stream_decode_to_same_turn_at_any_chunk_size() {
+    let whole = ModelTurn::from_events(&responses::decode_response(RESPONSE).unwrap());
     let stream = pieces();
     for size in [1, 2, 3, 7, 64, 1000, stream.len()] {
         let (events, is_done) = decode(&stream, size).unwrap();
         assert!(is_done);
-        assert_eq!(Turn::of(&events), whole);
+        assert_eq!(ModelTurn::from_events(&events), whole);
     }
-    let (_, is_done) = decode(&super::stream(PIECES), 100).unwrap();
-    assert!(!is_done, "a stream without its last event broke off");
+    let (_, is_done) = decode(&super::stream(EVENTS), 100).unwrap();
+    assert!(!is_done, "a stream without its last event is incomplete");
 }
 
-/// As llama.cpp streams: no places, reasoning as it is, and its end after all else.
+/// As llama.cpp streams: no output indexes, plain reasoning, and item ends after everything else.
 #[test]
-fn a_server_that_tells_no_places_is_understood() {
-    let events = decoded(&stream(&[
+fn stream_without_output_indexes_is_decoded() {
+    let events = decode_complete(&stream(&[
         r#"{"type":"response.created","response":{"id":"resp_1","object":"response","status":"in_progress"}}"#,
         r#"{"type":"response.output_item.added","item":{"id":"rs_1","summary":[],"type":"reasoning","content":[],"encrypted_content":"","status":"in_progress"}}"#,
         r#"{"type":"response.reasoning_text.delta","delta":"h","item_id":"rs_1"}"#,
@@ -87,27 +87,34 @@ fn a_server_that_tells_no_places_is_understood() {
         {"id":"fc_a","type":"function_call","arguments":"{}","call_id":"call_a","name":"add"},
         {"id":"fc_b","type":"function_call","arguments":"[]","call_id":"call_b","name":"sub"}],
         "usage":{"input_tokens":3,"output_tokens":4,"total_tokens":7,"input_tokens_details":{"cached_tokens":1}}}"#;
-    let whole = Turn::of(&responses::events(whole).unwrap());
-    assert_eq!(essence(&Turn::of(&events)), essence(&whole));
+    let whole = ModelTurn::from_events(&responses::decode_response(whole).unwrap());
+    assert_eq!(
+        comparable(&ModelTurn::from_events(&events)),
+        comparable(&whole)
+    );
 }
 
 #[test]
-fn what_comes_without_deltas_is_told_once() {
+fn content_without_deltas_is_emitted_once() {
     let item = r#"{"type":"message","content":[{"type":"output_text","text":"Hi"}]}"#;
     let call =
         r#"{"type":"function_call","id":"fc_1","call_id":"c1","name":"add","arguments":"{}"}"#;
     let done = |item: &str| format!(r#"{{"type":"response.output_item.done","item":{item}}}"#);
     let end = format!(r#"{{"type":"response.completed","response":{{"output":[{item},{call}]}}}}"#);
-    let expected =
-        Turn::of(&responses::events(&format!(r#"{{"output":[{item},{call}]}}"#)).unwrap());
+    let expected = ModelTurn::from_events(
+        &responses::decode_response(&format!(r#"{{"output":[{item},{call}]}}"#)).unwrap(),
+    );
     let items = [done(item), done(call)];
     for data in [vec![end.as_str()], vec![&items[0], &items[1], &end]] {
-        assert_eq!(Turn::of(&decoded(&stream(&data))), expected);
+        assert_eq!(
+            ModelTurn::from_events(&decode_complete(&stream(&data))),
+            expected
+        );
     }
 }
 
 #[test]
-fn errors_in_the_stream_are_failures() {
+fn stream_errors_are_decoded() {
     let failed = r#"{"type":"response.failed","response":{"status":"failed","error":{"code":"rate_limit_exceeded","message":"slow down"}}}"#;
     let object = r#"{"type":"error","sequence_number":2,"error":{"type":"tokens","code":"rate_limit_exceeded","message":"slow down","param":null}}"#;
     let members = r#"{"type":"error","sequence_number":2,"code":"rate_limit_exceeded","message":"slow down","param":null}"#;
@@ -118,12 +125,12 @@ fn errors_in_the_stream_are_failures() {
         (vec![members], None),
         (vec![bare], None),
     ] {
-        let failures = decoded(&stream(&data));
+        let failures = decode_complete(&stream(&data));
         let failures = failures.iter().filter_map(|event| match event {
-            Event::Failed(failure) => Some(failure),
+            TurnEvent::Error(failure) => Some(failure),
             _ => None,
         });
-        let expected = Failure {
+        let expected = ProviderError {
             kind: kind.map(str::to_owned),
             message: "slow down".to_owned(),
             code: Some(json!("rate_limit_exceeded")),
@@ -133,8 +140,8 @@ fn errors_in_the_stream_are_failures() {
 }
 
 #[test]
-fn content_that_is_not_understood_is_named() {
-    for (data, what) in [
+fn unsupported_content_is_named_in_error() {
+    for (data, expected) in [
         (
             r#"{"type":"response.output_item.added","item":{"type":"web_search_call"}}"#,
             "web_search_call",
@@ -154,114 +161,126 @@ fn content_that_is_not_understood_is_named() {
         ("{", "EOF"),
     ] {
         let error = decode(&stream(&[data]), 100).unwrap_err();
-        assert!(error.to_string().contains(what), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     }
     let unknown = stream(&[r#"{"type":"codex.rate_limits","plan":"x"}"#, "", "[DONE]"]);
     assert_eq!(decode(&unknown, 100).unwrap(), (Vec::new(), false));
 }
 
-fn text(text: &str) -> Event {
-    Event::Text(text.to_owned())
+fn text(text: &str) -> TurnEvent {
+    TurnEvent::Text(text.to_owned())
 }
 
-fn call(index: usize, id: &str) -> [Event; 2] {
+fn call(index: usize, id: &str) -> [TurnEvent; 2] {
     let (id, name) = (id.to_owned(), "add".to_owned());
     let arguments = "{}".to_owned();
     [
-        Event::CallStart { index, id, name },
-        Event::CallDelta { index, arguments },
+        TurnEvent::CallStart { index, id, name },
+        TurnEvent::CallDelta { index, arguments },
     ]
 }
 
-fn start() -> Event {
-    Event::Start {
+fn start() -> TurnEvent {
+    TurnEvent::Start {
         id: "x".to_owned(),
         model: "y".to_owned(),
     }
 }
 
 #[test]
-fn turns_follow_one_another_in_one_stream() {
+fn several_turns_are_encoded_as_one_stream() {
     let mut events = vec![start(), text("One")];
     events.extend(call(0, "c1"));
-    events.extend([Event::CallEnd { index: 0 }, Event::Finish(Finish::Calls)]);
-    events.extend([start(), text("Two"), Event::Refusal("No".to_owned())]);
+    events.extend([
+        TurnEvent::CallEnd { index: 0 },
+        TurnEvent::Finish(FinishReason::ToolCalls),
+    ]);
+    events.extend([start(), text("Two"), TurnEvent::Refusal("No".to_owned())]);
     events.extend(call(0, "c2"));
-    events.extend([Event::CallEnd { index: 0 }, Event::Finish(Finish::Stop)]);
-    let stream = encoded(&events);
-    insta::assert_snapshot!("turns", stream);
-    let mut turn = Turn::of(&events);
-    turn.finish = Some(Finish::Calls);
-    assert_eq!(essence(&Turn::of(&decoded(&stream))), essence(&turn));
+    events.extend([
+        TurnEvent::CallEnd { index: 0 },
+        TurnEvent::Finish(FinishReason::Stop),
+    ]);
+    let stream = encode(&events);
+    insta::assert_snapshot!("multi_turn_stream", stream);
+    let mut turn = ModelTurn::from_events(&events);
+    turn.finish = Some(FinishReason::ToolCalls);
+    assert_eq!(
+        comparable(&ModelTurn::from_events(&decode_complete(&stream))),
+        comparable(&turn)
+    );
 }
 
 #[test]
-fn calls_are_told_side_by_side_and_cut() {
-    let mut events = vec![start(), Event::Reasoning("hm".to_owned())];
+fn interleaved_calls_are_encoded_and_truncated() {
+    let mut events = vec![start(), TurnEvent::Reasoning("hm".to_owned())];
     let ([begin, more], [also, too]) = (call(4, "c1"), call(2, "c2"));
     events.extend([begin, also, too, more, text("and")]);
-    events.push(Event::Finish(Finish::Length));
-    let stream = encoded(&events);
-    insta::assert_snapshot!("side_by_side", stream);
-    let again = Turn::of(&decoded(&stream));
-    assert_eq!(again.items[1..], Turn::of(&events).items[1..]);
-    assert_eq!(again.finish, Some(Finish::Length));
+    events.push(TurnEvent::Finish(FinishReason::Length));
+    let stream = encode(&events);
+    insta::assert_snapshot!("interleaved_calls", stream);
+    let again = ModelTurn::from_events(&decode_complete(&stream));
+    assert_eq!(again.items[1..], ModelTurn::from_events(&events).items[1..]);
+    assert_eq!(again.finish, Some(FinishReason::Length));
 }
 
 #[test]
-fn calls_without_ids_get_some() {
-    let events: Vec<Event> = [call(0, ""), call(1, "")].concat();
-    let turn = Turn::of(&decoded(&encoded(&events)));
-    let ids: Vec<_> = turn.calls().map(|call| call.id.as_str()).collect();
+fn calls_without_ids_get_generated_ids() {
+    let events: Vec<TurnEvent> = [call(0, ""), call(1, "")].concat();
+    let turn = ModelTurn::from_events(&decode_complete(&encode(&events)));
+    let ids: Vec<_> = turn.tool_calls().map(|call| call.id.as_str()).collect();
     assert_eq!(ids, ["call_1_0", "call_1_1"]);
-    let whole = responses::answer(&head(), &Turn::of(&events));
+    let whole = responses::encode_response(&head(), &ModelTurn::from_events(&events));
     assert_eq!(
-        Turn::of(&responses::events(&whole).unwrap()).items,
+        ModelTurn::from_events(&responses::decode_response(&whole).unwrap()).items,
         turn.items
     );
 }
 
 #[test]
-fn a_failure_ends_the_stream() {
-    let failure = Failure {
+fn error_ends_stream() {
+    let failure = ProviderError {
         kind: Some("overloaded_error".to_owned()),
         message: "busy".to_owned(),
         code: None,
     };
-    let stream = encoded(&[
+    let stream = encode(&[
         start(),
         text("Hi"),
-        Event::Failed(failure.clone()),
+        TurnEvent::Error(failure.clone()),
         text("?"),
     ]);
-    insta::assert_snapshot!("failed", stream);
-    assert_eq!(Turn::of(&decoded(&stream)).failure, Some(failure));
+    insta::assert_snapshot!("error", stream);
+    assert_eq!(
+        ModelTurn::from_events(&decode_complete(&stream)).error,
+        Some(failure)
+    );
 }
 
 #[test]
-fn reasoning_keeps_the_id_that_its_provider_knows() {
+fn reasoning_keeps_provider_id() {
     let proof = |id: &str| {
-        Some(Proof::Encrypted {
+        Some(ReasoningProof::Encrypted {
             id: id.to_owned(),
             content: Some("gAAA".to_owned()),
         })
     };
     let events = [
-        Event::ReasoningStart("rs_a".to_owned()),
-        Event::ReasoningEnd(proof("rs_a")),
-        Event::ReasoningEnd(proof("rs_b")),
-        // Proofs of other providers mean nothing here.
-        Event::ReasoningEnd(Some(Proof::Redacted("x".to_owned()))),
-        Event::Reasoning("hm".to_owned()),
-        Event::ReasoningEnd(Some(Proof::Signature("x".to_owned()))),
+        TurnEvent::ReasoningStart("rs_a".to_owned()),
+        TurnEvent::ReasoningEnd(proof("rs_a")),
+        TurnEvent::ReasoningEnd(proof("rs_b")),
+        // Proofs of other providers have no equivalent here.
+        TurnEvent::ReasoningEnd(Some(ReasoningProof::Redacted("x".to_owned()))),
+        TurnEvent::Reasoning("hm".to_owned()),
+        TurnEvent::ReasoningEnd(Some(ReasoningProof::Signature("x".to_owned()))),
     ];
-    let turn = Turn::of(&decoded(&encoded(&events)));
+    let turn = ModelTurn::from_events(&decode_complete(&encode(&events)));
     let ids: Vec<_> = turn
         .items
         .iter()
         .filter_map(|item| match item {
-            Item::Reasoning {
-                proof: Some(Proof::Encrypted { id, content }),
+            TurnItem::Reasoning {
+                proof: Some(ReasoningProof::Encrypted { id, content }),
                 ..
             } => Some((id.as_str(), content.as_deref())),
             _ => None,
@@ -275,38 +294,38 @@ fn reasoning_keeps_the_id_that_its_provider_knows() {
             ("rs_1_2", None)
         ]
     );
-    let whole = responses::answer(&head(), &turn);
-    let again = Turn::of(&responses::events(&whole).unwrap());
-    assert_eq!(essence(&again), essence(&turn));
+    let whole = responses::encode_response(&head(), &turn);
+    let again = ModelTurn::from_events(&responses::decode_response(&whole).unwrap());
+    assert_eq!(comparable(&again), comparable(&turn));
 }
 
 #[test]
-fn a_stream_is_said_in_chat_and_back() {
-    let (mut encoder, mut chat) = (chat::Encoder::new(head()), String::new());
-    for event in decoded(&pieces()) {
-        encoder.put(&event, &mut chat);
+fn stream_is_translated_to_chat_and_back() {
+    let (mut encoder, mut chat) = (chat::ChatEncoder::new(head()), String::new());
+    for event in decode_complete(&pieces()) {
+        encoder.encode(&event, &mut chat);
     }
-    encoder.end(&mut chat);
+    encoder.finish(&mut chat);
     insta::assert_snapshot!("stream_to_chat", chat);
     let (mut raw, mut events) = (Vec::new(), Vec::new());
-    sse::Decoder::new(1 << 20)
+    sse::SseDecoder::new(1 << 20)
         .feed(chat.as_bytes(), &mut raw)
         .unwrap();
-    let mut decoder = chat::Decoder::default();
+    let mut decoder = chat::ChatDecoder::default();
     for event in &raw {
-        decoder.take(event, &mut events).unwrap();
+        decoder.decode(event, &mut events).unwrap();
     }
-    let stream = encoded(&events);
+    let stream = encode(&events);
     insta::assert_snapshot!("stream_from_chat", stream);
-    let whole = Turn::of(&responses::events(WHOLE).unwrap());
-    let again = Turn::of(&decoded(&stream));
+    let whole = ModelTurn::from_events(&responses::decode_response(RESPONSE).unwrap());
+    let again = ModelTurn::from_events(&decode_complete(&stream));
     assert_eq!(again.items[1..], whole.items[1..]);
     assert_eq!(again.finish, whole.finish);
 }
 
-/// What only this dialect can say goes through it whole, if that is wanted.
+/// Dialect-specific items round-trip when the decoder preserves raw content.
 #[test]
-fn items_of_the_provider_are_kept_as_they_came() {
+fn dialect_specific_items_are_preserved() {
     let search = r#"{"type":"web_search_call","id":"ws_0","status":"completed","action":{"query":"q","n":1.50}}"#;
     let cited =
         r#"{"type":"url_citation","url":"https://example.com","start_index":0,"end_index":3}"#;
@@ -321,34 +340,37 @@ fn items_of_the_provider_are_kept_as_they_came() {
         r#"{"type":"response.completed","response":{"status":"completed","output":[]}}"#.to_owned(),
     ];
     let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
-    let kept = |stream: &str| {
+    let decode_raw = |stream: &str| {
         let (mut raw, mut events) = (Vec::new(), Vec::new());
-        let mut bytes = sse::Decoder::new(1 << 20);
+        let mut bytes = sse::SseDecoder::new(1 << 20);
         bytes.feed(stream.as_bytes(), &mut raw).unwrap();
-        let mut decoder = responses::Decoder::default().keeping_raw();
+        let mut decoder = responses::ResponsesDecoder::default().preserve_raw();
         for event in &raw {
-            decoder.take(event, &mut events).unwrap();
+            decoder.decode(event, &mut events).unwrap();
         }
         events
     };
-    let events = kept(&stream(&pieces));
-    let (search, cited) = (parsed(search), parsed(cited));
-    assert!(events.contains(&Event::Raw(search.clone())), "{events:?}");
-    assert!(events.contains(&Event::Annotation(cited.clone())));
-    let told = encoded(&events);
+    let events = decode_raw(&stream(&pieces));
+    let (search, cited) = (parse(search), parse(cited));
+    assert!(
+        events.contains(&TurnEvent::Raw(search.clone())),
+        "{events:?}"
+    );
+    assert!(events.contains(&TurnEvent::Annotation(cited.clone())));
+    let encoded = encode(&events);
     assert_eq!(
-        kept(&told)
+        decode_raw(&encoded)
             .iter()
-            .filter(|event| matches!(event, Event::Raw(_) | Event::Annotation(_)))
+            .filter(|event| matches!(event, TurnEvent::Raw(_) | TurnEvent::Annotation(_)))
             .count(),
         2
     );
-    let last = told
+    let last = encoded
         .lines()
         .filter_map(|line| line.strip_prefix("data: "))
         .next_back()
         .unwrap();
-    let output = parsed(last)["response"]["output"].clone();
+    let output = parse(last)["response"]["output"].clone();
     assert_eq!(output[0], search);
     assert_eq!(
         output[1]["content"][0]["annotations"],
@@ -356,29 +378,36 @@ fn items_of_the_provider_are_kept_as_they_came() {
     );
     let whole =
         json!({"id": "r", "model": "m", "status": "completed", "output": output}).to_string();
-    let again = responses::events_with_raw(&whole).unwrap();
-    assert_eq!(Turn::of(&again).items, Turn::of(&events).items);
-    assert!(!Turn::of(&again).awaits_caller(), "the provider has run it");
+    let again = responses::decode_response_with_raw(&whole).unwrap();
+    assert_eq!(
+        ModelTurn::from_events(&again).items,
+        ModelTurn::from_events(&events).items
+    );
+    assert!(
+        !ModelTurn::from_events(&again).has_pending_caller_call(),
+        "the provider has already run the call"
+    );
 }
 
 #[test]
-fn calls_in_another_form_are_the_callers_to_answer() {
-    let awaits = |items: &str| {
+fn dialect_specific_calls_are_pending_for_caller() {
+    let is_pending = |items: &str| {
         let body = format!(r#"{{"id":"r","model":"m","status":"completed","output":{items}}}"#);
-        Turn::of(&responses::events_with_raw(&body).unwrap()).awaits_caller()
+        ModelTurn::from_events(&responses::decode_response_with_raw(&body).unwrap())
+            .has_pending_caller_call()
     };
-    assert!(awaits(
+    assert!(is_pending(
         r#"[{"type":"custom_tool_call","call_id":"c","name":"x","input":"y"}]"#
     ));
-    assert!(awaits(r#"[{"type":"mcp_approval_request","id":"m"}]"#));
-    assert!(!awaits(
+    assert!(is_pending(r#"[{"type":"mcp_approval_request","id":"m"}]"#));
+    assert!(!is_pending(
         r#"[{"type":"shell_call","call_id":"c"},{"type":"shell_call_output","call_id":"c"}]"#
     ));
-    assert!(!awaits(
+    assert!(!is_pending(
         r#"[{"type":"code_interpreter_call","id":"c","code":"1"}]"#
     ));
 }
 
-fn parsed(text: &str) -> serde_json::Value {
+fn parse(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap()
 }

@@ -1,6 +1,6 @@
-//! The HTTP client of a server: its TLS settings, its headers, and no more trust than needed.
+//! HTTP clients for upstream servers: TLS settings, headers, redirect policy.
 //!
-//! A client takes some 160 KB, most of it for TLS, so servers with the same settings share one.
+//! A client takes about 160 KB, mostly for TLS, so servers with the same settings share one.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,54 +11,55 @@ use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use reqwest::{Certificate, Client, redirect};
-use toolgate_core::config::Http as Config;
-use toolgate_core::secret::Unset;
+use toolgate_core::config::HttpConnection as Config;
+use toolgate_core::secret::UnsetVariable;
 use url::Url;
 
-use super::direct::Direct;
+use super::direct::DirectClient;
 use crate::environment::Environment;
 
-const AGENT: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
-const CONNECT: Duration = Duration::from_secs(10);
+const USER_AGENT_VALUE: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
+/// Maximum time to establish a TCP and TLS connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An HTTP server with its secrets resolved.
+/// The endpoint of an HTTP server with its secrets resolved.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct ResolvedEndpoint {
     pub url: Url,
     pub headers: HeaderMap,
-    settings: Settings,
-    clients: Clients,
+    settings: ClientSettings,
+    clients: HttpClients,
 }
 
-/// What tells one client from another.
+/// Settings that distinguish one client from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Settings {
+struct ClientSettings {
     is_loopback: bool,
-    /// Without TLS no certificates are needed, which takes a while to read.
+    /// Plain HTTP needs no root certificates, which are slow to load.
     is_plain: bool,
     insecure_skip_verify: bool,
     ca_cert_pem: Option<String>,
 }
 
-/// Clients that servers share; clones share them too.
+/// HTTP clients shared between servers; clones share them too.
 #[derive(Clone, Default)]
-pub(crate) struct Clients(Arc<Shared>);
+pub(crate) struct HttpClients(Arc<SharedClients>);
 
 #[derive(Default)]
-struct Shared {
-    by_settings: Mutex<HashMap<Settings, Client>>,
-    /// The proxies that the environment names.
+struct SharedClients {
+    by_settings: Mutex<HashMap<ClientSettings, Client>>,
+    /// Proxies configured in the environment.
     proxies: OnceLock<Matcher>,
 }
 
-impl Clients {
-    fn get(&self, settings: &Settings) -> Result<Client, ClientError> {
+impl HttpClients {
+    fn get(&self, settings: &ClientSettings) -> Result<Client, ClientError> {
         let clients = &self.0.by_settings;
         let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = clients.get(settings) {
             return Ok(client.clone());
         }
-        let client = settings.client()?;
+        let client = settings.build_client()?;
         clients.insert(settings.clone(), client.clone());
         Ok(client)
     }
@@ -69,30 +70,30 @@ impl Clients {
     }
 }
 
-/// Why an endpoint cannot be used; only a change of the configuration helps.
+/// Reasons why an endpoint cannot be used; all of them require a configuration change.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     #[error(transparent)]
-    Unset(#[from] Unset),
-    #[error("the URL is not valid: {0}")]
+    Unset(#[from] UnsetVariable),
+    #[error("invalid URL: {0}")]
     Url(url::ParseError),
-    #[error("header `{0}` has a value that HTTP does not allow")]
+    #[error("header `{0}` has an invalid name or value")]
     Header(String),
-    #[error("`ca_cert_pem` holds no certificate in PEM form")]
+    #[error("`ca_cert_pem` contains no PEM certificate")]
     Certificate,
-    #[error("the HTTP client cannot be set up: {0}")]
+    #[error("failed to build HTTP client: {0}")]
     Client(reqwest::Error),
 }
 
-impl Endpoint {
+impl ResolvedEndpoint {
     pub(crate) fn resolve(
         config: &Config,
         environment: &Environment,
-        clients: &Clients,
+        clients: &HttpClients,
     ) -> Result<Self, ClientError> {
         let env = |name: &str| environment.get(name);
         let mut headers = HeaderMap::new();
-        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.insert(USER_AGENT, HeaderValue::from_static(USER_AGENT_VALUE));
         for (name, value) in &config.headers {
             let invalid = || ClientError::Header(name.clone());
             let mut value = HeaderValue::from_str(&value.resolve(&env)?).map_err(|_| invalid())?;
@@ -102,7 +103,7 @@ impl Endpoint {
         let ca_cert_pem = config.tls.ca_cert_pem.as_ref();
         let url = Url::parse(&config.url.resolve(&env)?).map_err(ClientError::Url)?;
         Ok(Self {
-            settings: Settings {
+            settings: ClientSettings {
                 is_loopback: is_loopback(&url),
                 is_plain: url.scheme() == "http",
                 insecure_skip_verify: config.tls.insecure_skip_verify,
@@ -118,26 +119,26 @@ impl Endpoint {
         self.clients.get(&self.settings)
     }
 
-    /// The way to it, if neither TLS nor a proxy nor a password is needed.
-    pub(super) fn direct(&self) -> Option<Direct> {
-        let is_bare = self.url.username().is_empty() && self.url.password().is_none();
-        if !self.settings.is_plain || !is_bare {
+    /// Returns a direct client if neither TLS, a proxy nor URL credentials are involved.
+    pub(super) fn direct(&self) -> Option<DirectClient> {
+        let has_no_credentials = self.url.username().is_empty() && self.url.password().is_none();
+        if !self.settings.is_plain || !has_no_credentials {
             return None;
         }
         let uri: Uri = self.url.as_str().parse().ok()?;
-        let is_near = self.settings.is_loopback || !self.clients.is_proxied(&uri);
-        Direct::new(&self.url, CONNECT).filter(|_| is_near)
+        let is_direct = self.settings.is_loopback || !self.clients.is_proxied(&uri);
+        DirectClient::new(&self.url, CONNECT_TIMEOUT).filter(|_| is_direct)
     }
 }
 
-impl Settings {
-    fn client(&self) -> Result<Client, ClientError> {
-        // Fails only if one is installed already, which is as good.
+impl ClientSettings {
+    fn build_client(&self) -> Result<Client, ClientError> {
+        // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .redirect(same_origin())
+            .redirect(same_origin_policy())
             .tls_danger_accept_invalid_certs(self.insecure_skip_verify);
         if self.is_loopback {
             builder = builder.no_proxy();
@@ -165,24 +166,25 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Credentials and arguments stay with the server they were meant for.
-fn same_origin() -> redirect::Policy {
+/// Follows redirects only within the origin, so that credentials and arguments stay there.
+fn same_origin_policy() -> redirect::Policy {
     redirect::Policy::custom(|attempt| {
         let from = attempt.previous().last().map(Url::origin);
-        match from == Some(attempt.url().origin()) && attempt.previous().len() <= 3 {
-            true => attempt.follow(),
-            false => attempt.stop(),
+        if from == Some(attempt.url().origin()) && attempt.previous().len() <= 3 {
+            attempt.follow()
+        } else {
+            attempt.stop()
         }
     })
 }
 
-impl fmt::Debug for Clients {
+impl fmt::Debug for HttpClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Clients")
     }
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for ResolvedEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").finish_non_exhaustive()
     }

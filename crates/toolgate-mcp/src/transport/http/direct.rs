@@ -1,8 +1,8 @@
-//! Requests to servers that are reached without TLS and without a proxy.
+//! A minimal HTTP/1.1 client for servers reached without TLS and without a proxy.
 //!
-//! Whoever asks drives the connection: no task stands between a request and its socket, so that
-//! none has to be woken on the way there and back, which is most of what a client costs. A
-//! connection without a request waits for the next one, and is looked at before it is used again.
+//! The caller's future drives the connection. No background task sits between a request and its
+//! socket, which avoids the task wake-ups that dominate the cost of a pooled client. Idle
+//! connections are checked before reuse.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -25,59 +25,59 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 use url::Url;
 
-use super::failure::{innermost, lost, not_sent};
+use super::errors::{innermost_source, lost_error, not_sent_error};
 use crate::transport::RequestError;
 
-/// How long a connection is kept for the next request, and how many are.
-const IDLE: Duration = Duration::from_secs(90);
-const MOST_IDLE: usize = 512;
-/// How often those are looked at that nobody uses.
-const LOOK: Duration = Duration::from_secs(30);
-/// Pieces of a body that are read although nobody wants them.
-const FEW: usize = 4;
-/// How often the system looks whether the other side is still there, as reqwest has it.
-const ALIVE: Duration = Duration::from_secs(15);
+/// Maximum age of an idle connection, and maximum number of them.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+const MAX_IDLE_CONNECTIONS: usize = 512;
+/// Interval between sweeps for expired idle connections.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
+/// Maximum number of remaining body frames read to make a connection reusable.
+const MAX_DRAINED_FRAMES: usize = 4;
+/// TCP keepalive interval; the same as reqwest's default.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-type Asked = Request<Full<Bytes>>;
+type PostRequest = Request<Full<Bytes>>;
 
-/// One address; clones share its connections.
+/// Client for one URL; clones share its connections.
 #[derive(Clone, Debug)]
-pub(super) struct Direct(Arc<Pool>);
+pub(super) struct DirectClient(Arc<Pool>);
 
 struct Pool {
     connector: HttpConnector,
     uri: Uri,
     host: HeaderValue,
-    /// The one that was used last at the end.
-    idle: Mutex<Vec<Link>>,
+    /// Most recently used last.
+    idle: Mutex<Vec<PooledConnection>>,
 }
 
 /// An open connection.
-struct Link {
+struct PooledConnection {
     sender: SendRequest<Full<Bytes>>,
     driver: Connection<TokioIo<TcpStream>, Full<Bytes>>,
-    used: Instant,
+    last_used: Instant,
 }
 
-/// The body of an answer, which drives the connection until it has come to its end.
-struct Driven {
+/// A response body that drives its connection until the body ends.
+struct DrivenBody {
     body: Incoming,
-    /// Locked by nobody: it makes the link one that threads may share.
-    link: Mutex<Option<Link>>,
+    /// Never locked; the mutex only makes the type `Sync`.
+    connection: Mutex<Option<PooledConnection>>,
     pool: Arc<Pool>,
 }
 
-impl Direct {
-    /// None if the URL has no host.
+impl DirectClient {
+    /// Creates a client; `None` if the URL has no host.
     pub(super) fn new(url: &Url, connect_timeout: Duration) -> Option<Self> {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(connect_timeout));
         connector.set_nodelay(true);
-        connector.set_keepalive(Some(ALIVE));
-        connector.set_keepalive_interval(Some(ALIVE));
+        connector.set_keepalive(Some(KEEPALIVE_INTERVAL));
+        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
         connector.set_keepalive_retries(Some(3));
         #[cfg(target_os = "linux")]
-        connector.set_tcp_user_timeout(Some(ALIVE * 2));
+        connector.set_tcp_user_timeout(Some(KEEPALIVE_INTERVAL * 2));
         let uri: Uri = url.as_str().parse().ok()?;
         let host = HeaderValue::from_str(uri.authority()?.as_str()).ok()?;
         Some(Self(Arc::new(Pool {
@@ -88,7 +88,7 @@ impl Direct {
         })))
     }
 
-    /// `url` is the same address, as answers name it.
+    /// Sends a POST request. `url` is the client's URL, to be reported by the response.
     pub(super) async fn post(
         &self,
         url: &Url,
@@ -102,79 +102,80 @@ impl Direct {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = path.map_or_else(|| Uri::from_static("/"), Uri::from);
         *request.headers_mut() = headers;
-        while let Some(link) = pool.kept() {
-            match link.send(request, pool).await {
-                Ok(response) => return Ok(named(response, url)),
-                // Its connection had ended meanwhile.
+        while let Some(connection) = pool.take_idle() {
+            match connection.send(request, pool).await {
+                Ok(response) => return Ok(to_reqwest_response(response, url)),
+                // The idle connection had closed; try the next one.
                 Err((Some(unsent), _)) => request = unsent,
                 Err((None, error)) => return Err(error),
             }
         }
-        let link = pool.connect().await?;
-        let response = link.send(request, pool).await;
+        let connection = pool.connect().await?;
+        let response = connection.send(request, pool).await;
         response
-            .map(|response| named(response, url))
+            .map(|response| to_reqwest_response(response, url))
             .map_err(|(_, error)| error)
     }
 
-    /// Keeps no connection for longer than is good, until `stop`.
-    pub(super) async fn tended(self, stop: CancellationToken) {
-        let mut looks = tokio::time::interval(LOOK);
-        while stop.run_until_cancelled(looks.tick()).await.is_some() {
+    /// Periodically removes expired idle connections until `stop` is cancelled.
+    pub(super) async fn sweep_idle(self, stop: CancellationToken) {
+        let mut interval = tokio::time::interval(SWEEP_INTERVAL);
+        while stop.run_until_cancelled(interval.tick()).await.is_some() {
             self.sweep();
         }
     }
 
-    /// Lets go of connections that nobody has used for long, or that the server has closed.
+    /// Removes idle connections that have expired or that the server has closed.
     fn sweep(&self) {
-        self.0.idle().retain_mut(Link::is_fit);
+        self.0.idle().retain_mut(PooledConnection::is_reusable);
     }
 }
 
 impl Pool {
-    fn idle(&self) -> MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<PooledConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn kept(&self) -> Option<Link> {
+    /// Takes the most recently used connection that is still reusable.
+    fn take_idle(&self) -> Option<PooledConnection> {
         loop {
-            let mut link = self.idle().pop()?;
-            if link.is_fit() {
-                return Some(link);
+            let mut connection = self.idle().pop()?;
+            if connection.is_reusable() {
+                return Some(connection);
             }
         }
     }
 
-    fn keep(&self, mut link: Link) {
-        link.used = Instant::now();
+    fn put_idle(&self, mut connection: PooledConnection) {
+        connection.last_used = Instant::now();
         let mut idle = self.idle();
-        if idle.len() < MOST_IDLE {
-            idle.push(link);
+        if idle.len() < MAX_IDLE_CONNECTIONS {
+            idle.push(connection);
         }
     }
 
-    async fn connect(&self) -> Result<Link, RequestError> {
+    async fn connect(&self) -> Result<PooledConnection, RequestError> {
         let mut connector = self.connector.clone();
         let stream = connector.call(self.uri.clone()).await;
-        let stream = stream.map_err(|error| not_sent(&innermost(&error)))?;
+        let stream = stream.map_err(|error| not_sent_error(&innermost_source(&error)))?;
         let (sender, driver) = http1::handshake(stream)
             .await
-            .map_err(|error| not_sent(&innermost(&error)))?;
-        Ok(Link {
+            .map_err(|error| not_sent_error(&innermost_source(&error)))?;
+        Ok(PooledConnection {
             sender,
             driver,
-            used: Instant::now(),
+            last_used: Instant::now(),
         })
     }
 }
 
-impl Link {
-    /// Sends a request; gives it back if it was not sent.
+impl PooledConnection {
+    /// Sends a request; the error returns the request if it was not sent.
     async fn send(
         mut self,
-        request: Asked,
+        request: PostRequest,
         pool: &Arc<Pool>,
-    ) -> Result<http::Response<Driven>, (Option<Asked>, RequestError)> {
+    ) -> Result<http::Response<DrivenBody>, (Option<PostRequest>, RequestError)> {
         let mut answer = pin!(self.sender.try_send_request(request));
         let mut ended = false;
         let answer = poll_fn(|context| {
@@ -182,57 +183,64 @@ impl Link {
             answer.as_mut().poll(context)
         });
         match answer.await {
-            Ok(response) => Ok(response.map(|body| Driven {
+            Ok(response) => Ok(response.map(|body| DrivenBody {
                 body,
-                link: Mutex::new((!ended).then_some(self)),
+                connection: Mutex::new((!ended).then_some(self)),
                 pool: Arc::clone(pool),
             })),
             Err(mut error) => {
                 let unsent = error.take_message();
-                let told = innermost(error.error());
+                let cause = innermost_source(error.error());
                 let error = match &unsent {
-                    Some(_) => not_sent(&told),
-                    None => lost(&told),
+                    Some(_) => not_sent_error(&cause),
+                    None => lost_error(&cause),
                 };
                 Err((unsent, error))
             }
         }
     }
 
+    /// Polls the connection; returns whether it has ended.
     fn driver_ended(&mut self, context: &mut Context<'_>) -> bool {
         Pin::new(&mut self.driver).poll(context).is_ready()
     }
 
-    /// Whether it can carry another request.
-    fn is_fit(&mut self) -> bool {
-        let mut nobody = Context::from_waker(Waker::noop());
-        self.used.elapsed() < IDLE && !self.driver_ended(&mut nobody) && self.sender.is_ready()
+    /// Returns whether it can carry another request.
+    fn is_reusable(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        self.last_used.elapsed() < IDLE_TIMEOUT
+            && !self.driver_ended(&mut context)
+            && self.sender.is_ready()
     }
 }
 
-impl Driven {
-    fn link(&mut self) -> &mut Option<Link> {
-        let link = self.link.get_mut();
-        link.unwrap_or_else(PoisonError::into_inner)
+impl DrivenBody {
+    fn connection(&mut self) -> &mut Option<PooledConnection> {
+        let connection = self.connection.get_mut();
+        connection.unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Polls the next frame, and returns the connection to the pool at the end of the body.
     fn next(&mut self, context: &mut Context<'_>) -> Poll<Option<hyper::Result<Frame<Bytes>>>> {
-        let link = self.link();
-        if link.as_mut().is_some_and(|link| link.driver_ended(context)) {
-            *link = None;
+        let connection = self.connection();
+        if connection
+            .as_mut()
+            .is_some_and(|connection| connection.driver_ended(context))
+        {
+            *connection = None;
         }
         let next = Pin::new(&mut self.body).poll_frame(context);
         if matches!(next, Poll::Ready(None))
-            && let Some(mut link) = self.link().take()
-            && link.is_fit()
+            && let Some(mut connection) = self.connection().take()
+            && connection.is_reusable()
         {
-            self.pool.keep(link);
+            self.pool.put_idle(connection);
         }
         next
     }
 }
 
-impl Body for Driven {
+impl Body for DrivenBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -252,30 +260,31 @@ impl Body for Driven {
     }
 }
 
-/// Whoever found the answer in a stream does not read on. If next to nothing comes behind it, the
-/// connection can be kept.
-impl Drop for Driven {
+/// A caller that found its response in a stream stops reading. If the body ends within a few
+/// frames, the connection can be reused.
+impl Drop for DrivenBody {
     fn drop(&mut self) {
-        let mut nobody = Context::from_waker(Waker::noop());
-        for _ in 0..FEW {
-            let is_over = self.link().is_none();
-            if is_over || !matches!(self.next(&mut nobody), Poll::Ready(Some(Ok(_)))) {
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..MAX_DRAINED_FRAMES {
+            let is_returned = self.connection().is_none();
+            if is_returned || !matches!(self.next(&mut context), Poll::Ready(Some(Ok(_)))) {
                 return;
             }
         }
     }
 }
 
-fn named(response: http::Response<Driven>, url: &Url) -> Response {
+/// Converts to a reqwest response, so that both clients share the rest of the code.
+fn to_reqwest_response(response: http::Response<DrivenBody>, url: &Url) -> Response {
     let (head, body) = response.into_parts();
-    let mut named = http::Response::builder()
+    let mut builder = http::Response::builder()
         .status(head.status)
         .url(url.clone());
-    if let Some(headers) = named.headers_mut() {
+    if let Some(headers) = builder.headers_mut() {
         *headers = head.headers;
     }
-    let named = named.body(reqwest::Body::wrap(body));
-    named.unwrap_or_default().into()
+    let response = builder.body(reqwest::Body::wrap(body));
+    response.unwrap_or_default().into()
 }
 
 impl fmt::Debug for Pool {
@@ -297,7 +306,7 @@ mod tests {
     const STREAM: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n";
     const END: &str = "0\r\n\r\n";
 
-    /// A server that answers every request with the same bytes, and closes if it says so.
+    /// A server that answers every request with the same bytes and optionally closes.
     struct Server {
         url: Url,
         connections: Arc<AtomicUsize>,
@@ -322,11 +331,11 @@ mod tests {
             }
         }
 
-        fn direct(&self) -> Direct {
-            Direct::new(&self.url, Duration::from_secs(5)).unwrap()
+        fn direct(&self) -> DirectClient {
+            DirectClient::new(&self.url, Duration::from_secs(5)).unwrap()
         }
 
-        async fn ask(&self, direct: &Direct) -> Result<Response, RequestError> {
+        async fn ask(&self, direct: &DirectClient) -> Result<Response, RequestError> {
             let body = Bytes::from_static(b"{}");
             direct.post(&self.url, HeaderMap::new(), body).await
         }
@@ -336,13 +345,13 @@ mod tests {
         }
     }
 
-    /// Each request is small enough to come at once.
+    /// Each request is small enough to arrive in a single read.
     fn serve(mut stream: Stream, answer: &str, closes: bool) {
         let mut buffer = [0; 4096];
         while stream.read(&mut buffer).is_ok_and(|read| read > 0) {
-            let asked = String::from_utf8_lossy(&buffer).to_lowercase();
+            let request = String::from_utf8_lossy(&buffer).to_lowercase();
             assert!(
-                asked.starts_with("post /mcp http/1.1\r\n") && asked.contains("\r\nhost: 127.")
+                request.starts_with("post /mcp http/1.1\r\n") && request.contains("\r\nhost: 127.")
             );
             stream.write_all(answer.as_bytes()).unwrap();
             if closes {
@@ -358,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_carries_one_request_after_the_other() {
+    async fn idle_connection_is_reused_until_it_expires() {
         let server = Server::start(WHOLE.to_owned(), false);
         let direct = server.direct();
         for _ in 0..3 {
@@ -368,19 +377,23 @@ mod tests {
         }
         assert_eq!((server.connections(), direct.0.idle().len()), (1, 1));
         let (one, other) = tokio::join!(server.ask(&direct), server.ask(&direct));
-        assert_eq!(server.connections(), 2, "each has its own");
+        assert_eq!(
+            server.connections(),
+            2,
+            "concurrent requests use separate connections"
+        );
         drop((one, other));
         direct
             .0
             .idle()
             .iter_mut()
-            .for_each(|link| link.used -= IDLE);
+            .for_each(|connection| connection.last_used -= IDLE_TIMEOUT);
         direct.sweep();
-        assert!(direct.0.idle().is_empty(), "too old");
+        assert!(direct.0.idle().is_empty(), "expired");
     }
 
     #[tokio::test]
-    async fn one_that_the_server_has_closed_is_not_used_again() {
+    async fn connection_closed_by_the_server_is_not_reused() {
         let server = Server::start(WHOLE.to_owned(), true);
         let direct = server.direct();
         for connections in 1..4 {
@@ -396,26 +409,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_whose_end_has_come_gives_its_connection_back() {
-        for (answer, kept) in [(format!("{STREAM}{END}"), 1), (STREAM.to_owned(), 0)] {
+    async fn dropped_stream_returns_its_connection_if_it_has_ended() {
+        for (answer, idle) in [(format!("{STREAM}{END}"), 1), (STREAM.to_owned(), 0)] {
             let server = Server::start(answer, false);
             let direct = server.direct();
             let mut answer = server.ask(&direct).await.unwrap();
             assert_eq!(answer.chunk().await.unwrap().unwrap(), "ok");
             drop(answer);
-            assert_eq!(direct.0.idle().len(), kept);
+            assert_eq!(direct.0.idle().len(), idle);
         }
     }
 
     #[tokio::test]
-    async fn what_cannot_be_reached_was_not_sent() {
+    async fn unreachable_server_is_not_sent_and_broken_response_is_lost() {
         let server = Server::start(WHOLE.to_owned(), false);
-        let nobody: Url = "http://127.0.0.1:9/".parse().unwrap();
-        let direct = Direct::new(&nobody, Duration::from_secs(5)).unwrap();
+        let unreachable: Url = "http://127.0.0.1:9/".parse().unwrap();
+        let direct = DirectClient::new(&unreachable, Duration::from_secs(5)).unwrap();
         let error = server.ask(&direct).await.unwrap_err();
         assert!(matches!(error, RequestError::NotSent(_)), "{error:?}");
-        let deaf = Server::start("nonsense\r\n\r\n".to_owned(), true);
-        let error = deaf.ask(&deaf.direct()).await.unwrap_err();
+        let broken = Server::start("nonsense\r\n\r\n".to_owned(), true);
+        let error = broken.ask(&broken.direct()).await.unwrap_err();
         assert!(matches!(error, RequestError::Lost(_)), "{error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The child process itself: how it starts, and how it and its descendants end.
+//! Starting a child process, and terminating it with its descendants.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,34 +9,35 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
-/// How long a child may take to end after its input closed, and again after SIGTERM.
-pub(super) const GRACE: Duration = Duration::from_millis(1500);
+/// Time a child gets to exit after its stdin closed, and again after SIGTERM and SIGKILL.
+pub(super) const EXIT_GRACE_PERIOD: Duration = Duration::from_millis(1500);
 
-const LAST_WORDS: Duration = Duration::from_millis(300);
+/// Time to read the remaining output after the process has exited.
+const OUTPUT_DRAIN_DELAY: Duration = Duration::from_millis(300);
 
-/// What to start; nothing is inherited but what is named here.
+/// The command to start; the child inherits only what is listed here.
 #[derive(Clone, Debug)]
-pub struct Command {
+pub struct ChildCommand {
     pub program: String,
     pub args: Vec<String>,
     pub env: Vec<(String, String)>,
     pub cwd: Option<PathBuf>,
 }
 
-/// Why a child did not start.
+/// Reasons why a child did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    #[error("command `{0}` was not found; install it, or give its full path")]
+    #[error("command `{0}` not found; install it or use its full path")]
     NotFound(String),
-    #[error("folder `{0}` (cwd) does not exist")]
-    NoFolder(String),
-    #[error("command `{program}` could not be started: {cause}")]
+    #[error("directory `{0}` (`cwd`) does not exist")]
+    NoDirectory(String),
+    #[error("failed to start command `{program}`: {cause}")]
     Io { program: String, cause: io::Error },
 }
 
-/// A child and the group it leads.
+/// A child process and the process group it leads.
 #[derive(Debug)]
-pub(super) struct Child {
+pub(super) struct ChildProcess {
     process: tokio::process::Child,
     group: Option<Pid>,
 }
@@ -48,8 +49,8 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
-impl Child {
-    pub(super) fn spawn(command: &Command) -> Result<(Self, Pipes), SpawnError> {
+impl ChildProcess {
+    pub(super) fn spawn(command: &ChildCommand) -> Result<(Self, Pipes), SpawnError> {
         let mut process = tokio::process::Command::new(&command.program);
         process
             .args(&command.args)
@@ -62,7 +63,7 @@ impl Child {
             .kill_on_drop(true);
         if let Some(cwd) = &command.cwd {
             if !cwd.is_dir() {
-                return Err(SpawnError::NoFolder(cwd.display().to_string()));
+                return Err(SpawnError::NoDirectory(cwd.display().to_string()));
             }
             process.current_dir(cwd);
         }
@@ -73,15 +74,15 @@ impl Child {
                 cause,
             },
         })?;
-        let taken = (
+        let pipes = (
             process.stdin.take(),
             process.stdout.take(),
             process.stderr.take(),
         );
-        let (Some(stdin), Some(stdout), Some(stderr)) = taken else {
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(SpawnError::Io {
                 program: command.program.clone(),
-                cause: io::Error::other("it has no pipes"),
+                cause: io::Error::other("child has no pipes"),
             });
         };
         let group = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
@@ -93,37 +94,40 @@ impl Child {
         Ok((Self { process, group }, pipes))
     }
 
-    /// Waits until the process has ended and what it wrote last has had time to be read. Its pipes
-    /// may stay open beyond that, in the hands of a process that it started.
-    pub(super) async fn gone(&mut self) {
+    /// Waits until the process has exited and its remaining output could be read. Its pipes may
+    /// stay open longer if a descendant holds them.
+    pub(super) async fn wait_exit(&mut self) {
         let _ = self.process.wait().await;
-        tokio::time::sleep(LAST_WORDS).await;
+        tokio::time::sleep(OUTPUT_DRAIN_DELAY).await;
     }
 
-    /// Waits for the end, and hastens it step by step; then ends what the child left behind.
-    pub(super) async fn end(mut self, asked: bool) -> String {
-        let mut status = self.exited().await;
+    /// Waits for the exit, escalating to SIGTERM and SIGKILL, then kills remaining descendants.
+    pub(super) async fn shut_down(mut self, requested: bool) -> String {
+        let mut status = self.wait_status().await;
         for signal in [Signal::TERM, Signal::KILL] {
             if status.is_none() {
                 self.signal(signal);
-                status = self.exited().await;
+                status = self.wait_status().await;
             }
         }
         self.signal(Signal::KILL);
         match status {
-            _ if asked => "stopped".to_owned(),
+            _ if requested => "stopped".to_owned(),
             Some(status) => status.to_string(),
-            None => "it does not react".to_owned(),
+            None => "not responding to signals".to_owned(),
         }
     }
 
-    async fn exited(&mut self) -> Option<ExitStatus> {
-        timeout(GRACE, self.process.wait()).await.ok()?.ok()
+    async fn wait_status(&mut self) -> Option<ExitStatus> {
+        timeout(EXIT_GRACE_PERIOD, self.process.wait())
+            .await
+            .ok()?
+            .ok()
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // An error means that nobody is left in the group.
+            // An error means that the group is empty.
             let _ = kill_process_group(group, signal);
         }
     }

@@ -1,90 +1,93 @@
-//! One line of a script, by its words.
+//! A line of a script, split into tokens.
 
-use super::super::lex::{self, Shape, Word};
+use crate::lexer::{self, Token, TokenKind};
 
-/// Words that are never the end of a value.
+/// Keywords that cannot end a value.
 const KEYWORDS: [&str; 16] = [
     "in", "not", "and", "or", "is", "if", "else", "elif", "for", "while", "return", "lambda",
     "yield", "await", "assert", "raise",
 ];
 
-pub(super) struct Line<'a> {
+/// A line and its tokens, with navigation by token index.
+pub(super) struct TokenizedLine<'a> {
     pub(super) text: &'a str,
-    words: Vec<Word>,
-    /// How many brackets are open before each word.
+    tokens: Vec<Token>,
+    /// Number of open brackets before each token.
     levels: Vec<usize>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TokenizedLine<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        let words = lex::words(text);
+        let tokens = lexer::tokenize(text);
         let mut level = 0usize;
-        let mut levels = Vec::with_capacity(words.len());
-        for word in &words {
-            let sign = &text[word.start..word.end];
-            if word.shape == Shape::Sign && matches!(sign, ")" | "]" | "}") {
+        let mut levels = Vec::with_capacity(tokens.len());
+        for token in &tokens {
+            let operator = &text[token.start..token.end];
+            if token.kind == TokenKind::Operator && matches!(operator, ")" | "]" | "}") {
                 level = level.saturating_sub(1);
             }
             levels.push(level);
-            if word.shape == Shape::Sign && matches!(sign, "(" | "[" | "{") {
+            if token.kind == TokenKind::Operator && matches!(operator, "(" | "[" | "{") {
                 level += 1;
             }
         }
         Self {
             text,
-            words,
+            tokens,
             levels,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.words.len()
+        self.tokens.len()
     }
 
-    /// A word; empty behind the end.
-    pub(super) fn word(&self, at: usize) -> &'a str {
-        self.words
+    /// Returns the text of a token, or an empty string past the end.
+    pub(super) fn token(&self, at: usize) -> &'a str {
+        self.tokens
             .get(at)
-            .map_or("", |word| &self.text[word.start..word.end])
+            .map_or("", |token| &self.text[token.start..token.end])
     }
 
-    /// The word before another one; empty before the first.
-    pub(super) fn before(&self, at: usize) -> &'a str {
-        at.checked_sub(1).map_or("", |at| self.word(at))
+    /// Returns the text of the token before another one, or an empty string before the first.
+    pub(super) fn previous(&self, at: usize) -> &'a str {
+        at.checked_sub(1).map_or("", |at| self.token(at))
     }
 
     pub(super) fn last(&self) -> Option<&'a str> {
-        self.len().checked_sub(1).map(|at| self.word(at))
+        self.len().checked_sub(1).map(|at| self.token(at))
     }
 
     pub(super) fn level(&self, at: usize) -> usize {
         self.levels.get(at).copied().unwrap_or(0)
     }
 
-    pub(super) fn is(&self, at: usize, shape: Shape) -> bool {
-        self.words.get(at).is_some_and(|word| word.shape == shape)
+    pub(super) fn is_kind(&self, at: usize, kind: TokenKind) -> bool {
+        self.tokens.get(at).is_some_and(|token| token.kind == kind)
     }
 
-    /// A word that is a sign or a keyword of this spelling.
-    pub(super) fn says(&self, at: usize, spelling: &str) -> bool {
-        self.word(at) == spelling && !self.is(at, Shape::Text)
+    /// Returns whether a token other than a string literal has this text.
+    pub(super) fn matches(&self, at: usize, text: &str) -> bool {
+        self.token(at) == text && !self.is_kind(at, TokenKind::String)
     }
 
-    pub(super) fn find(&self, spelling: &str) -> Option<usize> {
-        (0..self.len()).find(|at| self.says(*at, spelling))
+    pub(super) fn find(&self, text: &str) -> Option<usize> {
+        (0..self.len()).find(|at| self.matches(*at, text))
     }
 
     pub(super) fn start(&self, at: usize) -> usize {
-        self.words
+        self.tokens
             .get(at)
-            .map_or(self.text.len(), |word| word.start)
+            .map_or(self.text.len(), |token| token.start)
     }
 
     pub(super) fn end(&self, at: usize) -> usize {
-        self.words.get(at).map_or(self.text.len(), |word| word.end)
+        self.tokens
+            .get(at)
+            .map_or(self.text.len(), |token| token.end)
     }
 
-    /// The text of words, from one to before another.
+    /// Returns the text of the tokens from `from` up to but not including `to`.
     pub(super) fn span(&self, from: usize, to: usize) -> &'a str {
         if from >= to || from >= self.len() {
             return "";
@@ -92,67 +95,69 @@ impl<'a> Line<'a> {
         &self.text[self.start(from)..self.end(to.min(self.len()) - 1)]
     }
 
-    /// The text behind a word, without a comment.
-    pub(super) fn behind(&self, at: usize) -> &'a str {
+    /// Returns the text after a token, without a comment.
+    pub(super) fn after(&self, at: usize) -> &'a str {
         self.span(at + 1, self.len())
     }
 
-    /// What stands before the first word.
+    /// Returns the whitespace before the first token.
     pub(super) fn indent(&self) -> &'a str {
         &self.text[..self.start(0).min(self.text.len())]
     }
 
-    /// The bracket that closes the one here.
-    pub(super) fn close(&self, open: usize) -> Option<usize> {
-        if !self.is(open, Shape::Sign) || !matches!(self.word(open), "(" | "[" | "{") {
+    /// Returns the bracket that closes the one at `open`.
+    pub(super) fn closing_bracket(&self, open: usize) -> Option<usize> {
+        if !self.is_kind(open, TokenKind::Operator) || !matches!(self.token(open), "(" | "[" | "{")
+        {
             return None;
         }
         let level = self.level(open);
         (open + 1..self.len()).find(|at| {
             self.level(*at) == level
-                && matches!(self.word(*at), ")" | "]" | "}")
-                && self.is(*at, Shape::Sign)
+                && matches!(self.token(*at), ")" | "]" | "}")
+                && self.is_kind(*at, TokenKind::Operator)
         })
     }
 
-    /// The innermost bracket that is open at a word.
-    pub(super) fn opened(&self, at: usize) -> Option<usize> {
+    /// Returns the innermost bracket that is open at a token.
+    pub(super) fn enclosing_bracket(&self, at: usize) -> Option<usize> {
         let level = self.level(at).checked_sub(1)?;
         (0..at).rev().find(|open| {
             self.level(*open) == level
-                && matches!(self.word(*open), "(" | "[" | "{")
-                && self.is(*open, Shape::Sign)
+                && matches!(self.token(*open), "(" | "[" | "{")
+                && self.is_kind(*open, TokenKind::Operator)
         })
     }
 
-    /// Whether a value can end with this word.
+    /// Returns whether a value can end with this token.
     pub(super) fn ends_value(&self, at: usize) -> bool {
-        match self.words.get(at).map(|word| word.shape) {
-            Some(Shape::Name) => !KEYWORDS.contains(&self.word(at)),
-            Some(Shape::Number | Shape::Text) => true,
-            Some(Shape::Sign) => matches!(self.word(at), ")" | "]" | "}"),
+        match self.tokens.get(at).map(|token| token.kind) {
+            Some(TokenKind::Name) => !KEYWORDS.contains(&self.token(at)),
+            Some(TokenKind::Number | TokenKind::String) => true,
+            Some(TokenKind::Operator) => matches!(self.token(at), ")" | "]" | "}"),
             _ => false,
         }
     }
 
-    /// Where the value starts that ends with this word: names, calls, indexes.
+    /// Returns the start of the value that ends with this token: names, calls and indexes.
     pub(super) fn value_start(&self, end: usize) -> usize {
         let mut at = end;
         loop {
-            if self.is(at, Shape::Sign) && matches!(self.word(at), ")" | "]" | "}") {
-                let open = (0..at)
-                    .rev()
-                    .find(|open| self.close(*open) == Some(at) && self.is(*open, Shape::Sign));
+            if self.is_kind(at, TokenKind::Operator) && matches!(self.token(at), ")" | "]" | "}") {
+                let open = (0..at).rev().find(|open| {
+                    self.closing_bracket(*open) == Some(at)
+                        && self.is_kind(*open, TokenKind::Operator)
+                });
                 at = open.unwrap_or(at);
                 let is_suffix = at > 0
-                    && self.word(at) != "{"
+                    && self.token(at) != "{"
                     && self.ends_value(at - 1)
                     && self.end(at - 1) == self.start(at);
                 if !is_suffix {
                     return at;
                 }
                 at -= 1;
-            } else if at >= 2 && self.says(at - 1, ".") {
+            } else if at >= 2 && self.matches(at - 1, ".") {
                 at -= 2;
             } else {
                 return at;
@@ -160,40 +165,44 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Behind the value that starts with this word, a sign in front of it included.
+    /// Returns the end (exclusive) of the value that starts with this token or a sign before it.
     pub(super) fn value_end(&self, start: usize) -> usize {
         let mut at = start;
-        while matches!(self.word(at), "-" | "+" | "~") {
+        while matches!(self.token(at), "-" | "+" | "~") {
             at += 1;
         }
-        at = match self.word(at) {
-            "(" | "[" | "{" if self.is(at, Shape::Sign) => self.close(at).unwrap_or(at) + 1,
+        at = match self.token(at) {
+            "(" | "[" | "{" if self.is_kind(at, TokenKind::Operator) => {
+                self.closing_bracket(at).unwrap_or(at) + 1
+            }
             _ => at + 1,
         };
         loop {
-            match self.word(at) {
+            match self.token(at) {
                 "." => at += 2,
-                "(" | "[" if self.is(at, Shape::Sign) => match self.close(at) {
-                    Some(close) => at = close + 1,
-                    None => return self.len(),
-                },
+                "(" | "[" if self.is_kind(at, TokenKind::Operator) => {
+                    match self.closing_bracket(at) {
+                        Some(close) => at = close + 1,
+                        None => return self.len(),
+                    }
+                }
                 _ => return at,
             }
         }
     }
 
-    /// The parts between commas of what a bracket encloses, as ranges of words.
-    pub(super) fn items(&self, open: usize, close: usize) -> Vec<(usize, usize)> {
-        self.parts(open + 1, close, ",")
+    /// Returns the comma-separated items inside a pair of brackets, as token ranges.
+    pub(super) fn bracket_items(&self, open: usize, close: usize) -> Vec<(usize, usize)> {
+        self.split(open + 1, close, ",")
     }
 
-    /// The parts of a range of words between signs at its own level.
-    pub(super) fn parts(&self, from: usize, to: usize, sign: &str) -> Vec<(usize, usize)> {
+    /// Splits a token range at each `separator` on its own bracket level.
+    pub(super) fn split(&self, from: usize, to: usize, separator: &str) -> Vec<(usize, usize)> {
         let level = self.level(from);
         let mut parts = Vec::new();
         let mut start = from;
         for at in from..to {
-            if self.level(at) == level && self.says(at, sign) {
+            if self.level(at) == level && self.matches(at, separator) {
                 parts.push((start, at));
                 start = at + 1;
             }
@@ -204,8 +213,8 @@ impl<'a> Line<'a> {
         parts
     }
 
-    /// The line with other text in place of words, from one to before another.
-    pub(super) fn replaced(&self, from: usize, to: usize, with: &str) -> String {
+    /// Returns the line with the tokens from `from` up to but not including `to` replaced.
+    pub(super) fn replace(&self, from: usize, to: usize, with: &str) -> String {
         let end = match to.checked_sub(1) {
             Some(last) if to > from => self.end(last),
             _ => self.start(from),

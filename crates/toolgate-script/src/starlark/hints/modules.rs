@@ -1,18 +1,18 @@
-//! Modules that Python programmers import, and what there is instead.
+//! Hints for imports of Python modules.
 
-/// What to write instead of importing a module.
-pub(super) fn instead(module: &str) -> String {
+/// Returns a hint on what to use instead of a module.
+pub(super) fn replacement_hint(module: &str) -> String {
     let root = module.split('.').next().unwrap_or(module);
-    let there = match root {
+    let alternative = match root {
         "json" | "math" => {
-            return format!("leave the line out: `{root}` is there without import");
+            return format!("remove this line: `{root}` is available without import");
         }
         "typing" | "collections.abc" | "__future__" => {
-            return "leave the line out: annotations are hints, and `Any`, `Optional`, `List` and \
-                    `Dict` are there without import"
+            return "remove this line: annotations are not checked, and `Any`, `Optional`, `List` and \
+                    `Dict` are available without import"
                 .to_owned();
         }
-        "functools" => "`reduce(function, xs, initial)` is there without import",
+        "functools" => "`reduce(function, xs, initial)` is available without import",
         "collections" => {
             "count with `counts[k] = counts.get(k, 0) + 1`, group with \
              `groups.setdefault(k, []).append(x)`"
@@ -20,36 +20,32 @@ pub(super) fn instead(module: &str) -> String {
         "itertools" => "chain lists with `a + b`, combine with `[(a, b) for a in xs for b in ys]`",
         "statistics" => "the mean is `sum(xs) / len(xs)`",
         "re" => {
-            "there are no patterns: use `split`, `find`, `startswith`, `replace`, `partition` and \
-             `in` of strings"
+            "regular expressions are not available: use the string methods `split`, `find`, \
+             `startswith`, `replace`, `partition`, and `in`"
         }
         "datetime" | "time" | "calendar" | "zoneinfo" | "dateutil" => {
-            "there is no clock, and nothing sleeps: dates in ISO form compare as texts, and \
-             `d.split(\"-\")` gives their parts"
+            "there is no clock and no sleep: ISO dates compare as strings, and `d.split(\"-\")` returns \
+             their parts"
         }
-        "random" | "uuid" | "secrets" => {
-            "there is no randomness: every run of a script is the same"
-        }
+        "random" | "uuid" | "secrets" => "there is no randomness: scripts are deterministic",
         "copy" => "copy with `list(xs)` or `dict(d)`",
         "operator" => "write a lambda: `lambda x: x[\"key\"]` for `itemgetter(\"key\")`",
         "heapq" | "bisect" => "use `sorted(xs)[:n]`, `min` and `max`",
-        "dataclasses" | "enum" => "there are no classes: use dicts, like `{\"x\": 1}`",
+        "dataclasses" | "enum" => "classes are not available: use dicts, like `{\"x\": 1}`",
         "asyncio" | "concurrent" | "threading" | "multiprocessing" => {
-            "calls are synchronous; side by side they run with \
+            "calls are synchronous; to run them concurrently, write \
              `parallel([(server.tool, {\"argument\": value}), …])`"
         }
-        "string" => "write the characters as a text",
+        "string" => "write the characters as a string",
         "pprint" => "write `print(json.dumps(x, indent=2))`",
         "base64" | "hashlib" | "urllib" | "html" | "csv" | "io" | "textwrap" => {
-            "there is nothing like it here: work with strings, or let a tool do it"
+            "there is no equivalent: work with strings, or use a tool"
         }
         "os" | "sys" | "pathlib" | "subprocess" | "shutil" | "glob" | "tempfile" | "socket"
         | "requests" | "httpx" | "aiohttp" => {
-            "a script reaches nothing but the tools of the servers: call those"
+            "scripts have no access to the system or the network: call the servers' tools instead"
         }
-        _ => {
-            "there are no modules; `json` and `math` are there without import, and servers by name"
-        }
+        _ => "there are no modules; `json`, `math` and the servers are available without import",
     };
-    format!("leave the line out: {there}")
+    format!("remove this line: {alternative}")
 }

@@ -1,10 +1,10 @@
-//! Names that Python has and a script has not.
+//! Hints for undefined names that exist in Python.
 
 use super::super::globals;
-use super::super::server::nearest;
+use super::super::server::find_similar;
 use super::modules;
 
-/// What to write instead of a name that nothing has.
+/// Returns a hint for an undefined name.
 pub(super) fn hint(name: &str, _line: &str) -> Option<String> {
     let text = match name {
         "true" => "write `True`".to_owned(),
@@ -13,46 +13,47 @@ pub(super) fn hint(name: &str, _line: &str) -> Option<String> {
         "xrange" => "write `range`".to_owned(),
         "unicode" => "write `str`".to_owned(),
         "frozenset" => "write `set`".to_owned(),
-        "open" => "a script has no files: call a tool that reads or writes them".to_owned(),
+        "open" => "scripts cannot access files: call a tool that reads or writes them".to_owned(),
         "eval" | "exec" | "compile" | "__import__" => {
-            "a script cannot run text as code: write the code itself, or `json.loads` for data"
+            "scripts cannot evaluate strings as code: write the code itself, or `json.loads` for data"
                 .to_owned()
         }
-        "input" => "a script has nobody to ask: take the value from the task".to_owned(),
+        "input" => "scripts cannot prompt for input: take the value from the task".to_owned(),
         "exit" | "quit" => {
-            "a script ends with its last line; end it early with `fail(\"why\")`".to_owned()
+            "a script ends with its last line; to end it early, write `fail(\"reason\")`".to_owned()
         }
         "globals" | "locals" | "vars" | "id" | "hash" => {
-            "keep what you need in a dict of your own".to_owned()
+            "keep the values you need in a dict".to_owned()
         }
         "defaultdict" => "write `d = {}` and `d.setdefault(key, []).append(x)`".to_owned(),
         "Counter" => "write `counts = {}` and `counts[k] = counts.get(k, 0) + 1`".to_owned(),
-        "OrderedDict" => "write `dict`: its order is kept".to_owned(),
+        "OrderedDict" => "write `dict`: it keeps insertion order".to_owned(),
         "namedtuple" | "dataclass" | "super" | "self" => {
-            "there are no classes: use dicts, like `{\"x\": 1}`".to_owned()
+            "classes are not available: use dicts, like `{\"x\": 1}`".to_owned()
         }
         "deepcopy" => "write `json.loads(json.dumps(x))`".to_owned(),
         "mean" => "write `sum(xs) / len(xs)`".to_owned(),
         "print_" | "pprint" => "write `print(json.dumps(x, indent=2))`".to_owned(),
         "struct" => "write a dict, like `{\"x\": 1}`".to_owned(),
         error if error.ends_with("Error") || error.ends_with("Exception") => {
-            "errors have no types: `fail(\"message\")` raises, and `attempt(lambda: …)` catches"
+            "there are no exception types: `fail(\"message\")` raises an error, and \
+             `attempt(lambda: …)` catches it"
                 .to_owned()
         }
-        // What is done with it is to sleep, as a rule.
-        "time" => modules::instead("time"),
+        // Usually `time.sleep(…)`, so the whole line can go.
+        "time" => modules::replacement_hint("time"),
         module if is_module(module) => {
-            let hint = modules::instead(module);
-            let hint = hint.strip_prefix("leave the line out: ").unwrap_or(&hint);
+            let hint = modules::replacement_hint(module);
+            let hint = hint.strip_prefix("remove this line: ").unwrap_or(&hint);
             hint.to_owned()
         }
         other => {
-            let names: Vec<String> = globals::names().collect();
-            let near = nearest(other, names.iter().map(String::as_str))?;
-            if strsim::damerau_levenshtein(other, near) > 2 {
+            let names: Vec<String> = globals::public_names().collect();
+            let similar = find_similar(other, names.iter().map(String::as_str))?;
+            if strsim::damerau_levenshtein(other, similar) > 2 {
                 return None;
             }
-            format!("did you mean `{near}`?")
+            format!("did you mean `{similar}`?")
         }
     };
     Some(text)

@@ -1,21 +1,21 @@
-//! A line in the spelling that works.
+//! Rewrites a line of Python into the Starlark that works.
 
-use super::super::lex::Shape;
-use super::line::Line;
+use super::is_parseable;
+use super::line::TokenizedLine;
 use super::operators as op;
-use super::parses;
+use crate::lexer::TokenKind;
 
-/// How many changes one line may need.
-const CHANGES: usize = 40;
+/// Maximum number of rewrites applied to one line.
+const MAX_CHANGES: usize = 40;
 
-type Change = fn(&Line<'_>) -> Option<String>;
+type Rewrite = fn(&TokenizedLine<'_>) -> Option<String>;
 
-/// Changes of expressions, which may stand anywhere.
-const EXPRESSIONS: [Change; 13] = [
-    op::without_await,
+/// Rewrites of expressions, which can occur anywhere.
+const EXPRESSIONS: [Rewrite; 13] = [
+    op::await_keyword,
     op::identity,
-    op::fields,
-    op::digits,
+    op::format_fields,
+    op::digit_separators,
     op::concatenation,
     op::generator,
     op::dict_spread,
@@ -23,12 +23,12 @@ const EXPRESSIONS: [Change; 13] = [
     op::set_literal,
     op::comparison_chain,
     op::power,
-    op::double_signs,
+    op::logical_operators,
     op::walrus,
 ];
 
-/// Changes of whole statements.
-const STATEMENTS: [Change; 7] = [
+/// Rewrites of whole statements.
+const STATEMENTS: [Rewrite; 7] = [
     increment,
     power_assignment,
     chained_assignment,
@@ -38,57 +38,59 @@ const STATEMENTS: [Change; 7] = [
     bare_annotation,
 ];
 
-/// The line with everything changed that is known, if it can be parsed then.
-pub(super) fn rewritten(line: &str, whole: bool) -> Option<String> {
+/// Applies all known rewrites to a line. Returns the result if it changed and parses.
+///
+/// `is_statement` also enables the rewrites of whole statements.
+pub(super) fn rewrite_line(line: &str, is_statement: bool) -> Option<String> {
     let mut text = line.to_owned();
-    for _ in 0..CHANGES {
-        let current = Line::new(&text);
-        let statements = STATEMENTS.iter().filter(|_| whole);
+    for _ in 0..MAX_CHANGES {
+        let current = TokenizedLine::new(&text);
+        let statements = STATEMENTS.iter().filter(|_| is_statement);
         let changed = EXPRESSIONS
             .iter()
             .chain(statements)
-            .find_map(|change| change(&current));
+            .find_map(|rewrite| rewrite(&current));
         match changed {
-            Some(better) if better != text => text = better,
+            Some(rewritten) if rewritten != text => text = rewritten,
             _ => break,
         }
     }
-    let done = text != line && text.split('\n').all(parses);
-    done.then_some(text)
+    let is_rewritten = text != line && text.split('\n').all(is_parseable);
+    is_rewritten.then_some(text)
 }
 
-/// Where `=` stands outside of brackets.
-fn equals(line: &Line<'_>) -> Vec<usize> {
-    let several = line.find(";").is_some() || line.text.contains('\n');
-    if several || line.find("lambda").is_some() {
+/// Returns the positions of `=` outside brackets.
+fn find_assignments(line: &TokenizedLine<'_>) -> Vec<usize> {
+    let has_several = line.find(";").is_some() || line.text.contains('\n');
+    if has_several || line.find("lambda").is_some() {
         return Vec::new();
     }
     (0..line.len())
-        .filter(|at| line.level(*at) == 0 && line.says(*at, "="))
+        .filter(|at| line.level(*at) == 0 && line.matches(*at, "="))
         .collect()
 }
 
-fn power_assignment(line: &Line<'_>) -> Option<String> {
+fn power_assignment(line: &TokenizedLine<'_>) -> Option<String> {
     let at = line.find("**=")?;
     let target = line.span(0, at);
-    let value = line.behind(at);
+    let value = line.after(at);
     Some(format!(
         "{}{target} = pow({target}, {value})",
         line.indent()
     ))
 }
 
-/// `x++` as `x += 1`.
-fn increment(line: &Line<'_>) -> Option<String> {
+/// `x++` becomes `x += 1`.
+fn increment(line: &TokenizedLine<'_>) -> Option<String> {
     let last = line.len().checked_sub(2)?;
-    let sign = Some(line.word(last)).filter(|sign| matches!(*sign, "+" | "-"))?;
-    let twice = line.says(last + 1, sign) && line.ends_value(last.checked_sub(1)?);
-    twice.then(|| format!("{}{} {sign}= 1", line.indent(), line.span(0, last)))
+    let operator = Some(line.token(last)).filter(|operator| matches!(*operator, "+" | "-"))?;
+    let is_increment = line.matches(last + 1, operator) && line.ends_value(last.checked_sub(1)?);
+    is_increment.then(|| format!("{}{} {operator}= 1", line.indent(), line.span(0, last)))
 }
 
-/// `a = b = 1` as `b = 1; a = b`.
-fn chained_assignment(line: &Line<'_>) -> Option<String> {
-    let equals = equals(line);
+/// `a = b = 1` becomes `b = 1; a = b`.
+fn chained_assignment(line: &TokenizedLine<'_>) -> Option<String> {
+    let equals = find_assignments(line);
     if equals.len() < 2 {
         return None;
     }
@@ -105,14 +107,16 @@ fn chained_assignment(line: &Line<'_>) -> Option<String> {
     Some(format!("{}{}", line.indent(), statements.join("; ")))
 }
 
-/// `a, *b = xs` by indexes.
-fn starred_target(line: &Line<'_>) -> Option<String> {
-    let [equals] = equals(line)[..] else {
+/// `a, *b = xs` becomes assignments by index.
+fn starred_target(line: &TokenizedLine<'_>) -> Option<String> {
+    let [equals] = find_assignments(line)[..] else {
         return None;
     };
-    let targets = line.parts(0, equals, ",");
-    let star = targets.iter().position(|(from, _)| line.says(*from, "*"))?;
-    let behind = targets.len() - star - 1;
+    let targets = line.split(0, equals, ",");
+    let star = targets
+        .iter()
+        .position(|(from, _)| line.matches(*from, "*"))?;
+    let after_star = targets.len() - star - 1;
     let mut names = Vec::new();
     let mut values = Vec::new();
     for (at, (from, to)) in targets.iter().enumerate() {
@@ -121,11 +125,11 @@ fn starred_target(line: &Line<'_>) -> Option<String> {
         values.push(match at.cmp(&star) {
             std::cmp::Ordering::Less => format!("items[{at}]"),
             std::cmp::Ordering::Greater => format!("items[-{}]", targets.len() - at),
-            std::cmp::Ordering::Equal if behind > 0 => format!("items[{star}:-{behind}]"),
+            std::cmp::Ordering::Equal if after_star > 0 => format!("items[{star}:-{after_star}]"),
             std::cmp::Ordering::Equal => format!("items[{star}:]"),
         });
     }
-    let value = line.behind(equals);
+    let value = line.after(equals);
     Some(format!(
         "{}items = list({value}); {} = {}",
         line.indent(),
@@ -134,36 +138,36 @@ fn starred_target(line: &Line<'_>) -> Option<String> {
     ))
 }
 
-/// `x = 1,` as `x = (1,)`.
-fn trailing_comma(line: &Line<'_>) -> Option<String> {
+/// `x = 1,` becomes `x = (1,)`.
+fn trailing_comma(line: &TokenizedLine<'_>) -> Option<String> {
     let last = line.len().checked_sub(1)?;
-    if !line.says(last, ",") || line.level(last) != 0 {
+    if !line.matches(last, ",") || line.level(last) != 0 {
         return None;
     }
-    let start = match equals(line)[..] {
+    let start = match find_assignments(line)[..] {
         [at] => at + 1,
-        _ if line.says(0, "return") => 1,
+        _ if line.matches(0, "return") => 1,
         _ => return None,
     };
     let value = line.span(start, line.len());
-    Some(line.replaced(start, line.len(), &format!("({value})")))
+    Some(line.replace(start, line.len(), &format!("({value})")))
 }
 
-/// `a[1:2] = b` by the parts around it.
-fn slice_assignment(line: &Line<'_>) -> Option<String> {
-    let [equals] = equals(line)[..] else {
+/// `a[1:2] = b` becomes a concatenation with the parts around the slice.
+fn slice_assignment(line: &TokenizedLine<'_>) -> Option<String> {
+    let [equals] = find_assignments(line)[..] else {
         return None;
     };
-    let close = equals.checked_sub(1).filter(|at| line.says(*at, "]"))?;
-    let open = (0..close).find(|open| line.close(*open) == Some(close))?;
-    let bounds = line.parts(open + 1, close, ":");
+    let close = equals.checked_sub(1).filter(|at| line.matches(*at, "]"))?;
+    let open = (0..close).find(|open| line.closing_bracket(*open) == Some(close))?;
+    let bounds = line.split(open + 1, close, ":");
     let colons = (open + 1..close)
-        .filter(|at| line.level(*at) == line.level(open + 1) && line.says(*at, ":"));
+        .filter(|at| line.level(*at) == line.level(open + 1) && line.matches(*at, ":"));
     if colons.count() != 1 {
         return None;
     }
     let target = line.span(0, open);
-    let (from, to) = if line.says(open + 1, ":") {
+    let (from, to) = if line.matches(open + 1, ":") {
         (None, bounds.last().filter(|_| bounds.len() > 1))
     } else {
         (bounds.first(), bounds.get(1))
@@ -172,19 +176,19 @@ fn slice_assignment(line: &Line<'_>) -> Option<String> {
     if let Some((a, b)) = from {
         parts.push(format!("{target}[:{}]", line.span(*a, *b)));
     }
-    parts.push(format!("list({})", line.behind(equals)));
+    parts.push(format!("list({})", line.after(equals)));
     if let Some((a, b)) = to {
         parts.push(format!("{target}[{}:]", line.span(*a, *b)));
     }
     Some(format!("{}{target} = {}", line.indent(), parts.join(" + ")))
 }
 
-/// `x: int` says nothing without a value.
-fn bare_annotation(line: &Line<'_>) -> Option<String> {
-    let bare = line.is(0, Shape::Name)
-        && line.says(1, ":")
+/// `x: int` becomes `x = None`.
+fn bare_annotation(line: &TokenizedLine<'_>) -> Option<String> {
+    let is_bare = line.is_kind(0, TokenKind::Name)
+        && line.matches(1, ":")
         && line.len() > 2
         && line.find("=").is_none()
-        && !matches!(line.word(0), "else" | "try" | "finally" | "lambda");
-    bare.then(|| format!("{}{} = None", line.indent(), line.word(0)))
+        && !matches!(line.token(0), "else" | "try" | "finally" | "lambda");
+    is_bare.then(|| format!("{}{} = None", line.indent(), line.token(0)))
 }

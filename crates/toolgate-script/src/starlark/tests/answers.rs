@@ -1,21 +1,20 @@
-//! Scripts and what Python says to them; the answers are CPython's.
+//! Scripts whose expected results come from CPython.
 
-use super::{Fake, run_script, script};
+use super::{FakeHost, run_script, script};
 
 #[test]
-fn scripts_give_pythons_answers() {
-    let answers: Vec<(String, String)> =
-        serde_json::from_str(include_str!("answers.json")).unwrap();
-    let mut wrong = Vec::new();
-    for (code, expected) in answers {
-        let (ended, fake) = run_script(script(&code), Fake::default());
-        let answer = match ended {
-            Ok(_) => fake.raw,
+fn scripts_match_cpython() {
+    let cases: Vec<(String, String)> = serde_json::from_str(include_str!("answers.json")).unwrap();
+    let mut mismatches = Vec::new();
+    for (code, expected) in cases {
+        let (result, host) = run_script(script(&code), FakeHost::default());
+        let actual = match result {
+            Ok(_) => host.raw,
             Err(failure) => format!("{failure:?}"),
         };
-        if answer != expected {
-            wrong.push(format!("{code}\n    {answer}\n    {expected}"));
+        if actual != expected {
+            mismatches.push(format!("{code}\n    {actual}\n    {expected}"));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }

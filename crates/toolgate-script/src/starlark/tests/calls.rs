@@ -1,15 +1,15 @@
-//! Tools: how they are named, called, run side by side, and how they fail.
+//! Tool calls: names, arguments, concurrency and errors.
 
-use super::{FailureKind, Fake, failure, run_script, script, text, value};
+use super::{FailureKind, FakeHost, failure, run_script, script, text, value};
 
-/// What the host was asked for.
+/// Runs a script and returns the calls the host received, by batch.
 fn batches(code: &str) -> Vec<Vec<String>> {
-    let (ended, fake) = run_script(script(code), Fake::default());
-    ended.unwrap();
-    fake.batches
+    let (result, host) = run_script(script(code), FakeHost::default());
+    result.unwrap();
+    host.batches
 }
 
-fn asked(code: &str) -> String {
+fn requested_calls(code: &str) -> String {
     batches(code).concat().join(" ")
 }
 
@@ -23,7 +23,7 @@ fn bad_call(code: &str) -> String {
 }
 
 #[test]
-fn arguments_go_by_the_names_of_the_schema() {
+fn arguments_use_schema_names() {
     let expected = r#"youtube.search{"query":"x","max_results":2}"#;
     for call in [
         r#"youtube.search(query="x", max_results=2)"#,
@@ -36,7 +36,7 @@ fn arguments_go_by_the_names_of_the_schema() {
         r#"parallel([(youtube.search, {"query": "x", "max_results": 2})])"#,
         r#"parallel([[youtube.search, {"query": "x", "max_results": 2}]])"#,
     ] {
-        assert_eq!(asked(call), expected, "{call}");
+        assert_eq!(requested_calls(call), expected, "{call}");
     }
     let expected = r#"files.read{"path":"p","from":3}"#;
     for call in [
@@ -45,57 +45,63 @@ fn arguments_go_by_the_names_of_the_schema() {
         r#"files.read({"path": "p", "from": 3})"#,
         r#"files.read("p", 3)"#,
     ] {
-        assert_eq!(asked(call), expected, "{call}");
+        assert_eq!(requested_calls(call), expected, "{call}");
     }
     assert_eq!(
-        asked("files.open(any=1, more={'a': [None]})"),
+        requested_calls("files.open(any=1, more={'a': [None]})"),
         r#"files.open{"any":1,"more":{"a":[null]}}"#
     );
-    assert_eq!(asked("files.open({'any': 1})"), r#"files.open{"any":1}"#);
     assert_eq!(
-        asked("parallel([files.open, (files.open,)])"),
+        requested_calls("files.open({'any': 1})"),
+        r#"files.open{"any":1}"#
+    );
+    assert_eq!(
+        requested_calls("parallel([files.open, (files.open,)])"),
         "files.open{} files.open{}"
     );
 }
 
 #[test]
-fn what_is_none_is_left_out_unless_the_object_says_it() {
+fn none_omits_an_argument_except_in_a_dict() {
     assert_eq!(
-        asked("youtube.search(query='x', max_results=None)"),
+        requested_calls("youtube.search(query='x', max_results=None)"),
         r#"youtube.search{"query":"x"}"#
     );
     assert_eq!(
-        asked("youtube.search({'query': None})"),
+        requested_calls("youtube.search({'query': None})"),
         r#"youtube.search{"query":null}"#
     );
     assert_eq!(
-        asked("parallel([(youtube.search, {'query': None})])"),
+        requested_calls("parallel([(youtube.search, {'query': None})])"),
         "youtube.search{}"
     );
 }
 
 #[test]
-fn calls_that_do_not_fit_say_what_fits() {
+fn invalid_calls_explain_the_signature() {
     let message = bad_call("youtube.search(qery='x')");
     assert!(
         message.contains("no parameter `qery`; it takes `query`, `max_results`"),
         "{message}"
     );
     assert!(message.contains("write `query=` instead"), "{message}");
-    assert!(bad_call("youtube.search('a', 1, 2)").contains("3 were given by position"));
-    assert!(bad_call("youtube.search('a', query='b')").contains("`query` twice"));
-    assert!(bad_call("files.read('p', **{'from_': 1, 'from': 2})").contains("`from` twice"));
+    assert!(bad_call("youtube.search('a', 1, 2)").contains("got 3 positional arguments"));
+    assert!(bad_call("youtube.search('a', query='b')").contains("multiple values for `query`"));
+    assert!(
+        bad_call("files.read('p', **{'from_': 1, 'from': 2})")
+            .contains("multiple values for `from`")
+    );
     assert!(bad_call("youtube.search(query=youtube)").contains("a `server` is not data"));
     assert!(bad_call("youtube.search(query=youtube.search)").contains("a `tool` is not data"));
     assert!(bad_call("youtube.search(query=lambda: 1)").contains("a `function` is not data"));
-    assert!(bad_call("youtube.search(query=float('nan'))").contains("no number in JSON"));
+    assert!(bad_call("youtube.search(query=float('nan'))").contains("not a JSON number"));
     assert!(bad_call("x = []\nx.append(x)\nyoutube.search(query=x)").contains("contains itself"));
     assert!(bad_call("parallel([(youtube.search, {'qery': 1})])").contains("no parameter `qery`"));
     assert!(bad_call("parallel([(youtube.search, 'x')])").contains("must be a dict"));
 }
 
 #[test]
-fn unknown_tools_and_names_are_told_apart() {
+fn unknown_tools_and_undefined_names_are_distinguished() {
     let unknown = failure("x = 1\nyoutube.serch(query='x')");
     let kind = FailureKind::UnknownTool {
         server: "youtube".to_owned(),
@@ -125,14 +131,14 @@ fn unknown_tools_and_names_are_told_apart() {
 }
 
 #[test]
-fn a_tool_that_fails_raises_and_can_be_caught() {
+fn tool_errors_raise_and_can_be_caught() {
     let failed = failure("def f():\n    return youtube.delete(id=1)\nf()");
     let kind = FailureKind::Tool {
         server: "youtube".to_owned(),
         tool: "delete".to_owned(),
     };
     assert_eq!((failed.kind, failed.line), (kind, Some(2)));
-    assert_eq!(failed.message, "it is protected (`f` called in line 3)");
+    assert_eq!(failed.message, "it is protected (`f` called at line 3)");
     let caught = text("attempt(lambda: youtube.delete(id=1))");
     assert_eq!(caught, r#"{"ok":false,"error":"it is protected"}"#);
     assert_eq!(text("attempt(lambda: 1 + 1)"), r#"{"ok":true,"value":2}"#);
@@ -152,12 +158,12 @@ fn a_tool_that_fails_raises_and_can_be_caught() {
 }
 
 #[test]
-fn parallel_calls_are_one_batch_in_order() {
+fn parallel_calls_form_one_ordered_batch() {
     let code = "result = [r['args'].get('query') for r in parallel([(youtube.search, {'query': q}) for q in ['a', 'b', 'c']])]";
-    let (ended, fake) = run_script(script(code), Fake::default());
-    assert_eq!(ended.unwrap().unwrap().to_string(), r#"["a","b","c"]"#);
-    assert_eq!(fake.batches.len(), 1);
-    assert_eq!(fake.batches[0].len(), 3);
+    let (result, host) = run_script(script(code), FakeHost::default());
+    assert_eq!(result.unwrap().unwrap().to_string(), r#"["a","b","c"]"#);
+    assert_eq!(host.batches.len(), 1);
+    assert_eq!(host.batches[0].len(), 3);
     assert_eq!(text("parallel([])"), "[]");
     let one_fails = "parallel([(youtube.search, {}), (youtube.delete, {'id': 1}), (files.open,)]";
     assert_eq!(failure(&format!("{one_fails})")).message, "it is protected");
@@ -178,20 +184,20 @@ fn parallel_calls_are_one_batch_in_order() {
 }
 
 #[test]
-fn calls_know_their_lines() {
+fn calls_report_their_lines() {
     let code = "# first\nyoutube.search()\ndef f():\n    return files.open()\nf()\nx = map(lambda x: youtube.search(query=x), ['a'])\nparallel([\n    (files.open,),\n])";
-    let (ended, fake) = run_script(script(code), Fake::default());
-    ended.unwrap();
-    assert_eq!(fake.lines, [2, 4, 6, 7]);
+    let (result, host) = run_script(script(code), FakeHost::default());
+    result.unwrap();
+    assert_eq!(host.lines, [2, 4, 6, 7]);
 }
 
 #[test]
-fn the_same_script_makes_the_same_calls() {
+fn scripts_are_deterministic() {
     let code = "seen = set()\nfor x in ['b', 'a', 'c', 'a']:\n    seen.add(x)\nfor x in seen:\n    youtube.search(query=x)\nd = {'z': 1, 'y': 2}\nfor k in d:\n    files.open(**{k: d[k]})\nprint(seen)\nresult = [seen, d, sorted(seen)]";
     let runs: Vec<String> = (0..2)
         .map(|_| {
-            let (ended, fake) = run_script(script(code), Fake::default());
-            format!("{:?} {:?} {}", ended, fake.batches, fake.printed)
+            let (result, host) = run_script(script(code), FakeHost::default());
+            format!("{:?} {:?} {}", result, host.batches, host.printed)
         })
         .collect();
     assert_eq!(runs[0], runs[1]);

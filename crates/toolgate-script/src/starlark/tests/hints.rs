@@ -1,13 +1,13 @@
-//! What to write instead, for lines that Python programmers write.
+//! Hints for Python that Starlark does not support.
 
 use super::failure;
 
-/// Scripts, and the hint to the line that fails first.
+/// Scripts and the expected hint for the first line that fails.
 const CASES: &[(&str, &str)] = &[
     ("x = 3\nx **= 2", "write `x = pow(x, 2)`"),
     (
         "return 5",
-        "write `result = 5`: the value of `result` is the answer",
+        "write `result = 5`: the value of `result` is the script's result",
     ),
     (
         "x = 1\nif x is not None and 1 < x <= 3:\n    pass",
@@ -40,7 +40,7 @@ const CASES: &[(&str, &str)] = &[
     ("def f():\n\treturn 1", "indent with spaces"),
     (
         "print(\"n: \" + 5)",
-        "write `str(x)` around what is no text",
+        "convert to a string first: write `str(x)`",
     ),
     (
         "x = None\nfor y in x:\n    pass",
@@ -97,22 +97,22 @@ const CASES: &[(&str, &str)] = &[
     ),
     (
         "while x < 3 and x is not None:\n    pass",
-        "there is no `while`: write `for _ in range(10000):`, and first in its body `if not (x < 3 and x != None): break`",
+        "`while` is not available: write `for _ in range(10000):` and start its body with `if not (x < 3 and x != None): break`",
     ),
     (
         "x = datetime.now()",
-        "there is no clock, and nothing sleeps: dates in ISO form compare as texts, and `d.split(\"-\")` gives their parts",
+        "there is no clock and no sleep: ISO dates compare as strings, and `d.split(\"-\")` returns their parts",
     ),
     ("pritn(1)", "did you mean `print`?"),
     ("x = null", "write `None`"),
     (
         "x = files.open\nx.query",
-        "call the tool first: `server.tool(argument=value)` gives its result",
+        "call the tool first: `server.tool(argument=value)` returns its result",
     ),
 ];
 
 #[test]
-fn lines_are_shown_in_the_spelling_that_works() {
+fn hints_show_lines_that_work() {
     for (code, hint) in CASES {
         let failure = failure(code);
         assert_eq!(
@@ -124,11 +124,11 @@ fn lines_are_shown_in_the_spelling_that_works() {
 }
 
 #[test]
-fn all_lines_are_told_at_once() {
+fn hints_cover_all_lines_at_once() {
     let code = "import json, re\ns = {1, 2}\nd = {**s, \"b\": 2}\nx = [\n    y = 1,\n]\nif s is None:\n    pass";
     let failure = failure(code);
     assert_eq!(failure.line, Some(1));
-    assert!(failure.hints[0].starts_with("leave the line out: `json` is there without import; "));
+    assert!(failure.hints[0].starts_with("remove this line: `json` is available without import; "));
     assert_eq!(
         failure.hints[1..],
         [

@@ -1,15 +1,15 @@
-//! What Python programmers write: the same answer, or a hint that mends it.
+//! Python idioms: each gives Python's result, or a hint that fixes the script.
 
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{Failure, Fake, run_script, script};
+use super::{FakeHost, ScriptFailure, run_script, script};
 
 #[derive(Deserialize)]
 struct Idiom {
     name: String,
     code: String,
-    /// What Python answers; `DENY` if nothing may.
+    /// Python's result, or `DENY` if the script must fail.
     expect: Json,
     outcome: Outcome,
 }
@@ -17,27 +17,27 @@ struct Idiom {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
-    /// Python's answer.
+    /// The result equals Python's.
     Python,
-    /// An answer of ours, where Python has none that could be compared.
-    Ours(Json),
-    /// A failure with a hint that says so.
+    /// The result differs from Python's.
+    Differs(Json),
+    /// The script fails with this hint.
     Hint(String),
-    /// The same, and the script gives Python's answer once its lines are written as the hints say.
-    Mended(String),
+    /// The script fails with this hint and gives Python's result once all hints are applied.
+    FixedByHint(String),
 }
 
 fn idioms() -> Vec<Idiom> {
     serde_json::from_str(include_str!("idioms.json")).unwrap()
 }
 
-fn run(code: &str) -> Result<Json, Failure> {
-    let (ended, _) = run_script(script(code), Fake::default());
-    ended.map(Option::unwrap_or_default)
+fn run(code: &str) -> Result<Json, ScriptFailure> {
+    let (result, _) = run_script(script(code), FakeHost::default());
+    result.map(Option::unwrap_or_default)
 }
 
-/// Writes lines as their hints say, until there is no failure or no such hint.
-fn mended(code: &str) -> Option<Json> {
+/// Applies hints to a script until it succeeds or no hint applies.
+fn apply_hints(code: &str) -> Option<Json> {
     let mut code = code.to_owned();
     for _ in 0..8 {
         let failure = match run(&code) {
@@ -49,13 +49,13 @@ fn mended(code: &str) -> Option<Json> {
         let mut lines: Vec<String> = code.split('\n').map(str::to_owned).collect();
         let line = &lines[number];
         let indent = line[..line.len() - line.trim_start().len()].to_owned();
-        if hint.starts_with("leave the line out") {
+        if hint.starts_with("remove this line") {
             lines[number] = String::new();
         } else {
-            let (_, written) = hint.split_once("write `")?;
-            let written = written.strip_suffix('`')?;
-            let written = written.replace("` and then `", &format!("\n{indent}"));
-            lines[number] = indent + &written;
+            let (_, replacement) = hint.split_once("write `")?;
+            let replacement = replacement.strip_suffix('`')?;
+            let replacement = replacement.replace("` and then `", &format!("\n{indent}"));
+            lines[number] = indent + &replacement;
         }
         code = lines.join("\n");
     }
@@ -63,33 +63,33 @@ fn mended(code: &str) -> Option<Json> {
 }
 
 #[test]
-fn idioms_give_pythons_answer_or_a_hint() {
-    let mut wrong = Vec::new();
+fn idioms_match_python_or_get_a_hint() {
+    let mut mismatches = Vec::new();
     for idiom in idioms() {
-        let ended = run(&idiom.code);
-        let right = match (&idiom.outcome, &ended) {
+        let result = run(&idiom.code);
+        let is_expected = match (&idiom.outcome, &result) {
             (Outcome::Python, Ok(value)) => *value == idiom.expect,
-            (Outcome::Ours(ours), Ok(value)) => value == ours,
+            (Outcome::Differs(expected), Ok(value)) => value == expected,
             (Outcome::Hint(text), Err(failure)) => failure.hints.concat().contains(text),
-            (Outcome::Mended(text), Err(failure)) => {
+            (Outcome::FixedByHint(text), Err(failure)) => {
                 failure.hints.concat().contains(text)
-                    && mended(&idiom.code).as_ref() == Some(&idiom.expect)
+                    && apply_hints(&idiom.code).as_ref() == Some(&idiom.expect)
             }
             _ => false,
         };
-        if !right {
-            wrong.push(format!("{}: {:?} {ended:?}", idiom.name, idiom.outcome));
+        if !is_expected {
+            mismatches.push(format!("{}: {:?} {result:?}", idiom.name, idiom.outcome));
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(mismatches.is_empty(), "{}", mismatches.join("\n"));
 }
 
 #[test]
-fn enough_idioms_give_pythons_answer() {
+fn most_idioms_match_python() {
     let idioms = idioms();
-    let same = idioms.iter().filter(|idiom| {
-        let denied = idiom.expect == "DENY" && run(&idiom.code).is_err();
-        denied || matches!(idiom.outcome, Outcome::Python)
+    let matching = idioms.iter().filter(|idiom| {
+        let is_denied = idiom.expect == "DENY" && run(&idiom.code).is_err();
+        is_denied || matches!(idiom.outcome, Outcome::Python)
     });
-    assert!(same.count() >= 85);
+    assert!(matching.count() >= 85);
 }

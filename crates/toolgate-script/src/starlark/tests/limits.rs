@@ -1,6 +1,6 @@
-//! Scripts that ask for too much end with a limit, not with the process.
+//! Scripts that exceed a limit fail without taking down the process.
 
-use super::{FailureKind, Fake, failure, run_script, script, value};
+use super::{FailureKind, FakeHost, failure, run_script, script, value};
 
 fn limit(code: &str) -> String {
     match failure(code).kind {
@@ -10,29 +10,29 @@ fn limit(code: &str) -> String {
 }
 
 #[test]
-fn bombs_are_refused_before_they_are_parsed() {
-    let many = 20_000;
+fn deeply_nested_code_is_rejected_before_parsing() {
+    let count = 20_000;
     let bombs = [
-        format!("x = {}1{}", "(".repeat(many), ")".repeat(many)),
-        format!("x = {}{}", "[".repeat(many), "]".repeat(many)),
-        format!("x = {}{}", "{1:".repeat(many), "}".repeat(many)),
-        format!("x = {}1", "-".repeat(many)),
-        format!("x = {}1", "not ".repeat(many)),
-        format!("x = 1{}", "+1".repeat(many)),
-        format!("x = 1{}", " and 1".repeat(many)),
-        format!("x = a{}", ".a".repeat(many)),
-        format!("x = f{}", "()".repeat(many)),
-        format!("x = f{}", "[0]".repeat(many)),
-        format!("x = {}1", "1 if 1 else ".repeat(many / 2)),
-        format!("x = {}1", "lambda: ".repeat(many / 2)),
-        format!("x = [1{}]", " for a in b".repeat(many / 4)),
+        format!("x = {}1{}", "(".repeat(count), ")".repeat(count)),
+        format!("x = {}{}", "[".repeat(count), "]".repeat(count)),
+        format!("x = {}{}", "{1:".repeat(count), "}".repeat(count)),
+        format!("x = {}1", "-".repeat(count)),
+        format!("x = {}1", "not ".repeat(count)),
+        format!("x = 1{}", "+1".repeat(count)),
+        format!("x = 1{}", " and 1".repeat(count)),
+        format!("x = a{}", ".a".repeat(count)),
+        format!("x = f{}", "()".repeat(count)),
+        format!("x = f{}", "[0]".repeat(count)),
+        format!("x = {}1", "1 if 1 else ".repeat(count / 2)),
+        format!("x = {}1", "lambda: ".repeat(count / 2)),
+        format!("x = [1{}]", " for a in b".repeat(count / 4)),
         format!("if 1:\n    pass\n{}", "elif 1:\n    pass\n".repeat(3_000)),
         (0..5_000).fold(String::new(), |code, n| {
             code + &" ".repeat(n % 300) + "if 1:\n"
         }),
         format!("x = {}", "1".repeat(60_000)),
         format!("x = {}1{}", "f\"{".repeat(3_000), "}\"".repeat(3_000)),
-        format!("x = f\"{{{}1}}\"", "-".repeat(many)),
+        format!("x = f\"{{{}1}}\"", "-".repeat(count)),
     ];
     for bomb in bombs {
         assert_eq!(limit(&bomb), "depth", "{}", &bomb[..60]);
@@ -40,7 +40,7 @@ fn bombs_are_refused_before_they_are_parsed() {
 }
 
 #[test]
-fn what_the_scan_lets_through_can_be_parsed_and_run() {
+fn code_at_the_nesting_limits_runs() {
     let deepest = [
         format!("x = {}1{}", "(".repeat(79), ")".repeat(79)),
         format!("x = {}{}", "[".repeat(79), "]".repeat(79)),
@@ -67,34 +67,34 @@ fn what_the_scan_lets_through_can_be_parsed_and_run() {
 }
 
 #[test]
-fn time_is_the_scripts_own() {
+fn time_limit_reports_the_line() {
     let mut endless = script("for i in range(1000000000):\n    pass");
     endless.bounds.own_ms = 100;
-    let ended = run_script(endless, Fake::default()).0.unwrap_err();
-    assert_eq!(ended.kind, FailureKind::Limit("time".to_owned()));
-    assert_eq!(ended.line, Some(1));
+    let result = run_script(endless, FakeHost::default()).0.unwrap_err();
+    assert_eq!(result.kind, FailureKind::Limit("time".to_owned()));
+    assert_eq!(result.line, Some(1));
 }
 
 #[test]
-fn memory_is_watched_at_each_statement() {
+fn memory_limit_is_checked_before_each_statement() {
     let mut growing = script("x = [1]\nfor i in range(60):\n    x = x + x");
     growing.bounds.memory = 16 * 1024 * 1024;
-    let ended = run_script(growing, Fake::default()).0.unwrap_err();
-    assert_eq!(ended.kind, FailureKind::Limit("memory".to_owned()));
-    assert_eq!(ended.line, Some(3));
+    let result = run_script(growing, FakeHost::default()).0.unwrap_err();
+    assert_eq!(result.kind, FailureKind::Limit("memory".to_owned()));
+    assert_eq!(result.line, Some(3));
     let mut straight = script(&format!("x = 'a'\n{}", "x = x + x\n".repeat(60)));
     straight.bounds.memory = 16 * 1024 * 1024;
-    let ended = run_script(straight, Fake::default()).0.unwrap_err();
-    assert_eq!(ended.kind, FailureKind::Limit("memory".to_owned()));
+    let result = run_script(straight, FakeHost::default()).0.unwrap_err();
+    assert_eq!(result.kind, FailureKind::Limit("memory".to_owned()));
 }
 
 #[test]
-fn limits_are_not_caught() {
+fn limits_cannot_be_caught() {
     let mut endless =
         script("attempt(lambda: [0 for i in range(1000000000) if i < 0])\nresult = 1");
     endless.bounds.own_ms = 100;
-    let ended = run_script(endless, Fake::default()).0.unwrap_err();
-    assert_eq!(ended.kind, FailureKind::Limit("time".to_owned()));
+    let result = run_script(endless, FakeHost::default()).0.unwrap_err();
+    assert_eq!(result.kind, FailureKind::Limit("time".to_owned()));
     let code = "def f(n):\n    return f(n + 1)\nattempt(lambda: f(0))\nresult = 1";
     assert_eq!(limit(code), "depth");
     let code = "for i in range(200):\n    attempt(lambda: youtube.search())";
@@ -106,21 +106,21 @@ fn limits_are_not_caught() {
 }
 
 #[test]
-fn a_host_that_is_gone_ends_the_script() {
-    let fake = Fake {
-        patience: Some(1),
-        ..Fake::default()
+fn lost_host_ends_the_script() {
+    let host = FakeHost {
+        max_batches: Some(1),
+        ..FakeHost::default()
     };
     let code =
         "youtube.search()\nfor i in range(3):\n    attempt(lambda: youtube.search())\n    print(i)";
-    let (ended, fake) = run_script(script(code), fake);
-    assert_eq!(ended.unwrap_err().kind, FailureKind::Runtime);
-    assert_eq!(fake.batches.len(), 1);
-    assert_eq!(fake.printed, "");
+    let (result, host) = run_script(script(code), host);
+    assert_eq!(result.unwrap_err().kind, FailureKind::Runtime);
+    assert_eq!(host.batches.len(), 1);
+    assert_eq!(host.printed, "");
 }
 
 #[test]
-fn results_are_bounded_in_size_and_depth() {
+fn results_are_limited_in_size_and_depth() {
     assert_eq!(
         limit("x = []\nfor i in range(40):\n    x = [x, x]\nresult = x"),
         "result"
@@ -132,19 +132,22 @@ fn results_are_bounded_in_size_and_depth() {
     assert_eq!(limit("x = []\nx.append(x)\nresult = x"), "result");
     assert_eq!(limit("result = 'a' * 2000000"), "result");
     let code = "x = []\nfor i in range(40):\n    x = [x, x]\nyoutube.search(query=x)";
-    let ended = failure(code);
+    let result = failure(code);
     assert!(
-        matches!(ended.kind, FailureKind::BadCall { .. }),
-        "{ended:?}"
+        matches!(result.kind, FailureKind::BadCall { .. }),
+        "{result:?}"
     );
     let code = "x = []\nfor i in range(40):\n    x = [x, x]\nprint(len(str(x)))";
-    let ended = failure(code);
-    let limited = ended.kind == FailureKind::Limit("time".to_owned());
-    assert!(limited || ended.message.contains("too large"), "{ended:?}");
+    let result = failure(code);
+    let is_time_limit = result.kind == FailureKind::Limit("time".to_owned());
+    assert!(
+        is_time_limit || result.message.contains("too large"),
+        "{result:?}"
+    );
 }
 
 #[test]
-fn what_would_never_fit_is_refused_at_once() {
+fn oversized_values_are_rejected_immediately() {
     for code in [
         "x = list(range(1000000000))",
         "x = max(range(1000000000))",
@@ -168,6 +171,6 @@ fn what_would_never_fit_is_refused_at_once() {
 }
 
 #[test]
-fn panics_of_the_engine_are_failures() {
+fn engine_panics_become_failures() {
     assert_eq!(limit("x = tuple(range(1000000000))"), "memory");
 }

@@ -1,23 +1,23 @@
-//! Results, prints, errors and their places, and JSON on both ways.
+//! Results, printed output, failure locations, and JSON conversion in both directions.
 
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
-use super::{FailureKind, Fake, failure, run_script, script, text, value};
+use super::{FailureKind, FakeHost, failure, run_script, script, text, value};
 
 fn printed(code: &str) -> (Option<Json>, String) {
-    let (ended, fake) = run_script(script(code), Fake::default());
-    (ended.unwrap(), fake.printed)
+    let (result, host) = run_script(script(code), FakeHost::default());
+    (result.unwrap(), host.printed)
 }
 
-/// What a tool's answer is once a script has had it.
-fn through(answer: &str) -> String {
+/// Returns a tool's result after a script passed it through.
+fn round_trip(answer: &str) -> String {
     let code = format!("result = youtube.raw(json={})", json!(answer));
     text(&code)
 }
 
 #[test]
-fn the_result_is_named_or_last_or_printed() {
+fn result_is_the_variable_or_the_last_expression() {
     assert_eq!(value("result = 1\n2"), 1);
     assert_eq!(value("x = 1\nx + 1"), 2);
     assert_eq!(value("result = None\n2"), Json::Null);
@@ -34,17 +34,17 @@ fn the_result_is_named_or_last_or_printed() {
     assert!(
         failure("result = {(1, 2): 3}")
             .message
-            .contains("cannot be a key")
+            .contains("cannot be a JSON key")
     );
     assert!(
         failure("result = float('inf')")
             .message
-            .contains("no number in JSON")
+            .contains("not a JSON number")
     );
 }
 
 #[test]
-fn numbers_stay_what_they_are() {
+fn numbers_round_trip_exactly() {
     for number in [
         "5.0",
         "1.5",
@@ -56,10 +56,10 @@ fn numbers_stay_what_they_are() {
         "1e+100",
         "1e-07",
     ] {
-        assert_eq!(through(number), number);
+        assert_eq!(round_trip(number), number);
     }
-    assert_eq!(through("1E2"), "100.0");
-    assert_eq!(through("[1,1.0,true]"), "[1,1.0,true]");
+    assert_eq!(round_trip("1E2"), "100.0");
+    assert_eq!(round_trip("[1,1.0,true]"), "[1,1.0,true]");
     assert_eq!(
         text(
             "youtube.raw(json='12345678901234567890')[0:0] if False else youtube.raw(json='12345678901234567890') + 1"
@@ -76,24 +76,24 @@ fn numbers_stay_what_they_are() {
 }
 
 #[test]
-fn order_and_texts_are_kept() {
+fn key_order_and_strings_round_trip() {
     assert_eq!(
-        through(r#"{"z":1,"a":{"y":[],"b":{}}}"#),
+        round_trip(r#"{"z":1,"a":{"y":[],"b":{}}}"#),
         r#"{"z":1,"a":{"y":[],"b":{}}}"#
     );
     assert_eq!(
-        through(r#"{"$serde_json::private::Number":"1"}"#),
+        round_trip(r#"{"$serde_json::private::Number":"1"}"#),
         r#"{"$serde_json::private::Number":"1"}"#
     );
     assert_eq!(
-        through("\"a\\u0000\\ud83d\\ude00\\n\\u00e9/\""),
+        round_trip("\"a\\u0000\\ud83d\\ude00\\n\\u00e9/\""),
         "\"a\\u0000😀\\né/\""
     );
-    assert_eq!(through("\"\\ud800x\""), "\"\u{fffd}x\"");
+    assert_eq!(round_trip("\"\\ud800x\""), "\"\u{fffd}x\"");
 }
 
 #[test]
-fn texts_that_are_no_json_are_refused() {
+fn invalid_json_is_rejected() {
     for text in [
         "",
         "{",
@@ -125,7 +125,7 @@ fn texts_that_are_no_json_are_refused() {
 }
 
 #[test]
-fn code_is_taken_as_models_send_it() {
+fn fences_indentation_and_line_endings_are_accepted() {
     assert_eq!(value("```python\nx = 1\nresult = x\n```\nIt is done."), 1);
     assert_eq!(value("\u{feff}result = 1\r\nresult += 1\r\n"), 2);
     assert_eq!(value("    x = 1\n    if x:\n        result = 2\n"), 2);
@@ -136,7 +136,7 @@ fn code_is_taken_as_models_send_it() {
 }
 
 #[test]
-fn failures_know_their_place() {
+fn failures_report_their_location() {
     let failed = failure("x = 1\nwhile x:\n    pass");
     assert_eq!(
         (failed.kind, failed.line, failed.column),
@@ -147,7 +147,7 @@ fn failures_know_their_place() {
     assert!(
         failed
             .message
-            .ends_with("(`f` called in line 4, `g` called in line 5)"),
+            .ends_with("(`f` called at line 4, `g` called at line 5)"),
         "{}",
         failed.message
     );
@@ -163,7 +163,7 @@ fn failures_know_their_place() {
 }
 
 #[test]
-fn annotations_are_hints() {
+fn annotations_are_not_checked() {
     let code = "def f(a: list[dict[str, Any]], b: Optional[int] = None, *c: int, **d: str) -> Dict[str, List[int]]:\n    x: tuple[int, ...] = 5\n    return [a, b, x]\nresult = f(1, 'b')";
     assert_eq!(text(code), r#"[1,"b",5]"#);
     let failed = failure("def f(a: Union[str, int], b: int = 1) -> str:\n    return a");
@@ -199,21 +199,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn json_goes_in_and_out_unchanged(json in any_json()) {
-        let through: Json = serde_json::from_str(&through(&json.to_string())).unwrap();
-        prop_assert!(same(&through, &json), "{through} {json}");
+    fn json_round_trips(json in any_json()) {
+        let round_trip: Json = serde_json::from_str(&round_trip(&json.to_string())).unwrap();
+        prop_assert!(same(&round_trip, &json), "{round_trip} {json}");
     }
 
     #[test]
-    fn any_text_ends_without_a_panic(code in "[a-z0-9 \\n\"'(){}\\[\\]:=+*,.%f#@<>!-]{0,80}") {
-        let (ended, _) = run_script(script(&code), Fake::default());
-        if let Err(failure) = ended {
-            prop_assert_ne!(failure.message, "the engine failed on this script");
+    fn arbitrary_text_never_panics(code in "[a-z0-9 \\n\"'(){}\\[\\]:=+*,.%f#@<>!-]{0,80}") {
+        let (result, _) = run_script(script(&code), FakeHost::default());
+        if let Err(failure) = result {
+            prop_assert_ne!(failure.message, "the script engine crashed");
         }
     }
 }
 
-/// Alike, with floats by their value: `1e5` and `100000.0` are one.
+/// Compares values, with floats by value: `1e5` equals `100000.0`.
 fn same(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Number(a), Json::Number(b)) => {

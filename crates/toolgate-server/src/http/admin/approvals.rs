@@ -1,4 +1,4 @@
-//! `/api/approvals`: calls that someone must decide about.
+//! `/api/approvals`: calls that wait for an approver's decision, or were decided.
 
 use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
@@ -9,18 +9,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::Arguments;
 use toolgate::approval::{
-    Approval, ApprovalScope, ApprovalState, Ask, DecideError, Decider, Ruling,
+    Approval, ApprovalRequest, ApprovalScope, ApprovalState, DecideError, Decider, Ruling,
 };
 use toolgate_core::catalog::Catalog;
 use utoipa::{IntoParams, ToSchema};
 
-use super::page::Page;
-use super::time;
+use super::format_time;
+use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
-/// A call that someone must decide about, or has.
+/// A call that needs approval, and the decision once it is made.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalView {
     id: String,
@@ -28,23 +28,23 @@ pub(crate) struct ApprovalView {
     state: &'static str,
     server: String,
     tool: String,
-    /// The name that the model used.
+    /// Tool name that the model used.
     alias: String,
     #[schema(value_type = Object)]
     arguments: Box<RawValue>,
-    /// What is run instead.
+    /// Arguments that replace `arguments`, if the approver edited them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     edited_arguments: Option<Box<RawValue>>,
-    /// The config key that wants it decided.
+    /// Config key that requires the approval.
     rule: String,
-    /// The name of the caller's key; null for callers who need none.
+    /// Name of the caller's key; null for a caller without a key.
     caller: Option<String>,
     session: Option<String>,
     origin: String,
     request_id: String,
     run_id: Option<String>,
-    /// The conversation so far, where the caller sent it.
+    /// Conversation so far, if the caller sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     conversation: Option<Box<RawValue>>,
@@ -65,61 +65,64 @@ pub(crate) struct ApprovalPage {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Filter {
-    /// A state, or `all`. Default `pending`.
+pub(crate) struct ApprovalFilter {
+    /// A state, or `all`. Defaults to `pending`.
     state: Option<String>,
-    /// How many to answer with, at most 1000. Default 100.
+    /// Maximum number of items to return, up to 1000. Defaults to 100.
     limit: Option<usize>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// What is decided.
+/// A decision on a pending call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecisionBody {
     /// `approve` or `deny`.
     decision: String,
-    /// How far an approval reaches: `once` (default), `session` or `always`.
+    /// Scope of the approval: `once` (default), `session` or `always`.
     scope: Option<String>,
-    /// What to run instead of the call's own arguments.
+    /// With `approve`: arguments to use instead of the call's.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Box<RawValue>>,
-    /// Why it is denied; the caller is told.
+    /// With `deny`: the reason, passed on to the caller.
     reason: Option<String>,
 }
 
-/// Approvals, the oldest first.
-#[utoipa::path(get, path = "/api/approvals", tag = "api", params(Filter),
+/// List approvals, oldest first.
+#[utoipa::path(get, path = "/api/approvals", tag = "api", params(ApprovalFilter),
     responses((status = 200, body = ApprovalPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<Filter>, QueryRejection>,
+    filter: Result<Query<ApprovalFilter>, QueryRejection>,
 ) -> Result<Json<ApprovalPage>, ApiError> {
     let Query(filter) = filter?;
     let state = match filter.state.as_deref() {
         None => Some(ApprovalState::Pending),
         Some("all") => None,
-        Some(named) => Some(ApprovalState::parse(named).ok_or_else(|| {
+        Some(name) => Some(ApprovalState::parse(name).ok_or_else(|| {
             let known = ApprovalState::ALL.map(ApprovalState::as_str).join(", ");
-            ApiError::bad_request(format!("no such state `{named}`; known: {known}, all"))
+            ApiError::bad_request(format!("unknown state `{name}`; use one of: {known}, all"))
         })?),
     };
-    let limit = Page::limit(filter.limit)?;
+    let limit = PageParams::page_size(filter.limit)?;
     let found = app
         .gateway()
         .approvals(state, filter.cursor.as_deref(), limit + 1);
     let mut found = found.await.map_err(ChangeError::Store)?;
-    let more = found.len() > limit;
+    let has_more = found.len() > limit;
     found.truncate(limit);
-    let next_cursor = found.last().filter(|_| more).map(|last| last.id.clone());
+    let next_cursor = found
+        .last()
+        .filter(|_| has_more)
+        .map(|last| last.id.clone());
     Ok(Json(ApprovalPage {
         approvals: found.iter().map(ApprovalView::new).collect(),
         next_cursor,
     }))
 }
 
-/// One approval.
+/// Get an approval.
 #[utoipa::path(get, path = "/api/approvals/{id}", tag = "api", params(("id" = String, Path)),
     responses((status = 200, body = ApprovalView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
@@ -133,7 +136,7 @@ pub(crate) async fn get(
     Ok(Json(ApprovalView::new(&found)))
 }
 
-/// Approve or deny a pending call. Exactly one decision wins; a later one gets 409.
+/// Approve or deny a pending call. The first decision wins; later ones get 409.
 #[utoipa::path(post, path = "/api/approvals/{id}", tag = "api", params(("id" = String, Path)), request_body = DecisionBody,
     responses((status = 200, body = ApprovalView), (status = 400, body = ErrorBody), (status = 403, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
@@ -154,16 +157,16 @@ pub(crate) async fn decide(
     {
         let pending = app.gateway().approval(&id).await;
         if let Some(pending) = pending.map_err(ChangeError::Store)? {
-            check(&app.gateway().catalog(), &pending.ask, arguments)?;
+            check_arguments(&app.gateway().catalog(), &pending.request, arguments)?;
         }
     }
     let decided = app.gateway().decide(&id, ruling, &decider).await?;
     tracing::info!(
         approval = id,
-        tool = %decided.ask.tool,
+        tool = %decided.request.tool,
         state = decided.state.as_str(),
         by = %decider,
-        "decided"
+        "approval decided"
     );
     Ok(Json(ApprovalView::new(&decided)))
 }
@@ -172,7 +175,7 @@ impl DecisionBody {
     fn ruling(self) -> Result<Ruling, ApiError> {
         let scope = match self.scope.as_deref() {
             None => ApprovalScope::Once,
-            Some(named) => ApprovalScope::parse(named).ok_or_else(|| {
+            Some(name) => ApprovalScope::parse(name).ok_or_else(|| {
                 ApiError::bad_request("`scope` must be `once`, `session` or `always`")
             })?,
         };
@@ -185,7 +188,7 @@ impl DecisionBody {
                 Ok(Ruling::Approve { scope, arguments })
             }
             "deny" if self.arguments.is_some() => Err(ApiError::bad_request(
-                "`arguments` go with `approve`, not with `deny`",
+                "`arguments` can be sent only with `approve`",
             )),
             "deny" => Ok(Ruling::Deny {
                 reason: self.reason,
@@ -197,13 +200,17 @@ impl DecisionBody {
     }
 }
 
-/// Edited arguments must fit the tool before anyone relies on them.
-fn check(catalog: &Catalog, ask: &Ask, arguments: &Arguments) -> Result<(), ApiError> {
+/// Validates edited arguments against the tool's schema, so that the approver sees the error.
+fn check_arguments(
+    catalog: &Catalog,
+    ask: &ApprovalRequest,
+    arguments: &Arguments,
+) -> Result<(), ApiError> {
     let schema = catalog.tool(&ask.tool).map(|entry| entry.tool.schema());
     match schema {
         Some(Ok(schema)) => schema
             .check(arguments.value())
-            .map_err(|misfit| ApiError::bad_request(misfit.to_string())),
+            .map_err(|violation| ApiError::bad_request(violation.to_string())),
         _ => Ok(()),
     }
 }
@@ -213,11 +220,11 @@ impl ApprovalView {
         let Approval {
             id,
             state,
-            ask,
+            request: ask,
             edited,
             created_at,
             expires_at,
-            decided,
+            decision: decided,
         } = approval;
         let decided = decided.as_ref();
         Self {
@@ -235,9 +242,9 @@ impl ApprovalView {
             request_id: ask.from.request_id.clone(),
             run_id: ask.from.run_id.clone(),
             conversation: ask.conversation.clone(),
-            created_at: time(*created_at),
-            expires_at: time(*expires_at),
-            decided_at: decided.map(|decided| time(decided.at)),
+            created_at: format_time(*created_at),
+            expires_at: format_time(*expires_at),
+            decided_at: decided.map(|decided| format_time(decided.at)),
             decided_by: decided.map(|decided| decided.by.clone()),
             scope: decided.map(|decided| decided.scope.as_str()),
             reason: decided.and_then(|decided| decided.reason.clone()),
@@ -249,9 +256,9 @@ impl From<DecideError> for ApiError {
     fn from(error: DecideError) -> Self {
         let (status, code) = match error {
             DecideError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-            DecideError::Settled(_) => (StatusCode::CONFLICT, "settled"),
+            DecideError::AlreadyDecided(_) => (StatusCode::CONFLICT, "settled"),
             DecideError::OwnCall => (StatusCode::FORBIDDEN, "own_call"),
-            DecideError::NotAsked => (StatusCode::FORBIDDEN, "forbidden"),
+            DecideError::DeciderNotAllowed => (StatusCode::FORBIDDEN, "forbidden"),
             DecideError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
             DecideError::NoSession | DecideError::OnlyOnce => {
                 (StatusCode::BAD_REQUEST, "invalid_request")

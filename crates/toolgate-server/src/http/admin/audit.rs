@@ -1,4 +1,4 @@
-//! `/api/audit`: what was called, by whom, and what came of it.
+//! `/api/audit`: the audit trail of tool calls, in pages or exported as JSON Lines or CSV.
 
 use std::time::SystemTime;
 
@@ -12,43 +12,43 @@ use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::Gateway;
-use toolgate::audit::{Query as AuditQuery, Record};
-use toolgate::store::{StoreError, millis};
+use toolgate::audit::{AuditQuery, AuditRecord};
+use toolgate::store::{StoreError, unix_millis};
 use utoipa::{IntoParams, ToSchema};
 
-use super::page::Page;
-use super::time;
+use super::format_time;
+use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
-/// Records that an export reads at once.
-const BATCH: usize = 500;
+/// Records that an export reads from the store at a time.
+const EXPORT_BATCH_RECORDS: usize = 500;
 
-/// One attempt to call a tool.
+/// An attempt to call a tool.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct RecordView {
     id: String,
     request_id: String,
     parent_id: Option<String>,
     run_id: Option<String>,
-    /// The name of the caller's key; null for callers who need none.
+    /// Name of the caller's key; null for a caller without a key.
     caller: Option<String>,
     origin: String,
-    /// The tool as the caller spelled it.
+    /// Tool name as sent by the caller.
     name: String,
     server: Option<String>,
     tool: Option<String>,
-    /// The server that was asked for, where a fallback ran.
+    /// Server that was called originally, if a fallback executed the call.
     instead_of: Option<String>,
     #[schema(value_type = Option<Object>)]
     arguments: Option<Box<RawValue>>,
     /// `allow`, `manual`, `ask` or `deny`.
     verdict: Option<String>,
-    /// The config key that decided.
+    /// Config key that determined the verdict.
     rule: Option<String>,
     approval: Option<String>,
-    /// What the scanner found.
+    /// Findings of the scanner.
     warnings: Vec<String>,
     /// `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `limited`, `away`,
     /// `busy`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`, `unrecorded` or `interrupted`.
@@ -61,9 +61,9 @@ pub(crate) struct RecordView {
     started_at: String,
     duration_ms: Option<f64>,
     cost_usd: f64,
-    /// Whether an earlier result was used again.
+    /// Whether the result came from the cache.
     cached: bool,
-    /// Of a script: `calls` that it made, the `limit` that stopped it, `saved_tokens` a request.
+    /// For a script: the `calls` it made, the `limit` that stopped it, and `saved_tokens` per request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     script: Option<serde_json::Value>,
@@ -77,42 +77,42 @@ pub(crate) struct RecordPage {
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Filter {
+pub(crate) struct AuditFilter {
     server: Option<String>,
-    /// A raw tool name.
+    /// Tool name as the server defines it.
     tool: Option<String>,
-    /// The name of a key.
+    /// Name of a caller key.
     caller: Option<String>,
     outcome: Option<String>,
     request_id: Option<String>,
     run_id: Option<String>,
-    /// Only calls that began at this time or later, such as `2026-01-31T12:00:00Z`.
+    /// Only calls that started at or after this time, such as `2026-01-31T12:00:00Z`.
     since: Option<String>,
-    /// Only calls that began before this time.
+    /// Only calls that started before this time.
     until: Option<String>,
-    /// `json` (default, in pages), or all of them as `jsonl` or `csv`.
+    /// `json` (default) returns a page; `jsonl` and `csv` export all matching records.
     format: Option<String>,
-    /// How many to answer with, at most 1000. Default 100 as `json`, all otherwise.
+    /// Maximum number of records to return, up to 1000. Defaults to 100 for `json`, and to all for exports.
     limit: Option<usize>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Export {
+enum ExportFormat {
     Jsonl,
     Csv,
 }
 
-/// Records of calls, the newest first.
-#[utoipa::path(get, path = "/api/audit", tag = "api", params(Filter),
+/// List or export audit records, newest first.
+#[utoipa::path(get, path = "/api/audit", tag = "api", params(AuditFilter),
     responses((status = 200, body = RecordPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<Filter>, QueryRejection>,
+    filter: Result<Query<AuditFilter>, QueryRejection>,
 ) -> Result<Response, ApiError> {
     let Query(filter) = filter?;
-    let query = filter.query()?;
+    let query = filter.to_query()?;
     let export = match filter.format.as_deref() {
         None | Some("json") => {
             let page = app.gateway().audit(&query).await;
@@ -124,74 +124,86 @@ pub(crate) async fn list(
             })
             .into_response());
         }
-        Some("jsonl") => Export::Jsonl,
-        Some("csv") => Export::Csv,
+        Some("jsonl") => ExportFormat::Jsonl,
+        Some("csv") => ExportFormat::Csv,
         Some(_) => {
             return Err(ApiError::bad_request(
                 "`format` must be `json`, `jsonl` or `csv`",
             ));
         }
     };
-    let (kind, file) = match export {
-        Export::Jsonl => ("application/jsonl", "attachment; filename=\"audit.jsonl\""),
-        Export::Csv => (
+    let (content_type, disposition) = match export {
+        ExportFormat::Jsonl => ("application/jsonl", "attachment; filename=\"audit.jsonl\""),
+        ExportFormat::Csv => (
             "text/csv; charset=utf-8",
             "attachment; filename=\"audit.csv\"",
         ),
     };
-    let most = filter.limit.unwrap_or(usize::MAX);
-    let body = Body::from_stream(everything(app.gateway().clone(), query, export, most));
-    Ok(([(CONTENT_TYPE, kind), (CONTENT_DISPOSITION, file)], body).into_response())
+    let max_records = filter.limit.unwrap_or(usize::MAX);
+    let body = Body::from_stream(export_records(
+        app.gateway().clone(),
+        query,
+        export,
+        max_records,
+    ));
+    Ok((
+        [
+            (CONTENT_TYPE, content_type),
+            (CONTENT_DISPOSITION, disposition),
+        ],
+        body,
+    )
+        .into_response())
 }
 
-/// All records that a query finds, batch by batch, so that none of them waits in memory.
-fn everything(
+/// Streams all records that match a query in batches, so that memory use stays bounded.
+fn export_records(
     gateway: Gateway,
     query: AuditQuery,
-    export: Export,
-    most: usize,
+    export: ExportFormat,
+    max_records: usize,
 ) -> impl Stream<Item = Result<String, StoreError>> {
     let first = AuditQuery {
-        limit: BATCH.min(most),
+        limit: EXPORT_BATCH_RECORDS.min(max_records),
         ..query
     };
     let header = match export {
-        Export::Csv => format!("{}\n", COLUMNS.join(",")),
-        Export::Jsonl => String::new(),
+        ExportFormat::Csv => format!("{}\n", CSV_COLUMNS.join(",")),
+        ExportFormat::Jsonl => String::new(),
     };
     stream::try_unfold(
-        (Some(first), header, most),
-        move |(query, mut text, left)| {
+        (Some(first), header, max_records),
+        move |(query, mut text, remaining)| {
             let gateway = gateway.clone();
             async move {
                 let Some(query) = query else { return Ok(None) };
                 let page = gateway.audit(&query).await?;
-                let left = left.saturating_sub(page.records.len());
-                let next = page.records.last().filter(|_| page.more && left > 0);
+                let remaining = remaining.saturating_sub(page.records.len());
+                let next = page.records.last().filter(|_| page.more && remaining > 0);
                 let next = next.map(|record| AuditQuery {
                     before: Some(record.id.clone()),
-                    limit: BATCH.min(left),
+                    limit: EXPORT_BATCH_RECORDS.min(remaining),
                     ..query.clone()
                 });
                 for record in page.records {
-                    text.push_str(&RecordView::new(record).line(export));
+                    text.push_str(&RecordView::new(record).export_line(export));
                 }
-                Ok(Some((text, (next, String::new(), left))))
+                Ok(Some((text, (next, String::new(), remaining))))
             }
         },
     )
 }
 
-impl Filter {
-    fn query(&self) -> Result<AuditQuery, ApiError> {
-        let read = |name: &str, text: &Option<String>| -> Result<Option<i64>, ApiError> {
+impl AuditFilter {
+    fn to_query(&self) -> Result<AuditQuery, ApiError> {
+        let parse_time = |name: &str, text: &Option<String>| -> Result<Option<i64>, ApiError> {
             let Some(text) = text else { return Ok(None) };
             let time: SystemTime = humantime::parse_rfc3339_weak(text).map_err(|_| {
                 ApiError::bad_request(format!(
-                    "`{name}` is no time; write one such as `2026-01-31T12:00:00Z`"
+                    "`{name}` is not a valid time; use a format such as `2026-01-31T12:00:00Z`"
                 ))
             })?;
-            Ok(Some(millis(time)))
+            Ok(Some(unix_millis(time)))
         };
         Ok(AuditQuery {
             server: self.server.clone(),
@@ -200,15 +212,15 @@ impl Filter {
             outcome: self.outcome.clone(),
             request_id: self.request_id.clone(),
             run_id: self.run_id.clone(),
-            since: read("since", &self.since)?,
-            until: read("until", &self.until)?,
+            since: parse_time("since", &self.since)?,
+            until: parse_time("until", &self.until)?,
             before: self.cursor.clone(),
-            limit: Page::limit(self.limit)?,
+            limit: PageParams::page_size(self.limit)?,
         })
     }
 }
 
-const COLUMNS: [&str; 17] = [
+const CSV_COLUMNS: [&str; 17] = [
     "id",
     "started_at",
     "request_id",
@@ -231,9 +243,9 @@ const COLUMNS: [&str; 17] = [
 impl RecordView {
     #[allow(
         clippy::cast_precision_loss,
-        reason = "durations and costs are shown, not summed"
+        reason = "durations and costs are displayed, not summed"
     )]
-    pub(crate) fn new(record: Record) -> Self {
+    pub(crate) fn new(record: AuditRecord) -> Self {
         Self {
             id: record.id,
             request_id: record.request_id,
@@ -255,7 +267,7 @@ impl RecordView {
             result: record.result,
             bytes_in: record.bytes_in,
             bytes_out: record.bytes_out,
-            started_at: time(record.started_at),
+            started_at: format_time(record.started_at),
             duration_ms: record.duration_us.map(|micros| micros as f64 / 1e3),
             cost_usd: record.cost_micro_usd as f64 / 1e6,
             cached: record.cached,
@@ -263,18 +275,22 @@ impl RecordView {
         }
     }
 
-    fn line(&self, export: Export) -> String {
+    fn export_line(&self, export: ExportFormat) -> String {
         match export {
-            Export::Jsonl => {
-                // Arguments and results keep their own line breaks, which stand between tokens.
+            ExportFormat::Jsonl => {
+                // Raw arguments and results may contain line breaks, but only between JSON tokens, so
+                // replacing them does not change the values.
                 let json = serde_json::to_string(self).unwrap_or_default();
                 format!("{}\n", json.replace(['\n', '\r'], " "))
             }
-            Export::Csv => format!("{}\n", self.cells().map(|cell| quoted(&cell)).join(",")),
+            ExportFormat::Csv => format!(
+                "{}\n",
+                self.csv_cells().map(|cell| csv_cell(&cell)).join(",")
+            ),
         }
     }
 
-    fn cells(&self) -> [String; 17] {
+    fn csv_cells(&self) -> [String; 17] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let arguments = self.arguments.as_ref().map(|raw| raw.get().to_owned());
         let duration = self.duration_ms.map(|ms| ms.to_string());
@@ -300,15 +316,17 @@ impl RecordView {
     }
 }
 
-/// A cell of a CSV file. What a spreadsheet would take for a formula gets an apostrophe.
-fn quoted(cell: &str) -> String {
-    let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let cell = match formula {
-        true => format!("'{cell}"),
-        false => cell.to_owned(),
+/// Quotes a CSV cell. A leading apostrophe keeps spreadsheets from evaluating the cell as a formula.
+fn csv_cell(cell: &str) -> String {
+    let is_formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let cell = if is_formula {
+        format!("'{cell}")
+    } else {
+        cell.to_owned()
     };
-    match cell.contains([',', '"', '\n', '\r']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"")),
-        false => cell,
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell
     }
 }

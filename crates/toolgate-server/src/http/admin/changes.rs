@@ -1,4 +1,4 @@
-//! The routes that change servers and settings while the gateway runs.
+//! Routes that change servers and settings at runtime.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -7,11 +7,11 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_core::config::{Document, Format, import};
+use toolgate_core::config::{ConfigFormat, Document, import};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Deleted;
-use super::clients::{ClientEntry, find};
+use super::clients::{ClientEntry, client_entry, find_server};
 use crate::configuration::{ChangeError, Verify};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -19,11 +19,11 @@ use crate::http::error::{ApiError, ErrorBody};
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AddParams {
-    /// Connect first, and answer 422 without storing if that fails.
+    /// Connect to the server first; if that fails, respond with 422 and store nothing.
     verify: Option<bool>,
 }
 
-/// What came of trying a server out.
+/// Result of a test connection.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TestResult {
     ok: bool,
@@ -32,7 +32,7 @@ pub(crate) struct TestResult {
     tools: Vec<String>,
 }
 
-/// What became of each server in an imported file.
+/// Outcome for each server in an imported file.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ImportResult {
     pub(crate) servers: Vec<ImportLine>,
@@ -43,24 +43,24 @@ pub(crate) struct ImportLine {
     pub(crate) name: String,
     /// `created`, `exists` or `invalid`.
     pub(crate) outcome: String,
-    /// Why it was not created, and what could not be taken over as it was.
+    /// Why the server was not created, and which settings were changed or dropped.
     pub(crate) notes: Vec<String>,
 }
 
-/// Settings of tool execution.
+/// Tool execution settings.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ToolManagerView {
-    /// Rounds of tool calls that an agent may take.
+    /// Maximum number of tool-calling rounds in an agent run.
     max_agent_depth: u32,
-    /// Bound on one tool call, in seconds.
+    /// Timeout of a tool call, in seconds.
     tool_execution_timeout: f64,
-    /// Whether model requests get tools only if they have a filter header.
+    /// If true, tools are added to model requests only when a filter header is sent.
     disable_auto_tool_inject: bool,
-    /// How code mode lays out its stubs: `server` or `tool`.
+    /// Layout of code mode's stub files: one per `server` or one per `tool`.
     code_mode_binding_level: String,
 }
 
-/// Add a server; it is connected at once and kept over restarts.
+/// Add a server. The gateway connects to it immediately and keeps it across restarts.
 #[utoipa::path(post, path = "/api/mcp/client", tag = "api", params(AddParams), request_body = Object,
     responses((status = 201, body = ClientEntry), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(crate) async fn add(
@@ -76,12 +76,12 @@ pub(crate) async fn add(
     };
     let name = app
         .configuration()
-        .add(Value::Object(object(&body?)?), verify)
+        .add_server(Value::Object(parse_object(&body?)?), verify)
         .await?;
-    Ok((StatusCode::CREATED, Json(find(&app, &name)?)))
+    Ok((StatusCode::CREATED, Json(client_entry(&app, &name)?)))
 }
 
-/// Change a server: only the keys that are sent, `null` removes one, a masked secret stays.
+/// Change a server. Only the keys sent are changed; `null` removes a key; masked secrets are kept.
 #[utoipa::path(put, path = "/api/mcp/client/{id}", tag = "api", request_body = Object,
     params(("id" = String, Path, description = "`client_id` or name")),
     responses((status = 200, body = ClientEntry), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
@@ -91,11 +91,14 @@ pub(crate) async fn patch(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ClientEntry>, ApiError> {
     let Path(id) = id?;
-    let name = app.configuration().patch(id, object(&body?)?).await?;
-    Ok(Json(find(&app, &name)?))
+    let name = app
+        .configuration()
+        .patch_server(id, parse_object(&body?)?)
+        .await?;
+    Ok(Json(client_entry(&app, &name)?))
 }
 
-/// Remove a server; one from the file stays removed until the file changes its entry.
+/// Remove a server. A server defined in a file stays removed until its entry in the file changes.
 #[utoipa::path(delete, path = "/api/mcp/client/{id}", tag = "api",
     params(("id" = String, Path, description = "`client_id` or name")),
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
@@ -104,11 +107,11 @@ pub(crate) async fn remove(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(id) = id?;
-    let deleted = app.configuration().remove(id).await?;
+    let deleted = app.configuration().remove_server(id).await?;
     Ok(Json(Deleted { deleted }))
 }
 
-/// Open a new connection to a server; calls under way get 2 s to end.
+/// Reconnect to a server. Calls in flight have 2 s to finish.
 #[utoipa::path(post, path = "/api/mcp/client/{id}/reconnect", tag = "api",
     params(("id" = String, Path, description = "`client_id` or name")),
     responses((status = 202, body = ClientEntry), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
@@ -117,32 +120,32 @@ pub(crate) async fn reconnect(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<(StatusCode, Json<ClientEntry>), ApiError> {
     let Path(id) = id?;
-    let entry = super::clients::entry(&app, &id)?;
-    if entry.status().state == toolgate::State::Disabled {
+    let entry = find_server(&app, &id)?;
+    if entry.status().state == toolgate::ServerState::Disabled {
         let message = format!(
             "server `{id}` is disabled; enable it with PUT /api/mcp/client/{id} {{\"disabled\": false}}"
         );
         return Err(ApiError::new(StatusCode::CONFLICT, "disabled", message));
     }
     entry.reconnect();
-    Ok((StatusCode::ACCEPTED, Json(find(&app, &id)?)))
+    Ok((StatusCode::ACCEPTED, Json(client_entry(&app, &id)?)))
 }
 
-/// Connect to a server for a moment, to see what it would offer; nothing is stored.
+/// Test the connection to a server and list its tools, without storing anything.
 #[utoipa::path(post, path = "/api/mcp/client/test", tag = "api", request_body = Object,
     responses((status = 200, body = TestResult), (status = 400, body = ErrorBody)))]
 pub(crate) async fn test(
     State(app): State<App>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<TestResult>, ApiError> {
-    let mut entry = object(&body?)?;
+    let mut entry = parse_object(&body?)?;
     entry.entry("name").or_insert_with(|| "test".into());
-    let result = match app.configuration().test(entry.into()).await? {
-        Ok(tried) => TestResult {
+    let result = match app.configuration().probe_server(entry.into()).await? {
+        Ok(probe) => TestResult {
             ok: true,
             error: None,
-            protocol_version: Some(tried.version),
-            tools: tried.tools,
+            protocol_version: Some(probe.version),
+            tools: probe.tools,
         },
         Err(error) => TestResult {
             ok: false,
@@ -154,7 +157,7 @@ pub(crate) async fn test(
     Ok(Json(result))
 }
 
-/// Add the servers of a settings file of Claude Desktop, Claude Code, Cursor or VS Code.
+/// Import the servers from a settings file of Claude Desktop, Claude Code, Cursor or VS Code.
 #[utoipa::path(post, path = "/api/mcp/import", tag = "api", request_body = Object,
     responses((status = 200, body = ImportResult), (status = 400, body = ErrorBody)))]
 pub(crate) async fn import(
@@ -162,15 +165,19 @@ pub(crate) async fn import(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ImportResult>, ApiError> {
     let body = body?;
-    let text =
-        std::str::from_utf8(&body).map_err(|_| ApiError::bad_request("the body is not UTF-8"))?;
-    let document = Document::parse("import", Format::Json, text);
-    let found =
-        import::read(&document).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let text = std::str::from_utf8(&body)
+        .map_err(|_| ApiError::bad_request("the body is not valid UTF-8"))?;
+    let document = Document::parse("import", ConfigFormat::Json, text);
+    let imported = import::read_servers(&document)
+        .map_err(|error| ApiError::bad_request(error.to_string()))?;
     let mut servers = Vec::new();
-    for server in found {
+    for server in imported {
         let mut notes = server.notes;
-        let outcome = match app.configuration().add(server.entry, Verify::No).await {
+        let outcome = match app
+            .configuration()
+            .add_server(server.entry, Verify::No)
+            .await
+        {
             Ok(_) => "created",
             Err(ChangeError::Exists(_)) => "exists",
             Err(ChangeError::Invalid(reasons)) => {
@@ -188,20 +195,20 @@ pub(crate) async fn import(
     Ok(Json(ImportResult { servers }))
 }
 
-/// The settings of tool execution.
+/// Get the tool execution settings.
 #[utoipa::path(get, path = "/api/settings/mcp/tool-manager-config", tag = "api",
     responses((status = 200, body = ToolManagerView)))]
 pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView> {
-    let published = app.configuration().published();
+    let snapshot = app.configuration().snapshot();
     Json(ToolManagerView {
-        max_agent_depth: published.config.tool_manager.max_agent_depth,
-        tool_execution_timeout: published
+        max_agent_depth: snapshot.config.tool_manager.max_agent_depth,
+        tool_execution_timeout: snapshot
             .config
             .tool_manager
             .tool_execution_timeout
             .as_secs_f64(),
-        disable_auto_tool_inject: !published.config.tool_manager.inject_tools,
-        code_mode_binding_level: published
+        disable_auto_tool_inject: !snapshot.config.tool_manager.inject_tools,
+        code_mode_binding_level: snapshot
             .config
             .tool_manager
             .binding_level
@@ -210,7 +217,7 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
     })
 }
 
-/// Change the settings of tool execution: only the keys that are sent, `null` goes back to the file's.
+/// Change the tool execution settings. Only the keys sent are changed; `null` restores the file's value.
 #[utoipa::path(put, path = "/api/settings/mcp/tool-manager-config", tag = "api", request_body = Object,
     responses((status = 200, body = ToolManagerView), (status = 400, body = ErrorBody)))]
 pub(crate) async fn set_tool_manager(
@@ -218,27 +225,28 @@ pub(crate) async fn set_tool_manager(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ToolManagerView>, ApiError> {
     app.configuration()
-        .set_tool_manager(object(&body?)?)
+        .set_tool_manager(parse_object(&body?)?)
         .await?;
     Ok(tool_manager(State(app)).await)
 }
 
-pub(super) fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
     serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("send a JSON object: {error}")))
+        .map_err(|error| ApiError::bad_request(format!("the body must be a JSON object: {error}")))
 }
 
 impl From<ChangeError> for ApiError {
     fn from(error: ChangeError) -> Self {
         let (status, code) = match &error {
-            ChangeError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
-            ChangeError::Missing(_) => (StatusCode::NOT_FOUND, "not_found"),
+            ChangeError::NotFound(_) | ChangeError::Missing(_) => {
+                (StatusCode::NOT_FOUND, "not_found")
+            }
             ChangeError::Exists(_) | ChangeError::Conflict(_) => (StatusCode::CONFLICT, "exists"),
             ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_configuration"),
             ChangeError::Unverified(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unverified"),
             ChangeError::Store(error) => {
-                tracing::error!(%error, "the store failed");
-                let message = "the change could not be stored; the gateway's log says why";
+                tracing::error!(%error, "could not store configuration change");
+                let message = "the change could not be stored; see the gateway's log";
                 return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store", message);
             }
             ChangeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),

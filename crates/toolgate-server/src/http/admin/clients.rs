@@ -1,4 +1,6 @@
-//! `/api/mcp/clients`: the servers, how they are and why.
+//! `/api/mcp/clients`: servers with their configuration, state and listings.
+//!
+//! The API says `client` for a server because the gateway connects to it as an MCP client.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,37 +11,38 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use toolgate::registry::Entry;
-use toolgate::{Caller, State as ServerState};
-use toolgate_core::catalog::{Kind, Offer};
-use toolgate_core::config::{Flavour, Link, Protocol, Server};
+use toolgate::registry::RegistryEntry;
+use toolgate::{Caller, ServerState};
+use toolgate_core::catalog::{ItemKind, ServerListing};
+use toolgate_core::config::{HttpTransport, Protocol, ServerConfig, ServerConnection};
 use toolgate_core::policy::{ToolList, Verdict};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::secret::{Secret, mask_arguments};
 use utoipa::ToSchema;
 
-use super::page::Page;
+use super::page::PageParams;
 use super::stats::FiguresView;
-use crate::configuration::{Published, Source};
+use crate::configuration::{ConfigSnapshot, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
-/// A server: what was configured, how it is, what it offers.
+/// A server: its configuration, its state and what it offers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClientEntry {
     config: ClientView,
     /// `connecting`, `healthy`, `degraded`, `unavailable`, `asleep`, `needs_auth`, `disabled` or `error`.
     #[schema(value_type = String)]
     state: ServerState,
-    /// Why it is not healthy.
+    /// Why the server is not healthy.
     reason: Option<String>,
-    /// Since when it has been in this state.
+    /// When the server entered this state.
     since: String,
+    /// When the gateway tries to connect again.
     next_try_at: Option<String>,
     last_error: Option<String>,
-    /// The last words of its process on standard error.
+    /// Last output of the server's process on standard error.
     stderr_tail: Option<String>,
-    /// Protocol revision agreed on.
+    /// Negotiated protocol revision.
     protocol_version: Option<String>,
     #[schema(value_type = Option<Object>)]
     server_info: Option<Box<RawValue>>,
@@ -48,17 +51,17 @@ pub(crate) struct ClientEntry {
     resources: Vec<String>,
     resource_templates: Vec<String>,
     prompts: Vec<String>,
-    /// What it offers that could not be used.
+    /// Items that the server offers but the gateway cannot use.
     problems: Vec<ProblemLine>,
-    /// `file`, `api` or `file+api`; none for a server of the embedding program.
+    /// `file`, `api` or `file+api`; null for a server registered by the embedding program.
     #[schema(value_type = Option<String>)]
-    source: Option<Source>,
-    /// Calls under way.
+    source: Option<ConfigSource>,
+    /// Number of calls in flight.
     in_flight: usize,
     figures: FiguresView,
 }
 
-/// A server's configuration, secrets masked.
+/// A server's configuration, with secrets masked.
 #[derive(Debug, Serialize, ToSchema)]
 struct ClientView {
     name: String,
@@ -75,12 +78,12 @@ struct ClientView {
     allowed_extra_headers: Vec<String>,
     tools_to_execute: Vec<String>,
     tools_to_auto_execute: Vec<String>,
-    /// Seconds, where it is not the tool manager's.
+    /// In seconds; absent if the tool manager's timeout applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool_execution_timeout: Option<f64>,
     max_in_flight: usize,
     max_queue: usize,
-    /// Seconds.
+    /// In seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle_stop: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +92,7 @@ struct ClientView {
     #[schema(value_type = String)]
     protocol: Protocol,
     disabled: bool,
-    /// Whether its tools are shown to scripts instead of each to the model.
+    /// Whether the server's tools are exposed to scripts instead of directly to models.
     is_code_mode_client: bool,
 }
 
@@ -106,7 +109,7 @@ struct StdioView {
 struct ToolLine {
     name: String,
     alias: String,
-    /// `allow`, `manual`, `ask`, or `hidden` if no caller can see it.
+    /// `allow`, `manual` or `ask` for a caller without a key, or `hidden`.
     verdict: &'static str,
 }
 
@@ -114,7 +117,7 @@ struct ToolLine {
 struct ProblemLine {
     /// `tool`, `resource`, `template` or `prompt`.
     #[schema(value_type = String)]
-    kind: Kind,
+    kind: ItemKind,
     item: String,
     reason: String,
 }
@@ -125,20 +128,20 @@ pub(crate) struct ClientPage {
     next_cursor: Option<String>,
 }
 
-/// All servers, by name.
-#[utoipa::path(get, path = "/api/mcp/clients", tag = "api", params(Page),
+/// List all servers, ordered by name.
+#[utoipa::path(get, path = "/api/mcp/clients", tag = "api", params(PageParams),
     responses((status = 200, body = ClientPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<Page>, QueryRejection>,
+    page: Result<Query<PageParams>, QueryRejection>,
 ) -> Result<Json<ClientPage>, ApiError> {
     let Query(page) = page?;
     let entries = app.gateway().servers().into_iter();
-    let (entries, next_cursor) = page.cut(entries, |entry| entry.server.name.to_string())?;
-    let moment = Moment::new(&app);
+    let (entries, next_cursor) = page.paginate(entries, |entry| entry.server.name.to_string())?;
+    let snapshot = StatusSnapshot::new(&app);
     let clients = entries
         .iter()
-        .map(|entry| ClientEntry::new(entry, &moment))
+        .map(|entry| ClientEntry::new(entry, &snapshot))
         .collect();
     Ok(Json(ClientPage {
         clients,
@@ -146,7 +149,7 @@ pub(crate) async fn list(
     }))
 }
 
-/// One server, by its `client_id` or name.
+/// Get a server by its `client_id` or name.
 #[utoipa::path(get, path = "/api/mcp/client/{id}", tag = "api",
     params(("id" = String, Path, description = "`client_id` or name")),
     responses((status = 200, body = ClientEntry), (status = 404, body = ErrorBody)))]
@@ -155,11 +158,11 @@ pub(crate) async fn get(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ClientEntry>, ApiError> {
     let Path(id) = id?;
-    find(&app, &id).map(Json)
+    client_entry(&app, &id).map(Json)
 }
 
-/// The server with this `client_id` or name.
-pub(super) fn entry(app: &App, id: &str) -> Result<Arc<Entry>, ApiError> {
+/// Finds the server with this `client_id` or name.
+pub(super) fn find_server(app: &App, id: &str) -> Result<Arc<RegistryEntry>, ApiError> {
     let entries = app.gateway().servers();
     let by_id = entries.iter().find(|entry| entry.server.id == id);
     let found = by_id.or_else(|| {
@@ -169,25 +172,28 @@ pub(super) fn entry(app: &App, id: &str) -> Result<Arc<Entry>, ApiError> {
     });
     let unknown = || {
         ApiError::not_found(format!(
-            "no server has the id or name `{id}`; see /api/mcp/clients"
+            "no server with id or name `{id}`; see /api/mcp/clients"
         ))
     };
     found.map(Arc::clone).ok_or_else(unknown)
 }
 
-pub(super) fn find(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
-    Ok(ClientEntry::new(&*entry(app, id)?, &Moment::new(app)))
+pub(super) fn client_entry(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
+    Ok(ClientEntry::new(
+        &*find_server(app, id)?,
+        &StatusSnapshot::new(app),
+    ))
 }
 
-/// What is known of all servers at one moment.
-struct Moment {
+/// Snapshot of the state of all servers, so that one response is consistent.
+struct StatusSnapshot {
     catalog: Arc<toolgate_core::Catalog>,
     scope: Option<Arc<Scope>>,
     stats: toolgate::metrics::Stats,
-    configuration: Arc<Published>,
+    configuration: Arc<ConfigSnapshot>,
 }
 
-impl Moment {
+impl StatusSnapshot {
     fn new(app: &App) -> Self {
         let gateway = app.gateway();
         let scope = gateway.scope(&Caller::http(), &Filters::default()).ok();
@@ -198,16 +204,16 @@ impl Moment {
             },
             scope,
             stats: gateway.stats(),
-            configuration: app.configuration().published(),
+            configuration: app.configuration().snapshot(),
         }
     }
 
-    fn lines(&self, offer: &Offer) -> Vec<ToolLine> {
+    fn tool_lines(&self, offer: &ServerListing) -> Vec<ToolLine> {
         let entries = offer
             .tools
             .iter()
             .filter_map(|tool| self.catalog.tool(&tool.id));
-        let line = |entry: &toolgate_core::catalog::Entry| ToolLine {
+        let line = |entry: &toolgate_core::catalog::CatalogEntry| ToolLine {
             name: entry.tool.id.tool.to_string(),
             alias: entry.alias.to_string(),
             verdict: self.verdict(entry).map_or("hidden", Verdict::as_str),
@@ -215,17 +221,17 @@ impl Moment {
         entries.map(line).collect()
     }
 
-    fn verdict(&self, entry: &toolgate_core::catalog::Entry) -> Option<Verdict> {
+    fn verdict(&self, entry: &toolgate_core::catalog::CatalogEntry) -> Option<Verdict> {
         let judgement = self.scope.as_ref()?.judgement(entry)?;
         Some(judgement.decision().verdict)
     }
 }
 
 impl ClientEntry {
-    fn new(entry: &Entry, moment: &Moment) -> Self {
+    fn new(entry: &RegistryEntry, snapshot: &StatusSnapshot) -> Self {
         let status = entry.status();
-        let offer = moment.catalog.offer(&entry.server.name);
-        let keys = |items: &[toolgate_core::catalog::Item]| {
+        let offer = snapshot.catalog.listing(&entry.server.name);
+        let keys = |items: &[toolgate_core::catalog::ListedItem]| {
             items.iter().map(|item| item.key.clone()).collect()
         };
         let session = status.session.as_ref();
@@ -233,14 +239,16 @@ impl ClientEntry {
             config: ClientView::new(&entry.server),
             state: status.state,
             reason: status.reason.clone(),
-            since: time(status.since),
-            next_try_at: status.next_try_at.map(time),
+            since: format_system_time(status.since),
+            next_try_at: status.next_try_at.map(format_system_time),
             last_error: status.last_error.clone(),
             stderr_tail: Some(entry.stderr_tail()).filter(|tail| !tail.is_empty()),
             protocol_version: session.map(|session| session.version.clone()),
             server_info: session.and_then(|session| session.server_info.clone()),
             instructions: session.and_then(|session| session.instructions.clone()),
-            tools: offer.map(|offer| moment.lines(offer)).unwrap_or_default(),
+            tools: offer
+                .map(|offer| snapshot.tool_lines(offer))
+                .unwrap_or_default(),
             resources: offer
                 .map(|offer| keys(&offer.resources))
                 .unwrap_or_default(),
@@ -248,14 +256,14 @@ impl ClientEntry {
                 .map(|offer| keys(&offer.templates))
                 .unwrap_or_default(),
             prompts: offer.map(|offer| keys(&offer.prompts)).unwrap_or_default(),
-            problems: offer.map(|offer| problems(offer)).unwrap_or_default(),
-            source: moment
+            problems: offer.map(|offer| problem_lines(offer)).unwrap_or_default(),
+            source: snapshot
                 .configuration
                 .sources
                 .get(entry.server.name.as_str())
                 .copied(),
             in_flight: entry.in_flight(),
-            figures: moment
+            figures: snapshot
                 .stats
                 .servers
                 .get(entry.server.name.as_str())
@@ -266,13 +274,13 @@ impl ClientEntry {
 }
 
 impl ClientView {
-    fn new(server: &Server) -> Self {
-        let (connection_type, connection_string, stdio_config, headers) = match &server.link {
-            Link::Stdio(stdio) => {
+    fn new(server: &ServerConfig) -> Self {
+        let (connection_type, connection_string, stdio_config, headers) = match &server.connection {
+            ServerConnection::Stdio(stdio) => {
                 let envs = stdio
                     .env
                     .iter()
-                    .map(|(name, value)| format!("{name}={}", value.shown()));
+                    .map(|(name, value)| format!("{name}={}", value.to_masked_string()));
                 let view = StdioView {
                     command: stdio.command.clone(),
                     args: mask_arguments(&stdio.args),
@@ -281,19 +289,20 @@ impl ClientView {
                 };
                 ("stdio", None, Some(view), BTreeMap::new())
             }
-            Link::Http(http) => {
-                let shown = |(name, value): (&String, &Secret)| (name.clone(), value.shown());
+            ServerConnection::Http(http) => {
+                let shown =
+                    |(name, value): (&String, &Secret)| (name.clone(), value.to_masked_string());
                 (
-                    match http.flavour {
-                        Flavour::Sse => "sse",
-                        Flavour::Auto | Flavour::Streamable => "http",
+                    match http.transport {
+                        HttpTransport::Sse => "sse",
+                        HttpTransport::Auto | HttpTransport::Streamable => "http",
                     },
-                    Some(http.shown_url()),
+                    Some(http.masked_url()),
                     None,
                     http.headers.iter().map(shown).collect(),
                 )
             }
-            Link::InProcess => ("inprocess", None, None, BTreeMap::new()),
+            ServerConnection::InProcess => ("inprocess", None, None, BTreeMap::new()),
         };
         Self {
             name: server.name.to_string(),
@@ -302,18 +311,18 @@ impl ClientView {
             connection_string,
             stdio_config,
             headers,
-            tools_to_execute: names(&server.lists.execute),
-            tools_to_auto_execute: names(&server.lists.auto_execute),
+            tools_to_execute: tool_list_names(&server.lists.execute),
+            tools_to_auto_execute: tool_list_names(&server.lists.auto_execute),
             tool_execution_timeout: server.timeout.map(|timeout| timeout.as_secs_f64()),
-            allowed_extra_headers: match &server.link {
-                Link::Http(http) => http.forwarded_headers.clone(),
-                Link::Stdio(_) | Link::InProcess => Vec::new(),
+            allowed_extra_headers: match &server.connection {
+                ServerConnection::Http(http) => http.forwarded_headers.clone(),
+                ServerConnection::Stdio(_) | ServerConnection::InProcess => Vec::new(),
             },
-            max_in_flight: server.care.max_in_flight,
-            max_queue: server.care.max_queue,
-            idle_stop: server.care.idle_stop.map(|after| after.as_secs_f64()),
+            max_in_flight: server.tuning.max_in_flight,
+            max_queue: server.tuning.max_queue,
+            idle_stop: server.tuning.idle_stop.map(|after| after.as_secs_f64()),
             fallback: server.fallback.as_ref().map(ToString::to_string),
-            is_ping_available: server.care.ping,
+            is_ping_available: server.tuning.ping,
             protocol: server.protocol,
             disabled: !server.enabled,
             is_code_mode_client: server.code_mode,
@@ -321,8 +330,8 @@ impl ClientView {
     }
 }
 
-fn problems(offer: &Offer) -> Vec<ProblemLine> {
-    let line = |problem: &toolgate_core::catalog::Problem| ProblemLine {
+fn problem_lines(offer: &ServerListing) -> Vec<ProblemLine> {
+    let line = |problem: &toolgate_core::catalog::ListingProblem| ProblemLine {
         kind: problem.kind,
         item: problem.item.clone(),
         reason: problem.reason.clone(),
@@ -330,13 +339,13 @@ fn problems(offer: &Offer) -> Vec<ProblemLine> {
     offer.problems.iter().map(line).collect()
 }
 
-fn names(list: &ToolList) -> Vec<String> {
+fn tool_list_names(list: &ToolList) -> Vec<String> {
     match list {
         ToolList::All => vec!["*".to_owned()],
         ToolList::Only(names) => names.iter().cloned().collect(),
     }
 }
 
-fn time(at: SystemTime) -> String {
+fn format_system_time(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }

@@ -1,4 +1,4 @@
-//! `/api/code`: scripts run by hand, and the files that tell what they can call.
+//! `/api/code`: runs scripts in code mode and serves the stub files that describe what they can call.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use axum::extract::{Query, State};
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use toolgate::{Arguments, Caller, Request, ToolCall};
+use toolgate::{Arguments, Caller, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::App;
@@ -16,25 +16,26 @@ use crate::http::error::{ApiError, ErrorBody};
 use crate::http::execute::ToolMessage;
 use crate::http::request::RequestId;
 
-/// A script, and on whose behalf it runs.
+/// A script and the caller it runs as.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CodeRun {
+    /// Starlark source; assign the output to `result`.
     code: String,
-    /// The name of a caller's key; without it, a caller who needs none.
+    /// Name of a caller key to act as. Defaults to a caller without a key.
     key: Option<String>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FileParams {
-    /// A file such as `servers/github.pyi`; without it, the list of all.
+    /// File name, such as `servers/github.pyi`. Without it, all files are listed.
     name: Option<String>,
-    /// The name of a caller's key; without it, a caller who needs none.
+    /// Name of a caller key to act as. Defaults to a caller without a key.
     key: Option<String>,
 }
 
-/// The files that models read in code mode, as `listToolFiles` and `readToolFile` tell them.
+/// List the code mode stub files or read one, as `listToolFiles` and `readToolFile` return them to models.
 #[utoipa::path(get, path = "/api/code/files", tag = "api", params(FileParams),
     responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn files(
@@ -47,10 +48,10 @@ pub(crate) async fn files(
         Some(name) => ("readToolFile", json!({"fileName": name})),
         None => ("listToolFiles", json!({})),
     };
-    call(&app, &id, key.as_deref(), tool, &arguments).await
+    call_code_tool(&app, &id, key.as_deref(), tool, &arguments).await
 }
 
-/// Run a script over the servers in code mode, with the bounds and rules that hold for models.
+/// Run a script in code mode, under the same limits and rules as for models.
 #[utoipa::path(post, path = "/api/code/run", tag = "api", request_body = CodeRun,
     responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn run(
@@ -59,14 +60,16 @@ pub(crate) async fn run(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ToolMessage>, ApiError> {
     let CodeRun { code, key } = serde_json::from_slice(&body?).map_err(|error| {
-        ApiError::bad_request(format!("send {{\"code\": \"result = …\"}}: {error}"))
+        ApiError::bad_request(format!(
+            "the body must be {{\"code\": \"result = …\"}}: {error}"
+        ))
     })?;
     let arguments = json!({"code": code});
-    call(&app, &id, key.as_deref(), "executeToolCode", &arguments).await
+    call_code_tool(&app, &id, key.as_deref(), "executeToolCode", &arguments).await
 }
 
-/// Calls one of the tools of code mode, on behalf of a key if one is named.
-async fn call(
+/// Calls a code mode tool, as the given key if any.
+async fn call_code_tool(
     app: &App,
     id: &str,
     key: Option<&str>,
@@ -79,11 +82,11 @@ async fn call(
     };
     let arguments = Arguments::parse(&arguments.to_string());
     let arguments = arguments.map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let request = Arc::new(Request {
+    let request = Arc::new(RequestContext {
         id: Some(id.to_owned()),
-        ..Request::default()
+        ..RequestContext::default()
     });
-    let call = ToolCall::new(tool, arguments).of(&request);
+    let call = ToolCall::new(tool, arguments).with_request(&request);
     let answer = app.gateway().call(&caller, call).await;
     Ok(Json(ToolMessage::new("", &answer)))
 }

@@ -1,4 +1,4 @@
-//! `GET /api/events`: what happens, as it happens, as server-sent events.
+//! `GET /api/events`: live server, approval and call events as server-sent events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
-use toolgate::Event;
+use toolgate::GatewayEvent;
 
 use super::approvals::ApprovalView;
 use super::audit::RecordView;
@@ -18,37 +18,40 @@ use crate::http::App;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// A server in a new state.
+/// A server's new state.
 #[derive(Debug, Serialize)]
-struct ServerView {
+struct ServerStateView {
     server: String,
     state: &'static str,
     reason: Option<String>,
 }
 
-/// Events `server`, `approval` and `call`, each with the object as the API shows it. `missed` says
-/// how many were too many for a slow reader.
+/// Stream events: `server`, `approval` and `call`, each with the object as the API returns it. `missed`
+/// is the number of events dropped because the client read too slowly.
 #[utoipa::path(get, path = "/api/events", tag = "api",
     responses((status = 200, description = "an event stream", content_type = "text/event-stream", body = String)))]
 pub(crate) async fn events(
     State(app): State<App>,
 ) -> Sse<impl Stream<Item = Result<SseEvent, Infallible>>> {
-    let heard = (app.gateway().events(), app.stopping());
-    let stream = stream::unfold(heard, |(mut events, stopping)| async move {
-        let event = next(&mut events, &stopping).await?;
+    let state = (app.gateway().events(), app.stopping());
+    let stream = stream::unfold(state, |(mut events, stopping)| async move {
+        let event = next_event(&mut events, &stopping).await?;
         Some((Ok(event), (events, stopping)))
     });
     Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
-/// The next event; none once the gateway is about to end.
-async fn next(events: &mut Receiver<Event>, stopping: &CancellationToken) -> Option<SseEvent> {
-    let heard = tokio::select! {
-        heard = events.recv() => heard,
+/// Returns the next event, or `None` once the gateway shuts down.
+async fn next_event(
+    events: &mut Receiver<GatewayEvent>,
+    stopping: &CancellationToken,
+) -> Option<SseEvent> {
+    let received = tokio::select! {
+        received = events.recv() => received,
         () = stopping.cancelled() => return None,
     };
-    match heard {
-        Ok(event) => Some(written(&event)),
+    match received {
+        Ok(event) => Some(to_sse_event(&event)),
         Err(RecvError::Lagged(missed)) => {
             Some(SseEvent::default().event("missed").data(missed.to_string()))
         }
@@ -56,15 +59,15 @@ async fn next(events: &mut Receiver<Event>, stopping: &CancellationToken) -> Opt
     }
 }
 
-fn written(event: &Event) -> SseEvent {
+fn to_sse_event(event: &GatewayEvent) -> SseEvent {
     let json = match event {
-        Event::Server(server) => serde_json::to_string(&ServerView {
+        GatewayEvent::Server(server) => serde_json::to_string(&ServerStateView {
             server: server.server.clone(),
             state: server.state.as_str(),
             reason: server.reason.clone(),
         }),
-        Event::Approval(approval) => serde_json::to_string(&ApprovalView::new(approval)),
-        Event::Call(record) => serde_json::to_string(&RecordView::new((**record).clone())),
+        GatewayEvent::Approval(approval) => serde_json::to_string(&ApprovalView::new(approval)),
+        GatewayEvent::Call(record) => serde_json::to_string(&RecordView::new((**record).clone())),
     };
     SseEvent::default()
         .event(event.kind())

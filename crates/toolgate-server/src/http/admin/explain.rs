@@ -1,4 +1,4 @@
-//! `GET /api/mcp/tools/explain`: why a caller sees a tool, or misses it.
+//! `GET /api/mcp/tools/explain`: why a tool is or is not visible to a caller.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use toolgate::engine::Explanation;
 use toolgate::{CallError, Caller, Gateway};
-use toolgate_core::scope::{Filters, Step};
+use toolgate_core::scope::{Filters, GateResult};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::error::{ApiError, ErrorBody};
@@ -17,88 +17,95 @@ use crate::http::{App, request};
 
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Params {
-    /// The tool, in any name style.
+pub(crate) struct ExplainParams {
+    /// Tool name, in any style. Send either `tool` or `server`.
     pub(crate) tool: Option<String>,
-    /// Or a server: what becomes of each of its tools.
+    /// Server name or id: summarizes the visibility of all its tools.
     pub(crate) server: Option<String>,
-    /// The name of the caller's key; without it, a caller who needs none.
+    /// Name of the caller's key. Defaults to a caller without a key.
     pub(crate) key: Option<String>,
-    /// As `x-bf-mcp-include-clients`, which is honoured too.
+    /// Overrides the header `x-bf-mcp-include-clients`.
     pub(crate) include_clients: Option<String>,
+    /// Overrides the header `x-bf-mcp-exclude-clients`.
     pub(crate) exclude_clients: Option<String>,
+    /// Overrides the header `x-bf-mcp-include-tools`.
     pub(crate) include_tools: Option<String>,
+    /// Overrides the header `x-bf-mcp-exclude-tools`.
     pub(crate) exclude_tools: Option<String>,
 }
 
-/// Why a tool is visible, or is not.
+/// Explains why a tool is or is not visible.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ExplanationView {
-    /// The name that models see; null if no server offers it now.
+    /// Name that models see; null if no server currently offers the tool.
     pub(crate) alias: Option<String>,
     pub(crate) server: Option<String>,
     pub(crate) tool: Option<String>,
     pub(crate) visible: bool,
-    /// `allow`, `manual` or `ask`, if it is visible.
+    /// `allow`, `manual` or `ask` if the tool is visible.
     pub(crate) verdict: Option<String>,
-    /// The first step that hides it.
+    /// Key of the first step that hides the tool.
     pub(crate) hidden_by: Option<String>,
     pub(crate) steps: Vec<StepView>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct StepView {
-    /// The config key, rule or header that decides.
+    /// Config key, rule or header that decides this step.
     pub(crate) key: String,
     pub(crate) passes: bool,
+    /// What the step decided, in words.
     pub(crate) says: String,
 }
 
-/// What becomes of a server's tools.
+/// Summarizes the visibility of a server's tools.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerExplanation {
     server: String,
     state: String,
     reason: Option<String>,
-    /// Tools that the server offers.
+    /// Number of tools that the server offers.
     offered: usize,
-    /// Tools that the caller sees.
+    /// Number of tools that the caller sees.
     visible: usize,
-    /// How many each step hides.
+    /// Number of tools hidden by each step.
     hidden_by: BTreeMap<String, usize>,
 }
 
-/// Either of them.
+/// Explanation of a tool or of a server.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Explained)]
 #[serde(untagged)]
-pub(crate) enum Explained {
+pub(crate) enum ExplainResponse {
     Tool(ExplanationView),
     Server(ServerExplanation),
 }
 
-/// Why a caller sees or misses a tool, step by step; or what becomes of a server's tools.
-#[utoipa::path(get, path = "/api/mcp/tools/explain", tag = "api", params(Params),
-    responses((status = 200, body = Explained), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
+/// Explain step by step why a tool is or is not visible to a caller, or summarize a server's tools.
+#[utoipa::path(get, path = "/api/mcp/tools/explain", tag = "api", params(ExplainParams),
+    responses((status = 200, body = ExplainResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn explain(
     State(app): State<App>,
-    params: Result<Query<Params>, QueryRejection>,
+    params: Result<Query<ExplainParams>, QueryRejection>,
     headers: HeaderMap,
-) -> Result<Json<Explained>, ApiError> {
+) -> Result<Json<ExplainResponse>, ApiError> {
     let Query(params) = params?;
-    let sent = request::filters(&headers)?;
+    let sent = request::parse_filters(&headers)?;
     let caller = params.caller();
     let filters = params.filters(sent);
     let explained = match (&params.tool, &params.server) {
-        (Some(tool), None) => {
-            Explained::Tool(of_tool(app.gateway(), &caller, &filters, tool).map_err(refused)?)
+        (Some(tool), None) => ExplainResponse::Tool(
+            explain_tool(app.gateway(), &caller, &filters, tool).map_err(explain_error)?,
+        ),
+        (None, Some(server)) => {
+            ExplainResponse::Server(explain_server(&app, &caller, &filters, server)?)
         }
-        (None, Some(server)) => Explained::Server(of_server(&app, &caller, &filters, server)?),
-        _ => return Err(ApiError::bad_request("say either `tool` or `server`")),
+        _ => return Err(ApiError::bad_request("send either `tool` or `server`")),
     };
     Ok(Json(explained))
 }
 
-pub(crate) fn of_tool(
+pub(crate) fn explain_tool(
     gateway: &Gateway,
     caller: &Caller,
     filters: &Filters,
@@ -108,7 +115,7 @@ pub(crate) fn of_tool(
     Ok(ExplanationView::new(explanation))
 }
 
-fn of_server(
+fn explain_server(
     app: &App,
     caller: &Caller,
     filters: &Filters,
@@ -120,21 +127,22 @@ fn of_server(
         .find(|entry| entry.server.name.as_str() == server || entry.server.id == server)
         .ok_or_else(|| {
             ApiError::not_found(format!(
-                "no server has the id or name `{server}`; see /api/mcp/clients"
+                "no server with id or name `{server}`; see /api/mcp/clients"
             ))
         })?;
     let name = &entry.server.name;
     let status = entry.status();
     let catalog = app.gateway().catalog();
-    let own = catalog
+    let tools = catalog
         .tools()
         .iter()
         .filter(|entry| entry.tool.id.server == *name);
     let mut hidden_by: BTreeMap<String, usize> = BTreeMap::new();
     let (mut offered, mut visible) = (0, 0);
-    for entry in own {
+    for entry in tools {
         offered += 1;
-        let explained = of_tool(app.gateway(), caller, filters, &entry.alias).map_err(refused)?;
+        let explained =
+            explain_tool(app.gateway(), caller, filters, &entry.alias).map_err(explain_error)?;
         match explained.hidden_by {
             Some(key) => *hidden_by.entry(key).or_default() += 1,
             None => visible += 1,
@@ -150,7 +158,7 @@ fn of_server(
     })
 }
 
-impl Params {
+impl ExplainParams {
     fn caller(&self) -> Caller {
         match &self.key {
             Some(key) => Caller::http().with_key(key),
@@ -159,7 +167,7 @@ impl Params {
     }
 
     fn filters(&self, sent: Filters) -> Filters {
-        let list = |text: &Option<String>| Filters::list(text.as_deref());
+        let list = |text: &Option<String>| Filters::parse_list(text.as_deref());
         Filters {
             include_clients: list(&self.include_clients).or(sent.include_clients),
             exclude_clients: list(&self.exclude_clients).or(sent.exclude_clients),
@@ -192,17 +200,21 @@ impl ExplanationView {
     }
 }
 
-impl From<Step> for StepView {
-    fn from(step: Step) -> Self {
-        let Step { key, passes, says } = step;
+impl From<GateResult> for StepView {
+    fn from(step: GateResult) -> Self {
+        let GateResult {
+            key,
+            passes,
+            explanation: says,
+        } = step;
         Self { key, passes, says }
     }
 }
 
-fn refused(error: CallError) -> ApiError {
+fn explain_error(error: CallError) -> ApiError {
     match error {
-        CallError::KeyGone(key) => {
-            let message = format!("no key called `{key}` is valid; see /api/keys");
+        CallError::InvalidKey(key) => {
+            let message = format!("key `{key}` does not exist or is not valid; see /api/keys");
             ApiError::new(StatusCode::NOT_FOUND, "not_found", message)
         }
         error => ApiError::bad_request(error.to_string()),

@@ -1,4 +1,4 @@
-//! `/api/keys`: the keys of callers. A key is shown once, when it is made; only its hash is kept.
+//! `/api/keys`: caller keys. A key is shown once, when it is created; only its hash is stored.
 
 use std::time::SystemTime;
 
@@ -10,17 +10,17 @@ use axum::http::StatusCode;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_core::config::Key;
-use toolgate_core::hash::sha256;
+use toolgate_core::config::KeyConfig;
+use toolgate_core::hash::sha256_hex;
 use toolgate_core::rate::Budget;
 use utoipa::ToSchema;
 
-use super::changes::object;
-use super::page::Page;
-use super::{Deleted, time};
-use crate::configuration::{Named, Put, Source};
+use super::changes::parse_object;
+use super::page::PageParams;
+use super::{Deleted, format_time};
+use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
 use crate::http::App;
-use crate::http::auth::{KEY_LENGTH, PREFIX};
+use crate::http::auth::{KEY_LENGTH, KEY_PREFIX};
 use crate::http::error::{ApiError, ErrorBody};
 
 /// A caller's key.
@@ -32,16 +32,16 @@ pub(crate) struct KeyView {
     pub(crate) expires_at: Option<String>,
     pub(crate) expired: bool,
     pub(crate) roles: Vec<String>,
-    /// Tools that it may use; null for no restriction.
+    /// Patterns of tools that the key may use; null means no restriction.
     pub(crate) tools: Option<Vec<String>>,
     pub(crate) rate_limit: Option<String>,
     pub(crate) max_in_flight: Option<usize>,
     pub(crate) budget: Option<BudgetView>,
-    /// `file` or `api`; keys of a file are changed there.
+    /// `file` or `api`. Keys defined in a file can only be changed there.
     pub(crate) source: String,
 }
 
-/// What a key may use up.
+/// Budget of a key.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct BudgetView {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,10 +52,10 @@ pub(crate) struct BudgetView {
     pub(crate) per: Option<String>,
 }
 
-/// A key that was just made.
+/// A newly created key.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct NewKey {
-    /// The key itself. It is not shown again.
+    /// The secret key. It is not shown again.
     pub(crate) key: String,
     pub(crate) entry: KeyView,
 }
@@ -66,41 +66,44 @@ pub(crate) struct KeyPage {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// All keys, without the keys themselves.
-#[utoipa::path(get, path = "/api/keys", tag = "api", params(Page), responses((status = 200, body = KeyPage)))]
+/// List all keys, without their secrets.
+#[utoipa::path(get, path = "/api/keys", tag = "api", params(PageParams), responses((status = 200, body = KeyPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<Page>, QueryRejection>,
+    page: Result<Query<PageParams>, QueryRejection>,
 ) -> Result<Json<KeyPage>, ApiError> {
     let Query(page) = page?;
-    let mut keys = all(&app);
+    let mut keys = key_views(&app);
     keys.sort_by(|a, b| a.name.cmp(&b.name));
-    let (keys, next_cursor) = page.cut(keys.into_iter(), |key| key.name.clone())?;
+    let (keys, next_cursor) = page.paginate(keys.into_iter(), |key| key.name.clone())?;
     Ok(Json(KeyPage { keys, next_cursor }))
 }
 
-/// Make a key. Fields are those of `[keys.NAME]` in the configuration, but for `key` and `sha256`.
+/// Create a key. The body has `name` and the fields of `[keys.NAME]` in the configuration, except `key`
+/// and `sha256`.
 #[utoipa::path(post, path = "/api/keys", tag = "api", request_body = Object,
     responses((status = 201, body = NewKey), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn add(
     State(app): State<App>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<NewKey>), ApiError> {
-    let mut entry = object(&body?)?;
+    let mut entry = parse_object(&body?)?;
     let name = match entry.shift_remove("name") {
         Some(Value::String(name)) => name,
         _ => return Err(ApiError::bad_request("`name` is missing")),
     };
-    own_fields(&entry)?;
+    reject_secret_fields(&entry)?;
     let key = new_key();
-    entry.insert("sha256".to_owned(), sha256(&key).into());
-    let put = Put::New(Value::Object(entry));
-    app.configuration().put(Named::Keys, &name, put).await?;
-    let entry = find(&app, &name)?;
+    entry.insert("sha256".to_owned(), sha256_hex(&key).into());
+    let change = EntryChange::Create(Value::Object(entry));
+    app.configuration()
+        .change_entry(ConfigTable::Keys, &name, change)
+        .await?;
+    let entry = find_key(&app, &name)?;
     Ok((StatusCode::CREATED, Json(NewKey { key, entry })))
 }
 
-/// One key.
+/// Get a key.
 #[utoipa::path(get, path = "/api/keys/{name}", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = KeyView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
@@ -108,10 +111,10 @@ pub(crate) async fn get(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<KeyView>, ApiError> {
     let Path(name) = name?;
-    Ok(Json(find(&app, &name)?))
+    Ok(Json(find_key(&app, &name)?))
 }
 
-/// Change a key: fields that are sent replace, `null` removes.
+/// Change a key. Only the fields sent are changed; `null` removes a field.
 #[utoipa::path(put, path = "/api/keys/{name}", tag = "api", params(("name" = String, Path)), request_body = Object,
     responses((status = 200, body = KeyView), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn patch(
@@ -120,18 +123,20 @@ pub(crate) async fn patch(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<KeyView>, ApiError> {
     let Path(name) = name?;
-    let mut patch = object(&body?)?;
-    // What GET shows may be sent back.
-    for shown in ["name", "expired", "source"] {
-        patch.shift_remove(shown);
+    let mut patch = parse_object(&body?)?;
+    // Accept the output of GET as input: drop its read-only fields.
+    for read_only in ["name", "expired", "source"] {
+        patch.shift_remove(read_only);
     }
-    own_fields(&patch)?;
-    let put = Put::Patch(patch);
-    app.configuration().put(Named::Keys, &name, put).await?;
-    Ok(Json(find(&app, &name)?))
+    reject_secret_fields(&patch)?;
+    let change = EntryChange::Patch(patch);
+    app.configuration()
+        .change_entry(ConfigTable::Keys, &name, change)
+        .await?;
+    Ok(Json(find_key(&app, &name)?))
 }
 
-/// Make a new key in the place of the old one, which ends at once.
+/// Replace a key's secret. The old secret stops working immediately.
 #[utoipa::path(post, path = "/api/keys/{name}/rotate", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = NewKey), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn rotate(
@@ -141,14 +146,16 @@ pub(crate) async fn rotate(
     let Path(name) = name?;
     let key = new_key();
     let mut patch = Map::new();
-    patch.insert("sha256".to_owned(), sha256(&key).into());
-    let put = Put::Patch(patch);
-    app.configuration().put(Named::Keys, &name, put).await?;
-    let entry = find(&app, &name)?;
+    patch.insert("sha256".to_owned(), sha256_hex(&key).into());
+    let change = EntryChange::Patch(patch);
+    app.configuration()
+        .change_entry(ConfigTable::Keys, &name, change)
+        .await?;
+    let entry = find_key(&app, &name)?;
     Ok(Json(NewKey { key, entry }))
 }
 
-/// Remove a key, and what was granted to it.
+/// Delete a key and all grants to it.
 #[utoipa::path(delete, path = "/api/keys/{name}", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn remove(
@@ -156,38 +163,41 @@ pub(crate) async fn remove(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(name) = name?;
-    let put = Put::Remove;
-    app.configuration().put(Named::Keys, &name, put).await?;
+    let change = EntryChange::Remove;
+    app.configuration()
+        .change_entry(ConfigTable::Keys, &name, change)
+        .await?;
     Ok(Json(Deleted { deleted: name }))
 }
 
-fn all(app: &App) -> Vec<KeyView> {
-    let published = app.configuration().published();
-    let in_files = published.in_files.get(&Named::Keys);
-    let keys = published.config.keys.iter();
+fn key_views(app: &App) -> Vec<KeyView> {
+    let snapshot = app.configuration().snapshot();
+    let in_files = snapshot.names_in_files.get(&ConfigTable::Keys);
+    let keys = snapshot.config.keys.iter();
     keys.map(|key| {
-        let source = match in_files.is_some_and(|names| names.contains(&key.name)) {
-            true => Source::File,
-            false => Source::Api,
+        let source = if in_files.is_some_and(|names| names.contains(&key.name)) {
+            ConfigSource::File
+        } else {
+            ConfigSource::Api
         };
         KeyView::new(key, source)
     })
     .collect()
 }
 
-fn find(app: &App, name: &str) -> Result<KeyView, ApiError> {
-    let found = all(app).into_iter().find(|key| key.name == name);
-    found.ok_or_else(|| ApiError::not_found(format!("no key is called `{name}`; see /api/keys")))
+fn find_key(app: &App, name: &str) -> Result<KeyView, ApiError> {
+    let found = key_views(app).into_iter().find(|key| key.name == name);
+    found.ok_or_else(|| ApiError::not_found(format!("no key named `{name}`; see /api/keys")))
 }
 
 impl KeyView {
-    fn new(key: &Key, source: Source) -> Self {
+    fn new(key: &KeyConfig, source: ConfigSource) -> Self {
         let expires_at = key.expires_at;
         Self {
             name: key.name.clone(),
             description: key.description.clone(),
             enabled: key.enabled,
-            expires_at: expires_at.map(|end| time(toolgate::store::millis(end))),
+            expires_at: expires_at.map(|end| format_time(toolgate::store::unix_millis(end))),
             expired: expires_at.is_some_and(|end| end <= SystemTime::now()),
             roles: key.roles.clone(),
             tools: key.tools.clone(),
@@ -202,7 +212,7 @@ impl KeyView {
 impl BudgetView {
     #[allow(
         clippy::cast_precision_loss,
-        reason = "it is shown, and budgets are small"
+        reason = "the value is only displayed, and budgets are small"
     )]
     fn new(budget: Budget) -> Self {
         Self {
@@ -213,14 +223,14 @@ impl BudgetView {
     }
 }
 
-/// The key itself is the gateway's to choose.
-fn own_fields(entry: &Map<String, Value>) -> Result<(), ApiError> {
+/// Rejects fields that would set the secret: only the gateway generates keys.
+fn reject_secret_fields(entry: &Map<String, Value>) -> Result<(), ApiError> {
     match ["key", "sha256"]
         .into_iter()
         .find(|key| entry.contains_key(*key))
     {
         Some(key) => Err(ApiError::bad_request(format!(
-            "`{key}` cannot be chosen here: the gateway makes the key and shows it once"
+            "`{key}` cannot be set: the gateway generates the key and shows it once"
         ))),
         None => Ok(()),
     }
@@ -228,7 +238,7 @@ fn own_fields(entry: &Map<String, Value>) -> Result<(), ApiError> {
 
 fn new_key() -> String {
     let random = Alphanumeric.sample_string(&mut rand::rng(), KEY_LENGTH);
-    format!("{PREFIX}{random}")
+    format!("{KEY_PREFIX}{random}")
 }
 
 #[cfg(test)]
@@ -238,10 +248,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_long_and_differ() {
+    fn generated_keys_are_long_and_unique() {
         let (one, two) = (new_key(), new_key());
         assert_eq!(one.len(), 46);
         assert_ne!(one, two);
-        assert!(own_fields(json!({"sha256": "x"}).as_object().unwrap()).is_err());
+        assert!(reject_secret_fields(json!({"sha256": "x"}).as_object().unwrap()).is_err());
     }
 }

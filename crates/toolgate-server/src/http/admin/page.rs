@@ -1,51 +1,52 @@
-//! Lists in pages: ordered by a key, continued after the last one given out.
+//! Pagination of lists: items are ordered by a key, and the cursor is the key of the last item returned.
 
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::http::error::ApiError;
 
-const DEFAULT: usize = 100;
-const MOST: usize = 1000;
+const DEFAULT_PAGE_SIZE: usize = 100;
+const MAX_PAGE_SIZE: usize = 1000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Page {
-    /// How many to answer with, at most 1000. Default 100.
+pub(crate) struct PageParams {
+    /// Maximum number of items to return, up to 1000. Defaults to 100.
     pub(crate) limit: Option<usize>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     pub(crate) cursor: Option<String>,
 }
 
-impl Page {
-    /// How many items a page has.
-    pub(crate) fn limit(asked: Option<usize>) -> Result<usize, ApiError> {
-        let limit = asked.unwrap_or(DEFAULT);
-        match (1..=MOST).contains(&limit) {
-            true => Ok(limit),
-            false => Err(ApiError::bad_request(format!(
-                "`limit` must be between 1 and {MOST}"
-            ))),
+impl PageParams {
+    /// Validates a requested page size and applies the default.
+    pub(crate) fn page_size(requested: Option<usize>) -> Result<usize, ApiError> {
+        let limit = requested.unwrap_or(DEFAULT_PAGE_SIZE);
+        if (1..=MAX_PAGE_SIZE).contains(&limit) {
+            Ok(limit)
+        } else {
+            Err(ApiError::bad_request(format!(
+                "`limit` must be between 1 and {MAX_PAGE_SIZE}"
+            )))
         }
     }
 
-    /// The part of `items` that was asked for, and the cursor of the next one. `items` are ordered
-    /// by `key`.
-    pub(crate) fn cut<T>(
+    /// Returns the requested page of `items`, which must be ordered by `key`, and the cursor of the
+    /// next page.
+    pub(crate) fn paginate<T>(
         &self,
         items: impl Iterator<Item = T>,
         key: impl Fn(&T) -> String,
     ) -> Result<(Vec<T>, Option<String>), ApiError> {
-        let limit = Self::limit(self.limit)?;
-        let after = |item: &T| {
+        let limit = Self::page_size(self.limit)?;
+        let is_after_cursor = |item: &T| {
             self.cursor
                 .as_ref()
                 .is_none_or(|cursor| key(item) > *cursor)
         };
-        let mut page: Vec<T> = items.filter(after).take(limit + 1).collect();
-        let more = page.len() > limit;
+        let mut page: Vec<T> = items.filter(is_after_cursor).take(limit + 1).collect();
+        let has_more = page.len() > limit;
         page.truncate(limit);
-        let next = page.last().filter(|_| more).map(key);
+        let next = page.last().filter(|_| has_more).map(key);
         Ok((page, next))
     }
 }
@@ -57,13 +58,13 @@ mod tests {
     #[test]
     fn pages_cover_everything_once() {
         let items: Vec<String> = (0..25).map(|n| format!("{n:02}")).collect();
-        let mut page = Page {
+        let mut page = PageParams {
             limit: Some(10),
             cursor: None,
         };
         let mut seen = Vec::new();
         loop {
-            let (part, next) = page.cut(items.iter().cloned(), String::clone).unwrap();
+            let (part, next) = page.paginate(items.iter().cloned(), String::clone).unwrap();
             seen.extend(part);
             match next {
                 Some(cursor) => page.cursor = Some(cursor),
@@ -72,11 +73,11 @@ mod tests {
         }
         assert_eq!(seen, items);
         assert!(
-            Page {
+            PageParams {
                 limit: Some(0),
                 cursor: None
             }
-            .cut(items.iter(), |item| (*item).clone())
+            .paginate(items.iter(), |item| (*item).clone())
             .is_err()
         );
     }

@@ -1,4 +1,4 @@
-//! `/api/permissions`: rules, how approvals are had, and what was granted for good.
+//! `/api/permissions`: permission rules, approval settings and standing grants.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -7,46 +7,47 @@ use axum::extract::State;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolgate::approval::Grant;
-use toolgate_core::config::{Approver, Permissions};
+use toolgate::approval::ApprovalGrant;
+use toolgate_core::config::{Approver, PermissionSettings};
 use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
 
-use super::changes::object;
-use super::{Deleted, time};
-use crate::configuration::{ChangeError, Source};
+use super::changes::parse_object;
+use super::{Deleted, format_time};
+use crate::configuration::{ChangeError, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
-/// Who decides about tool calls.
+/// Permission rules, approval settings and standing grants.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PermissionsView {
-    /// Verdict where no rule matches, if it is stricter than the tool lists.
+    /// Verdict if no rule matches; applies only where it is stricter than the server's tool lists.
     #[schema(value_type = Option<String>)]
     default: Option<Verdict>,
     rules: Vec<RuleView>,
-    /// Who may answer `ask`: `admin`, `client`.
+    /// Who may decide calls with the verdict `ask`: `admin`, `client`.
     #[schema(value_type = Vec<String>)]
     approval_by: Vec<Approver>,
-    /// In seconds.
+    /// Time until a pending approval expires, in seconds.
     approval_expiry: f64,
+    /// Time that a call waits for a decision before it returns, in seconds.
     approval_wait: f64,
-    /// Answers to `ask` that were given for good.
+    /// Standing approvals.
     grants: Vec<GrantView>,
-    /// `file`, or `api` once it was set here.
+    /// `file`, or `api` if the permissions were set through the API.
     source: &'static str,
 }
 
-/// A rule as it was written.
+/// A permission rule.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RuleView {
-    /// Where it stands.
+    /// Location of the rule in the configuration.
     place: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<String>,
-    /// Patterns for named arguments.
+    /// Patterns by argument name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Object)]
     arguments: Map<String, Value>,
@@ -62,31 +63,31 @@ pub(crate) struct RuleView {
     action: Verdict,
 }
 
-/// A standing answer to every `ask` about one tool by one caller.
+/// A standing approval of all calls of one tool by one caller.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GrantView {
     id: String,
-    /// The name of the caller's key; null for callers who need none.
+    /// Name of the caller's key; null for a caller without a key.
     caller: Option<String>,
     server: String,
     tool: String,
-    /// The approval with which it was given.
+    /// Id of the approval that created the grant.
     approval: String,
     granted_by: String,
     created_at: String,
 }
 
-/// The rules in force.
+/// Get the permissions in force.
 #[utoipa::path(get, path = "/api/permissions", tag = "api", responses((status = 200, body = PermissionsView)))]
 pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>, ApiError> {
-    let published = app.configuration().published();
+    let snapshot = app.configuration().snapshot();
     let grants = app.gateway().store().grants().await;
     let grants = grants.map_err(ChangeError::Store)?;
-    let Permissions {
+    let PermissionSettings {
         rules,
         default,
         approvals,
-    } = &published.config.permissions;
+    } = &snapshot.config.permissions;
     Ok(Json(PermissionsView {
         default: *default,
         rules: rules.iter().map(RuleView::new).collect(),
@@ -94,25 +95,28 @@ pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>,
         approval_expiry: approvals.expiry.as_secs_f64(),
         approval_wait: approvals.wait.as_secs_f64(),
         grants: grants.into_iter().map(GrantView::new).collect(),
-        source: published.permissions_by.unwrap_or(Source::File).as_str(),
+        source: snapshot
+            .permissions_source
+            .unwrap_or(ConfigSource::File)
+            .as_str(),
     }))
 }
 
-/// Set all rules. They hold instead of those in the configuration files until those change.
+/// Replace all rules. They override the rules in the configuration files until those change.
 #[utoipa::path(put, path = "/api/permissions", tag = "api", request_body = Object,
     responses((status = 200, body = PermissionsView), (status = 400, body = ErrorBody)))]
 pub(crate) async fn put(
     State(app): State<App>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<PermissionsView>, ApiError> {
-    let mut section = object(&body?)?;
-    // What GET shows may be sent back.
-    for shown in ["grants", "source"] {
-        section.shift_remove(shown);
+    let mut section = parse_object(&body?)?;
+    // Accept the output of GET as input: drop its read-only fields.
+    for read_only in ["grants", "source"] {
+        section.shift_remove(read_only);
     }
     if !section.get("rules").is_some_and(Value::is_array) {
         return Err(ApiError::bad_request(
-            "`rules` must be a list: they are replaced as a whole, so leaving it away would remove them all",
+            "`rules` must be a list: the request replaces all rules, so omitting it would remove them all",
         ));
     }
     section.retain(|_, value| !value.is_null());
@@ -126,27 +130,28 @@ pub(crate) async fn put(
     get(State(app)).await
 }
 
-/// Go back to the rules of the configuration files.
+/// Restore the rules of the configuration files.
 #[utoipa::path(delete, path = "/api/permissions", tag = "api", responses((status = 200, body = PermissionsView)))]
 pub(crate) async fn reset(State(app): State<App>) -> Result<Json<PermissionsView>, ApiError> {
     app.configuration().set_permissions(None).await?;
     get(State(app)).await
 }
 
-/// Take a standing grant back.
-#[utoipa::path(delete, path = "/api/permissions/grants/{id}", tag = "api", params(("id" = String, Path)),
+/// Revoke a standing grant.
+#[utoipa::path(delete, path = "/api/permissions/grants/{id}", tag = "api", operation_id = "take_back", params(("id" = String, Path)),
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
-pub(crate) async fn take_back(
+pub(crate) async fn revoke_grant(
     State(app): State<App>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(id) = id?;
-    let dropped = app.gateway().store().drop_grant(&id).await;
-    match dropped.map_err(ChangeError::Store)? {
-        true => Ok(Json(Deleted { deleted: id })),
-        false => Err(ApiError::not_found(format!(
-            "no grant has the id `{id}`; see /api/permissions"
-        ))),
+    let removed = app.gateway().store().delete_grant(&id).await;
+    if removed.map_err(ChangeError::Store)? {
+        Ok(Json(Deleted { deleted: id }))
+    } else {
+        Err(ApiError::not_found(format!(
+            "no grant with id `{id}`; see /api/permissions"
+        )))
     }
 }
 
@@ -154,7 +159,7 @@ impl RuleView {
     fn new(rule: &RuleSpec) -> Self {
         let when = &rule.when;
         let arguments = when.arguments.iter();
-        let written = |(name, patterns): &(String, Vec<String>)| {
+        let to_json = |(name, patterns): &(String, Vec<String>)| {
             let value = match patterns.as_slice() {
                 [one] => Value::from(one.as_str()),
                 several => Value::from(several),
@@ -162,10 +167,10 @@ impl RuleView {
             (name.clone(), value)
         };
         Self {
-            place: rule.place.clone(),
+            place: rule.config_key.clone(),
             tool: rule.tool.clone(),
             server: rule.server.clone(),
-            arguments: arguments.map(written).collect(),
+            arguments: arguments.map(to_json).collect(),
             roles: when.roles.clone(),
             environment: when.environments.clone(),
             hint: when.hint,
@@ -175,7 +180,7 @@ impl RuleView {
 }
 
 impl GrantView {
-    fn new(grant: Grant) -> Self {
+    fn new(grant: ApprovalGrant) -> Self {
         Self {
             id: grant.id,
             caller: grant.caller,
@@ -183,7 +188,7 @@ impl GrantView {
             tool: grant.tool,
             approval: grant.approval,
             granted_by: grant.granted_by,
-            created_at: time(grant.created_at),
+            created_at: format_time(grant.created_at),
         }
     }
 }

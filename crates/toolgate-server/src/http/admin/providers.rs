@@ -1,4 +1,4 @@
-//! `/api/providers`: where models come from. Keys are never shown.
+//! `/api/providers`: model providers. API keys are never returned.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -10,9 +10,9 @@ use toolgate::models::ProviderStatus;
 use utoipa::ToSchema;
 
 use super::Deleted;
-use super::changes::object;
-use super::page::Page;
-use crate::configuration::{Named, Put, Source};
+use super::changes::parse_object;
+use super::page::PageParams;
+use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
@@ -21,15 +21,15 @@ use crate::http::error::{ApiError, ErrorBody};
 pub(crate) struct ProviderView {
     name: String,
     base_url: String,
-    /// What it speaks: `openai`, `responses`, `anthropic`.
+    /// API dialects that the provider supports: `openai`, `responses`, `anthropic`.
     dialects: Vec<&'static str>,
-    /// The models that are configured for it.
+    /// Models configured for the provider.
     models: Vec<String>,
-    /// The names of its keys; the keys themselves are not shown.
+    /// Names of the provider's keys, without the keys themselves.
     keys: Vec<String>,
-    /// Whether it can be asked: it has a key whose value is known, or needs none.
+    /// Whether the provider can be used: it has a key with a known value, or needs none.
     ready: bool,
-    /// `file`, `api`, or `environment` for those whose keys were found there.
+    /// `file`, `api`, or `environment` if it was enabled by a key in an environment variable.
     source: &'static str,
 }
 
@@ -39,23 +39,24 @@ pub(crate) struct ProviderPage {
     next_cursor: Option<String>,
 }
 
-/// All providers.
-#[utoipa::path(get, path = "/api/providers", tag = "api", params(Page), responses((status = 200, body = ProviderPage)))]
+/// List all providers, ordered by name.
+#[utoipa::path(get, path = "/api/providers", tag = "api", params(PageParams), responses((status = 200, body = ProviderPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<Page>, QueryRejection>,
+    page: Result<Query<PageParams>, QueryRejection>,
 ) -> Result<Json<ProviderPage>, ApiError> {
     let Query(page) = page?;
-    let mut all = all(&app);
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    let (providers, next_cursor) = page.cut(all.into_iter(), |provider| provider.name.clone())?;
+    let mut providers = provider_views(&app);
+    providers.sort_by(|a, b| a.name.cmp(&b.name));
+    let (providers, next_cursor) =
+        page.paginate(providers.into_iter(), |provider| provider.name.clone())?;
     Ok(Json(ProviderPage {
         providers,
         next_cursor,
     }))
 }
 
-/// Add a provider, or replace one: what stands in `[providers.NAME]`, as JSON.
+/// Create or replace a provider. The body has the fields of `[providers.NAME]` in the configuration.
 #[utoipa::path(put, path = "/api/providers/{name}", tag = "api", params(("name" = String, Path)), request_body = Object,
     responses((status = 200, body = ProviderView), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn put(
@@ -64,19 +65,21 @@ pub(crate) async fn put(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<ProviderView>, ApiError> {
     let Path(name) = name?;
-    let mut entry = object(&body?)?;
+    let mut entry = parse_object(&body?)?;
     entry.retain(|_, value| !value.is_null());
-    let put = Put::Whole(Value::Object(entry));
+    let change = EntryChange::Replace(Value::Object(entry));
     app.configuration()
-        .put(Named::Providers, &name, put)
+        .change_entry(ConfigTable::Providers, &name, change)
         .await?;
-    let found = all(&app).into_iter().find(|provider| provider.name == name);
-    found
-        .map(Json)
-        .ok_or_else(|| ApiError::bad_request("it is kept, but cannot be used; the log says why"))
+    let found = provider_views(&app)
+        .into_iter()
+        .find(|provider| provider.name == name);
+    found.map(Json).ok_or_else(|| {
+        ApiError::bad_request("the provider was stored but cannot be used; see the gateway's log")
+    })
 }
 
-/// Remove a provider.
+/// Delete a provider.
 #[utoipa::path(delete, path = "/api/providers/{name}", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn remove(
@@ -84,21 +87,25 @@ pub(crate) async fn remove(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(name) = name?;
-    let table = Named::Providers;
-    app.configuration().put(table, &name, Put::Remove).await?;
+    let table = ConfigTable::Providers;
+    app.configuration()
+        .change_entry(table, &name, EntryChange::Remove)
+        .await?;
     Ok(Json(Deleted { deleted: name }))
 }
 
-fn all(app: &App) -> Vec<ProviderView> {
-    let published = app.configuration().published();
-    let in_files = published.in_files.get(&Named::Providers);
-    let configured = &published.config.models.providers;
+fn provider_views(app: &App) -> Vec<ProviderView> {
+    let snapshot = app.configuration().snapshot();
+    let in_files = snapshot.names_in_files.get(&ConfigTable::Providers);
+    let configured = &snapshot.config.models.providers;
     let view = |provider: ProviderStatus| {
         let is_configured = configured.iter().any(|known| known.name == provider.name);
-        let source = match in_files.is_some_and(|names| names.contains(&provider.name)) {
-            true => Source::File.as_str(),
-            false if is_configured => Source::Api.as_str(),
-            false => "environment",
+        let source = if in_files.is_some_and(|names| names.contains(&provider.name)) {
+            ConfigSource::File.as_str()
+        } else if is_configured {
+            ConfigSource::Api.as_str()
+        } else {
+            "environment"
         };
         ProviderView {
             name: provider.name,

@@ -1,4 +1,4 @@
-//! `/api/roles`: named sets of tools.
+//! `/api/roles`: named sets of tools that keys can be given.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -6,13 +6,13 @@ use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolgate_core::config::Role;
+use toolgate_core::config::RoleConfig;
 use utoipa::ToSchema;
 
 use super::Deleted;
-use super::changes::object;
-use super::page::Page;
-use crate::configuration::{Named, Put, Source};
+use super::changes::parse_object;
+use super::page::PageParams;
+use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
@@ -21,11 +21,11 @@ use crate::http::error::{ApiError, ErrorBody};
 pub(crate) struct RoleView {
     pub(crate) name: String,
     pub(crate) description: Option<String>,
-    /// Tools that keys with this role may use; null for no restriction.
+    /// Patterns of tools that keys with this role may use; null means no restriction.
     pub(crate) tools: Option<Vec<String>>,
-    /// Keys that have it.
+    /// Names of the keys that have this role.
     pub(crate) keys: Vec<String>,
-    /// `file` or `api`; roles of a file are changed there.
+    /// `file` or `api`. Roles defined in a file can only be changed there.
     pub(crate) source: String,
 }
 
@@ -35,20 +35,20 @@ pub(crate) struct RolePage {
     next_cursor: Option<String>,
 }
 
-/// All roles.
-#[utoipa::path(get, path = "/api/roles", tag = "api", params(Page), responses((status = 200, body = RolePage)))]
+/// List all roles, ordered by name.
+#[utoipa::path(get, path = "/api/roles", tag = "api", params(PageParams), responses((status = 200, body = RolePage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<Page>, QueryRejection>,
+    page: Result<Query<PageParams>, QueryRejection>,
 ) -> Result<Json<RolePage>, ApiError> {
     let Query(page) = page?;
-    let mut roles = all(&app);
+    let mut roles = role_views(&app);
     roles.sort_by(|a, b| a.name.cmp(&b.name));
-    let (roles, next_cursor) = page.cut(roles.into_iter(), |role| role.name.clone())?;
+    let (roles, next_cursor) = page.paginate(roles.into_iter(), |role| role.name.clone())?;
     Ok(Json(RolePage { roles, next_cursor }))
 }
 
-/// One role.
+/// Get a role.
 #[utoipa::path(get, path = "/api/roles/{name}", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = RoleView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
@@ -56,10 +56,10 @@ pub(crate) async fn get(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<RoleView>, ApiError> {
     let Path(name) = name?;
-    Ok(Json(find(&app, &name)?))
+    Ok(Json(find_role(&app, &name)?))
 }
 
-/// Make a role, or replace one: `{"description": …, "tools": ["github.*"]}`.
+/// Create or replace a role: `{"description": …, "tools": ["github.*"]}`.
 #[utoipa::path(put, path = "/api/roles/{name}", tag = "api", params(("name" = String, Path)), request_body = Object,
     responses((status = 200, body = RoleView), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn put(
@@ -68,18 +68,20 @@ pub(crate) async fn put(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<RoleView>, ApiError> {
     let Path(name) = name?;
-    let mut entry = object(&body?)?;
-    // What GET shows may be sent back.
-    for shown in ["name", "keys", "source"] {
-        entry.shift_remove(shown);
+    let mut entry = parse_object(&body?)?;
+    // Accept the output of GET as input: drop its read-only fields.
+    for read_only in ["name", "keys", "source"] {
+        entry.shift_remove(read_only);
     }
     entry.retain(|_, value| !value.is_null());
-    let put = Put::Whole(Value::Object(entry));
-    app.configuration().put(Named::Roles, &name, put).await?;
-    Ok(Json(find(&app, &name)?))
+    let change = EntryChange::Replace(Value::Object(entry));
+    app.configuration()
+        .change_entry(ConfigTable::Roles, &name, change)
+        .await?;
+    Ok(Json(find_role(&app, &name)?))
 }
 
-/// Remove a role that no key has.
+/// Delete a role. Fails while a key has it.
 #[utoipa::path(delete, path = "/api/roles/{name}", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = Deleted), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn remove(
@@ -87,20 +89,23 @@ pub(crate) async fn remove(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(name) = name?;
-    let put = Put::Remove;
-    app.configuration().put(Named::Roles, &name, put).await?;
+    let change = EntryChange::Remove;
+    app.configuration()
+        .change_entry(ConfigTable::Roles, &name, change)
+        .await?;
     Ok(Json(Deleted { deleted: name }))
 }
 
-fn all(app: &App) -> Vec<RoleView> {
-    let published = app.configuration().published();
-    let in_files = published.in_files.get(&Named::Roles);
-    let view = |role: &Role| {
-        let source = match in_files.is_some_and(|names| names.contains(&role.name)) {
-            true => Source::File,
-            false => Source::Api,
+fn role_views(app: &App) -> Vec<RoleView> {
+    let snapshot = app.configuration().snapshot();
+    let in_files = snapshot.names_in_files.get(&ConfigTable::Roles);
+    let view = |role: &RoleConfig| {
+        let source = if in_files.is_some_and(|names| names.contains(&role.name)) {
+            ConfigSource::File
+        } else {
+            ConfigSource::Api
         };
-        let keys = published.config.keys.iter();
+        let keys = snapshot.config.keys.iter();
         let keys = keys.filter(|key| key.roles.contains(&role.name));
         RoleView {
             name: role.name.clone(),
@@ -110,10 +115,10 @@ fn all(app: &App) -> Vec<RoleView> {
             source: source.as_str().to_owned(),
         }
     };
-    published.config.roles.iter().map(view).collect()
+    snapshot.config.roles.iter().map(view).collect()
 }
 
-fn find(app: &App, name: &str) -> Result<RoleView, ApiError> {
-    let found = all(app).into_iter().find(|role| role.name == name);
-    found.ok_or_else(|| ApiError::not_found(format!("no role is called `{name}`; see /api/roles")))
+fn find_role(app: &App, name: &str) -> Result<RoleView, ApiError> {
+    let found = role_views(app).into_iter().find(|role| role.name == name);
+    found.ok_or_else(|| ApiError::not_found(format!("no role named `{name}`; see /api/roles")))
 }

@@ -1,5 +1,5 @@
-//! `/api/runs`: what agents did, and going on with runs that wait. A caller's key sees and resumes
-//! its own runs alone.
+//! `/api/runs`: agent runs, their timelines, and cancelling or resuming them. A caller key can access
+//! only its own runs.
 
 use std::collections::HashMap;
 
@@ -15,32 +15,32 @@ use serde_json::value::RawValue;
 use toolgate::Arguments;
 use toolgate::agent::{CallDecision, ResumeError, RunRecord, RunState};
 use toolgate::approval::{ApprovalScope, DecideError, Decider, Ruling};
-use toolgate::metrics::dollars;
+use toolgate::metrics::micro_usd_to_dollars;
 use toolgate::models::RunQuery;
 use utoipa::{IntoParams, ToSchema};
 
-use super::page::Page;
-use super::time;
+use super::format_time;
+use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::models;
 
-/// Who looks at runs.
+/// Identity of a request to `/api/runs`, which determines the runs it can access.
 #[derive(Clone, Debug)]
-pub(crate) enum Runner {
+pub(crate) enum RunAccess {
     Admin,
     Key(String),
 }
 
-/// A run of an agent.
+/// An agent run.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunView {
     id: String,
     /// `running`, `done`, `waiting`, `failed`, `cancelled` or `interrupted`.
     state: &'static str,
     stop_reason: Option<String>,
-    /// The name of the caller's key; null for callers who need none.
+    /// Name of the caller's key; null for a caller without a key.
     caller: Option<String>,
     request_id: String,
     model: String,
@@ -61,17 +61,17 @@ pub(crate) struct RunPage {
     next_cursor: Option<String>,
 }
 
-/// A run with all that happened in it.
+/// A run and its timeline.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunDetail {
     #[serde(flatten)]
     run: RunView,
-    timeline: Vec<StepView>,
+    timeline: Vec<RunStepView>,
 }
 
-/// One step of a run: `turn`, `call_opened`, `call_closed`, `call_waits`, `answered`, `resumed` or `ended`.
+/// A step of a run: `turn`, `call_opened`, `call_closed`, `call_waits`, `answered`, `resumed` or `ended`.
 #[derive(Debug, Serialize, ToSchema)]
-struct StepView {
+struct RunStepView {
     at: String,
     #[schema(value_type = Object)]
     step: Value,
@@ -79,40 +79,42 @@ struct StepView {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Params {
+pub(crate) struct RunParams {
     /// Only runs in this state.
     state: Option<String>,
-    /// How many to answer with, at most 1000. Default 100.
+    /// Maximum number of items to return, up to 1000. Defaults to 100.
     limit: Option<usize>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// What to do with the calls that a run waits for.
+/// Decisions on the calls that a run is waiting for.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ResumeBody {
     #[serde(default)]
     #[schema(required = false)]
-    decisions: Vec<DecisionBody>,
-    /// Answer as a stream; as the run was asked for where absent.
+    decisions: Vec<CallDecisionBody>,
+    /// Whether to stream the response. Defaults to the mode of the original request.
     stream: Option<bool>,
 }
 
+/// A decision on one pending call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct DecisionBody {
-    /// The call, by the id that the model gave it.
+struct CallDecisionBody {
+    /// Id that the model assigned to the call.
     id: String,
-    /// `approve`, `deny`, or `result` for a tool of your own.
+    /// `approve`, `deny`, or `result` for a tool that the caller executes.
     decision: String,
-    /// Run it with these arguments instead.
+    /// With `approve`: arguments to use instead of the model's.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Box<RawValue>>,
-    /// Why it is denied; the model is told.
+    /// With `deny`: the reason, passed on to the model.
     reason: Option<String>,
-    /// What the tool answered.
+    /// With `result`: the tool's output.
     result: Option<String>,
+    /// With `result`: whether the tool failed.
     #[serde(default)]
     is_error: bool,
 }
@@ -122,26 +124,26 @@ pub(crate) struct Cancelled {
     cancelled: String,
 }
 
-/// Runs, the newest first.
-#[utoipa::path(get, path = "/api/runs", tag = "api", params(Params), responses((status = 200, body = RunPage)))]
+/// List runs, newest first.
+#[utoipa::path(get, path = "/api/runs", tag = "api", params(RunParams), responses((status = 200, body = RunPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    Extension(runner): Extension<Runner>,
-    params: Result<Query<Params>, QueryRejection>,
+    Extension(access): Extension<RunAccess>,
+    params: Result<Query<RunParams>, QueryRejection>,
 ) -> Result<Json<RunPage>, ApiError> {
     let Query(params) = params?;
     if let Some(state) = &params.state
-        && RunState::named(state).is_none()
+        && RunState::from_name(state).is_none()
     {
         let message =
             "`state` must be `running`, `done`, `waiting`, `failed`, `cancelled` or `interrupted`";
         return Err(ApiError::bad_request(message));
     }
-    let limit = Page::limit(params.limit)?;
+    let limit = PageParams::page_size(params.limit)?;
     let query = RunQuery {
-        caller: match runner {
-            Runner::Admin => None,
-            Runner::Key(key) => Some(key),
+        caller: match access {
+            RunAccess::Admin => None,
+            RunAccess::Key(key) => Some(key),
         },
         state: params.state,
         before: params.cursor,
@@ -149,112 +151,113 @@ pub(crate) async fn list(
     };
     let runs = app.gateway().models().list_runs(&query).await;
     let mut runs = runs.map_err(ChangeError::Store)?;
-    let more = runs.len() > limit;
+    let has_more = runs.len() > limit;
     runs.truncate(limit);
-    let next_cursor = runs.last().filter(|_| more).map(|run| run.id.clone());
+    let next_cursor = runs.last().filter(|_| has_more).map(|run| run.id.clone());
     Ok(Json(RunPage {
         runs: runs.into_iter().map(RunView::new).collect(),
         next_cursor,
     }))
 }
 
-/// A run and its timeline.
+/// Get a run and its timeline.
 #[utoipa::path(get, path = "/api/runs/{id}", tag = "api", params(("id" = String, Path)),
     responses((status = 200, body = RunDetail), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    Extension(runner): Extension<Runner>,
+    Extension(access): Extension<RunAccess>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<RunDetail>, ApiError> {
     let Path(id) = id?;
-    let (record, steps) = found(&app, &runner, &id).await?;
-    let timeline = steps
-        .into_iter()
-        .map(|(at, step)| StepView { at: time(at), step });
+    let (record, steps) = find_run(&app, &access, &id).await?;
+    let timeline = steps.into_iter().map(|(at, step)| RunStepView {
+        at: format_time(at),
+        step,
+    });
     Ok(Json(RunDetail {
         run: RunView::new(record),
         timeline: timeline.collect(),
     }))
 }
 
-/// Cut a run off: its tools are cancelled, and the model is hung up on.
+/// Cancel a run, including its tool calls and model request in flight.
 #[utoipa::path(post, path = "/api/runs/{id}/cancel", tag = "api", params(("id" = String, Path)),
     responses((status = 200, body = Cancelled), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn cancel(
     State(app): State<App>,
-    Extension(runner): Extension<Runner>,
+    Extension(access): Extension<RunAccess>,
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Cancelled>, ApiError> {
     let Path(id) = id?;
-    let (record, _) = found(&app, &runner, &id).await?;
-    match app.gateway().models().cancel_run(&id) {
-        true => Ok(Json(Cancelled { cancelled: id })),
-        false => {
-            let message = format!("run `{id}` is {}, not running", record.state.as_str());
-            Err(ApiError::new(StatusCode::CONFLICT, "conflict", message))
-        }
+    let (record, _) = find_run(&app, &access, &id).await?;
+    if app.gateway().models().cancel_run(&id) {
+        Ok(Json(Cancelled { cancelled: id }))
+    } else {
+        let message = format!("run `{id}` is {}, not running", record.state.as_str());
+        Err(ApiError::new(StatusCode::CONFLICT, "conflict", message))
     }
 }
 
-/// Go on with a run: run what is approved, and answer in the dialect in which it was asked for.
+/// Resume a waiting run: execute the approved calls and respond in the dialect of the original request.
 #[utoipa::path(post, path = "/api/runs/{id}/resume", tag = "api", params(("id" = String, Path)), request_body = ResumeBody,
-    responses((status = 200, description = "the model's answer, or an event stream"), (status = 400, body = ErrorBody),
+    responses((status = 200, description = "the model's response, or an event stream"), (status = 400, body = ErrorBody),
         (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn resume(
     State(app): State<App>,
-    Extension(runner): Extension<Runner>,
+    Extension(access): Extension<RunAccess>,
     id: Result<Path<String>, PathRejection>,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Response, ApiError> {
     let (Path(id), body) = (id?, body?);
-    let body: ResumeBody = match body.trim_ascii().is_empty() {
-        true => ResumeBody::default(),
-        false => serde_json::from_slice(&body)
-            .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?,
+    let body: ResumeBody = if body.trim_ascii().is_empty() {
+        ResumeBody::default()
+    } else {
+        serde_json::from_slice(&body)
+            .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?
     };
-    let (_, steps) = found(&app, &runner, &id).await?;
+    let (_, steps) = find_run(&app, &access, &id).await?;
     let mut decisions = HashMap::new();
     for decision in body.decisions {
-        let (approvals, is_begun) = waits(&steps, &decision.id);
-        if is_begun && decision.arguments.is_some() {
-            return Err(ResumeError::Begun(decision.id).into());
+        let (approvals, is_suspended_script) = pending_approvals(&steps, &decision.id);
+        if is_suspended_script && decision.arguments.is_some() {
+            return Err(ResumeError::ScriptStarted(decision.id).into());
         }
-        let (call, decision) = decision.read()?;
-        let decision = decide(&app, &runner, &approvals, decision).await?;
+        let (call, decision) = decision.into_decision()?;
+        let decision = decide_approvals(&app, &access, &approvals, decision).await?;
         decisions.insert(call, decision);
     }
     let models = app.gateway().models();
-    let resumed = models.resume(&id, &decisions, runner.name(), body.stream);
-    Ok(models::written(resumed.await?))
+    let resumed = models.resume(&id, &decisions, access.name(), body.stream);
+    Ok(models::model_response(resumed.await?))
 }
 
-/// The approvals that a call waits for, and whether it is a script that waits in the middle.
-fn waits(steps: &[(i64, Value)], call: &str) -> (Vec<String>, bool) {
+/// Returns the approvals that a call waits for, and whether the call is a script suspended midway.
+fn pending_approvals(steps: &[(i64, Value)], call: &str) -> (Vec<String>, bool) {
     let mut steps = steps.iter().rev().map(|(_, step)| step);
-    let waits = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
-    let inner = waits.and_then(|step| step["inner"].as_array());
-    let asked: Vec<&Value> = match inner {
+    let waiting = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
+    let inner = waiting.and_then(|step| step["inner"].as_array());
+    let calls: Vec<&Value> = match inner {
         Some(inner) => inner.iter().collect(),
-        None => waits.into_iter().collect(),
+        None => waiting.into_iter().collect(),
     };
-    let approvals = asked
+    let approvals = calls
         .iter()
         .filter_map(|step| step["approval_id"].as_str().map(str::to_owned));
     (approvals.collect(), inner.is_some())
 }
 
-/// A call that an approver must decide about is decided there, by whoever may; the run then takes
-/// it like anyone else's.
-async fn decide(
+/// Decides the approvals of a call if the requester is an approver. The run then uses the approvals as
+/// if another approver had decided them.
+async fn decide_approvals(
     app: &App,
-    runner: &Runner,
+    access: &RunAccess,
     approvals: &[String],
     decision: CallDecision,
 ) -> Result<CallDecision, ApiError> {
-    let decider = match runner {
-        Runner::Admin => Some(Decider::Admin),
-        Runner::Key(key) if app.gateway().is_approver(key) => Some(Decider::Key(key.clone())),
-        Runner::Key(_) => None,
+    let decider = match access {
+        RunAccess::Admin => Some(Decider::Admin),
+        RunAccess::Key(key) if app.gateway().is_approver(key) => Some(Decider::Key(key.clone())),
+        RunAccess::Key(_) => None,
     };
     let Some(decider) = decider.filter(|_| !approvals.is_empty()) else {
         return Ok(decision);
@@ -275,35 +278,36 @@ async fn decide(
     for approval in approvals {
         let decided = app.gateway().decide(approval, ruling.clone(), &decider);
         match decided.await {
-            // Whoever decided before has decided.
-            Ok(_) | Err(DecideError::Settled(_)) => {}
+            // An earlier decision stands.
+            Ok(_) | Err(DecideError::AlreadyDecided(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Ok(match decision {
-        // The approval holds the arguments.
+        // The approval already holds the edited arguments.
         CallDecision::Approve { .. } => CallDecision::Approve { arguments: None },
         decision => decision,
     })
 }
 
-/// A run that this one may see; another's is as unknown as one that never was.
-async fn found(
+/// Finds a run that the requester can access. Runs of other callers are reported as not found, so that
+/// their existence is not revealed.
+async fn find_run(
     app: &App,
-    runner: &Runner,
+    access: &RunAccess,
     id: &str,
 ) -> Result<(RunRecord, Vec<(i64, Value)>), ApiError> {
     let found = app.gateway().models().run(id).await;
     let found = found.map_err(ChangeError::Store)?;
-    let mine = |record: &RunRecord| match runner {
-        Runner::Admin => true,
-        Runner::Key(key) => record.caller.as_ref() == Some(key),
+    let is_accessible = |record: &RunRecord| match access {
+        RunAccess::Admin => true,
+        RunAccess::Key(key) => record.caller.as_ref() == Some(key),
     };
-    let found = found.filter(|(record, _)| mine(record));
-    found.ok_or_else(|| ApiError::not_found(format!("no run is called `{id}`")))
+    let found = found.filter(|(record, _)| is_accessible(record));
+    found.ok_or_else(|| ApiError::not_found(format!("no run with id `{id}`")))
 }
 
-impl Runner {
+impl RunAccess {
     fn name(&self) -> &str {
         match self {
             Self::Admin => "admin",
@@ -312,8 +316,8 @@ impl Runner {
     }
 }
 
-impl DecisionBody {
-    fn read(self) -> Result<(String, CallDecision), ApiError> {
+impl CallDecisionBody {
+    fn into_decision(self) -> Result<(String, CallDecision), ApiError> {
         let decision = match (self.decision.as_str(), self.result) {
             ("approve", None) => CallDecision::Approve {
                 arguments: self.arguments.map(|raw| raw.get().to_owned()),
@@ -349,9 +353,9 @@ impl RunView {
             iterations: record.iterations,
             input_tokens: record.input_tokens,
             output_tokens: record.output_tokens,
-            cost_usd: dollars(record.cost_micro_usd.unsigned_abs()),
-            started_at: time(record.started_at),
-            ended_at: record.ended_at.map(time),
+            cost_usd: micro_usd_to_dollars(record.cost_micro_usd.unsigned_abs()),
+            started_at: format_time(record.started_at),
+            ended_at: record.ended_at.map(format_time),
         }
     }
 }
@@ -361,10 +365,10 @@ impl From<ResumeError> for ApiError {
         let message = error.to_string();
         match error {
             ResumeError::Unknown(_) => Self::not_found(message),
-            ResumeError::NotWaiting { .. }
+            ResumeError::NotResumable { .. }
             | ResumeError::NeedsApprover { .. }
-            | ResumeError::CallersOwn(_)
-            | ResumeError::Begun(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
+            | ResumeError::AwaitsCaller(_)
+            | ResumeError::ScriptStarted(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
             ResumeError::Store(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", message),

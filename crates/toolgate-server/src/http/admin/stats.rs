@@ -1,24 +1,24 @@
-//! `/api/stats`: what servers and tools did.
+//! `/api/stats`: usage statistics of servers, tools, models and callers.
 
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use toolgate::metrics::{Figures, dollars};
-use toolgate::models::Usage;
+use toolgate::metrics::{CallStats, micro_usd_to_dollars};
+use toolgate::models::TokenUsage;
 use utoipa::ToSchema;
 
 use crate::http::App;
 
-/// Figures since the gateway started.
+/// Statistics since the gateway started.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct StatsView {
     servers: Vec<ServerStats>,
     tools: Vec<ToolStats>,
-    /// Models that were asked.
+    /// Models that received requests.
     models: Vec<ModelStats>,
-    /// What the keys of callers used of models.
+    /// Model usage by caller key.
     callers: Vec<CallerStats>,
-    /// Tokens that model requests needed less because tools were shown to scripts (code mode).
+    /// Tokens that code mode saved in model requests by not sending tool definitions.
     saved_tokens: u64,
 }
 
@@ -42,7 +42,7 @@ struct ModelStats {
     requests: u64,
     errors: u64,
     tokens: TokensView,
-    /// By `prices`, or list prices; nothing for models without one.
+    /// Computed from `prices` or list prices; 0 for models without a price.
     cost_usd: f64,
 }
 
@@ -55,7 +55,7 @@ struct CallerStats {
     cost_usd: f64,
 }
 
-/// Tokens: all of the prompts, all of the answers, and which of them were cached or reasoning.
+/// Token counts. `cached` is part of `input`, `reasoning` is part of `output`.
 #[derive(Debug, Serialize, ToSchema)]
 struct TokensView {
     input: u64,
@@ -64,7 +64,7 @@ struct TokensView {
     reasoning: u64,
 }
 
-/// Calls, errors, bytes and percentiles of latency.
+/// Calls, errors, bytes and latency percentiles.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct FiguresView {
     calls: u64,
@@ -76,7 +76,7 @@ pub(crate) struct FiguresView {
     p99_ms: f64,
 }
 
-/// Figures of every server, tool and model that was called.
+/// Get statistics of all servers, tools and models that were called, and of all callers.
 #[utoipa::path(get, path = "/api/stats", tag = "api", responses((status = 200, body = StatsView)))]
 pub(crate) async fn stats(State(app): State<App>) -> Json<StatsView> {
     let stats = app.gateway().stats();
@@ -96,14 +96,14 @@ pub(crate) async fn stats(State(app): State<App>) -> Json<StatsView> {
         requests: figures.requests,
         errors: figures.errors,
         tokens: figures.usage.into(),
-        cost_usd: dollars(figures.cost_micro_usd),
+        cost_usd: micro_usd_to_dollars(figures.cost_micro_usd),
     });
     let callers = stats.callers.iter().map(|(key, figures)| CallerStats {
         key: key.clone(),
         requests: figures.requests,
         errors: figures.errors,
         tokens: figures.usage.into(),
-        cost_usd: dollars(figures.cost_micro_usd),
+        cost_usd: micro_usd_to_dollars(figures.cost_micro_usd),
     });
     Json(StatsView {
         servers: servers.collect(),
@@ -114,8 +114,8 @@ pub(crate) async fn stats(State(app): State<App>) -> Json<StatsView> {
     })
 }
 
-impl From<Usage> for TokensView {
-    fn from(usage: Usage) -> Self {
+impl From<TokenUsage> for TokensView {
+    fn from(usage: TokenUsage) -> Self {
         Self {
             input: usage.input,
             output: usage.output,
@@ -125,8 +125,8 @@ impl From<Usage> for TokensView {
     }
 }
 
-impl From<&Figures> for FiguresView {
-    fn from(figures: &Figures) -> Self {
+impl From<&CallStats> for FiguresView {
+    fn from(figures: &CallStats) -> Self {
         Self {
             calls: figures.calls,
             errors: figures.errors,

@@ -1,4 +1,4 @@
-//! `/api/mcp/tools`: the tools in scope, as their servers defined them.
+//! `/api/mcp/tools`: the tools in scope, as defined by their servers, and their version history.
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -6,13 +6,13 @@ use axum::extract::{Path, Query, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::{CallError, Caller, Gateway};
-use toolgate_core::catalog::{Entry, Resolution};
+use toolgate_core::catalog::{CatalogEntry, Resolution};
 use toolgate_core::policy::{Decision, Verdict};
 use toolgate_core::scope::Filters;
 use utoipa::{IntoParams, ToSchema};
 
-use super::page::Page;
-use super::time;
+use super::format_time;
+use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -20,10 +20,10 @@ use crate::http::error::{ApiError, ErrorBody};
 /// A tool.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ToolEntry {
-    /// The name that models see.
+    /// Name that models see.
     pub(crate) alias: String,
     pub(crate) server: String,
-    /// The name that the server gave.
+    /// Name that the server uses.
     pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) title: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct ToolEntry {
     /// `allow`, `manual` or `ask`.
     #[schema(value_type = String)]
     pub(crate) verdict: Verdict,
-    /// The config key that decided.
+    /// Config key that determined the verdict.
     pub(crate) because: String,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct ToolPage {
     pub(crate) next_cursor: Option<String>,
 }
 
-/// The definitions of a tool, the one seen last first.
+/// Definitions of a tool, most recently seen first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VersionList {
     versions: Vec<VersionEntry>,
@@ -67,10 +67,10 @@ pub(crate) struct VersionList {
 #[derive(Debug, Serialize, ToSchema)]
 struct VersionEntry {
     hash: String,
-    /// Whether it is the one in force.
+    /// Whether this is the current definition.
     current: bool,
     first_seen: String,
-    /// When it last came into force.
+    /// When this definition last became current.
     last_seen: String,
     #[schema(value_type = Object)]
     definition: Box<RawValue>,
@@ -78,37 +78,37 @@ struct VersionEntry {
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Filter {
+pub(crate) struct ToolFilter {
     /// Only tools of this server.
     server: Option<String>,
     /// Only tools with this text in their name or description.
     search: Option<String>,
-    /// How many to answer with, at most 1000. Default 100.
+    /// Maximum number of items to return, up to 1000. Defaults to 100.
     limit: Option<usize>,
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     cursor: Option<String>,
 }
 
-/// All tools in scope, in a stable order.
-#[utoipa::path(get, path = "/api/mcp/tools", tag = "api", params(Filter),
+/// List all tools in scope, ordered by alias.
+#[utoipa::path(get, path = "/api/mcp/tools", tag = "api", params(ToolFilter),
     responses((status = 200, body = ToolPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<Filter>, QueryRejection>,
+    filter: Result<Query<ToolFilter>, QueryRejection>,
 ) -> Result<Json<ToolPage>, ApiError> {
     let Query(filter) = filter?;
-    let page = Page {
+    let page = PageParams {
         limit: filter.limit,
         cursor: filter.cursor.clone(),
     };
-    let mut tools = all(app.gateway(), &Caller::http())?;
-    tools.retain(|tool| filter.admits(tool));
+    let mut tools = tools_in_scope(app.gateway(), &Caller::http())?;
+    tools.retain(|tool| filter.matches(tool));
     tools.sort_by(|a, b| a.alias.cmp(&b.alias));
-    let (tools, next_cursor) = page.cut(tools.into_iter(), |tool| tool.alias.clone())?;
+    let (tools, next_cursor) = page.paginate(tools.into_iter(), |tool| tool.alias.clone())?;
     Ok(Json(ToolPage { tools, next_cursor }))
 }
 
-/// Every definition that a tool has had.
+/// List all definitions that a tool has had.
 #[utoipa::path(get, path = "/api/mcp/tools/{alias}/versions", tag = "api",
     params(("alias" = String, Path, description = "the tool's name, in any style")),
     responses((status = 200, body = VersionList), (status = 404, body = ErrorBody)))]
@@ -120,19 +120,19 @@ pub(crate) async fn versions(
     let catalog = app.gateway().catalog();
     let Resolution::Found(entry) = catalog.resolve(&alias, |_| true) else {
         return Err(ApiError::not_found(format!(
-            "no tool is called `{alias}`; see /api/mcp/tools"
+            "no tool named `{alias}`; see /api/mcp/tools"
         )));
     };
     let versions = app
         .gateway()
-        .versions(&entry.tool.id)
+        .tool_versions(&entry.tool.id)
         .await
         .map_err(ChangeError::Store)?;
     let versions = versions.into_iter().map(|version| VersionEntry {
         current: version.hash == entry.tool.hash,
         hash: version.hash,
-        first_seen: time(version.first_seen),
-        last_seen: time(version.last_seen),
+        first_seen: format_time(version.first_seen),
+        last_seen: format_time(version.last_seen),
         definition: RawValue::from_string(version.definition).unwrap_or_else(|_| any_object()),
     });
     Ok(Json(VersionList {
@@ -140,8 +140,11 @@ pub(crate) async fn versions(
     }))
 }
 
-/// Every tool that a caller may use.
-pub(crate) fn all(gateway: &Gateway, caller: &Caller) -> Result<Vec<ToolEntry>, CallError> {
+/// Returns all tools that a caller may use.
+pub(crate) fn tools_in_scope(
+    gateway: &Gateway,
+    caller: &Caller,
+) -> Result<Vec<ToolEntry>, CallError> {
     let scope = gateway.scope(caller, &Filters::default())?;
     let tools = scope.tools();
     Ok(tools
@@ -150,44 +153,44 @@ pub(crate) fn all(gateway: &Gateway, caller: &Caller) -> Result<Vec<ToolEntry>, 
 }
 
 impl ToolEntry {
-    fn new(entry: &Entry, decision: &Decision) -> Self {
+    fn new(entry: &CatalogEntry, decision: &Decision) -> Self {
         let view = entry.tool.view();
         let id = &entry.tool.id;
-        let own = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
+        let to_owned = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
         Self {
             alias: entry.alias.to_string(),
             server: id.server.to_string(),
             name: id.tool.to_string(),
             title: view.title.map(Into::into),
             description: view.description.map(Into::into),
-            input_schema: own(view.input_schema).unwrap_or_else(any_object),
-            output_schema: own(view.output_schema),
-            annotations: own(view.annotations),
-            icons: own(view.icons),
-            meta: own(view.meta),
+            input_schema: to_owned(view.input_schema).unwrap_or_else(any_object),
+            output_schema: to_owned(view.output_schema),
+            annotations: to_owned(view.annotations),
+            icons: to_owned(view.icons),
+            meta: to_owned(view.meta),
             hash: entry.tool.hash.clone(),
             verdict: decision.verdict,
-            because: decision.because.to_string(),
+            because: decision.decided_by.to_string(),
         }
     }
 }
 
-impl Filter {
-    fn admits(&self, tool: &ToolEntry) -> bool {
-        let named = self
+impl ToolFilter {
+    fn matches(&self, tool: &ToolEntry) -> bool {
+        let server_matches = self
             .server
             .as_ref()
             .is_none_or(|server| *server == tool.server);
-        let found = self.search.as_ref().is_none_or(|text| {
+        let text_matches = self.search.as_ref().is_none_or(|text| {
             let text = text.to_lowercase();
-            let described = tool.description.as_deref().unwrap_or_default();
-            tool.alias.to_lowercase().contains(&text) || described.to_lowercase().contains(&text)
+            let description = tool.description.as_deref().unwrap_or_default();
+            tool.alias.to_lowercase().contains(&text) || description.to_lowercase().contains(&text)
         });
-        named && found
+        server_matches && text_matches
     }
 }
 
-/// What a tool without a schema takes.
+/// Input schema of a tool that does not define one.
 fn any_object() -> Box<RawValue> {
     RawValue::from_string(r#"{"type":"object"}"#.to_owned())
         .unwrap_or_else(|_| RawValue::NULL.to_owned())

@@ -1,4 +1,4 @@
-//! `/api/virtual-servers`: named subsets of the tools, each an MCP server at `/mcp/v/{name}`.
+//! `/api/virtual-servers`: named subsets of the tools, each served as an MCP server at `/mcp/v/{name}`.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -10,9 +10,9 @@ use toolgate_core::config::VirtualServer;
 use utoipa::ToSchema;
 
 use super::Deleted;
-use super::changes::object;
-use super::page::Page;
-use crate::configuration::{Named, Put, Source};
+use super::changes::parse_object;
+use super::page::PageParams;
+use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 
@@ -21,11 +21,11 @@ use crate::http::error::{ApiError, ErrorBody};
 pub(crate) struct VirtualServerView {
     name: String,
     description: Option<String>,
-    /// Patterns over tools.
+    /// Patterns of the tools it exposes.
     tools: Vec<String>,
-    /// Where MCP clients find it.
+    /// Path of its MCP endpoint.
     path: String,
-    /// `file` or `api`; those of a file are changed there.
+    /// `file` or `api`. Virtual servers defined in a file can only be changed there.
     source: &'static str,
 }
 
@@ -35,24 +35,24 @@ pub(crate) struct VirtualServerPage {
     next_cursor: Option<String>,
 }
 
-/// All virtual servers.
-#[utoipa::path(get, path = "/api/virtual-servers", tag = "api", params(Page), responses((status = 200, body = VirtualServerPage)))]
+/// List all virtual servers, ordered by name.
+#[utoipa::path(get, path = "/api/virtual-servers", tag = "api", params(PageParams), responses((status = 200, body = VirtualServerPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<Page>, QueryRejection>,
+    page: Result<Query<PageParams>, QueryRejection>,
 ) -> Result<Json<VirtualServerPage>, ApiError> {
     let Query(page) = page?;
-    let mut servers = all(&app);
+    let mut servers = virtual_server_views(&app);
     servers.sort_by(|a, b| a.name.cmp(&b.name));
     let (virtual_servers, next_cursor) =
-        page.cut(servers.into_iter(), |server| server.name.clone())?;
+        page.paginate(servers.into_iter(), |server| server.name.clone())?;
     Ok(Json(VirtualServerPage {
         virtual_servers,
         next_cursor,
     }))
 }
 
-/// Make a virtual server, or replace one: `{"description": …, "tools": ["web.*"]}`.
+/// Create or replace a virtual server: `{"description": …, "tools": ["web.*"]}`.
 #[utoipa::path(put, path = "/api/virtual-servers/{name}", tag = "api", params(("name" = String, Path)), request_body = Object,
     responses((status = 200, body = VirtualServerView), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn put(
@@ -61,22 +61,26 @@ pub(crate) async fn put(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<VirtualServerView>, ApiError> {
     let Path(name) = name?;
-    let mut entry = object(&body?)?;
-    // What GET shows may be sent back.
-    for shown in ["name", "path", "source"] {
-        entry.shift_remove(shown);
+    let mut entry = parse_object(&body?)?;
+    // Accept the output of GET as input: drop its read-only fields.
+    for read_only in ["name", "path", "source"] {
+        entry.shift_remove(read_only);
     }
     entry.retain(|_, value| !value.is_null());
-    let put = Put::Whole(Value::Object(entry));
-    let table = Named::VirtualServers;
-    app.configuration().put(table, &name, put).await?;
-    let found = all(&app).into_iter().find(|server| server.name == name);
+    let change = EntryChange::Replace(Value::Object(entry));
+    let table = ConfigTable::VirtualServers;
+    app.configuration()
+        .change_entry(table, &name, change)
+        .await?;
+    let found = virtual_server_views(&app)
+        .into_iter()
+        .find(|server| server.name == name);
     found
         .map(Json)
-        .ok_or_else(|| ApiError::not_found("it is gone again"))
+        .ok_or_else(|| ApiError::not_found("the virtual server was deleted concurrently"))
 }
 
-/// Remove a virtual server.
+/// Delete a virtual server.
 #[utoipa::path(delete, path = "/api/virtual-servers/{name}", tag = "api", params(("name" = String, Path)),
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn remove(
@@ -84,18 +88,21 @@ pub(crate) async fn remove(
     name: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(name) = name?;
-    let table = Named::VirtualServers;
-    app.configuration().put(table, &name, Put::Remove).await?;
+    let table = ConfigTable::VirtualServers;
+    app.configuration()
+        .change_entry(table, &name, EntryChange::Remove)
+        .await?;
     Ok(Json(Deleted { deleted: name }))
 }
 
-fn all(app: &App) -> Vec<VirtualServerView> {
-    let published = app.configuration().published();
-    let in_files = published.in_files.get(&Named::VirtualServers);
+fn virtual_server_views(app: &App) -> Vec<VirtualServerView> {
+    let snapshot = app.configuration().snapshot();
+    let in_files = snapshot.names_in_files.get(&ConfigTable::VirtualServers);
     let view = |server: &VirtualServer| {
-        let source = match in_files.is_some_and(|names| names.contains(&server.name)) {
-            true => Source::File,
-            false => Source::Api,
+        let source = if in_files.is_some_and(|names| names.contains(&server.name)) {
+            ConfigSource::File
+        } else {
+            ConfigSource::Api
         };
         VirtualServerView {
             name: server.name.clone(),
@@ -105,5 +112,5 @@ fn all(app: &App) -> Vec<VirtualServerView> {
             source: source.as_str(),
         }
     };
-    published.config.virtual_servers.iter().map(view).collect()
+    snapshot.config.virtual_servers.iter().map(view).collect()
 }

@@ -1,4 +1,5 @@
-//! Sessions of clients of the old era: each belongs to the key that opened it.
+//! Sessions of legacy MCP clients. A session belongs to the key that opened it and is invisible to
+//! other keys.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,37 +8,37 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use toolgate::mcp::{Face, OldClient};
-use toolgate::serve::{Hello, MOST_SESSIONS, SESSION_IDLE, Tell};
+use toolgate::mcp::{LegacyClient, McpEndpoint};
+use toolgate::serve::{InitializeRequest, MAX_SESSIONS, MessageSender, SESSION_IDLE_TIMEOUT};
 use toolgate::{Caller, Gateway};
 use toolgate_core::scope::Filters;
 
-/// Messages that a listening client may be behind.
-const NEWS: usize = 256;
-/// Sessions that one key may have, so that it does not take those of others.
-const MOST_OF_ONE: usize = MOST_SESSIONS / 4;
-/// How often those are looked for that nobody uses.
-const LOOK: Duration = Duration::from_secs(60);
+/// Messages buffered for a listening client; more are dropped.
+const LISTENER_BUFFER_MESSAGES: usize = 256;
+/// Maximum number of sessions of one key, so that it cannot evict the sessions of other keys.
+const MAX_SESSIONS_PER_KEY: usize = MAX_SESSIONS / 4;
+/// Interval between sweeps for idle sessions and removed keys.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A client's session.
+/// A session of a legacy client.
 #[derive(Debug)]
-pub(crate) struct Session {
-    pub(super) client: Arc<OldClient>,
-    pub(super) face: Face,
+pub(crate) struct McpSession {
+    pub(super) client: Arc<LegacyClient>,
+    pub(super) endpoint: McpEndpoint,
     pub(super) caller: Caller,
     pub(super) filters: Filters,
-    news: Arc<News>,
+    listener: Arc<SessionListener>,
     last_used: Mutex<Instant>,
 }
 
-/// To the stream on which a client listens, if it does.
+/// Sender to the event stream that the client has opened, if any.
 #[derive(Debug, Default)]
-struct News(Mutex<Option<mpsc::Sender<String>>>);
+struct SessionListener(Mutex<Option<mpsc::Sender<String>>>);
 
-impl News {
-    fn tell(&self, message: String) -> bool {
-        let listener = self.with(|listener| listener.clone());
-        listener.is_some_and(|listener| listener.try_send(message).is_ok())
+impl SessionListener {
+    fn send(&self, message: String) -> bool {
+        let sender = self.with(|sender| sender.clone());
+        sender.is_some_and(|sender| sender.try_send(message).is_ok())
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Option<mpsc::Sender<String>>) -> T) -> T {
@@ -45,30 +46,35 @@ impl News {
     }
 }
 
-impl Session {
-    pub(super) fn new(face: Face, caller: Caller, hello: Hello, filters: Filters) -> Self {
-        let news: Arc<News> = Arc::default();
-        let tell: Tell = Arc::new({
-            let news = Arc::clone(&news);
-            move |message| news.tell(message)
+impl McpSession {
+    pub(super) fn new(
+        endpoint: McpEndpoint,
+        caller: Caller,
+        initialize: InitializeRequest,
+        filters: Filters,
+    ) -> Self {
+        let listener: Arc<SessionListener> = Arc::default();
+        let sender: MessageSender = Arc::new({
+            let listener = Arc::clone(&listener);
+            move |message| listener.send(message)
         });
         let id = uuid::Uuid::new_v4().to_string();
         Self {
-            client: Arc::new(OldClient::new(id, hello, tell)),
-            face,
+            client: Arc::new(LegacyClient::new(id, initialize, sender)),
+            endpoint,
             caller,
             filters,
-            news,
+            listener,
             last_used: Mutex::new(Instant::now()),
         }
     }
 
-    /// What it is told from now on, instead of whoever listened before: no message goes to more
-    /// than one stream.
+    /// Returns the session's messages from now on. Replaces an earlier listener, because the protocol
+    /// forbids sending a message on more than one stream.
     pub(super) fn listen(&self) -> mpsc::Receiver<String> {
-        let (sender, told) = mpsc::channel(NEWS);
-        self.news.with(|listener| listener.replace(sender));
-        told
+        let (sender, messages) = mpsc::channel(LISTENER_BUFFER_MESSAGES);
+        self.listener.with(|listener| listener.replace(sender));
+        messages
     }
 
     fn last_used(&self) -> std::sync::MutexGuard<'_, Instant> {
@@ -77,28 +83,32 @@ impl Session {
     }
 }
 
-/// All sessions; the one that was not used for longest makes room for a new one.
+/// All sessions; a new one evicts the least recently used.
 #[derive(Clone, Debug)]
-pub(crate) struct Sessions(Cache<String, Arc<Session>>);
+pub(crate) struct McpSessions(Cache<String, Arc<McpSession>>);
 
-impl Sessions {
+impl McpSessions {
     pub(crate) fn new(gateway: Gateway) -> Self {
         Self(
             Cache::builder()
-                .max_capacity(MOST_SESSIONS as u64)
-                .time_to_idle(SESSION_IDLE)
+                .max_capacity(MAX_SESSIONS as u64)
+                .time_to_idle(SESSION_IDLE_TIMEOUT)
                 .eviction_policy(EvictionPolicy::lru())
-                .eviction_listener(move |_, session: Arc<Session>, _| session.client.end(&gateway))
+                .eviction_listener(move |_, session: Arc<McpSession>, _| {
+                    session.client.disconnect(&gateway)
+                })
                 .build(),
         )
     }
 
-    pub(super) fn open(&self, session: Session) {
+    pub(super) fn open(&self, session: McpSession) {
         if let Some(key) = session.caller.key() {
-            let own = self.0.iter().map(|(_, session)| session);
-            let own: Vec<_> = own.filter(|own| own.caller.key() == Some(key)).collect();
-            let oldest = own.iter().min_by_key(|session| *session.last_used());
-            if let Some(oldest) = oldest.filter(|_| own.len() >= MOST_OF_ONE) {
+            let all = self.0.iter().map(|(_, session)| session);
+            let of_key: Vec<_> = all
+                .filter(|session| session.caller.key() == Some(key))
+                .collect();
+            let oldest = of_key.iter().min_by_key(|session| *session.last_used());
+            if let Some(oldest) = oldest.filter(|_| of_key.len() >= MAX_SESSIONS_PER_KEY) {
                 self.end(oldest);
             }
         }
@@ -106,39 +116,40 @@ impl Sessions {
         self.0.insert(id, Arc::new(session));
     }
 
-    /// The session with this id, if it is one of the caller's.
-    pub(super) fn find(&self, id: &str, caller: &Caller) -> Option<Arc<Session>> {
+    /// Returns the session with this id if it belongs to the caller.
+    pub(super) fn find(&self, id: &str, caller: &Caller) -> Option<Arc<McpSession>> {
         let session = self.0.get(id)?;
         *session.last_used() = Instant::now();
         (session.caller.key() == caller.key()).then_some(session)
     }
 
-    pub(super) fn end(&self, session: &Session) {
+    pub(super) fn end(&self, session: &McpSession) {
         self.0.invalidate(session.client.id());
     }
 
-    /// Nobody can answer any more.
-    pub(crate) fn close_questions(&self) {
+    /// Fails the requests sent to clients, because no more responses can arrive.
+    pub(crate) fn cancel_client_requests(&self) {
         for (_, session) in &self.0 {
-            session.client.close_questions();
+            session.client.cancel_client_requests();
         }
     }
 
-    /// Ends sessions that nobody uses, and those whose key is gone, until `stop`.
-    pub(crate) async fn tend(self, gateway: Gateway, stop: CancellationToken) {
-        let mut looks = tokio::time::interval(LOOK);
-        let mut changes = gateway.subscribe();
+    /// Ends idle sessions and sessions whose key was removed, until `stop` is cancelled.
+    pub(crate) async fn sweep(self, gateway: Gateway, stop: CancellationToken) {
+        let mut ticks = tokio::time::interval(SWEEP_INTERVAL);
+        let mut changes = gateway.subscribe_catalog();
         loop {
             tokio::select! {
-                _ = looks.tick() => {}
+                _ = ticks.tick() => {}
                 changed = changes.changed() => if changed.is_err() { return },
                 () = stop.cancelled() => return,
             }
             for (_, session) in &self.0 {
-                if !gateway.knows(&session.caller) {
+                if !gateway.has_valid_key(&session.caller) {
                     self.end(&session);
                 }
             }
+            // The cache evicts lazily: this runs its idle expiry and eviction listeners.
             self.0.run_pending_tasks();
         }
     }

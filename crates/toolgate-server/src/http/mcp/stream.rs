@@ -1,4 +1,5 @@
-//! Answers that come as streams of events: with progress before them, or with news instead of them.
+//! Responses as event streams: results preceded by notifications and requests to the client, and
+//! streams that carry only notifications.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,102 +16,111 @@ use futures_util::stream::{self, Stream};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::{self, Receiver};
 use tokio_util::sync::CancellationToken;
-use toolgate::jsonrpc::{self, Answer, METHOD_NOT_FOUND, Object};
-use toolgate::mcp::{Asker, Door, Era, Page, Subscription, Watch};
-use toolgate::serve::{Place, Tell};
+use toolgate::jsonrpc::{self, METHOD_NOT_FOUND, Object, RpcResult};
+use toolgate::mcp::{
+    EncodedToolPage, Era, ListChanges, ListenStream, McpRequestContext, McpServer,
+};
+use toolgate::serve::{InFlightGuard, MessageSender};
 
-use super::super::parts::Parts;
-use super::session::Session;
-use super::{App, answered};
+use super::super::spliced_body::SplicedBody;
+use super::session::McpSession;
+use super::{App, rpc_response};
 
-/// Messages that a client may be behind before it misses some.
-const BEHIND: usize = 1024;
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Messages buffered for a slow client; more are dropped.
+const STREAM_BUFFER_MESSAGES: usize = 1024;
+/// Interval between keep-alive comments, shorter than the idle timeout of common proxies.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Tells what comes before the answer to a request, and takes it in.
-pub(super) fn before_the_answer() -> (Tell, Receiver<String>) {
-    let (sender, heard) = mpsc::channel(BEHIND);
-    let tell = move |message| sender.try_send(message).is_ok();
-    (Arc::new(tell), heard)
+/// Creates a channel for messages sent to the client before the result of a request.
+pub(super) fn message_channel() -> (MessageSender, Receiver<String>) {
+    let (sender, messages) = mpsc::channel(STREAM_BUFFER_MESSAGES);
+    let send = move |message| sender.try_send(message).is_ok();
+    (Arc::new(send), messages)
 }
 
-/// Answers a request: with JSON if the answer is the first thing to say, else with a stream.
-pub(super) async fn answer(
-    door: Door,
-    asker: Asker,
+/// Responds to a request: with JSON if nothing has to be sent before the result, otherwise with an
+/// event stream.
+pub(super) async fn respond(
+    server: McpServer,
+    context: McpRequestContext,
     (id, method, params): (Box<RawValue>, String, Option<Box<RawValue>>),
-    (mut heard, place): (Receiver<String>, Option<Place>),
+    (mut messages, in_flight): (Receiver<String>, Option<InFlightGuard>),
 ) -> Response {
-    let modern = asker.era == Era::Modern;
+    let is_modern = context.era == Era::Modern;
     if method == "tools/list" {
-        return match door.tools(&asker, params.as_deref()) {
-            Ok(page) => listed(&id, &page),
-            Err(error) => answered(200, &id, &Err(error)),
+        return match server.list_tools(&context, params.as_deref()) {
+            Ok(page) => tool_page_response(&id, &page),
+            Err(error) => rpc_response(200, &id, &Err(error)),
         };
     }
-    let mut answer: BoxFuture<'static, Option<Answer>> = Box::pin(async move {
-        let answer = door.answer(&asker, &method, params.as_deref());
-        match place {
+    let mut answer: BoxFuture<'static, Option<RpcResult>> = Box::pin(async move {
+        let answer = server.handle_request(&context, &method, params.as_deref());
+        match in_flight {
             None => Some(answer.await),
-            Some(place) => tokio::select! {
+            Some(in_flight) => tokio::select! {
                 answer = answer => Some(answer),
-                () = place.cancelled() => None,
+                () = in_flight.wait_cancelled() => None,
             },
         }
     });
     let first = tokio::select! {
         biased;
-        Some(message) = heard.recv() => message,
-        answered_first = &mut answer => match (heard.try_recv(), answered_first) {
-            // What was said before the answer comes before it.
-            (Ok(message), answered_first) => {
-                answer = Box::pin(std::future::ready(answered_first));
+        Some(message) = messages.recv() => message,
+        result = &mut answer => match (messages.try_recv(), result) {
+            // Messages sent before the result must precede it.
+            (Ok(message), result) => {
+                answer = Box::pin(std::future::ready(result));
                 message
             }
-            (Err(_), Some(answer)) => {
-                let status = status(modern, &answer);
-                return answered(status, &id, &answer);
+            (Err(_), Some(result)) => {
+                let status = http_status(is_modern, &result);
+                return rpc_response(status, &id, &result);
             }
-            // Nobody waits for what was cancelled.
+            // The client cancelled the request and expects no result.
             (Err(_), None) => return StatusCode::ACCEPTED.into_response(),
         },
     };
-    let state = Streaming {
+    let state = ResponseStream {
         first: Some(first),
-        heard,
+        messages,
         answer: Some(answer),
         id,
     };
-    events(stream::unfold(state, Streaming::next))
+    event_stream(stream::unfold(state, ResponseStream::next))
 }
 
-/// An answer around a page that is kept, whose bytes go out as they are.
-fn listed(id: &RawValue, page: &Page) -> Response {
-    let (before, behind) = jsonrpc::around_result(id);
-    let body = Body::new(Parts::new([before.into(), page.bytes(), behind.into()]));
+/// Writes a response around a cached page of tools without copying the page.
+fn tool_page_response(id: &RawValue, page: &EncodedToolPage) -> Response {
+    let (before, after) = jsonrpc::response_frame(id);
+    let body = Body::new(SplicedBody::new([
+        before.into(),
+        page.bytes(),
+        after.into(),
+    ]));
     (StatusCode::OK, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-/// In the modern era an unknown method and a bad request have a status of their own.
-fn status(modern: bool, answer: &Answer) -> u16 {
+/// Returns the HTTP status of a result: modern revisions use 404 for unknown methods and 400 for bad
+/// requests, legacy ones always 200.
+fn http_status(is_modern: bool, answer: &RpcResult) -> u16 {
     match answer {
-        Err(error) if modern && error.code == METHOD_NOT_FOUND => 404,
-        // A header that does not fit, a capability that is missing, a version that is not spoken.
-        Err(error) if modern && (-32022..=-32020).contains(&error.code) => 400,
+        Err(error) if is_modern && error.code == METHOD_NOT_FOUND => 404,
+        // Header mismatch, missing capability, unsupported protocol version.
+        Err(error) if is_modern && (-32022..=-32020).contains(&error.code) => 400,
         _ => 200,
     }
 }
 
-/// A stream that ends with the answer.
-struct Streaming {
+/// State of an event stream that ends with the result of a request.
+struct ResponseStream {
     first: Option<String>,
-    heard: Receiver<String>,
-    /// Without an answer if the request is cancelled.
-    answer: Option<BoxFuture<'static, Option<Answer>>>,
+    messages: Receiver<String>,
+    /// Resolves to `None` if the request is cancelled.
+    answer: Option<BoxFuture<'static, Option<RpcResult>>>,
     id: Box<RawValue>,
 }
 
-impl Streaming {
+impl ResponseStream {
     async fn next(mut self) -> Option<(String, Self)> {
         if let Some(first) = self.first.take() {
             return Some((first, self));
@@ -118,16 +128,16 @@ impl Streaming {
         let answer = self.answer.as_mut()?;
         let message = tokio::select! {
             biased;
-            Some(message) = self.heard.recv() => message,
-            answer = answer => match self.heard.try_recv() {
-                // What was said before the answer comes before it.
+            Some(message) = self.messages.recv() => message,
+            answer = answer => match self.messages.try_recv() {
+                // Messages sent before the result must precede it.
                 Ok(message) => {
                     self.answer = Some(Box::pin(std::future::ready(answer)));
                     message
                 }
                 Err(_) => {
                     self.answer = None;
-                    jsonrpc::answer(&self.id, &answer?)
+                    jsonrpc::response(&self.id, &answer?)
                 }
             },
         };
@@ -135,63 +145,68 @@ impl Streaming {
     }
 }
 
-/// The news of a session of the old era, until it ends or another stream takes its place.
-pub(super) fn news(app: &App, session: &Session) -> Response {
+/// Streams the notifications of a legacy session until it ends or another stream replaces this one.
+pub(super) fn session_stream(app: &App, session: &McpSession) -> Response {
     let (gateway, stopping) = (app.gateway().clone(), app.stopping());
-    let watch = Watch::new(gateway, session.caller.clone(), session.filters.clone());
-    let ended = session.client.ended().clone();
-    let messages = stream::unfold((watch, session.listen()), async |(mut watch, mut told)| {
+    let changes = ListChanges::new(gateway, session.caller.clone(), session.filters.clone());
+    let disconnected = session.client.disconnect_token().clone();
+    let state = (changes, session.listen());
+    let messages = stream::unfold(state, async |(mut changes, mut inbox)| {
         let messages = tokio::select! {
-            message = told.recv() => vec![message?],
-            changed = watch.next() => {
-                let tell = |method| jsonrpc::notification(method, &Object::new());
-                changed?.into_iter().map(tell).collect()
+            message = inbox.recv() => vec![message?],
+            changed = changes.next() => {
+                let notification = |method| jsonrpc::notification(method, &Object::new());
+                changed?.into_iter().map(notification).collect()
             }
         };
-        Some((stream::iter(messages), (watch, told)))
+        Some((stream::iter(messages), (changes, inbox)))
     });
-    events(until(messages.flatten(), [ended, stopping]))
+    event_stream(until_cancelled(
+        messages.flatten(),
+        [disconnected, stopping],
+    ))
 }
 
-/// `subscriptions/listen`: the news that a modern client wants, until it leaves.
-pub(super) fn listen(app: &App, id: &RawValue, subscription: Subscription) -> Response {
-    let acknowledged = subscription.acknowledged();
-    let told = stream::unfold(subscription, |mut subscription| async move {
-        let told = subscription.next().await?;
-        Some((stream::iter(told), subscription))
+/// Streams the notifications requested by `subscriptions/listen` until the client disconnects.
+pub(super) fn listen_stream(app: &App, id: &RawValue, listen: ListenStream) -> Response {
+    let acknowledgement = listen.acknowledgement();
+    let notifications = stream::unfold(listen, |mut listen| async move {
+        let messages = listen.next().await?;
+        Some((stream::iter(messages), listen))
     });
-    let end = jsonrpc::answer(id, &Ok(Subscription::ended()));
-    let messages = stream::iter([acknowledged])
-        .chain(until(told.flatten(), [app.stopping()]))
-        .chain(stream::iter([end]));
-    events(messages)
+    let result = jsonrpc::response(id, &Ok(ListenStream::final_result()));
+    let messages = stream::iter([acknowledgement])
+        .chain(until_cancelled(notifications.flatten(), [app.stopping()]))
+        .chain(stream::iter([result]));
+    event_stream(messages)
 }
 
-/// A stream that ends when one of the tokens is cancelled.
-fn until<T, const N: usize>(
+/// Ends a stream when one of the tokens is cancelled.
+fn until_cancelled<T, const N: usize>(
     stream: impl Stream<Item = T>,
-    ends: [CancellationToken; N],
+    tokens: [CancellationToken; N],
 ) -> impl Stream<Item = T> {
-    let ended = async move {
-        let ends = ends.iter().map(|end| Box::pin(end.cancelled()));
-        futures_util::future::select_all(ends).await;
+    let cancelled = async move {
+        let tokens = tokens.iter().map(|token| Box::pin(token.cancelled()));
+        futures_util::future::select_all(tokens).await;
     };
-    stream.take_until(ended)
+    stream.take_until(cancelled)
 }
 
-fn events(messages: impl Stream<Item = String> + Send + 'static) -> Response {
+fn event_stream(messages: impl Stream<Item = String> + Send + 'static) -> Response {
     let events =
         messages.map(|message| Ok::<_, Infallible>(Event::default().data(one_line(&message))));
-    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
+    let stream = Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_INTERVAL));
     let mut response = (StatusCode::OK, stream).into_response();
     response.headers_mut().insert(
+        // Keeps nginx from buffering the stream.
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
     );
     response
 }
 
-/// Line breaks stand only between the tokens of a message.
+/// Puts a message on one line. Raw line breaks occur only between JSON tokens, so values do not change.
 fn one_line(message: &str) -> String {
     message.replace(['\n', '\r'], " ")
 }

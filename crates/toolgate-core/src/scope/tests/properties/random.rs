@@ -1,4 +1,4 @@
-//! Random cases: mostly open, so that enough is left to be seen.
+//! Random cases, mostly permissive so that enough tools stay visible.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use proptest::sample::{select, subsequence};
 
 use crate::policy::{Conditions, Hint, RuleSpec, Verdict};
 use crate::scope::Filters;
-use crate::scope::tests::case::{Caller, Case, Gate, Permissions};
-use crate::scope::tests::oracle::plain;
-use crate::scope::tests::{World, texts};
+use crate::scope::tests::case::{Case, CaseCaller, CasePermissions, Switches};
+use crate::scope::tests::oracle::sanitize;
+use crate::scope::tests::{Fixture, texts};
 
-pub(in crate::scope::tests) fn any_case(world: &World) -> impl Strategy<Value = Case> + use<> {
+pub(in crate::scope::tests) fn any_case(fixture: &Fixture) -> impl Strategy<Value = Case> + use<> {
     (
-        any_gate(world),
-        any_permissions(world),
-        any_caller(world),
-        any_filters(world),
+        any_switches(fixture),
+        any_permissions(fixture),
+        any_caller(fixture),
+        any_filters(fixture),
     )
-        .prop_map(|(gate, permissions, caller, filters)| Case {
-            gate,
+        .prop_map(|(switches, permissions, caller, filters)| Case {
+            switches,
             permissions,
             caller,
             filters,
         })
 }
 
-/// A text that names tools of the world, or nearly so.
-pub(super) fn any_pattern(world: &World) -> BoxedStrategy<String> {
-    let aliases = world.tools.iter().map(|tool| tool.alias.clone());
+/// A text that names tools of the fixture, or almost does.
+pub(super) fn any_pattern(fixture: &Fixture) -> BoxedStrategy<String> {
+    let aliases = fixture.tools.iter().map(|tool| tool.alias.clone());
     let aliases = select(aliases.collect::<Vec<_>>());
     let bare = select(vec![
         "*",
@@ -46,10 +46,10 @@ pub(super) fn any_pattern(world: &World) -> BoxedStrategy<String> {
         "mcp__*",
         "mcp__git__*",
     ]);
-    let mut servers = world.servers();
+    let mut servers = fixture.servers();
     servers.extend(texts(&["*", "GIT", "g*", "other"]));
     let separators = select(vec![("", "_"), ("", "-"), ("", "."), ("mcp__", "__")]);
-    let spelled = (select(servers), separators, any_tool_glob(world))
+    let spelled = (select(servers), separators, any_tool_glob(fixture))
         .prop_map(|(server, (before, after), tool)| format!("{before}{server}{after}{tool}"));
     prop_oneof![
         8 => spelled,
@@ -59,10 +59,10 @@ pub(super) fn any_pattern(world: &World) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// A raw or plain tool name, with some of it replaced.
-fn any_tool_glob(world: &World) -> impl Strategy<Value = String> + use<> {
-    let raw = world.tools.iter().map(|tool| tool.name.clone());
-    let plain = world.tools.iter().map(|tool| plain(&tool.name));
+/// A raw or sanitized tool name, partly replaced by wildcards.
+fn any_tool_glob(fixture: &Fixture) -> impl Strategy<Value = String> + use<> {
+    let raw = fixture.tools.iter().map(|tool| tool.name.clone());
+    let plain = fixture.tools.iter().map(|tool| sanitize(&tool.name));
     let names = select(raw.chain(plain).collect::<Vec<_>>());
     (names, any::<prop::sample::Index>(), 0..9, 1..4usize).prop_map(|(name, at, change, marks)| {
         let at = at.index(name.chars().count());
@@ -80,8 +80,8 @@ fn any_tool_glob(world: &World) -> impl Strategy<Value = String> + use<> {
     })
 }
 
-fn any_gate(world: &World) -> impl Strategy<Value = Gate> + use<> {
-    let servers = world.servers();
+fn any_switches(fixture: &Fixture) -> impl Strategy<Value = Switches> + use<> {
+    let servers = fixture.servers();
     let some = |chance: f64| {
         weighted(chance, subsequence(servers.clone(), 0..servers.len()))
             .prop_map(Option::unwrap_or_default)
@@ -91,12 +91,12 @@ fn any_gate(world: &World) -> impl Strategy<Value = Gate> + use<> {
         some(0.1),
         some(0.2),
         some(0.1),
-        any_lists(world, 0..2),
-        any_lists(world, 0..3),
-        vec(any_pattern(world), 0..2),
+        any_lists(fixture, 0..2),
+        any_lists(fixture, 0..3),
+        vec(any_pattern(fixture), 0..2),
     )
         .prop_map(
-            |(off, disabled_servers, allowlist, denylist, execute, auto, blocked)| Gate {
+            |(off, disabled_servers, allowlist, denylist, execute, auto, blocked)| Switches {
                 off,
                 disabled_servers,
                 allowlist,
@@ -109,36 +109,36 @@ fn any_gate(world: &World) -> impl Strategy<Value = Gate> + use<> {
 }
 
 fn any_lists(
-    world: &World,
+    fixture: &Fixture,
     servers: std::ops::Range<usize>,
 ) -> impl Strategy<Value = BTreeMap<String, Vec<String>>> + use<> {
-    let names: Vec<String> = world.tools.iter().map(|tool| tool.name.clone()).collect();
+    let names: Vec<String> = fixture.tools.iter().map(|tool| tool.name.clone()).collect();
     let count = names.len();
     btree_map(
-        select(world.servers()),
+        select(fixture.servers()),
         subsequence(names, 0..=count),
         servers,
     )
 }
 
-fn any_permissions(world: &World) -> impl Strategy<Value = Permissions> + use<> {
-    // A default of `deny` has a test of its own.
+fn any_permissions(fixture: &Fixture) -> impl Strategy<Value = CasePermissions> + use<> {
+    // A default of `deny` has a separate test.
     let default = select(vec![Verdict::Allow, Verdict::Manual, Verdict::Ask]);
     let environment = select(texts(&["production", "staging", "Staging"]));
     (
-        vec(any_rule(world), 0..4),
+        vec(any_rule(fixture), 0..4),
         weighted(0.5, default),
         weighted(0.7, environment),
     )
-        .prop_map(|(rules, default, environment)| Permissions {
+        .prop_map(|(rules, default, environment)| CasePermissions {
             rules,
             default,
             environment,
         })
 }
 
-/// A rule, seldom a `deny`, with random conditions.
-pub(super) fn any_rule(world: &World) -> impl Strategy<Value = RuleSpec> + use<> {
+/// A rule with random verdict and conditions.
+pub(super) fn any_rule(fixture: &Fixture) -> impl Strategy<Value = RuleSpec> + use<> {
     let verdict = prop_oneof![
         Just(Verdict::Allow),
         Just(Verdict::Manual),
@@ -147,13 +147,13 @@ pub(super) fn any_rule(world: &World) -> impl Strategy<Value = RuleSpec> + use<>
     ];
     let by_server = (
         select(texts(&["git*", "?s", "*", "GIT"])),
-        any_tool_glob(world),
+        any_tool_glob(fixture),
     );
     let by_server = by_server.prop_map(|(server, tool)| (Some(server), Some(tool)));
-    let by_pattern = any_pattern(world).prop_map(|tool| (None, Some(tool)));
+    let by_pattern = any_pattern(fixture).prop_map(|tool| (None, Some(tool)));
     let selection = prop_oneof![4 => by_pattern, 1 => by_server];
     (selection, any_conditions(), verdict).prop_map(|((server, tool), when, verdict)| RuleSpec {
-        place: "permissions.rules".to_owned(),
+        config_key: "permissions.rules".to_owned(),
         tool,
         server,
         when,
@@ -182,20 +182,20 @@ fn any_conditions() -> impl Strategy<Value = Conditions> {
         })
 }
 
-fn any_caller(world: &World) -> impl Strategy<Value = Caller> + use<> {
+fn any_caller(fixture: &Fixture) -> impl Strategy<Value = CaseCaller> + use<> {
     let role = (
         select(texts(&["dev", "ops", "approver"])),
-        weighted(0.5, vec(any_pattern(world), 0..4)),
+        weighted(0.5, vec(any_pattern(fixture), 0..4)),
     );
-    let key = weighted(0.3, vec(any_pattern(world), 0..5));
-    (key, vec(role, 0..3)).prop_map(|(key, roles)| Caller { key, roles })
+    let key = weighted(0.3, vec(any_pattern(fixture), 0..5));
+    (key, vec(role, 0..3)).prop_map(|(key, roles)| CaseCaller { key, roles })
 }
 
-fn any_filters(world: &World) -> impl Strategy<Value = Filters> + use<> {
-    let mut clients = world.servers();
+fn any_filters(fixture: &Fixture) -> impl Strategy<Value = Filters> + use<> {
+    let mut clients = fixture.servers();
     clients.extend(texts(&["*", "g*", "?s", "git?hub", "GIT", "", "git "]));
     let clients = |chance: f64| weighted(chance, vec(select(clients.clone()), 0..4));
-    let tools = |chance: f64| weighted(chance, vec(any_pattern(world), 0..4));
+    let tools = |chance: f64| weighted(chance, vec(any_pattern(fixture), 0..4));
     (clients(0.3), clients(0.2), tools(0.4), tools(0.4)).prop_map(
         |(include_clients, exclude_clients, include_tools, exclude_tools)| Filters {
             include_clients,

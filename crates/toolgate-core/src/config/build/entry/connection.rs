@@ -1,0 +1,265 @@
+//! Builds and checks the connection of a server from either file format.
+
+use std::path::PathBuf;
+
+use indexmap::IndexMap;
+use url::Url;
+
+use super::super::FileContext;
+use super::fail;
+use crate::config::document::escape_step;
+use crate::config::file::{
+    ClientConfig, ConnectionType, ServerTable, StdioConfig, TlsConfig, TransportName,
+};
+use crate::config::{HttpConnection, HttpTransport, ServerConnection, StdioConnection, Tls};
+use crate::secret::Secret;
+
+pub(super) fn client_connection(
+    client: &ClientConfig,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<ServerConnection> {
+    match client.connection_type {
+        ConnectionType::Stdio => match &client.stdio_config {
+            Some(stdio) => Some(ServerConnection::Stdio(stdio_connection(
+                stdio,
+                &format!("{pointer}/stdio_config"),
+                context,
+            )?)),
+            None => fail(
+                pointer,
+                "a `stdio` server needs `stdio_config` with a `command`",
+                context,
+            ),
+        },
+        ConnectionType::Http | ConnectionType::Sse => match &client.connection_string {
+            Some(url) => http_connection(
+                (&format!("{pointer}/connection_string"), url),
+                (&format!("{pointer}/headers"), &client.headers),
+                &client.allowed_extra_headers,
+                (
+                    &client.tls_config,
+                    match client.connection_type {
+                        ConnectionType::Sse => HttpTransport::Sse,
+                        _ => HttpTransport::Auto,
+                    },
+                ),
+                context,
+            ),
+            None => fail(
+                pointer,
+                "an HTTP server needs `connection_string` with its URL",
+                context,
+            ),
+        },
+        ConnectionType::Inprocess => fail(
+            &format!("{pointer}/connection_type"),
+            "`inprocess` servers are registered by the program that embeds Toolgate, not in a file",
+            context,
+        ),
+    }
+}
+
+/// Warns about keys that have no effect for the table's kind of server.
+fn check_unused_keys(table: &ServerTable, pointer: &str, context: &mut FileContext<'_>) {
+    let stdio = [
+        ("args", table.args.is_empty()),
+        ("env", table.env.is_empty()),
+        ("cwd", table.cwd.is_none()),
+    ];
+    let http = [
+        ("headers", table.headers.is_empty()),
+        (
+            "allowed_extra_headers",
+            table.allowed_extra_headers.is_empty(),
+        ),
+    ];
+    let (kind, keys) = if table.url.is_some() {
+        ("an HTTP", &stdio[..])
+    } else {
+        ("a stdio", &http[..])
+    };
+    for (key, _) in keys.iter().filter(|(_, absent)| !absent) {
+        context.warn(
+            &format!("{pointer}/{key}"),
+            format!("`{key}` has no effect on {kind} server"),
+        );
+    }
+}
+
+pub(super) fn table_connection(
+    table: &ServerTable,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<ServerConnection> {
+    check_unused_keys(table, pointer, context);
+    let connection = match (table.transport, &table.command, &table.url) {
+        (_, Some(_), Some(_)) => {
+            return fail(
+                pointer,
+                "has both `command` and `url`; remove one of them",
+                context,
+            );
+        }
+        (TransportName::Http | TransportName::Sse, None, None) => {
+            return fail(pointer, "an `http` server needs `url`", context);
+        }
+        (TransportName::Stdio, None, _) => {
+            return fail(pointer, "a `stdio` server needs `command`", context);
+        }
+        (TransportName::Http | TransportName::Sse, Some(_), None) => {
+            return fail(
+                pointer,
+                "an `http` server has a `url`, not a `command`",
+                context,
+            );
+        }
+        (TransportName::Auto, None, None) => {
+            return fail(pointer, "needs `command` or `url`", context);
+        }
+        (TransportName::Auto | TransportName::Stdio, Some(command), None) => {
+            check_command(&format!("{pointer}/command"), command, context);
+            for variable in table.env.keys() {
+                check_variable(
+                    &format!("{pointer}/env/{}", escape_step(variable)),
+                    variable,
+                    context,
+                );
+            }
+            ServerConnection::Stdio(StdioConnection {
+                command: command.clone(),
+                args: table.args.clone(),
+                env: table.env.clone(),
+                cwd: table.cwd.as_ref().map(PathBuf::from),
+            })
+        }
+        (transport, None, Some(url)) => http_connection(
+            (&format!("{pointer}/url"), url),
+            (&format!("{pointer}/headers"), &table.headers),
+            &table.allowed_extra_headers,
+            (
+                &table.tls,
+                match transport {
+                    TransportName::Sse => HttpTransport::Sse,
+                    TransportName::Http => HttpTransport::Streamable,
+                    TransportName::Auto | TransportName::Stdio => HttpTransport::Auto,
+                },
+            ),
+            context,
+        )?,
+    };
+    Some(connection)
+}
+
+fn stdio_connection(
+    stdio: &StdioConfig,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Option<StdioConnection> {
+    let StdioConfig {
+        command,
+        args,
+        envs,
+        cwd,
+    } = stdio;
+    check_command(&format!("{pointer}/command"), command, context);
+    let mut env = IndexMap::new();
+    for (index, entry) in envs.iter().enumerate() {
+        let (variable, value) = match entry.split_once('=') {
+            Some((variable, value)) => (variable, Secret::parse(value)),
+            None => (entry.as_str(), Secret::Env(entry.clone())),
+        };
+        check_variable(&format!("{pointer}/envs/{index}"), variable, context);
+        env.insert(variable.to_owned(), value);
+    }
+    Some(StdioConnection {
+        command: command.clone(),
+        args: args.clone(),
+        env,
+        cwd: cwd.as_ref().map(PathBuf::from),
+    })
+}
+
+fn http_connection(
+    (url_at, url): (&str, &Secret),
+    (headers_at, headers): (&str, &IndexMap<String, Secret>),
+    forwarded_headers: &[String],
+    (tls, transport): (&TlsConfig, HttpTransport),
+    context: &mut FileContext<'_>,
+) -> Option<ServerConnection> {
+    if let Secret::Literal(url) = url {
+        parse_url(url_at, url, context)?;
+    }
+    for (name, value) in headers {
+        let pointer = format!("{headers_at}/{}", escape_step(name));
+        if !is_token(name) {
+            context.error(
+                &pointer,
+                format!("`{name}` is not a valid HTTP header name"),
+            );
+        }
+        if matches!(value, Secret::Literal(text) if text.chars().any(char::is_control)) {
+            context.error(
+                &pointer,
+                "the value contains a line break or control character; remove it",
+            );
+        }
+    }
+    let TlsConfig {
+        insecure_skip_verify,
+        ca_cert_pem,
+    } = tls;
+    Some(ServerConnection::Http(HttpConnection {
+        url: url.clone(),
+        headers: headers.clone(),
+        forwarded_headers: forwarded_headers
+            .iter()
+            .map(|name| name.to_ascii_lowercase())
+            .collect(),
+        tls: Tls {
+            insecure_skip_verify: *insecure_skip_verify,
+            ca_cert_pem: ca_cert_pem.clone(),
+        },
+        transport,
+    }))
+}
+
+fn check_command(pointer: &str, command: &str, context: &mut FileContext<'_>) {
+    if command.trim().is_empty() {
+        context.error(pointer, "the command is empty");
+    } else if command.contains(char::is_whitespace) && !command.contains('/') {
+        context.warn(
+            pointer,
+            "the command contains a space; put arguments in `args`",
+        );
+    }
+}
+
+fn check_variable(pointer: &str, name: &str, context: &mut FileContext<'_>) {
+    if name.is_empty() || name.contains(['=', '\0']) || name.contains(char::is_whitespace) {
+        context.error(
+            pointer,
+            format!("`{name}` is not a valid variable name; use `NAME` or `NAME=value`"),
+        );
+    }
+}
+
+pub(in crate::config::build) fn parse_url(
+    pointer: &str,
+    text: &str,
+    context: &mut FileContext<'_>,
+) -> Option<Url> {
+    match Url::parse(text) {
+        Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Some(url),
+        _ => fail(
+            pointer,
+            "not a URL starting with `http://` or `https://`",
+            context,
+        ),
+    }
+}
+
+fn is_token(text: &str) -> bool {
+    let is_token_char = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    !text.is_empty() && text.chars().all(is_token_char)
+}

@@ -1,0 +1,342 @@
+//! Session lanes: connections that belong to one client session each.
+//!
+//! They are opened on first use for clients that can answer server requests, and close with the
+//! session or when the server's connection settings change.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use toolgate_core::config::ServerConfig;
+use toolgate_core::name::ServerName;
+
+use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
+use crate::client_handler::SessionClient;
+use crate::handshake::Era;
+use crate::jsonrpc::Object;
+use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
+use crate::serve::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
+use crate::status::{ServerState, ServerStatus};
+use crate::transport::{RequestError, StderrTail};
+
+/// Interval between sweeps for idle session lanes.
+const IDLE_SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum time a server may take to accept a message that a client sends to all its lanes.
+const CLIENT_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(super) struct SessionLanes(Mutex<HashMap<LaneKey, Arc<LaneSlot>>>);
+
+#[derive(Debug)]
+pub(super) struct LaneSlot {
+    /// The settings under which the lane was opened.
+    server: Arc<ServerConfig>,
+    lane: OnceCell<Lane>,
+    last_used: Mutex<Instant>,
+    /// Calls in flight on the lane.
+    calls: TaskTracker,
+    stop: CancellationToken,
+    /// Cancels the listening task on drop.
+    _guard: DropGuard,
+}
+
+/// Counts as a call on a session lane until dropped.
+#[derive(Debug)]
+pub struct SessionCall(#[expect(dead_code, reason = "held only for its drop")] TaskTrackerToken);
+
+/// A session lane and a call on it.
+#[derive(Debug)]
+pub struct SessionLane {
+    pub lane: Lane,
+    pub call: SessionCall,
+}
+
+impl LaneSlot {
+    fn new(server: Arc<ServerConfig>) -> Self {
+        let stop = CancellationToken::new();
+        Self {
+            server,
+            lane: OnceCell::new(),
+            last_used: Mutex::new(Instant::now()),
+            calls: TaskTracker::new(),
+            _guard: stop.clone().drop_guard(),
+            stop,
+        }
+    }
+
+    /// Returns whether the slot can serve the given settings.
+    fn is_usable(&self, server: &ServerConfig) -> bool {
+        let open = self.lane.get().is_none_or(Lane::is_open);
+        open && !server.needs_reconnect(&self.server)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.last_used().elapsed() > SESSION_IDLE_TIMEOUT
+    }
+
+    fn last_used(&self) -> std::sync::MutexGuard<'_, Instant> {
+        let last_used = self.last_used.lock();
+        last_used.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn close(&self) {
+        self.stop.cancel();
+        if let Some(lane) = self.lane.get() {
+            lane.close().await;
+        }
+    }
+}
+
+impl SessionLanes {
+    /// Returns the slot for a lane, creating it if needed; `None` if the limit is reached, the server
+    /// has no session lanes, or the client has disconnected.
+    fn slot(
+        &self,
+        key: &LaneKey,
+        client: &SessionClient,
+        server: impl FnOnce() -> Option<Arc<ServerConfig>>,
+    ) -> Option<Arc<LaneSlot>> {
+        self.with(|lanes| {
+            // Checked under the lock, so that a concurrent end of the session either finds this
+            // slot or prevents its creation.
+            let server = server().filter(|_| !client.disconnected.is_cancelled())?;
+            if let Some(slot) = lanes.get(key).filter(|slot| slot.is_usable(&server)) {
+                *slot.last_used() = Instant::now();
+                return Some(Arc::clone(slot));
+            }
+            if lanes.len() >= MAX_SESSIONS && !lanes.contains_key(key) {
+                return None;
+            }
+            let slot = Arc::new(LaneSlot::new(server));
+            lanes.insert(key.clone(), Arc::clone(&slot));
+            Some(slot)
+        })
+    }
+
+    fn remove_matching(
+        &self,
+        matches_slot: impl Fn(&LaneKey, &LaneSlot) -> bool,
+    ) -> Vec<Arc<LaneSlot>> {
+        self.with(|lanes| {
+            lanes
+                .extract_if(|key, slot| matches_slot(key, slot))
+                .map(|(_, slot)| slot)
+                .collect()
+        })
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut HashMap<LaneKey, Arc<LaneSlot>>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) async fn close(&self) {
+        close_all(self.remove_matching(|_, _| true)).await;
+    }
+
+    /// Periodically closes lanes of abandoned sessions.
+    pub(super) async fn sweep_idle(&self) {
+        let mut interval = tokio::time::interval(IDLE_SWEEP_INTERVAL);
+        loop {
+            interval.tick().await;
+            close_all(self.remove_matching(|_, slot| slot.is_idle())).await;
+        }
+    }
+}
+
+async fn close_all(slots: Vec<Arc<LaneSlot>>) {
+    futures_util::future::join_all(slots.iter().map(|slot| slot.close())).await;
+}
+
+impl Registry {
+    /// Returns a session's lane, opening it for the client if needed. Falls back to the shared lane
+    /// if the server has no session lanes or the limit is reached.
+    pub async fn session_access(
+        &self,
+        key: &LaneKey,
+        client: &SessionClient,
+        within: Duration,
+    ) -> Result<LaneAccess, AccessError> {
+        let access = self.access(&key.server, within).await?;
+        Ok(match self.session_lane(key, client, within).await? {
+            Some(SessionLane { lane, call }) => LaneAccess {
+                lane,
+                _session_call: Some(call),
+                ..access
+            },
+            None => access,
+        })
+    }
+
+    /// Opens a replacement for a lost session lane.
+    pub async fn session_lane_after(
+        &self,
+        old: &Lane,
+        client: &SessionClient,
+        within: Duration,
+    ) -> Option<SessionLane> {
+        let lost = |slot: &LaneSlot| {
+            slot.lane
+                .get()
+                .is_some_and(|lane| lane.is_same_connection(old))
+        };
+        let lost = self
+            .lanes
+            .remove_matching(|key, slot| key == old.key() && lost(slot));
+        self.tasks.spawn(close_all(lost));
+        let lane = self.session_lane(old.key(), client, within).await;
+        lane.ok().flatten()
+    }
+
+    /// Returns a session's lane, opening it if needed; `None` if the shared lane must be used.
+    async fn session_lane(
+        &self,
+        key: &LaneKey,
+        client: &SessionClient,
+        within: Duration,
+    ) -> Result<Option<SessionLane>, ServerUnavailable> {
+        let server = || {
+            let entry = self.entry(&key.server)?;
+            entry.has_session_lanes().then(|| Arc::clone(&entry.server))
+        };
+        let Some(slot) = self.lanes.slot(key, client, server) else {
+            return if client.disconnected.is_cancelled() {
+                Err(unavailable(
+                    key,
+                    "the client's session has ended".to_owned(),
+                ))
+            } else {
+                Ok(None)
+            };
+        };
+        let call = SessionCall(slot.calls.token());
+        let opening = slot
+            .lane
+            .get_or_try_init(|| self.open_session_lane(key, &slot, client));
+        let opened = tokio::select! {
+            opened = tokio::time::timeout(within, opening) => opened,
+            () = slot.stop.cancelled() => Ok(Err("the client's session has ended".to_owned())),
+        };
+        match opened {
+            Ok(Ok(lane)) => Ok(Some(SessionLane {
+                lane: lane.clone(),
+                call,
+            })),
+            Ok(Err(reason)) => Err(unavailable(key, reason)),
+            Err(_) => Err(unavailable(
+                key,
+                "server did not respond in time".to_owned(),
+            )),
+        }
+    }
+
+    async fn open_session_lane(
+        &self,
+        key: &LaneKey,
+        slot: &LaneSlot,
+        client: &SessionClient,
+    ) -> Result<Lane, String> {
+        let mut dependencies = self.lane_dependencies(&slot.server, StderrTail::default());
+        dependencies.client = client.clone();
+        let opened = Lane::open(key.clone(), &slot.server, &dependencies, Some(Era::Legacy)).await;
+        let (lane, _events) = opened.map_err(|error| {
+            let masker = self.dependencies.environment.masker(&slot.server);
+            masker.mask(&error.to_string())
+        })?;
+        if let Some(level) = &client.log_level {
+            let request = UpstreamRequest {
+                method: "logging/setLevel",
+                params: Object::new().text("level", level.as_str()),
+                ..UpstreamRequest::default()
+            };
+            // Servers without logging may reject this or ignore it.
+            let _ = tokio::time::timeout(CLIENT_MESSAGE_TIMEOUT, lane.send(request)).await;
+        }
+        let (listening, stop) = (lane.clone(), slot.stop.clone());
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = listening.listen() => {}
+                _ = listening.wait_closed() => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        Ok(lane)
+    }
+
+    /// Closes the lanes of a session in the background.
+    pub fn end_session(&self, session: &str) {
+        let is_of_session =
+            |key: &LaneKey| matches!(&key.lane, LaneId::Session(id) if id == session);
+        let removed = self.lanes.remove_matching(|key, _| is_of_session(key));
+        self.tasks.spawn(close_all(removed));
+    }
+
+    /// Closes lanes whose server was removed or changed, each once its calls have finished.
+    pub(super) fn retire_session_lanes(&self, entries: &BTreeMap<ServerName, Arc<RegistryEntry>>) {
+        let is_current = |key: &LaneKey, slot: &LaneSlot| {
+            let entry = entries.get(&key.server);
+            entry.is_some_and(|entry| {
+                entry.has_session_lanes() && !entry.server.needs_reconnect(&slot.server)
+            })
+        };
+        for slot in self
+            .lanes
+            .remove_matching(|key, slot| !is_current(key, slot))
+        {
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                slot.calls.close();
+                tokio::select! {
+                    () = slot.calls.wait() => {}
+                    () = stop.cancelled() => {}
+                }
+                slot.close().await;
+            });
+        }
+    }
+
+    /// Sends a request on every lane of a session without waiting for the responses.
+    pub fn send_to_session_lanes(&self, session: &str, request: &UpstreamRequest) {
+        for lane in self.session_lanes(session) {
+            let request = request.clone();
+            self.spawn_send(async move { lane.send(request).await.map(drop) });
+        }
+    }
+
+    /// Sends a notification on every lane of a session without waiting.
+    pub fn notify_session_lanes(&self, session: &str, method: &'static str) {
+        for lane in self.session_lanes(session) {
+            self.spawn_send(async move { lane.notify(method).await });
+        }
+    }
+
+    fn spawn_send(&self, sending: impl Future<Output = Result<(), RequestError>> + Send + 'static) {
+        self.tasks.spawn(async move {
+            let sent = tokio::time::timeout(CLIENT_MESSAGE_TIMEOUT, sending).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                tracing::debug!(?sent, "failed to forward a client message to a server");
+            }
+        });
+    }
+
+    fn session_lanes(&self, session: &str) -> Vec<Lane> {
+        self.lanes.with(|lanes| {
+            let session_lanes = lanes
+                .iter()
+                .filter(|(key, _)| matches!(&key.lane, LaneId::Session(id) if id == session));
+            session_lanes
+                .filter_map(|(_, slot)| slot.lane.get().cloned())
+                .collect()
+        })
+    }
+}
+
+fn unavailable(key: &LaneKey, reason: String) -> ServerUnavailable {
+    ServerUnavailable {
+        server: key.server.clone(),
+        status: Arc::new(ServerStatus::new(ServerState::Unavailable, Some(reason))),
+    }
+}

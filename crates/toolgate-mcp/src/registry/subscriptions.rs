@@ -1,0 +1,411 @@
+//! Resource subscriptions of clients.
+//!
+//! All subscribers of a resource share one upstream subscription on the shared lane, which is
+//! renewed whenever that lane reconnects.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::HeaderMap;
+use indexmap::IndexMap;
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use toolgate_core::name::ServerName;
+
+use super::{AccessError, Entries, Registry};
+use crate::client_handler::ClientHandler;
+use crate::handshake::Era;
+use crate::jsonrpc::{Object, RpcResult};
+use crate::lane::Lane;
+use crate::serve::method_not_found;
+use crate::transport::RequestError;
+
+const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+const SUBSCRIPTION_ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+/// Maximum number of distinct resources with subscribers.
+const MAX_SUBSCRIBED_RESOURCES: usize = 10_000;
+/// Delay before resubscribing after a modern server ended a subscription; doubles after failures.
+const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
+const MAX_RESUBSCRIBE_DELAY: Duration = Duration::from_secs(30);
+/// Timeout of `resources/subscribe` and `resources/unsubscribe` on legacy servers.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A resource: its server and its URI there.
+type ResourceKey = (ServerName, String);
+
+#[derive(Debug, Default)]
+pub(super) struct UpstreamSubscriptions(Mutex<BTreeMap<ResourceKey, SubscribedResource>>);
+
+#[derive(Debug)]
+struct SubscribedResource {
+    handlers: Vec<Arc<dyn ClientHandler>>,
+    /// A modern server's response to the subscription.
+    state: watch::Sender<SubscriptionState>,
+    /// Ends the upstream subscription on drop.
+    _stop: DropGuard,
+}
+
+/// A modern server's response to a subscription.
+#[derive(Clone, Debug, Default)]
+enum SubscriptionState {
+    #[default]
+    Pending,
+    Accepted,
+    Rejected(Arc<RequestError>),
+}
+
+/// Subscription to a resource, cancelled on drop.
+#[derive(Debug)]
+pub struct ResourceSubscription {
+    key: ResourceKey,
+    handler: Arc<dyn ClientHandler>,
+    subscriptions: Arc<UpstreamSubscriptions>,
+}
+
+/// Reasons why a resource cannot be subscribed to.
+#[derive(Debug, thiserror::Error)]
+pub enum SubscribeError {
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    #[error(transparent)]
+    Server(Arc<RequestError>),
+    #[error("too many resource subscriptions")]
+    TooMany,
+    #[error("server did not accept the subscription")]
+    Refused,
+}
+
+/// Handles resource updates on the shared lane of one server.
+#[derive(Debug)]
+pub(super) struct ResourceUpdateHandler {
+    pub(super) server: ServerName,
+    pub(super) subscriptions: Arc<UpstreamSubscriptions>,
+}
+
+#[derive(Deserialize)]
+struct UpdatedParams {
+    uri: String,
+}
+
+#[derive(Deserialize, Default)]
+struct AcknowledgedParams {
+    notifications: GrantedNotifications,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct GrantedNotifications {
+    resource_subscriptions: Vec<String>,
+}
+
+impl ClientHandler for ResourceUpdateHandler {
+    fn on_notification(&self, method: &str, params: Option<&RawValue>) {
+        let Some(params) = params else { return };
+        match method {
+            RESOURCE_UPDATED => {
+                if let Ok(UpdatedParams { uri }) = serde_json::from_str(params.get()) {
+                    self.subscriptions
+                        .notify(&self.server, &uri, &without_subscription_id(params));
+                }
+            }
+            SUBSCRIPTION_ACKNOWLEDGED => {
+                let params: AcknowledgedParams =
+                    serde_json::from_str(params.get()).unwrap_or_default();
+                for uri in params.notifications.resource_subscriptions {
+                    let key = (self.server.clone(), uri);
+                    self.subscriptions
+                        .set_state(&key, SubscriptionState::Accepted);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn on_request(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, RpcResult> {
+        Box::pin(std::future::ready(Err(method_not_found(method))))
+    }
+
+    fn can_answer_requests(&self) -> bool {
+        false
+    }
+}
+
+impl UpstreamSubscriptions {
+    /// Adds a subscriber. Also returns the token that ends the upstream subscription if this is the
+    /// first one; `None` if the limit is reached.
+    fn add(
+        self: &Arc<Self>,
+        key: ResourceKey,
+        handler: Arc<dyn ClientHandler>,
+    ) -> Option<(ResourceSubscription, Option<CancellationToken>)> {
+        let subscription = ResourceSubscription {
+            key: key.clone(),
+            handler: Arc::clone(&handler),
+            subscriptions: Arc::clone(self),
+        };
+        let first = self.with(|subscriptions| {
+            if let Some(resource) = subscriptions.get_mut(&key) {
+                resource.handlers.push(handler);
+                return Some(None);
+            }
+            if subscriptions.len() >= MAX_SUBSCRIBED_RESOURCES {
+                return None;
+            }
+            let stop = CancellationToken::new();
+            let resource = SubscribedResource {
+                handlers: vec![handler],
+                state: watch::Sender::default(),
+                _stop: stop.clone().drop_guard(),
+            };
+            subscriptions.insert(key, resource);
+            Some(Some(stop))
+        });
+        first.map(|stop| (subscription, stop))
+    }
+
+    /// Notifies the subscribers of a resource and of its parents.
+    fn notify(&self, server: &ServerName, uri: &str, params: &RawValue) {
+        let handlers: Vec<Arc<dyn ClientHandler>> = self.with(|subscriptions| {
+            let of_server = subscriptions.range((server.clone(), String::new())..);
+            let of_server = of_server.take_while(|((name, _), _)| name == server);
+            let matching = of_server.filter(|((_, resource), _)| is_same_or_below(uri, resource));
+            matching
+                .flat_map(|(_, resource)| resource.handlers.clone())
+                .collect()
+        });
+        for handler in handlers {
+            handler.on_notification(RESOURCE_UPDATED, Some(params));
+        }
+    }
+
+    fn set_state(&self, key: &ResourceKey, state: SubscriptionState) {
+        self.with(|subscriptions| {
+            if let Some(resource) = subscriptions.get(key) {
+                resource.state.send_replace(state);
+            }
+        });
+    }
+
+    /// Waits until a modern server has accepted or rejected a subscription.
+    async fn wait_accepted(
+        &self,
+        key: &ResourceKey,
+        within: Duration,
+    ) -> Result<(), SubscribeError> {
+        let state = self.with(|subscriptions| Some(subscriptions.get(key)?.state.subscribe()));
+        let mut state = state.ok_or(SubscribeError::Refused)?;
+        let state = state.wait_for(|state| !matches!(state, SubscriptionState::Pending));
+        match tokio::time::timeout(within, state).await {
+            Ok(Ok(state)) => match &*state {
+                SubscriptionState::Rejected(error) => {
+                    Err(SubscribeError::Server(Arc::clone(error)))
+                }
+                _ => Ok(()),
+            },
+            _ => Err(SubscribeError::Refused),
+        }
+    }
+
+    fn contains(&self, key: &ResourceKey) -> bool {
+        self.with(|subscriptions| subscriptions.contains_key(key))
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<ResourceKey, SubscribedResource>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Removes the id of our upstream subscription, which clients do not know, from parameters.
+fn without_subscription_id(params: &RawValue) -> Box<RawValue> {
+    type Members<'a> = IndexMap<String, &'a RawValue>;
+    let mut members: Members<'_> = serde_json::from_str(params.get()).unwrap_or_default();
+    let meta = members.get("_meta").copied();
+    let Some(mut meta) = meta.and_then(|meta| serde_json::from_str::<Members<'_>>(meta.get()).ok())
+    else {
+        return params.to_owned();
+    };
+    meta.shift_remove("io.modelcontextprotocol/subscriptionId");
+    let rest = to_raw_value(&meta).unwrap_or_else(|_| params.to_owned());
+    if meta.is_empty() {
+        members.shift_remove("_meta");
+    } else {
+        members.insert("_meta".to_owned(), &rest);
+    }
+    to_raw_value(&members).unwrap_or_else(|_| params.to_owned())
+}
+
+/// Returns whether a resource is the subscribed one or below it.
+fn is_same_or_below(uri: &str, resource: &str) -> bool {
+    let rest = uri.strip_prefix(resource);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || resource.ends_with('/'))
+}
+
+impl Drop for ResourceSubscription {
+    fn drop(&mut self) {
+        self.subscriptions.with(|subscriptions| {
+            let Some(resource) = subscriptions.get_mut(&self.key) else {
+                return;
+            };
+            let is_same = |handler: &Arc<dyn ClientHandler>| Arc::ptr_eq(handler, &self.handler);
+            if let Some(at) = resource.handlers.iter().position(is_same) {
+                resource.handlers.swap_remove(at);
+            }
+            if resource.handlers.is_empty() {
+                subscriptions.remove(&self.key);
+            }
+        });
+    }
+}
+
+/// Maintains one upstream subscription across reconnects.
+struct SubscriptionTask {
+    key: ResourceKey,
+    subscriptions: Arc<UpstreamSubscriptions>,
+    entries: Entries,
+    changes: watch::Receiver<()>,
+    stop: CancellationToken,
+}
+
+impl Registry {
+    /// Notifies `handler` whenever a resource changes, until the returned subscription is dropped.
+    pub async fn subscribe_resource(
+        &self,
+        server: &ServerName,
+        uri: &str,
+        handler: Arc<dyn ClientHandler>,
+        within: Duration,
+    ) -> Result<ResourceSubscription, SubscribeError> {
+        let lane = self.access(server, within).await?.lane;
+        let key = (server.clone(), uri.to_owned());
+        let added = self.subscriptions.add(key.clone(), handler);
+        let (subscription, first) = added.ok_or(SubscribeError::TooMany)?;
+        if let Some(stop) = first {
+            let task = SubscriptionTask {
+                key,
+                subscriptions: Arc::clone(&self.subscriptions),
+                entries: Arc::clone(&self.entries),
+                changes: self.changes.subscribe(),
+                stop: stop.clone(),
+            };
+            let (lane, stop_all) = (lane.clone(), self.stop.clone());
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = task.run(lane) => {}
+                    () = stop_all.cancelled() => {}
+                }
+            });
+        }
+        match lane.session().era {
+            Era::Legacy => {
+                let result = subscribe(&lane, "resources/subscribe", uri, within).await;
+                result.map_err(|error| SubscribeError::Server(Arc::new(error)))?;
+            }
+            Era::Modern => {
+                self.subscriptions
+                    .wait_accepted(&subscription.key, within)
+                    .await?
+            }
+        }
+        Ok(subscription)
+    }
+}
+
+impl SubscriptionTask {
+    async fn run(mut self, mut lane: Lane) {
+        let uri = self.key.1.clone();
+        loop {
+            let next = tokio::select! {
+                next = next_lane(&self.key.0, &self.entries, &mut self.changes, &lane) => next,
+                () = listen(&lane, &self.key, &self.subscriptions) => return,
+                () = self.stop.cancelled() => break,
+            };
+            lane = next;
+            if lane.session().era == Era::Legacy
+                && let Err(error) =
+                    subscribe(&lane, "resources/subscribe", &uri, SUBSCRIBE_TIMEOUT).await
+            {
+                tracing::debug!(server = %self.key.0, %error, "failed to renew resource subscription");
+            }
+            // Updates during the reconnect were missed, so report the resource as changed.
+            let params = Object::new().text("uri", &uri).to_string();
+            if let Ok(params) = RawValue::from_string(params) {
+                self.subscriptions.notify(&self.key.0, &uri, &params);
+            }
+        }
+        if lane.session().era == Era::Legacy {
+            // Errors are ignored because the server may be gone. A subscriber may have been added
+            // in the meantime, and its subscription must survive this `unsubscribe`.
+            let _ = subscribe(&lane, "resources/unsubscribe", &uri, SUBSCRIBE_TIMEOUT).await;
+            if self.subscriptions.contains(&self.key) {
+                let _ = subscribe(&lane, "resources/subscribe", &uri, SUBSCRIBE_TIMEOUT).await;
+            }
+        }
+    }
+}
+
+/// Waits for the lane that replaces `old`.
+async fn next_lane(
+    server: &ServerName,
+    entries: &Entries,
+    changes: &mut watch::Receiver<()>,
+    old: &Lane,
+) -> Lane {
+    loop {
+        let entry = entries.load().get(server).cloned();
+        let newer = async {
+            match &entry {
+                Some(entry) => entry.newer_lane(old).await,
+                None => None,
+            }
+        };
+        let changed = async {
+            if changes.changed().await.is_err() {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            Some(lane) = newer => return lane,
+            () = changed => {}
+        }
+    }
+}
+
+/// Sends `resources/subscribe` or `resources/unsubscribe` to a legacy server.
+async fn subscribe(
+    lane: &Lane,
+    method: &'static str,
+    uri: &str,
+    within: Duration,
+) -> Result<(), RequestError> {
+    let request = lane.request(method, Object::new().text("uri", uri), HeaderMap::new());
+    let result = tokio::time::timeout(within, request).await;
+    result
+        .map_err(|_| RequestError::Lost("server did not respond in time".to_owned()))?
+        .map(drop)
+}
+
+/// Keeps the subscription stream of a modern server open. Never returns; on legacy servers and
+/// after a rejection it only waits.
+async fn listen(lane: &Lane, key: &ResourceKey, subscriptions: &UpstreamSubscriptions) {
+    let mut delay = RESUBSCRIBE_DELAY;
+    while lane.session().era == Era::Modern {
+        let filter = serde_json::json!({"resourceSubscriptions": [key.1]}).to_string();
+        let params = Object::new().raw("notifications", &filter);
+        let request = lane.request("subscriptions/listen", params, HeaderMap::new());
+        match request.await {
+            Ok(_) => delay = RESUBSCRIBE_DELAY,
+            Err(error @ (RequestError::Rpc(_) | RequestError::Status { .. })) => {
+                subscriptions.set_state(key, SubscriptionState::Rejected(Arc::new(error)));
+                break;
+            }
+            Err(_) => delay = (delay * 2).min(MAX_RESUBSCRIBE_DELAY),
+        }
+        tokio::time::sleep(delay).await;
+    }
+    std::future::pending().await
+}

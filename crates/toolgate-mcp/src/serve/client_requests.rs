@@ -1,0 +1,174 @@
+//! Requests to a legacy client that await a response.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::rpc_error;
+use crate::jsonrpc::{self, INTERNAL_ERROR, Object, RpcResult};
+
+/// Sends a message to a client; returns false if the client cannot receive it.
+pub type MessageSender = Arc<dyn Fn(String) -> bool + Send + Sync>;
+
+/// The open requests to one client.
+#[derive(Debug, Default)]
+pub struct ClientRequests {
+    last_id: AtomicU64,
+    open: Mutex<OpenRequests>,
+}
+
+#[derive(Debug, Default)]
+struct OpenRequests {
+    senders: HashMap<u64, oneshot::Sender<RpcResult>>,
+    /// The client has disconnected.
+    closed: bool,
+}
+
+/// One open request. Dropping it before the response sends `notifications/cancelled`.
+struct RequestGuard {
+    id: u64,
+    requests: Arc<ClientRequests>,
+    send: MessageSender,
+}
+
+impl ClientRequests {
+    /// Sends a request to the client and returns a future for the response. Dropping the future
+    /// cancels the request.
+    pub fn send(
+        self: &Arc<Self>,
+        method: &str,
+        params: Option<&RawValue>,
+        send: MessageSender,
+    ) -> BoxFuture<'static, RpcResult> {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, receiver) = oneshot::channel();
+        let request = Object::new()
+            .text("jsonrpc", "2.0")
+            .raw("id", &id.to_string())
+            .text("method", method);
+        let request = match params {
+            Some(params) => request.raw("params", params.get()),
+            None => request,
+        };
+        let is_open = self.with(|open| {
+            let is_open = !open.closed;
+            if is_open {
+                open.senders.insert(id, sender);
+            }
+            is_open
+        });
+        if !is_open || !send(request.to_string()) {
+            self.with(|open| open.senders.remove(&id));
+            let unreachable = rpc_error(INTERNAL_ERROR, "client cannot receive requests right now");
+            return Box::pin(std::future::ready(Err(unreachable)));
+        }
+        let guard = RequestGuard {
+            id,
+            requests: Arc::clone(self),
+            send,
+        };
+        Box::pin(async move {
+            let _guard = guard;
+            let no_response = || rpc_error(INTERNAL_ERROR, "client did not respond");
+            receiver.await.unwrap_or_else(|_| Err(no_response()))
+        })
+    }
+
+    /// Completes an open request; returns false if there is none with this id.
+    pub fn complete(&self, id: &RawValue, result: RpcResult) -> bool {
+        let Ok(id) = id.get().parse::<u64>() else {
+            return false;
+        };
+        let sender = self.with(|open| open.senders.remove(&id));
+        sender.is_some_and(|sender| sender.send(result).is_ok())
+    }
+
+    /// Fails all open and all later requests because the client has disconnected.
+    pub fn close(&self) {
+        self.with(|open| {
+            open.closed = true;
+            open.senders.clear();
+        });
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut OpenRequests) -> T) -> T {
+        f(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        let unanswered = self.requests.with(|open| open.senders.remove(&self.id));
+        if unanswered.is_some() {
+            let params = Object::new().raw("requestId", &self.id.to_string());
+            (self.send)(jsonrpc::notification("notifications/cancelled", &params));
+        }
+    }
+}
+
+/// Builds a notification with raw JSON parameters.
+pub fn notification(method: &str, params: Option<&RawValue>) -> String {
+    match params {
+        None => jsonrpc::notification(method, &Object::new()),
+        Some(params) => Object::new()
+            .text("jsonrpc", "2.0")
+            .text("method", method)
+            .raw("params", params.get())
+            .to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn responses_complete_their_requests_and_dropped_requests_are_cancelled() {
+        let requests = Arc::new(ClientRequests::default());
+        let sent: Arc<Mutex<Vec<String>>> = Arc::default();
+        let sender: MessageSender = Arc::new({
+            let sent = Arc::clone(&sent);
+            move |message| {
+                sent.lock().unwrap().push(message);
+                true
+            }
+        });
+        let send = |method| requests.send(method, None, Arc::clone(&sender));
+        let last = || sent.lock().unwrap().last().cloned().unwrap();
+        let one = send("elicitation/create");
+        assert!(last().contains(r#""id":1"#), "{}", last());
+        let two = send("roots/list");
+        let id = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let result = || Ok(RawValue::TRUE.to_owned());
+        assert!(requests.complete(&id("2"), result()));
+        assert!(!requests.complete(&id("2"), result()), "already answered");
+        assert!(
+            !requests.complete(&id("\"1\""), result()),
+            "not an id we issued"
+        );
+        assert_eq!(two.await.unwrap().get(), "true");
+        assert!(
+            last().contains("roots/list"),
+            "an answered request is not cancelled"
+        );
+        drop(one);
+        assert!(last().contains(r#""params":{"requestId":1}"#), "{}", last());
+        assert!(
+            !requests.complete(&id("1"), result()),
+            "request was dropped"
+        );
+        let unreachable = requests.send("roots/list", None, Arc::new(|_| false));
+        assert!(
+            unreachable.await.is_err(),
+            "an unreachable client cannot answer"
+        );
+        let three = send("roots/list");
+        requests.close();
+        assert!(three.await.is_err());
+        assert!(send("roots/list").await.is_err(), "client has disconnected");
+    }
+}

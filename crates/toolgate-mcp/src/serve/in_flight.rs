@@ -1,0 +1,96 @@
+//! Requests of one client that are in flight, so that the client can cancel them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::jsonrpc;
+
+/// A client's requests in flight, keyed by the raw text of their ids.
+#[derive(Debug, Default)]
+pub struct InFlightRequests(Mutex<HashMap<String, Arc<CancellationToken>>>);
+
+/// One request, in flight until the guard is dropped.
+#[derive(Debug)]
+pub struct InFlightGuard {
+    id: String,
+    token: Arc<CancellationToken>,
+    requests: Arc<InFlightRequests>,
+}
+
+impl InFlightRequests {
+    /// Registers a request until the returned guard is dropped.
+    pub fn register(self: &Arc<Self>, id: &RawValue) -> InFlightGuard {
+        let (id, token) = (id.get().to_owned(), Arc::new(CancellationToken::new()));
+        self.with(|requests| requests.insert(id.clone(), Arc::clone(&token)));
+        InFlightGuard {
+            id,
+            token,
+            requests: Arc::clone(self),
+        }
+    }
+
+    /// Handles a notification; `notifications/cancelled` cancels the request it names.
+    pub fn on_notification(&self, method: &str, params: Option<&RawValue>) {
+        let params = params.filter(|_| method == "notifications/cancelled");
+        if let Some(id) = jsonrpc::cancelled_request_id(params)
+            && let Some(token) = self.with(|requests| requests.get(id.get()).cloned())
+        {
+            token.cancel();
+        }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut HashMap<String, Arc<CancellationToken>>) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl InFlightGuard {
+    /// Waits until the client cancels the request.
+    pub async fn wait_cancelled(&self) {
+        self.token.cancelled().await;
+    }
+}
+
+impl Drop for InFlightGuard {
+    fn drop(&mut self) {
+        self.requests.with(|requests| {
+            // The client may have reused the id.
+            if requests
+                .get(&self.id)
+                .is_some_and(|token| Arc::ptr_eq(token, &self.token))
+            {
+                requests.remove(&self.id);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn cancelled_notification_cancels_only_the_named_request() {
+        let requests = Arc::new(InFlightRequests::default());
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let (one, text) = (
+            requests.register(&raw("1")),
+            requests.register(&raw("\"1\"")),
+        );
+        let params = raw(r#"{"requestId": 1, "reason": "enough"}"#);
+        requests.on_notification("notifications/other", Some(&params));
+        assert!(one.wait_cancelled().now_or_never().is_none());
+        requests.on_notification("notifications/cancelled", Some(&params));
+        assert!(one.wait_cancelled().now_or_never().is_some());
+        assert!(text.wait_cancelled().now_or_never().is_none());
+        let reused = requests.register(&raw("1"));
+        drop(one);
+        requests.on_notification("notifications/cancelled", Some(&params));
+        assert!(reused.wait_cancelled().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,524 @@
+//! Lexer for scripts, shared by the preview, the nesting check and the hints.
+//!
+//! This is not the parser's lexer: it accepts any text, never fails, takes one pass and does not recurse.
+//! The same pass detects text that Python dialects may split differently. [`tokenize`] ignores such
+//! ambiguities; [`tokenize_unambiguous`] reports them, so that a caller can fall back to a safe reading.
+
+/// Kind of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    Name,
+    Number,
+    /// A string literal with its prefix and quotes.
+    String,
+    /// The opening or closing quotes of an f-string whose fields are tokens of their own.
+    StringDelimiter,
+    /// An operator or a bracket.
+    Operator,
+    /// A line break, which ends a statement unless a bracket is open.
+    Newline,
+}
+
+/// A token and its byte range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) kind: TokenKind,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    /// Directly inside the braces of an f-string, outside any other bracket, where `=` assigns nothing.
+    pub(crate) in_field: bool,
+}
+
+impl Token {
+    pub(crate) fn text<'a>(&self, code: &'a str) -> &'a str {
+        &code[self.start..self.end]
+    }
+}
+
+/// Reason why the tokens of a text depend on the dialect that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ambiguity {
+    /// It is unclear what is a string and what is code.
+    StringBoundary,
+    /// A name has letters that another dialect may normalize to ASCII.
+    NonAsciiName,
+}
+
+/// Splits text into tokens. An f-string is a single token.
+pub(crate) fn tokenize(text: &str) -> Vec<Token> {
+    let mut lexer = Lexer::new(text, FieldTokens::Omit);
+    lexer.run();
+    lexer.tokens
+}
+
+/// Splits text into tokens, including those in the fields of f-strings, unless it is ambiguous.
+pub(crate) fn tokenize_unambiguous(text: &str) -> Result<Vec<Token>, Ambiguity> {
+    let mut lexer = Lexer::new(text, FieldTokens::Emit);
+    lexer.run();
+    match lexer.ambiguity {
+        None => Ok(lexer.tokens),
+        // The first ambiguity may hide names later in the text.
+        Some(_) if text.chars().any(normalizes_to_ascii) => Err(Ambiguity::NonAsciiName),
+        Some(ambiguity) => Err(ambiguity),
+    }
+}
+
+/// Returns the byte ranges of the fields of an f-string, including their braces.
+pub(crate) fn find_fields(literal: &str) -> Vec<(usize, usize)> {
+    let is_f_string = literal
+        .find(['"', '\''])
+        .is_some_and(|open| literal[..open].contains(['f', 'F']));
+    if !is_f_string {
+        return Vec::new();
+    }
+    let mut lexer = Lexer::new(literal, FieldTokens::Omit);
+    lexer.run();
+    lexer.fields
+}
+
+/// Whether tokens inside the fields of f-strings are part of the output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FieldTokens {
+    Emit,
+    Omit,
+}
+
+/// An f-string that is not closed yet.
+struct OpenString {
+    /// Offset of the prefix.
+    start: usize,
+    quote: Quote,
+    part: Part,
+    /// Offset of the opening brace of the current field.
+    field_start: usize,
+    /// Open brackets inside the current field.
+    open_brackets: usize,
+}
+
+/// Current position within an f-string.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Text,
+    /// Code inside the braces of a field.
+    Code,
+    /// The format specification of a field. Dialects disagree on whether it is code; here it is.
+    Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Quote {
+    mark: u8,
+    is_triple: bool,
+    is_raw: bool,
+}
+
+struct Lexer<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    field_tokens: FieldTokens,
+    tokens: Vec<Token>,
+    /// Open f-strings, innermost last.
+    open_strings: Vec<OpenString>,
+    /// Ranges of the fields of outermost f-strings.
+    fields: Vec<(usize, usize)>,
+    /// The first ambiguity.
+    ambiguity: Option<Ambiguity>,
+}
+
+impl<'a> Lexer<'a> {
+    fn new(text: &'a str, field_tokens: FieldTokens) -> Self {
+        Self {
+            bytes: text.as_bytes(),
+            at: 0,
+            field_tokens,
+            tokens: Vec::new(),
+            open_strings: Vec::new(),
+            fields: Vec::new(),
+            ambiguity: None,
+        }
+    }
+
+    fn run(&mut self) {
+        while let Some(byte) = self.peek(0) {
+            // Without output for ambiguous text there is no point in reading on.
+            if self.ambiguity.is_some() && self.field_tokens == FieldTokens::Emit {
+                return;
+            }
+            match self.open_strings.last().map(|string| string.part) {
+                Some(Part::Text) => self.f_string_text(byte),
+                Some(Part::Code | Part::Format) | None => self.code(byte),
+            }
+        }
+        self.at = self.bytes.len();
+        while !self.open_strings.is_empty() {
+            self.ambiguous(Ambiguity::StringBoundary);
+            self.close_string();
+        }
+    }
+
+    fn peek(&self, ahead: usize) -> Option<u8> {
+        self.bytes.get(self.at + ahead).copied()
+    }
+
+    fn ambiguous(&mut self, ambiguity: Ambiguity) {
+        self.ambiguity.get_or_insert(ambiguity);
+    }
+
+    fn push(&mut self, kind: TokenKind, start: usize) {
+        let string = self.open_strings.last();
+        if string.is_some() && self.field_tokens == FieldTokens::Omit {
+            return;
+        }
+        let in_field =
+            string.is_some_and(|string| string.open_brackets == 0 || string.part == Part::Format);
+        self.tokens.push(Token {
+            kind,
+            start,
+            end: self.at,
+            in_field,
+        });
+    }
+
+    fn code(&mut self, byte: u8) {
+        let start = self.at;
+        match byte {
+            b' ' | b'\t' => self.at += 1,
+            b'\n' => self.newline(),
+            b'\r' => {
+                if self.peek(1) != Some(b'\n') {
+                    self.ambiguous(Ambiguity::StringBoundary);
+                }
+                self.at += 1;
+            }
+            b'\\' if self.peek(1) == Some(b'\n') => self.at += 2,
+            b'\\' if self.peek(1) == Some(b'\r') && self.peek(2) == Some(b'\n') => self.at += 3,
+            b'#' if self.open_strings.is_empty() => self.comment(),
+            b'"' | b'\'' => self.string(start),
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' | 0x80.. => self.name_or_string(),
+            b'0'..=b'9' => self.number(),
+            b'.' if self.peek(1).is_some_and(|next| next.is_ascii_digit()) => self.number(),
+            _ => self.operator(byte),
+        }
+    }
+
+    fn newline(&mut self) {
+        let start = self.at;
+        match self.open_strings.last() {
+            // Only newer dialects allow line breaks in the fields of a single-line f-string.
+            Some(string) if !string.quote.is_triple => {
+                self.ambiguous(Ambiguity::StringBoundary);
+                self.close_string();
+            }
+            Some(_) => self.at += 1,
+            None => {
+                self.at += 1;
+                self.push(TokenKind::Newline, start);
+            }
+        }
+    }
+
+    fn comment(&mut self) {
+        while let Some(byte) = self.peek(0).filter(|byte| *byte != b'\n') {
+            let may_end_line = match byte {
+                b'\r' => self.peek(1) != Some(b'\n'),
+                0x0b | 0x0c => true,
+                _ => false,
+            };
+            if may_end_line {
+                self.ambiguous(Ambiguity::StringBoundary);
+            }
+            self.at += 1;
+        }
+    }
+
+    fn name_or_string(&mut self) {
+        let start = self.at;
+        let mut is_ascii = true;
+        while let Some(byte) = self.peek(0) {
+            if !(byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80) {
+                break;
+            }
+            is_ascii &= byte < 0x80;
+            self.at += 1;
+        }
+        if !is_ascii {
+            self.ambiguous(Ambiguity::NonAsciiName);
+        }
+        let name = &self.bytes[start..self.at];
+        let is_quote = matches!(self.peek(0), Some(b'"' | b'\''));
+        if is_quote && is_string_prefix(name) {
+            self.string(start);
+            return;
+        }
+        // Only newer dialects have template strings.
+        if is_quote && is_template_prefix(name) {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        self.push(TokenKind::Name, start);
+    }
+
+    /// Reads a number with all letters and points that follow, none of which is a name.
+    fn number(&mut self) {
+        let start = self.at;
+        let is_hexadecimal = self.bytes[start..].starts_with(b"0x");
+        self.at += 1;
+        while let Some(byte) = self.peek(0) {
+            let is_exponent_sign = matches!(byte, b'+' | b'-')
+                && matches!(self.bytes[self.at - 1], b'e' | b'E')
+                && !is_hexadecimal
+                && self.peek(1).is_some_and(|next| next.is_ascii_digit());
+            if !(byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_') || is_exponent_sign) {
+                break;
+            }
+            self.at += 1;
+        }
+        self.push(TokenKind::Number, start);
+    }
+
+    fn operator(&mut self, byte: u8) {
+        let start = self.at;
+        // A backtick is a fence around the code, which the engine removes along with its line.
+        if matches!(byte, b'\\' | b'#' | b'`' | 0x7f | ..=0x20) {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        if let Some(string) = self.open_strings.last_mut() {
+            match byte {
+                b'(' | b'[' | b'{' => string.open_brackets += 1,
+                b')' | b']' | b'}' if string.open_brackets > 0 => string.open_brackets -= 1,
+                b')' | b']' | b'}' => {
+                    self.close_field(byte);
+                    return;
+                }
+                b':' if string.open_brackets == 0 => string.part = Part::Format,
+                _ => {}
+            }
+        }
+        let length = operator_length(&self.bytes[start..]);
+        if length == 1 && byte == b'.' && self.peek(1) == Some(b'.') {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        self.at += length;
+        self.push(TokenKind::Operator, start);
+    }
+
+    fn close_field(&mut self, byte: u8) {
+        self.at += 1;
+        if byte != b'}' {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        self.record_field();
+        if let Some(string) = self.open_strings.last_mut() {
+            string.part = Part::Text;
+        }
+    }
+
+    fn record_field(&mut self) {
+        if let [string] = &self.open_strings[..] {
+            self.fields.push((string.field_start, self.at));
+        }
+    }
+
+    /// Reads a string whose prefix starts at `start` and whose quotes start here.
+    fn string(&mut self, start: usize) {
+        let Some(mark) = self.peek(0) else { return };
+        let prefix = &self.bytes[start..self.at];
+        let has = |letter: u8| prefix.iter().any(|byte| byte.eq_ignore_ascii_case(&letter));
+        let is_formatted = has(b'f');
+        let is_triple = self.peek(1) == Some(mark) && self.peek(2) == Some(mark);
+        let quote = Quote {
+            mark,
+            is_triple,
+            is_raw: has(b'r'),
+        };
+        // Older dialects end the outer f-string at its quote, whatever is open inside it.
+        let may_close =
+            |string: &OpenString| string.quote.mark == mark || string.part == Part::Format;
+        if self.ambiguity.is_none() && self.open_strings.iter().any(may_close) {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        self.at += quote.length();
+        if !is_formatted {
+            self.plain_string(start, quote);
+            return;
+        }
+        if self.field_tokens == FieldTokens::Emit {
+            self.push(TokenKind::StringDelimiter, start);
+        }
+        self.open_strings.push(OpenString {
+            start,
+            quote,
+            part: Part::Text,
+            field_start: self.at,
+            open_brackets: 0,
+        });
+    }
+
+    fn plain_string(&mut self, start: usize, quote: Quote) {
+        let is_closed = loop {
+            let Some(byte) = self.peek(0) else {
+                break false;
+            };
+            match byte {
+                b'\\' => {
+                    let is_unclear = match self.peek(1) {
+                        Some(b'\r') => true,
+                        Some(b'"' | b'\'') => quote.is_raw || quote.is_triple,
+                        _ => false,
+                    };
+                    if is_unclear {
+                        self.ambiguous(Ambiguity::StringBoundary);
+                    }
+                    self.at += 2;
+                }
+                _ if self.is_closed_by(quote) => {
+                    self.at += quote.length();
+                    break true;
+                }
+                b'\n' if !quote.is_triple => break false,
+                b'\n' if !self.open_strings.is_empty() => {
+                    self.ambiguous(Ambiguity::StringBoundary);
+                    self.at += 1;
+                }
+                b'\r' if self.peek(1) != Some(b'\n') => {
+                    self.ambiguous(Ambiguity::StringBoundary);
+                    self.at += 1;
+                }
+                _ => self.at += 1,
+            }
+        };
+        // An escape at the end of the text skips past it.
+        self.at = self.at.min(self.bytes.len());
+        if !is_closed {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        self.push(TokenKind::String, start);
+    }
+
+    fn is_closed_by(&self, quote: Quote) -> bool {
+        let is_mark = |ahead| self.peek(ahead) == Some(quote.mark);
+        is_mark(0) && (!quote.is_triple || is_mark(1) && is_mark(2))
+    }
+
+    fn f_string_text(&mut self, byte: u8) {
+        let Some(string) = self.open_strings.last_mut() else {
+            return;
+        };
+        let quote = string.quote;
+        match byte {
+            b'{' if self.bytes.get(self.at + 1) == Some(&b'{') => self.at += 2,
+            b'{' => {
+                string.part = Part::Code;
+                string.open_brackets = 0;
+                string.field_start = self.at;
+                self.at += 1;
+                self.push(TokenKind::Operator, self.at - 1);
+            }
+            b'}' if self.peek(1) == Some(b'}') => self.at += 2,
+            b'}' => {
+                self.ambiguous(Ambiguity::StringBoundary);
+                self.at += 1;
+            }
+            b'\\' => self.f_string_escape(quote),
+            _ if self.is_closed_by(quote) => {
+                self.at += quote.length();
+                self.close_string();
+            }
+            b'\n' if !quote.is_triple => {
+                self.ambiguous(Ambiguity::StringBoundary);
+                self.close_string();
+            }
+            _ => {
+                if byte == b'\r' && self.peek(1) != Some(b'\n') {
+                    self.ambiguous(Ambiguity::StringBoundary);
+                }
+                self.at += 1;
+            }
+        }
+    }
+
+    fn f_string_escape(&mut self, quote: Quote) {
+        let next = self.peek(1);
+        let is_clear = !quote.is_raw
+            && match next {
+                Some(b'"' | b'\'') => !quote.is_triple,
+                Some(b'n' | b't' | b'r' | b'\\') => true,
+                _ => false,
+            };
+        if !is_clear {
+            self.ambiguous(Ambiguity::StringBoundary);
+        }
+        // A backslash does not escape a brace.
+        let length = if next == Some(b'{') { 1 } else { 2 };
+        self.at = (self.at + length).min(self.bytes.len());
+    }
+
+    /// Closes the innermost f-string here, and its field if that is still open.
+    fn close_string(&mut self) {
+        if self
+            .open_strings
+            .last()
+            .is_some_and(|string| string.part != Part::Text)
+        {
+            self.record_field();
+        }
+        let Some(string) = self.open_strings.pop() else {
+            return;
+        };
+        match self.field_tokens {
+            FieldTokens::Omit => self.push(TokenKind::String, string.start),
+            FieldTokens::Emit => {
+                let length = string.quote.length();
+                self.push(TokenKind::StringDelimiter, self.at - length);
+            }
+        }
+    }
+}
+
+impl Quote {
+    fn length(self) -> usize {
+        if self.is_triple { 3 } else { 1 }
+    }
+}
+
+fn is_string_prefix(name: &[u8]) -> bool {
+    const PREFIXES: [&[u8]; 8] = [b"r", b"f", b"b", b"u", b"fr", b"rf", b"br", b"rb"];
+    is_any_ignoring_case(name, &PREFIXES)
+}
+
+fn is_template_prefix(name: &[u8]) -> bool {
+    is_any_ignoring_case(name, &[b"t", b"tr", b"rt"])
+}
+
+fn is_any_ignoring_case(name: &[u8], candidates: &[&[u8]]) -> bool {
+    candidates
+        .iter()
+        .any(|candidate| name.eq_ignore_ascii_case(candidate))
+}
+
+/// Returns the length of the operator at the start of `bytes`.
+fn operator_length(bytes: &[u8]) -> usize {
+    match bytes {
+        [b'*', b'*', b'=', ..]
+        | [b'/', b'/', b'=', ..]
+        | [b'>', b'>', b'=', ..]
+        | [b'<', b'<', b'=', ..]
+        | [b'.', b'.', b'.', ..] => 3,
+        [first, b'=', ..] if b"=!<>:+-*/%&|^@".contains(first) => 2,
+        [b'-', b'>', ..]
+        | [b'*', b'*', ..]
+        | [b'/', b'/', ..]
+        | [b'<', b'<', ..]
+        | [b'>', b'>', ..]
+        | [b'&', b'&', ..] => 2,
+        _ => 1,
+    }
+}
+
+/// Returns whether Python normalizes a character to ASCII letters, digits or `_`. All such characters
+/// are in these blocks.
+fn normalizes_to_ascii(c: char) -> bool {
+    matches!(u32::from(c),
+        0xaa | 0xba | 0x17f | 0x1d2c..=0x1d6a | 0x2070..=0x209c | 0x2100..=0x214f | 0x2160..=0x217f
+        | 0x2c7c | 0xfb00..=0xfb06 | 0xfe33..=0xfe34 | 0xfe4d..=0xfe4f | 0xff00..=0xff5f | 0x1d400..=0x1d7ff
+        | 0x1f100..=0x1f1ff | 0x1fbf0..=0x1fbf9)
+}

@@ -1,0 +1,530 @@
+//! The task that owns the configuration: handles API changes and watches the files.
+//!
+//! A change is validated as part of the whole configuration, then stored, then applied.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use serde_json::{Map, Value};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use toolgate::store::{ServerOverride, Store};
+use toolgate::{Config, Environment, Gateway};
+use toolgate_core::ServerName;
+use toolgate_core::config::{ConfigFinding, Document, ListenSettings, ServerConfig, entries};
+
+use super::file_watcher::FileWatcher;
+use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
+use super::{
+    ChangeError, ConfigRequest, ConfigResponse, ConfigSnapshot, Configuration, EntryChange,
+    PendingRequest, apply,
+};
+use crate::files;
+
+/// Interval between checks for changed files.
+const FILE_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Location of the configuration files.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigFiles {
+    /// The only file to read; `None` for the user's and the project's.
+    pub(crate) path: Option<PathBuf>,
+    /// Name of the configuration's `environments` entry selected at startup.
+    pub(crate) environment_name: Option<String>,
+    pub(crate) environment: Environment,
+}
+
+/// Owner of the configuration, loaded but not yet running.
+#[derive(Debug)]
+pub(crate) struct ConfigManager {
+    files: ConfigFiles,
+    store: Store,
+    layers: ConfigLayers,
+    /// Listen settings at startup, to detect changes that need a restart.
+    listen: ListenSettings,
+}
+
+impl ConfigManager {
+    /// Loads the stored API changes on top of the files. Changes that are no longer valid are skipped and
+    /// logged.
+    pub(crate) async fn load(
+        files: ConfigFiles,
+        documents: Vec<Document>,
+        store: Store,
+    ) -> Result<(Self, Config), anyhow::Error> {
+        let mut layers = ConfigLayers {
+            documents,
+            ..ConfigLayers::default()
+        };
+        let (listen, _) = layers
+            .build_config()
+            .map(|(config, findings)| (config.listen, findings))?;
+        layers.overrides = store.overrides().await?;
+        for section in ConfigSection::ALL {
+            let stored = store.setting(section.as_str()).await?;
+            layers
+                .sections
+                .extend(stored.map(|stored| (section, stored)));
+        }
+        for table in ConfigTable::ALL {
+            if let Some((Value::Object(entries), _)) = store.setting(table.as_str()).await? {
+                layers.tables.insert(table, entries);
+            }
+        }
+        let mut manager = Self {
+            files,
+            store,
+            layers,
+            listen,
+        };
+        let outdated = manager.layers.drop_outdated();
+        manager.discard_outdated(&outdated).await;
+        if manager
+            .layers
+            .sections
+            .contains_key(&ConfigSection::Permissions)
+        {
+            tracing::warn!(
+                "permissions set through the API override those in the files; restore them with DELETE /api/permissions"
+            );
+        }
+        while let Err(invalid) = manager.layers.build_config() {
+            let Some(change) = manager.layers.drop_invalid_change(&invalid) else {
+                break;
+            };
+            tracing::error!(
+                change,
+                error = %invalid,
+                "skipping API change that is no longer valid with the files"
+            );
+        }
+        let (config, _) = manager.layers.build_config()?;
+        Ok((manager, config))
+    }
+
+    /// Returns a handle, and the task that handles changes until `stop` is cancelled.
+    pub(crate) fn start(
+        self,
+        gateway: Gateway,
+        stop: CancellationToken,
+    ) -> (Configuration, impl Future<Output = ()> + Send) {
+        let (requests, inbox) = mpsc::channel(16);
+        let snapshot = Arc::new(ArcSwap::default());
+        let handle = Configuration {
+            gateway: gateway.clone(),
+            requests,
+            snapshot: Arc::clone(&snapshot),
+        };
+        let running = RunningManager {
+            manager: self,
+            gateway,
+            snapshot,
+        };
+        if let Ok((config, _)) = running.manager.layers.build_config() {
+            let snapshot = running.build_snapshot(&config);
+            running.snapshot.store(Arc::new(snapshot));
+        }
+        (handle, running.run(inbox, stop))
+    }
+
+    /// Deletes API changes from the store that were superseded by changes in the files.
+    async fn discard_outdated(&self, outdated: &OutdatedChanges) {
+        for server in &outdated.servers {
+            tracing::warn!(
+                server,
+                "server entry changed in the file; dropping the API's changes to it"
+            );
+            if let Err(error) = self.store.delete_override(server).await {
+                tracing::error!(server, %error, "could not delete outdated API changes from the store");
+            }
+        }
+        for section in &outdated.sections {
+            let section = section.as_str();
+            tracing::warn!(
+                section,
+                "section changed in the file; dropping the API's changes to it"
+            );
+            if let Err(error) = self.store.delete_setting(section).await {
+                tracing::error!(section, %error, "could not delete outdated API changes from the store");
+            }
+        }
+    }
+}
+
+/// The manager while its task runs.
+struct RunningManager {
+    manager: ConfigManager,
+    gateway: Gateway,
+    snapshot: Arc<ArcSwap<ConfigSnapshot>>,
+}
+
+impl RunningManager {
+    async fn run(mut self, mut inbox: mpsc::Receiver<PendingRequest>, stop: CancellationToken) {
+        self.revoke_grants_of_removed_keys().await;
+        let mut ticks = tokio::time::interval(FILE_POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut watcher = FileWatcher::new(&self.manager.layers.documents);
+        loop {
+            tokio::select! {
+                request = inbox.recv() => {
+                    let Some((request, reply)) = request else { return };
+                    let response = tokio::select! {
+                        response = self.handle(request) => response,
+                        () = stop.cancelled() => Err(ChangeError::Stopping),
+                    };
+                    // Fails only if the requester is gone.
+                    let _ = reply.send(response);
+                }
+                _ = ticks.tick() => self.reload_changed_files(&mut watcher).await,
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    /// Revokes the grants of keys that were removed from the files while the gateway was not running.
+    async fn revoke_grants_of_removed_keys(&self) {
+        let snapshot = self.snapshot.load_full();
+        let keys = &snapshot.config.keys;
+        let grants = self.manager.store.grants().await.unwrap_or_default();
+        let callers = grants.iter().filter_map(|grant| grant.caller.as_deref());
+        let removed = callers.filter(|name| keys.iter().all(|key| key.name != *name));
+        revoke_grants(&self.gateway, removed).await;
+    }
+
+    /// Reloads the files if they have changed.
+    async fn reload_changed_files(&mut self, watcher: &mut FileWatcher) {
+        let files = &self.manager.files;
+        let stamps = files::file_stamps(files.path.as_deref(), &files.environment);
+        if watcher.is_unchanged(stamps) {
+            return;
+        }
+        let documents = match files::load_documents(
+            files.path.as_deref(),
+            files.environment_name.as_deref(),
+            &files.environment,
+        ) {
+            Ok(documents) => documents,
+            // An editor may be replacing the file right now; the next check finds it.
+            Err(error) => {
+                tracing::debug!(
+                    error = format!("{error:#}"),
+                    "could not read configuration files"
+                );
+                watcher.invalidate();
+                return;
+            }
+        };
+        if !watcher.is_settled_change(&documents) {
+            return;
+        }
+        let before = self.manager.layers.clone();
+        self.manager.layers.documents = documents;
+        let outdated = self.manager.layers.drop_outdated();
+        match self.apply_layers().await {
+            Ok(findings) => {
+                findings
+                    .iter()
+                    .for_each(|finding| tracing::warn!(%finding, "configuration warning"));
+                tracing::info!("configuration reloaded");
+                self.manager.discard_outdated(&outdated).await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "configuration change rejected; keeping the previous configuration");
+                self.manager.layers = before;
+            }
+        }
+    }
+
+    async fn handle(&mut self, request: ConfigRequest) -> Result<ConfigResponse, ChangeError> {
+        match request {
+            ConfigRequest::Add { entry } => self.add(entry).await,
+            ConfigRequest::Check { entry } => {
+                let (server, _) = self.layers_with_entry(entry)?;
+                Ok(ConfigResponse::Checked(Box::new(server)))
+            }
+            ConfigRequest::Patch { id, patch } => self.patch(&id, &patch).await,
+            ConfigRequest::Remove { id } => self.remove(&id).await,
+            ConfigRequest::ToolManager { patch } => self.set_tool_manager(&patch).await,
+            ConfigRequest::Permissions { section } => {
+                self.set_section(ConfigSection::Permissions, section).await
+            }
+            ConfigRequest::Entry {
+                table,
+                name,
+                change,
+            } => self.change_entry(table, name, change).await,
+        }
+    }
+
+    async fn add(&mut self, mut entry: Value) -> Result<ConfigResponse, ChangeError> {
+        let name = entry["name"].as_str().unwrap_or_default().to_owned();
+        let folded = ServerName::parse(&name).map(|name| name.to_folded());
+        let existing = self
+            .gateway
+            .servers()
+            .into_iter()
+            .find(|known| Ok(known.server.name.to_folded()) == folded);
+        if let Some(existing) = existing {
+            return Err(ChangeError::Exists(existing.server.name.to_string()));
+        }
+        if entry.is_object() && entry["client_id"].is_null() {
+            entry["client_id"] = uuid::Uuid::new_v4().to_string().into();
+        }
+        let (_, layers) = self.layers_with_entry(entry)?;
+        self.save_server(layers, &name).await
+    }
+
+    async fn patch(
+        &mut self,
+        id: &str,
+        patch: &Map<String, Value>,
+    ) -> Result<ConfigResponse, ChangeError> {
+        let (name, known_id) = self.find_server(id)?;
+        for (key, fixed) in [("name", &name), ("client_id", &known_id)] {
+            if patch
+                .get(key)
+                .is_some_and(|value| value.as_str() != Some(fixed))
+            {
+                let message =
+                    format!("`{key}` cannot be changed; add a new server and delete this one");
+                return Err(ChangeError::Invalid(vec![message]));
+            }
+        }
+        let entry = self
+            .manager
+            .layers
+            .effective_entry(&name)
+            .ok_or_else(|| embedded_server_error(&name))?;
+        let (_, layers) = self.layers_with_entry(apply_patch(&entry, patch)?)?;
+        self.save_server(layers, &name).await
+    }
+
+    async fn remove(&mut self, id: &str) -> Result<ConfigResponse, ChangeError> {
+        let (name, _) = self.find_server(id)?;
+        if self.manager.layers.effective_entry(&name).is_none() {
+            return Err(embedded_server_error(&name));
+        }
+        let mut layers = self.manager.layers.clone();
+        match layers.file_hash(&name) {
+            None => layers.overrides.retain(|change| change.server != name),
+            file_hash => layers.put_override(ServerOverride {
+                server: name.clone(),
+                entry: None,
+                file_hash,
+            }),
+        }
+        layers
+            .build_config()
+            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        self.save_server(layers, &name).await
+    }
+
+    async fn set_tool_manager(
+        &mut self,
+        patch: &Map<String, Value>,
+    ) -> Result<ConfigResponse, ChangeError> {
+        let sections = &self.manager.layers.sections;
+        let before = sections.get(&ConfigSection::ToolManager);
+        let before = before.map(|(settings, _)| settings.clone());
+        let settings = apply_patch(&before.unwrap_or_default(), patch)?;
+        self.set_section(ConfigSection::ToolManager, Some(settings))
+            .await
+    }
+
+    async fn set_section(
+        &mut self,
+        section: ConfigSection,
+        value: Option<Value>,
+    ) -> Result<ConfigResponse, ChangeError> {
+        let mut layers = self.manager.layers.clone();
+        let file_hash = layers.section_hash(section);
+        match &value {
+            Some(value) => {
+                let stored = (value.clone(), file_hash.clone());
+                layers.sections.insert(section, stored);
+            }
+            None => drop(layers.sections.remove(&section)),
+        }
+        layers
+            .build_config()
+            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        let (store, key) = (&self.manager.store, section.as_str());
+        match &value {
+            Some(value) => store.put_setting(key, value, &file_hash).await?,
+            None => store.delete_setting(key).await?,
+        }
+        self.manager.layers = layers;
+        self.apply_layers().await?;
+        tracing::info!(section = key, "section changed through the API");
+        Ok(ConfigResponse::Settings)
+    }
+
+    async fn change_entry(
+        &mut self,
+        table: ConfigTable,
+        name: String,
+        change: EntryChange,
+    ) -> Result<ConfigResponse, ChangeError> {
+        let kind = table.as_str().trim_end_matches('s').replace('_', " ");
+        let mut layers = self.manager.layers.clone();
+        let action = change.past_participle();
+        if layers.names_in_files(table).contains(&name) {
+            return Err(ChangeError::Conflict(format!(
+                "{kind} `{name}` is defined in a configuration file; change it there"
+            )));
+        }
+        if let (ConfigTable::Roles, EntryChange::Remove) = (table, &change) {
+            let snapshot = self.snapshot.load();
+            let mut keys = snapshot.config.keys.iter();
+            if let Some(key) = keys.find(|key| key.roles.contains(&name)) {
+                return Err(ChangeError::Conflict(format!(
+                    "key `{}` has the role `{name}`; remove it from the key first",
+                    key.name
+                )));
+            }
+        }
+        let current = layers.table_entry(table, &name).cloned();
+        let missing = || ChangeError::Missing(format!("no {kind} named `{name}`"));
+        let entry = match (change, current) {
+            (EntryChange::Create(_), Some(_)) => {
+                return Err(ChangeError::Conflict(format!(
+                    "{kind} `{name}` already exists"
+                )));
+            }
+            (EntryChange::Create(entry), None) | (EntryChange::Replace(entry), _) => Some(entry),
+            (EntryChange::Patch(patch), Some(current)) => Some(apply_patch(&current, &patch)?),
+            (EntryChange::Remove, Some(_)) => None,
+            (EntryChange::Patch(_) | EntryChange::Remove, None) => return Err(missing()),
+        };
+        let entries = layers.tables.entry(table).or_default();
+        match entry {
+            Some(entry) => drop(entries.insert(name.clone(), entry)),
+            None => drop(entries.shift_remove(&name)),
+        }
+        let stored = Value::Object(entries.clone());
+        layers
+            .build_config()
+            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        let store = &self.manager.store;
+        store.put_setting(table.as_str(), &stored, "").await?;
+        self.manager.layers = layers;
+        self.apply_layers().await?;
+        tracing::info!(
+            kind,
+            name,
+            action,
+            "configuration entry changed through the API"
+        );
+        Ok(ConfigResponse::Settings)
+    }
+
+    /// Stores the change of a server and applies it.
+    async fn save_server(
+        &mut self,
+        layers: ConfigLayers,
+        name: &str,
+    ) -> Result<ConfigResponse, ChangeError> {
+        match layers.overrides.iter().find(|change| change.server == name) {
+            Some(change) => self.manager.store.put_override(change).await?,
+            None => self.manager.store.delete_override(name).await?,
+        }
+        self.manager.layers = layers;
+        self.apply_layers().await?;
+        Ok(ConfigResponse::Server(name.to_owned()))
+    }
+
+    /// Returns the layers with this server entry added, and the resulting server.
+    fn layers_with_entry(&self, entry: Value) -> Result<(ServerConfig, ConfigLayers), ChangeError> {
+        let name = entry["name"].as_str().unwrap_or_default().to_owned();
+        let mut layers = self.manager.layers.clone();
+        let file_hash = layers.file_hash(&name);
+        layers.put_override(ServerOverride {
+            server: name.clone(),
+            entry: Some(entry),
+            file_hash,
+        });
+        let (config, _) = layers
+            .build_config()
+            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        let server = config
+            .servers
+            .into_iter()
+            .find(|server| server.name.as_str() == name);
+        let server =
+            server.ok_or_else(|| ChangeError::Invalid(vec!["`name` is missing".to_owned()]))?;
+        Ok((server, layers))
+    }
+
+    /// Finds a configured server by id or name; returns its name and id.
+    fn find_server(&self, id: &str) -> Result<(String, String), ChangeError> {
+        let servers = self.gateway.servers();
+        let by_id = servers.iter().find(|entry| entry.server.id == id);
+        let found = by_id.or_else(|| {
+            servers
+                .iter()
+                .find(|entry| entry.server.name.as_str() == id)
+        });
+        let found = found.ok_or_else(|| ChangeError::NotFound(id.to_owned()))?;
+        Ok((found.server.name.to_string(), found.server.id.clone()))
+    }
+
+    /// Applies the layers to the gateway and publishes the new snapshot.
+    async fn apply_layers(&self) -> Result<Vec<ConfigFinding>, ChangeError> {
+        let (config, findings) = self
+            .manager
+            .layers
+            .build_config()
+            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        if config.listen != self.manager.listen {
+            tracing::warn!(
+                "changes to the listen settings (host, port, admin key, allowed hosts and origins) take effect after a restart"
+            );
+        }
+        let snapshot = self.build_snapshot(&config);
+        let before = self.snapshot.load_full();
+        apply(&self.gateway, config)?;
+        let keys = &snapshot.config.keys;
+        let removed = before.config.keys.iter().map(|key| key.name.as_str());
+        let removed = removed.filter(|name| keys.iter().all(|key| key.name != *name));
+        revoke_grants(&self.gateway, removed).await;
+        if keys.is_empty() && !before.config.keys.is_empty() {
+            tracing::warn!("no caller keys are left; callers on this machine now need no key");
+        }
+        self.snapshot.store(Arc::new(snapshot));
+        Ok(findings)
+    }
+
+    /// Builds the snapshot of a configuration.
+    fn build_snapshot(&self, config: &Config) -> ConfigSnapshot {
+        let layers = &self.manager.layers;
+        let names_in_files = ConfigTable::ALL.map(|table| (table, layers.names_in_files(table)));
+        let by_api = layers.sections.contains_key(&ConfigSection::Permissions);
+        ConfigSnapshot {
+            sources: layers.sources(config),
+            names_in_files: names_in_files.into(),
+            permissions_source: by_api.then_some(ConfigSource::Api),
+            config: config.clone(),
+        }
+    }
+}
+
+/// Revokes the grants of removed keys, so that a later key with the same name does not inherit them.
+async fn revoke_grants(gateway: &Gateway, names: impl Iterator<Item = &str>) {
+    for name in names {
+        if let Err(error) = gateway.reset_caller(name).await {
+            tracing::error!(%error, key = name, "could not revoke grants of removed key");
+        }
+    }
+}
+
+fn apply_patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {
+    entries::patch(entry, patch).map_err(|masked| ChangeError::Invalid(vec![masked.to_string()]))
+}
+
+fn embedded_server_error(name: &str) -> ChangeError {
+    ChangeError::Invalid(vec![format!(
+        "server `{name}` is registered by the embedding program and cannot be changed"
+    )])
+}

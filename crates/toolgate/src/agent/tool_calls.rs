@@ -1,0 +1,408 @@
+//! Tool calls of one turn: executes those that run without approval and leaves the rest pending for
+//! the caller or an approver. Every call is journaled before and after it runs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use toolgate_core::config::Dialect;
+use toolgate_core::policy::Verdict;
+use toolgate_llm::history;
+use toolgate_llm::prompt::{
+    MediaSource, MessageRole, PromptMessage, PromptPart, RequestedToolCall,
+};
+
+use super::sink::{CallHandler, RunSink};
+use super::{AgentRun, before_deadline};
+use crate::call::{CallError, Outcome, PendingCall, RequestContext, ToolCall};
+use crate::caller::CallOrigin;
+use crate::models::ModelCall;
+use crate::result::Block;
+use crate::store::StoreError;
+
+/// Calls of one turn that run concurrently.
+pub(super) const MAX_PARALLEL_CALLS: usize = 8;
+
+/// A call that was executed, or refused with a result for the model.
+#[derive(Clone, Debug)]
+pub(super) struct ExecutedCall {
+    pub(super) call: RequestedToolCall,
+    /// Turn that requested the call, counted from one.
+    pub(super) turn: u32,
+    pub(super) parts: Vec<PromptPart>,
+    pub(super) is_error: bool,
+    pub(super) ms: u64,
+}
+
+/// A call left for the caller or an approver.
+#[derive(Clone, Debug)]
+pub(super) struct PendingToolCall {
+    pub(super) call: RequestedToolCall,
+    /// Whether the tool was defined by the caller.
+    pub(super) is_caller_tool: bool,
+    /// Id of the approval the call is waiting for.
+    pub(super) approval: Option<String>,
+    /// Calls before which a script was suspended.
+    pub(super) script_calls: Vec<PendingCall>,
+    /// Text listing the calls a suspended script has already made.
+    pub(super) calls_made: String,
+}
+
+/// Results of the calls of one turn.
+pub(super) struct TurnCallResults {
+    pub(super) pending: Vec<PendingToolCall>,
+    /// Tool results as conversation items.
+    pub(super) items: Vec<Value>,
+}
+
+/// Result of one call.
+pub(super) enum CallResult {
+    Executed(ExecutedCall),
+    Pending(PendingToolCall),
+    /// Placeholder left behind when a result is moved out.
+    Taken,
+}
+
+/// Waits for the next completed call, sending keep-alives meanwhile.
+async fn next_or_keep_alive<S: futures_util::Stream + Unpin>(
+    running: &mut S,
+    sink: &RunSink,
+) -> Option<S::Item> {
+    loop {
+        tokio::select! {
+            next = running.next() => return next,
+            () = sink.keep_alive() => {}
+        }
+    }
+}
+
+impl AgentRun {
+    /// Runs the calls of a turn concurrently; results keep the order of the calls.
+    pub(super) async fn run_calls(
+        &mut self,
+        calls: Vec<RequestedToolCall>,
+        model_call: &ModelCall,
+        sink: &mut RunSink,
+    ) -> Result<TurnCallResults, StoreError> {
+        let request = self.tool_request(model_call);
+        let deadline = self.deadline();
+        let mut results = Vec::new();
+        {
+            let run = &*self;
+            let running = calls.iter().cloned();
+            let running = running.map(|call| run.run_call(call, &request, sink.call_handler()));
+            let running: Vec<_> = running.map(Box::pin).collect();
+            let mut running = stream::iter(running).buffered(MAX_PARALLEL_CALLS);
+            while let Some(next) =
+                before_deadline(deadline, next_or_keep_alive(&mut running, sink)).await
+            {
+                match next {
+                    Some(result) => results.push(result),
+                    None => break,
+                }
+            }
+        }
+        // Keep every executed call even if journaling one of them failed.
+        let mut pending = Vec::new();
+        let mut executed = Vec::new();
+        let mut store_error = None;
+        for (call, result) in calls.iter().zip(results.iter_mut()) {
+            match std::mem::replace(result, Ok(CallResult::Taken)) {
+                Ok(CallResult::Executed(call)) => executed.push(call),
+                Ok(CallResult::Pending(call)) => pending.push(call),
+                Ok(CallResult::Taken) => {}
+                Err(error) => {
+                    executed.push(self.call_with_unknown_outcome(call));
+                    store_error = Some(error);
+                }
+            }
+        }
+        executed.extend(
+            calls
+                .iter()
+                .skip(results.len())
+                .map(|call| self.call_with_unknown_outcome(call)),
+        );
+        for failed in executed.iter().filter(|call| call.is_error) {
+            self.loop_guard.record_failure(&failed.call);
+        }
+        if let Some(error) = store_error {
+            self.executed.extend(executed);
+            return Err(error);
+        }
+        let answers = executed.iter().map(ExecutedCall::to_answer_part).collect();
+        let items = answer_items(model_call.request.dialect, answers);
+        self.executed.extend(executed);
+        Ok(TurnCallResults { pending, items })
+    }
+
+    /// Request context for the tool calls of a turn, including the conversation so far.
+    pub(super) fn tool_request(&self, model_call: &ModelCall) -> Arc<RequestContext> {
+        let field = history::conversation_field(model_call.request.dialect);
+        let conversation = model_call.body.get(field).map(str::to_owned);
+        Arc::new(RequestContext {
+            conversation: conversation
+                .and_then(|text| RawValue::from_string(text).ok())
+                .map(Arc::from),
+            ..(*model_call.context).clone()
+        })
+    }
+
+    /// Runs one call if its verdict allows that without asking, else leaves it pending.
+    pub(super) async fn run_call(
+        &self,
+        call: RequestedToolCall,
+        request: &Arc<RequestContext>,
+        handler: CallHandler,
+    ) -> Result<CallResult, StoreError> {
+        if self.caller_tools.contains(&call.name) {
+            return self.mark_pending(PendingToolCall::new(call, true)).await;
+        }
+        let started_at = Instant::now();
+        if let Some(refusal) = self.loop_guard.refusal(&call) {
+            let refused =
+                self.executed_call(call, (vec![PromptPart::Text(refusal)], true), started_at);
+            self.journal.record_call_closed(&refused).await?;
+            return Ok(CallResult::Executed(refused));
+        }
+        let caller = self
+            .model_call
+            .caller
+            .clone()
+            .with_origin(CallOrigin::Agent);
+        let tool_call = tool_call(&call, request);
+        let engine = self.models.engine();
+        if engine.preview(&caller, &tool_call) == Verdict::Manual {
+            return self.mark_pending(PendingToolCall::new(call, false)).await;
+        }
+        self.journal.record_call_opened(&call).await?;
+        handler.on_call_started(&call);
+        let answer = engine.call(&caller, tool_call).await;
+        handler.on_call_ended(&call, &answer);
+        if let Some(error) = answer.as_ref().err().filter(|error| error.is_undecided()) {
+            return self
+                .mark_pending(PendingToolCall::new(call, false).with_error(error))
+                .await;
+        }
+        let executed = self.executed_call(call, result_parts(&answer), started_at);
+        self.journal.record_call_closed(&executed).await?;
+        Ok(CallResult::Executed(executed))
+    }
+
+    /// Runs a call that was approved explicitly, as the caller rather than as the agent.
+    pub(super) async fn run_approved_call(
+        &self,
+        call: RequestedToolCall,
+        request: &Arc<RequestContext>,
+        handler: &CallHandler,
+    ) -> Result<ExecutedCall, CallError> {
+        let started_at = Instant::now();
+        handler.on_call_started(&call);
+        let tool_call = tool_call(&call, request);
+        let answer = self
+            .models
+            .engine()
+            .call(&self.model_call.caller, tool_call)
+            .await;
+        handler.on_call_ended(&call, &answer);
+        match answer {
+            Err(error) if error.is_undecided() => Err(error),
+            answer => Ok(self.executed_call(call, result_parts(&answer), started_at)),
+        }
+    }
+
+    /// Creates the result of a call whose outcome is unknown because the run ended meanwhile.
+    pub(super) fn call_with_unknown_outcome(&self, call: &RequestedToolCall) -> ExecutedCall {
+        let text = "the run had to end while the call was in progress: its outcome is unknown, it may have run";
+        let answer = (vec![PromptPart::Text(text.to_owned())], true);
+        self.executed_call(call.clone(), answer, Instant::now())
+    }
+
+    async fn mark_pending(&self, pending: PendingToolCall) -> Result<CallResult, StoreError> {
+        self.journal.record_call_pending(&pending).await?;
+        Ok(CallResult::Pending(pending))
+    }
+
+    fn executed_call(
+        &self,
+        call: RequestedToolCall,
+        (parts, is_error): (Vec<PromptPart>, bool),
+        started_at: Instant,
+    ) -> ExecutedCall {
+        ExecutedCall {
+            call,
+            turn: self.iterations,
+            parts,
+            is_error,
+            ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Encodes tool results as conversation items.
+pub(super) fn answer_items(dialect: Dialect, parts: Vec<PromptPart>) -> Vec<Value> {
+    let message = PromptMessage {
+        role: MessageRole::User,
+        parts,
+    };
+    // Fall back to text for content the dialect cannot carry: providers reject calls without a result.
+    history::encode_messages(dialect, std::slice::from_ref(&message)).unwrap_or_else(|error| {
+        tracing::warn!(%error, "sending tool result as text because the dialect cannot encode it");
+        let parts = message.parts.into_iter().map(with_text_only).collect();
+        let text_only = PromptMessage {
+            role: MessageRole::User,
+            parts,
+        };
+        history::encode_messages(dialect, &[text_only]).unwrap_or_default()
+    })
+}
+
+/// Converts a call's outcome into content for the model, with its error flag.
+fn result_parts(answer: &Result<Outcome, CallError>) -> (Vec<PromptPart>, bool) {
+    let outcome = match answer {
+        Ok(outcome) => outcome,
+        Err(error) => return (vec![PromptPart::Text(error.to_string())], true),
+    };
+    let parts = outcome
+        .result
+        .blocks()
+        .into_iter()
+        .map(|block| match block {
+            Block::Text(text) => PromptPart::Text(text.into_owned()),
+            Block::Image { mime_type, data } => PromptPart::Image {
+                source: MediaSource::Data {
+                    media_type: mime_type.to_string(),
+                    data: data.to_string(),
+                },
+                detail: None,
+            },
+            Block::Other(raw) => PromptPart::Text(raw.get().to_owned()),
+        });
+    (parts.collect(), outcome.result.is_error())
+}
+
+fn parts_text(parts: &[PromptPart]) -> String {
+    let texts = parts.iter().map(|part| match part {
+        PromptPart::Text(text) => text.clone(),
+        PromptPart::Image { source, .. } => match source {
+            MediaSource::Data { media_type, .. } => format!("[{media_type}]"),
+            MediaSource::Url(url) => url.clone(),
+        },
+        _ => String::new(),
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Reduces a tool result to text.
+fn with_text_only(part: PromptPart) -> PromptPart {
+    match part {
+        PromptPart::ToolResult {
+            id,
+            parts,
+            is_error,
+        } => PromptPart::ToolResult {
+            id,
+            parts: vec![PromptPart::Text(parts_text(&parts))],
+            is_error,
+        },
+        part => part,
+    }
+}
+
+impl ExecutedCall {
+    pub(super) fn to_answer_part(&self) -> PromptPart {
+        PromptPart::ToolResult {
+            id: self.call.id.clone(),
+            parts: self.parts.clone(),
+            is_error: self.is_error,
+        }
+    }
+
+    /// Returns the result as text, with a placeholder for other content.
+    pub(super) fn text(&self) -> String {
+        parts_text(&self.parts)
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        json!({
+            "id": self.call.id,
+            "name": self.call.name,
+            "arguments": self.call.arguments,
+            "result": self.text(),
+            "is_error": self.is_error,
+            "turn": self.turn,
+            "ms": self.ms,
+        })
+    }
+}
+
+/// Converts a model's call into an engine call.
+pub(super) fn tool_call(call: &RequestedToolCall, request: &Arc<RequestContext>) -> ToolCall {
+    ToolCall::parse(&call.name, &call.arguments)
+        .with_id(&call.id)
+        .with_request(request)
+}
+
+impl PendingToolCall {
+    pub(super) fn new(call: RequestedToolCall, is_caller_tool: bool) -> Self {
+        Self {
+            call,
+            is_caller_tool,
+            approval: None,
+            script_calls: Vec::new(),
+            calls_made: String::new(),
+        }
+    }
+
+    pub(super) fn with_error(self, error: &CallError) -> Self {
+        Self {
+            approval: error
+                .required_approval()
+                .map(|required| required.id.to_owned()),
+            ..match error {
+                CallError::ScriptSuspended(suspended) => Self {
+                    script_calls: suspended.calls.clone(),
+                    calls_made: suspended.made.clone(),
+                    ..self
+                },
+                _ => self,
+            }
+        }
+    }
+
+    pub(super) fn to_value(&self) -> Value {
+        let mut value = json!({
+            "id": self.call.id,
+            "name": self.call.name,
+            "arguments": self.call.arguments,
+        });
+        if let Some(approval) = &self.approval {
+            value["approval_id"] = json!(approval);
+        }
+        if let Some(inner) = self.script_calls_value() {
+            value["inner"] = inner;
+        }
+        value
+    }
+
+    /// Calls before which a script was suspended, as JSON.
+    pub(super) fn script_calls_value(&self) -> Option<Value> {
+        let inner = self.script_calls.iter();
+        (!self.script_calls.is_empty()).then(|| inner.map(waiting_call_value).collect())
+    }
+}
+
+fn waiting_call_value(call: &PendingCall) -> Value {
+    let mut value = json!({
+        "tool": call.tool.to_string(),
+        "arguments": call.arguments.get(),
+        "line": call.line,
+    });
+    if let Some(approval) = &call.approval {
+        value["approval_id"] = json!(approval);
+    }
+    value
+}

@@ -1,0 +1,386 @@
+//! Requests, decides and redeems approvals.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use moka::sync::Cache;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+use toolgate_core::config::{ApprovalSettings as Settings, Approver};
+use toolgate_core::name::ToolId;
+use uuid::Uuid;
+
+use super::{
+    Approval, ApprovalDecision, ApprovalGrant, ApprovalRequest, ApprovalScope, ApprovalState,
+    DecideError, Decider, Ruling,
+};
+use crate::call::{CallError, LimitReached};
+use crate::event::{EventBus, GatewayEvent};
+use crate::store::{Store, StoreError, unix_millis};
+
+/// Pending approvals of one caller.
+const MAX_PENDING_PER_CALLER: i64 = 100;
+/// Pending approvals of all callers.
+const MAX_PENDING: i64 = 1000;
+/// Bytes of arguments that an approver can be shown.
+const MAX_ARGUMENT_BYTES: usize = 256 * 1024;
+/// Session grants expire after this time without use.
+const SESSION_GRANT_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+const MAX_SESSION_GRANTS: u64 = 100_000;
+/// Attempts to claim a ticket or create a request before giving up.
+const MAX_CLEARANCE_ATTEMPTS: usize = 8;
+
+/// The permission with which a call may run.
+#[derive(Debug)]
+pub(crate) enum Clearance {
+    /// Covered by an earlier grant.
+    Granted {
+        approval: String,
+    },
+    Ticket(Box<Approval>),
+}
+
+/// Manages all approvals of a gateway. Clones share state.
+#[derive(Clone, Debug)]
+pub(crate) struct ApprovalService {
+    store: Store,
+    events: EventBus,
+    /// Maps to the id of the approval that created the grant.
+    session_grants: Cache<SessionGrantKey, String>,
+    /// Transitions that must complete even if the caller disconnects.
+    tasks: TaskTracker,
+}
+
+/// Session key, tool, and fingerprint of the tool's server.
+type SessionGrantKey = (String, ToolId, String);
+
+impl ApprovalService {
+    pub(crate) fn new(store: Store, events: EventBus) -> Self {
+        Self {
+            store,
+            events,
+            session_grants: Cache::builder()
+                .max_capacity(MAX_SESSION_GRANTS)
+                .time_to_idle(SESSION_GRANT_IDLE_TIMEOUT)
+                .support_invalidation_closures()
+                .build(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Waits for pending state transitions.
+    pub(crate) async fn stop(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Revokes everything granted to a caller.
+    pub(crate) async fn revoke_caller(&self, caller: &str) -> Result<(), StoreError> {
+        let prefix = format!("{caller}\0");
+        let invalidated = self
+            .session_grants
+            .invalidate_entries_if(move |(session, ..), _| session.starts_with(&prefix));
+        if let Err(error) = invalidated {
+            tracing::error!(%error, "failed to revoke session grants");
+        }
+        self.store.reset_caller(caller).await
+    }
+
+    /// Claims a ticket or grant for a call, or requests an approval and fails with its id.
+    pub(crate) async fn obtain_clearance(
+        &self,
+        request: ApprovalRequest,
+        settings: &Settings,
+    ) -> Result<Clearance, CallError> {
+        let has_approver = settings.by.contains(&Approver::Admin)
+            || (request.client_can_approve && settings.by.contains(&Approver::Client));
+        // An iteration repeats only if a concurrent call won the race for the ticket or request.
+        for _ in 0..MAX_CLEARANCE_ATTEMPTS {
+            let now = unix_millis(SystemTime::now());
+            let latest = if has_approver {
+                self.store.latest_approval(&request, now).await?
+            } else {
+                None
+            };
+            // Tickets come before grants: the call that led to a grant has its own ticket, possibly
+            // with edited arguments.
+            if let Some(found) = &latest
+                && found.state == ApprovalState::Approved
+            {
+                match self.claim_ticket(found.clone()).await? {
+                    Some(ticket) => return Ok(Clearance::Ticket(Box::new(ticket))),
+                    None => continue,
+                }
+            }
+            if let Some(approval) = self.find_grant(&request).await? {
+                return Ok(Clearance::Granted { approval });
+            }
+            match latest {
+                Some(found) if found.state == ApprovalState::Denied => {
+                    return Err(denied_error(request, found));
+                }
+                Some(found) => return Err(needs_approval_error(&found)),
+                None if !has_approver => {
+                    return Err(CallError::NoApprover {
+                        alias: request.alias,
+                        because: request.rule,
+                    });
+                }
+                None => {
+                    if let Some(created) = self.create_request(&request, settings.expiry).await? {
+                        return Err(needs_approval_error(&created));
+                    }
+                }
+            }
+        }
+        Err(CallError::Unrecorded)
+    }
+
+    /// Claims an approved ticket; `None` if a concurrent call claimed it first. The ticket is
+    /// released if the caller has gone away meanwhile.
+    async fn claim_ticket(&self, approval: Approval) -> Result<Option<Approval>, CallError> {
+        let (sender, claimed) = oneshot::channel();
+        let service = self.clone();
+        self.tasks.spawn(async move {
+            let (from, to) = (ApprovalState::Approved, ApprovalState::Executing);
+            let moved = service.transition(approval, from, to).await;
+            // A failed send returns the value: the caller was dropped while waiting.
+            if let Err(Ok(Some(ticket))) = sender.send(moved) {
+                service.release_ticket(ticket).await;
+            }
+        });
+        Ok(claimed.await.map_err(|_| CallError::Cancelled)??)
+    }
+
+    /// Moves an approval to another state and publishes it; `None` if it was not in state `from` or
+    /// has expired.
+    async fn transition(
+        &self,
+        approval: Approval,
+        from: ApprovalState,
+        to: ApprovalState,
+    ) -> Result<Option<Approval>, StoreError> {
+        let now = match from {
+            // Executing approvals do not expire.
+            ApprovalState::Executing => 0,
+            _ => unix_millis(SystemTime::now()),
+        };
+        let moved = self
+            .store
+            .transition_approval(&approval.id, from, to, now)
+            .await?;
+        Ok(moved.then(|| {
+            self.publish(Approval {
+                state: to,
+                ..approval
+            })
+        }))
+    }
+
+    /// Closes the ticket of a call that has finished.
+    pub(crate) async fn mark_done(&self, approval: Approval) {
+        self.finish(approval, ApprovalState::Done).await;
+    }
+
+    /// Closes the ticket of a call whose outcome is unknown.
+    pub(crate) async fn mark_unknown(&self, approval: Approval) {
+        self.finish(approval, ApprovalState::Unknown).await;
+    }
+
+    /// Makes the ticket of a call that was never sent usable again.
+    pub(crate) async fn release_ticket(&self, approval: Approval) {
+        self.finish(approval, ApprovalState::Approved).await;
+    }
+
+    async fn finish(&self, approval: Approval, to: ApprovalState) {
+        let id = approval.id.clone();
+        let moved = self.transition(approval, ApprovalState::Executing, to);
+        if let Err(error) = moved.await {
+            tracing::error!(%error, approval = id, "failed to close approval");
+        }
+    }
+
+    /// Applies a decision. It completes even if the caller stops waiting.
+    pub(crate) async fn decide(
+        &self,
+        id: &str,
+        ruling: Ruling,
+        by: &Decider,
+        settings: &Settings,
+    ) -> Result<Approval, DecideError> {
+        let approver = match by {
+            Decider::Admin | Decider::Key(_) => Approver::Admin,
+            Decider::Client => Approver::Client,
+        };
+        if !settings.by.contains(&approver) {
+            return Err(DecideError::DeciderNotAllowed);
+        }
+        let (service, id, by, expiry) = (self.clone(), id.to_owned(), by.clone(), settings.expiry);
+        let deciding = self
+            .tasks
+            .spawn(async move { service.apply_ruling(id, ruling, by, expiry).await });
+        deciding.await.unwrap_or(Err(DecideError::Stopping))
+    }
+
+    async fn apply_ruling(
+        &self,
+        id: String,
+        ruling: Ruling,
+        by: Decider,
+        expiry: Duration,
+    ) -> Result<Approval, DecideError> {
+        let now = unix_millis(SystemTime::now());
+        self.store.expire_approvals(now).await?;
+        let found = self.store.approval(&id).await?;
+        let mut approval = found.ok_or_else(|| DecideError::NotFound(id.clone()))?;
+        if matches!(&by, Decider::Key(key) if approval.request.from.caller.as_ref() == Some(key)) {
+            return Err(DecideError::OwnCall);
+        }
+        if approval.state != ApprovalState::Pending {
+            return Err(DecideError::AlreadyDecided(approval.state.as_str()));
+        }
+        let (scope, reason) = match ruling {
+            Ruling::Approve { scope, arguments } => {
+                if scope != ApprovalScope::Once && approval.request.is_from_scanner() {
+                    return Err(DecideError::OnlyOnce);
+                }
+                if scope == ApprovalScope::Session && approval.request.session_key().is_none() {
+                    return Err(DecideError::NoSession);
+                }
+                approval.state = ApprovalState::Approved;
+                approval.edited = arguments.map(|arguments| arguments.raw().to_owned());
+                approval.expires_at = now + i64::try_from(expiry.as_millis()).unwrap_or(i64::MAX);
+                (scope, None)
+            }
+            Ruling::Deny { reason } => {
+                approval.state = ApprovalState::Denied;
+                (ApprovalScope::Once, reason)
+            }
+        };
+        approval.decision = Some(ApprovalDecision {
+            by: by.to_string(),
+            at: now,
+            scope,
+            reason,
+        });
+        let grant = (scope == ApprovalScope::Always).then(|| build_grant(&approval, &by));
+        if !self
+            .store
+            .record_decision(&approval, grant.as_ref())
+            .await?
+        {
+            let state = self.store.approval(&id).await?.map(|now| now.state);
+            let state = state.unwrap_or(ApprovalState::Expired);
+            return Err(DecideError::AlreadyDecided(state.as_str()));
+        }
+        if let (ApprovalScope::Session, Some(session)) = (scope, approval.request.session_key()) {
+            let request = &approval.request;
+            let key = (session, request.tool.clone(), request.binding.clone());
+            self.session_grants.insert(key, approval.id.clone());
+        }
+        Ok(self.publish(approval))
+    }
+
+    pub(crate) async fn list(
+        &self,
+        state: Option<ApprovalState>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
+        self.store
+            .expire_approvals(unix_millis(SystemTime::now()))
+            .await?;
+        self.store.approvals(state, after, limit).await
+    }
+
+    /// Returns the id of the approval behind a session or permanent grant that covers the call. The
+    /// scanner flags specific arguments, so its requests are only ever satisfied by a ticket.
+    async fn find_grant(&self, request: &ApprovalRequest) -> Result<Option<String>, StoreError> {
+        if request.is_from_scanner() {
+            return Ok(None);
+        }
+        if let Some(session) = request.session_key() {
+            let key = (session, request.tool.clone(), request.binding.clone());
+            if let Some(approval) = self.session_grants.get(&key) {
+                return Ok(Some(approval));
+            }
+        }
+        self.store.find_grant(request).await
+    }
+
+    /// Creates a pending approval; `None` if a concurrent call created the same one.
+    async fn create_request(
+        &self,
+        request: &ApprovalRequest,
+        expiry: Duration,
+    ) -> Result<Option<Approval>, CallError> {
+        let limit_error = |limit| CallError::Limited {
+            limit,
+            retry_after: None,
+        };
+        if request.arguments.get().len() > MAX_ARGUMENT_BYTES {
+            return Err(limit_error(LimitReached::ApprovalSize));
+        }
+        let now = SystemTime::now();
+        let approval = Approval {
+            id: Uuid::now_v7().to_string(),
+            state: ApprovalState::Pending,
+            request: request.clone(),
+            edited: None,
+            created_at: unix_millis(now),
+            expires_at: unix_millis(now + expiry),
+            decision: None,
+        };
+        let expired = self.store.expire_approvals(approval.created_at).await;
+        expired?;
+        let caller = request.from.caller.as_deref().unwrap_or_default();
+        let (of_caller, all) = self.store.count_pending(caller).await?;
+        if of_caller >= MAX_PENDING_PER_CALLER || all >= MAX_PENDING {
+            return Err(limit_error(LimitReached::Approvals));
+        }
+        let put = self.store.put_approval(&approval).await;
+        Ok(put?.then(|| self.publish(approval)))
+    }
+
+    fn publish(&self, approval: Approval) -> Approval {
+        self.events
+            .publish(|| GatewayEvent::Approval(Arc::new(approval.clone())));
+        approval
+    }
+}
+
+fn build_grant(approval: &Approval, by: &Decider) -> ApprovalGrant {
+    let request = &approval.request;
+    ApprovalGrant {
+        id: Uuid::now_v7().to_string(),
+        caller: request.from.caller.clone(),
+        server: request.tool.server.to_string(),
+        tool: request.tool.tool.to_string(),
+        binding: request.binding.clone(),
+        approval: approval.id.clone(),
+        granted_by: by.to_string(),
+        created_at: unix_millis(SystemTime::now()),
+    }
+}
+
+fn denied_error(request: ApprovalRequest, approval: Approval) -> CallError {
+    let reason = approval.decision.and_then(|decided| decided.reason);
+    CallError::Denied {
+        approval: Some(approval.id),
+        alias: request.alias,
+        because: request.rule,
+        reason: match reason {
+            Some(reason) => format!("the approver denied it: {reason}"),
+            None => "the approver denied it".to_owned(),
+        },
+    }
+}
+
+fn needs_approval_error(approval: &Approval) -> CallError {
+    CallError::NeedsApproval {
+        alias: approval.request.alias.clone(),
+        because: approval.request.rule.clone(),
+        id: approval.id.clone(),
+        expires_at: crate::store::from_unix_millis(approval.expires_at),
+    }
+}

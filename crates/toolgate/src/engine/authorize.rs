@@ -1,0 +1,278 @@
+//! Decides whether a call may run: validates its arguments, applies rules, scanner and hook, and
+//! obtains an approval where one is needed.
+
+use serde_json::value::RawValue;
+use toolgate_core::config::{OnDanger, ScannerSettings};
+use toolgate_core::policy::{Decision, Verdict};
+use toolgate_core::scan::{Danger, ScanFinding, scan};
+
+use super::find::ResolvedTool;
+use super::{CallContext, CallProgress, Inner, Ticket};
+use crate::approval::{ApprovalOrigin, ApprovalRequest, Clearance};
+use crate::audit::AuditRecord;
+use crate::call::{Arguments, ArgumentsError, CallError};
+use crate::hook::{Proposal, Review};
+
+/// Bytes of the conversation shown to an approver.
+const MAX_CONVERSATION_BYTES: usize = 64 * 1024;
+
+/// A call that is allowed to run.
+pub(super) struct AuthorizedCall {
+    pub(super) target: ResolvedTool,
+    pub(super) arguments: Arguments,
+    /// Whether the call needed an approval, by a person or the hook.
+    pub(super) needed_approval: bool,
+}
+
+impl Inner {
+    pub(super) async fn authorize(
+        &self,
+        context: &CallContext,
+        target: ResolvedTool,
+        arguments: Result<Arguments, ArgumentsError>,
+        progress: &mut CallProgress,
+    ) -> Result<AuthorizedCall, CallError> {
+        let id = &target.entry.tool.id;
+        let server_rules = context.rules.servers.get(&id.server);
+        progress.attempt.masker = server_rules.map(|server_rules| server_rules.masker.clone());
+        progress.attempt.set_tool(id);
+        let record = &mut progress.attempt.record;
+        let fallback_for = target.fallback_for.as_ref();
+        record.instead_of = fallback_for.map(|requested| requested.server.to_string());
+        let arguments = arguments?;
+        check_arguments(&target, &arguments)?;
+        let decision = self.decide(context, &target, &arguments, record)?;
+        if decision.verdict == Verdict::Manual && context.caller.origin.is_unattended() {
+            return Err(CallError::ManualOnly(target.entry.alias.to_string()));
+        }
+        let proposal = Proposal {
+            tool: &target.entry.tool.id,
+            alias: &target.entry.alias,
+            arguments: &arguments,
+            caller: &context.caller,
+            request_id: &context.request_id,
+            decision: &decision,
+        };
+        let arguments = match self.deps.hook.review(proposal).await {
+            Review::Proceed if decision.verdict == Verdict::Ask => {
+                let request = approval_request(context, &target, &arguments, &decision);
+                let approved = Box::pin(self.obtain_approval(context, &target, request, progress));
+                let edited = approved.await?;
+                edited.unwrap_or(arguments)
+            }
+            Review::Proceed | Review::Approve => arguments,
+            Review::Edit(edited) => {
+                self.accept_edit(context, &target, &edited, record)?;
+                edited
+            }
+            Review::Deny { reason } => {
+                record.verdict = Some(Verdict::Deny.as_str().to_owned());
+                return Err(denied_error(&target, &decision, reason));
+            }
+        };
+        Ok(AuthorizedCall {
+            needed_approval: decision.verdict == Verdict::Ask,
+            target,
+            arguments,
+        })
+    }
+
+    /// Combines the verdicts of rules and scanner. `deny` is returned as an error with its reason.
+    fn decide(
+        &self,
+        context: &CallContext,
+        target: &ResolvedTool,
+        arguments: &Arguments,
+        record: &mut AuditRecord,
+    ) -> Result<Decision, CallError> {
+        let mut decision = target.judgement.decide(arguments.value());
+        record.warnings.clear();
+        let mut reason = "a rule denies these arguments".to_owned();
+        for found in scan_arguments(&context.rules.scanner, arguments) {
+            let action = found.danger.action(&context.rules.scanner);
+            record.warnings.push(format_warning(&found));
+            let verdict = match action {
+                OnDanger::Off | OnDanger::Warn => continue,
+                OnDanger::Ask => Verdict::Ask,
+                OnDanger::Deny => Verdict::Deny,
+            };
+            let scanner = format!("scanner.{}", found.danger.as_str());
+            if verdict > decision.verdict {
+                reason = format_warning(&found);
+                decision = Decision {
+                    verdict,
+                    decided_by: scanner.into(),
+                };
+            } else if verdict == decision.verdict && !decision.decided_by.contains(&scanner) {
+                // The approver must see both reasons.
+                decision.decided_by = format!("{} and {scanner}", decision.decided_by).into();
+            }
+        }
+        if !record.warnings.is_empty() {
+            tracing::warn!(
+                tool = %target.entry.tool.id,
+                request = context.request_id,
+                warnings = record.warnings.join("; "),
+                "dangerous arguments in tool call"
+            );
+        }
+        record.verdict = Some(decision.verdict.as_str().to_owned());
+        record.rule = Some(decision.decided_by.to_string());
+        match decision.verdict {
+            Verdict::Deny => Err(denied_error(target, &decision, reason)),
+            _ => Ok(decision),
+        }
+    }
+
+    /// Claims an existing approval or requests one. Returns the arguments edited by the approver, if
+    /// any.
+    async fn obtain_approval(
+        &self,
+        context: &CallContext,
+        target: &ResolvedTool,
+        request: ApprovalRequest,
+        progress: &mut CallProgress,
+    ) -> Result<Option<Arguments>, CallError> {
+        let settings = &context.rules.approvals;
+        let cleared = self
+            .deps
+            .approvals
+            .obtain_clearance(request, settings)
+            .await;
+        let record = &mut progress.attempt.record;
+        record.approval = match &cleared {
+            Ok(Clearance::Ticket(ticket)) => Some(ticket.id.clone()),
+            Ok(Clearance::Granted { approval }) => Some(approval.clone()),
+            Err(CallError::NeedsApproval { id, .. }) => Some(id.clone()),
+            Err(CallError::Denied { approval, .. }) => approval.clone(),
+            Err(_) => None,
+        };
+        let Clearance::Ticket(ticket) = cleared? else {
+            return Ok(None);
+        };
+        let edited = ticket.edited.clone();
+        progress.tickets.push(Ticket {
+            approval: *ticket,
+            used: false,
+        });
+        let Some(edited) = edited else {
+            return Ok(None);
+        };
+        let edited = Arguments::parse(edited.get())?;
+        self.accept_edit(context, target, &edited, record)?;
+        Ok(Some(edited))
+    }
+
+    /// Validates edited arguments. Editing satisfies an `ask` but cannot override a `deny`.
+    fn accept_edit(
+        &self,
+        context: &CallContext,
+        target: &ResolvedTool,
+        edited: &Arguments,
+        record: &mut AuditRecord,
+    ) -> Result<(), CallError> {
+        check_arguments(target, edited)?;
+        record.arguments = Some(edited.raw().to_owned());
+        self.decide(context, target, edited, record).map(drop)
+    }
+}
+
+/// Validates arguments against the tool's schema. With an unusable schema, validation is left to
+/// the server.
+fn check_arguments(target: &ResolvedTool, arguments: &Arguments) -> Result<(), CallError> {
+    match target.entry.tool.schema() {
+        Ok(schema) => Ok(schema.check(arguments.value())?),
+        Err(unusable) => {
+            tracing::debug!(tool = %target.entry.tool.id, error = %unusable, "skipping argument validation");
+            Ok(())
+        }
+    }
+}
+
+fn approval_request(
+    context: &CallContext,
+    target: &ResolvedTool,
+    arguments: &Arguments,
+    decision: &Decision,
+) -> ApprovalRequest {
+    let id = &target.entry.tool.id;
+    let server_rules = context.rules.servers.get(&id.server);
+    let CallContext {
+        caller,
+        call,
+        request_id,
+        ..
+    } = context;
+    ApprovalRequest {
+        tool: id.clone(),
+        alias: target.entry.alias.to_string(),
+        digest: arguments.digest(),
+        arguments: arguments.raw().to_owned(),
+        binding: server_rules
+            .map(|server_rules| server_rules.binding.clone())
+            .unwrap_or_default(),
+        rule: decision.decided_by.to_string(),
+        from: ApprovalOrigin {
+            caller: caller.key().map(|key| key.to_string()),
+            session: caller.session().map(ToOwned::to_owned),
+            origin: caller.origin.as_str().to_owned(),
+            request_id: request_id.clone(),
+            run_id: call.request.run.clone(),
+        },
+        client_can_approve: call.request.can_approve(),
+        conversation: call
+            .request
+            .conversation
+            .as_deref()
+            .map(recent_conversation),
+    }
+}
+
+/// Returns the conversation, or the end of it if it is too long.
+fn recent_conversation(conversation: &RawValue) -> Box<RawValue> {
+    let text = conversation.get();
+    if text.len() <= MAX_CONVERSATION_BYTES {
+        return conversation.to_owned();
+    }
+    let start = text.ceil_char_boundary(text.len() - MAX_CONVERSATION_BYTES);
+    let end = format!("… {}", &text[start..]);
+    serde_json::value::to_raw_value(&end).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+fn denied_error(target: &ResolvedTool, decision: &Decision, reason: String) -> CallError {
+    CallError::Denied {
+        alias: target.entry.alias.to_string(),
+        because: decision.decided_by.to_string(),
+        reason,
+        approval: None,
+    }
+}
+
+fn scan_arguments(scanner: &ScannerSettings, arguments: &Arguments) -> Vec<ScanFinding> {
+    let is_enabled = |danger: &Danger| danger.action(scanner) != OnDanger::Off;
+    let kinds: Vec<Danger> = Danger::ALL.into_iter().filter(is_enabled).collect();
+    match kinds.as_slice() {
+        [] => Vec::new(),
+        kinds => scan(arguments.value(), kinds),
+    }
+}
+
+fn format_warning(found: &ScanFinding) -> String {
+    format!("{} ({})", found.what, found.place)
+}
+
+/// Looks up the configured reaction to a danger.
+trait ConfiguredAction {
+    fn action(self, scanner: &ScannerSettings) -> OnDanger;
+}
+
+impl ConfiguredAction for Danger {
+    fn action(self, scanner: &ScannerSettings) -> OnDanger {
+        match self {
+            Self::PathTraversal => scanner.path_traversal,
+            Self::Shell => scanner.shell,
+            Self::PrivateAddress => scanner.private_address,
+            Self::Secret => scanner.secret,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The pipeline of one call, from resolving the caller's scope to closing the audit record:
+//! begin, find, authorize, send, close.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use tokio_util::sync::CancellationToken;
+use toolgate_core::name::ToolId;
+use toolgate_core::scope::Scope;
+
+use super::Inner;
+use super::builtin::BuiltinTool;
+use super::find::Finder;
+use super::limits::LimitTarget;
+use super::rules::Rules;
+use crate::approval::Approval;
+use crate::audit::Attempt;
+use crate::call::{CallError, Outcome, ToolCall, UsedApproval};
+use crate::caller::Caller;
+
+/// A call in flight, with the rules and scope in force when it started.
+pub(super) struct CallContext {
+    pub(super) caller: Caller,
+    pub(super) call: ToolCall,
+    pub(super) request_id: String,
+    pub(super) rules: Arc<Rules>,
+    pub(super) scope: Arc<Scope>,
+}
+
+/// State that outlives the work of a call, which may be cancelled at any await point.
+pub(super) struct CallProgress {
+    pub(super) attempt: Attempt,
+    /// Approvals claimed by the call.
+    pub(super) tickets: Vec<Ticket>,
+}
+
+/// An approval claimed by a call.
+pub(super) struct Ticket {
+    pub(super) approval: Approval,
+    /// Whether the call may have reached its tool.
+    pub(super) used: bool,
+}
+
+impl CallProgress {
+    /// Sets whether the tickets for a tool count as used.
+    pub(super) fn set_tickets_used(&mut self, tool: &ToolId, used: bool) {
+        let tickets = self.tickets.iter_mut();
+        for ticket in tickets.filter(|ticket| ticket.approval.request.tool == *tool) {
+            ticket.used = used;
+        }
+    }
+
+    /// Returns the approval with which a tool ran.
+    pub(super) fn used_approval(&self, tool: &ToolId) -> Option<UsedApproval> {
+        let mut tickets = self.tickets.iter();
+        let ticket = tickets.find(|ticket| ticket.approval.request.tool == *tool)?;
+        Some(UsedApproval {
+            id: ticket.approval.id.clone(),
+            edited: ticket.approval.edited.is_some(),
+        })
+    }
+}
+
+impl Inner {
+    /// Runs a call until it succeeds, fails, panics or is cancelled, and closes its record.
+    pub(super) async fn run_to_completion(
+        self: Arc<Self>,
+        caller: Caller,
+        call: ToolCall,
+        request_id: String,
+        (attempt, cancel): (Attempt, CancellationToken),
+    ) -> Result<Outcome, CallError> {
+        let mut progress = CallProgress {
+            attempt,
+            tickets: Vec::new(),
+        };
+        // The future is several KB; boxing it avoids repeated moves.
+        let work = Box::pin(self.execute(caller, call, request_id, &mut progress));
+        let work = AssertUnwindSafe(work);
+        let answer = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Some(Err(CallError::Cancelled)),
+            answer = work.catch_unwind() => answer.ok(),
+        };
+        let CallProgress { attempt, tickets } = progress;
+        let uncertain = match &answer {
+            Some(Err(error)) => error.is_uncertain(),
+            Some(Ok(_)) => false,
+            None => true,
+        };
+        if !tickets.is_empty() {
+            Box::pin(self.settle_tickets(tickets, uncertain)).await;
+        }
+        let panicked = || CallError::Panicked(attempt.record.tool_id_or_builtin());
+        let answer = answer.unwrap_or_else(|| Err(panicked()));
+        self.close(attempt, answer)
+    }
+
+    /// Closes the tickets that a call used and releases the others.
+    async fn settle_tickets(&self, tickets: Vec<Ticket>, uncertain: bool) {
+        let approvals = &self.deps.approvals;
+        for Ticket { approval, used } in tickets {
+            match (used, uncertain) {
+                (true, false) => approvals.mark_done(approval).await,
+                (true, true) => approvals.mark_unknown(approval).await,
+                (false, _) => approvals.release_ticket(approval).await,
+            }
+        }
+    }
+
+    async fn execute(
+        self: &Arc<Self>,
+        caller: Caller,
+        call: ToolCall,
+        request_id: String,
+        progress: &mut CallProgress,
+    ) -> Result<Outcome, CallError> {
+        let started = Instant::now();
+        let context = self.begin(caller, call, request_id)?;
+        if let Some(builtin) = self.find_builtin(&context) {
+            progress.attempt.set_tool(&builtin.id());
+            // Rare paths are boxed to keep the future of ordinary calls small.
+            let result =
+                Box::pin(self.run_builtin(&context, builtin, &mut progress.attempt.record));
+            let result = result.await?;
+            let (result, handle) = match builtin {
+                BuiltinTool::ReadResult => (result, None),
+                BuiltinTool::ListResources | BuiltinTool::ReadResource | BuiltinTool::Code(_) => {
+                    self.truncate_result(&context, result)
+                }
+            };
+            return Ok(Outcome {
+                handle,
+                ..Outcome::new(builtin.id(), result, started)
+            });
+        }
+        let ToolCall { name, server, .. } = &context.call;
+        let target = self.finder(&context).find(name, server.as_ref())?;
+        let arguments = context.call.arguments.clone();
+        let authorized = self
+            .authorize(&context, target, arguments, progress)
+            .await?;
+        let (id, arguments) = (
+            authorized.target.entry.tool.id.clone(),
+            authorized.arguments.clone(),
+        );
+        let is_fallback = authorized.target.fallback_for.is_some();
+        let answer = self.send(&context, authorized, started, progress).await;
+        let is_unavailable = answer
+            .as_ref()
+            .is_err_and(|error| error.is_not_sent() && !matches!(error, CallError::Busy { .. }));
+        if is_fallback || !is_unavailable {
+            return answer;
+        }
+        match self.finder(&context).find_fallback(&id) {
+            Some(target) => {
+                // Use the authorized arguments: an approver may have edited them.
+                let authorized = self.authorize(&context, target, Ok(arguments), progress);
+                let authorized = Box::pin(authorized).await?;
+                Box::pin(self.send(&context, authorized, started, progress)).await
+            }
+            None => answer,
+        }
+    }
+
+    /// Checks the caller's key and rate limit, and resolves its scope.
+    fn begin(
+        &self,
+        caller: Caller,
+        call: ToolCall,
+        request_id: String,
+    ) -> Result<CallContext, CallError> {
+        let rules = self.rules.load_full();
+        if let Some(key) = caller.key() {
+            rules.key_entry(&caller)?;
+            rules
+                .limits
+                .check_rate(&LimitTarget::Key(Arc::clone(key)))?;
+        }
+        let catalog = self.deps.registry.catalog();
+        let filters = &call.request.filters;
+        let scope = self.scope_cache.get(&rules, &catalog, &caller, filters)?;
+        Ok(CallContext {
+            caller,
+            call,
+            request_id,
+            rules,
+            scope,
+        })
+    }
+
+    /// Counts the outcome of an attempt and closes its record.
+    fn close(
+        &self,
+        attempt: Attempt,
+        answer: Result<Outcome, CallError>,
+    ) -> Result<Outcome, CallError> {
+        let code = match &answer {
+            Ok(outcome) if outcome.result.is_error() => "tool_error",
+            Ok(_) => "ok",
+            Err(error) => error.code(),
+        };
+        if let Err(CallError::Store(error)) = &answer {
+            tracing::error!(%error, "refusing tool call because the store failed");
+        }
+        let tool = answer.as_ref().map(|outcome| outcome.tool.clone()).ok();
+        let tool = tool.or_else(|| attempt.record.tool_id());
+        self.deps.metrics.count_call(tool.as_ref(), code);
+        tracing::debug!(
+            request = attempt.record.request_id,
+            tool = attempt.record.name,
+            origin = attempt.record.origin,
+            outcome = code,
+            "tool call"
+        );
+        attempt.close(&answer);
+        answer
+    }
+
+    fn finder<'a>(&'a self, context: &'a CallContext) -> Finder<'a> {
+        Finder {
+            rules: &context.rules,
+            scope: &context.scope,
+            registry: &self.deps.registry,
+            caller: &context.caller,
+            filters: &context.call.request.filters,
+        }
+    }
+}

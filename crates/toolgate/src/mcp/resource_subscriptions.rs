@@ -1,0 +1,164 @@
+//! Resource subscriptions of clients: `resources/subscribe` and the forwarding of updates.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use toolgate_core::catalog::replace_text_member;
+use toolgate_core::name::ServerName;
+use toolgate_core::scope::Filters;
+use toolgate_mcp::client_handler::ClientHandler;
+use toolgate_mcp::jsonrpc::{INVALID_PARAMS, RpcError, RpcResult};
+use toolgate_mcp::registry::ResourceSubscription;
+use toolgate_mcp::serve::{empty_object, method_not_found, rpc_error};
+
+use super::{McpRequestContext, McpServer, names, parse_params, to_rpc_error};
+use crate::caller::Caller;
+use crate::gateway::Gateway;
+
+pub(super) const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+
+/// Subscriptions per client.
+const MAX_SUBSCRIPTIONS: usize = 1000;
+
+/// Sends the parameters of a resource update notification to a client.
+pub(super) type UpdateSender = Arc<dyn Fn(&RawValue) + Send + Sync>;
+
+/// Subscriptions of a legacy client, by the URIs it uses.
+pub(super) struct ResourceSubscriptions {
+    sender: UpdateSender,
+    subscriptions: Mutex<HashMap<String, ResourceSubscription>>,
+}
+
+/// Forwards updates to the client while the server is in the client's scope.
+struct UpdateForwarder {
+    sender: UpdateSender,
+    server: ServerName,
+    /// Whether the client uses the server's raw URIs.
+    uses_raw_names: bool,
+    gateway: Gateway,
+    caller: Caller,
+    filters: Filters,
+}
+
+#[derive(serde::Deserialize)]
+struct Params {
+    uri: String,
+}
+
+impl ResourceSubscriptions {
+    pub(super) fn new(sender: impl Fn(&RawValue) + Send + Sync + 'static) -> Self {
+        Self {
+            sender: Arc::new(sender),
+            subscriptions: Mutex::default(),
+        }
+    }
+
+    /// Drops all subscriptions.
+    pub(super) fn close(&self) {
+        self.with_lock(HashMap::clear);
+    }
+
+    fn with_lock<T>(&self, f: impl FnOnce(&mut HashMap<String, ResourceSubscription>) -> T) -> T {
+        f(&mut self
+            .subscriptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl McpServer {
+    pub(super) async fn subscribe(
+        &self,
+        context: &McpRequestContext,
+        params: Option<&RawValue>,
+    ) -> RpcResult {
+        let Params { uri } = parse_params(params)?;
+        let client = context.client.as_ref();
+        let client = client.ok_or_else(|| method_not_found("resources/subscribe"))?;
+        let resources = &client.resources;
+        let is_known = resources.with_lock(|known| known.contains_key(&uri));
+        if !is_known && resources.with_lock(|known| known.len()) >= MAX_SUBSCRIPTIONS {
+            let message =
+                format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed to per client");
+            return Err(rpc_error(INVALID_PARAMS, message));
+        }
+        let sender = Arc::clone(&resources.sender);
+        let subscription = self.subscribe_resource(context, &uri, sender).await?;
+        resources.with_lock(|known| known.insert(uri, subscription));
+        Ok(empty_object())
+    }
+
+    pub(super) fn unsubscribe(context: &McpRequestContext, params: Option<&RawValue>) -> RpcResult {
+        let Params { uri } = parse_params(params)?;
+        let client = context.client.as_ref();
+        let client = client.ok_or_else(|| method_not_found("resources/unsubscribe"))?;
+        client.resources.with_lock(|known| known.remove(&uri));
+        Ok(empty_object())
+    }
+
+    /// Sends updates of a resource to `sender` until the returned subscription is dropped.
+    pub(super) async fn subscribe_resource(
+        &self,
+        context: &McpRequestContext,
+        uri: &str,
+        sender: UpdateSender,
+    ) -> Result<ResourceSubscription, RpcError> {
+        let (server, raw_uri) = self.resolve_resource(context, uri)?;
+        let filters = &context.request.filters;
+        let forwarder = UpdateForwarder {
+            sender,
+            server: server.clone(),
+            uses_raw_names: self.uses_raw_names(),
+            gateway: self.gateway.clone(),
+            caller: context.caller.clone(),
+            filters: filters.clone(),
+        };
+        let handler = Arc::new(forwarder);
+        let subscription =
+            self.gateway
+                .subscribe_resource(&context.caller, filters, &server, raw_uri, handler);
+        subscription.await.map_err(|error| to_rpc_error(&error))
+    }
+}
+
+impl ClientHandler for UpdateForwarder {
+    fn on_notification(&self, _: &str, params: Option<&RawValue>) {
+        let in_scope = self
+            .gateway
+            .servers_with_resources(&self.caller, &self.filters);
+        let in_scope = in_scope.is_ok_and(|servers| servers.contains(&self.server));
+        let Some(params) = params.filter(|_| in_scope) else {
+            return;
+        };
+        let parsed = serde_json::from_str::<Params>(params.get());
+        match (self.uses_raw_names, parsed) {
+            (false, Ok(Params { uri })) => {
+                let uri = names::qualify_uri(&self.server, &uri);
+                (self.sender)(&replace_text_member(params, "uri", &uri));
+            }
+            _ => (self.sender)(params),
+        }
+    }
+
+    fn on_request(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, RpcResult> {
+        Box::pin(std::future::ready(Err(method_not_found(method))))
+    }
+}
+
+impl fmt::Debug for ResourceSubscriptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uris = self.with_lock(|known| known.keys().cloned().collect::<Vec<_>>());
+        f.debug_tuple("ResourceSubscriptions").field(&uris).finish()
+    }
+}
+
+impl fmt::Debug for UpdateForwarder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpdateForwarder")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Runs active in this process, by id, so that they can be cancelled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+
+/// Registry of active runs.
+#[derive(Debug, Default)]
+pub(crate) struct ActiveRuns {
+    runs: Mutex<HashMap<String, CancellationToken>>,
+    /// Parent of every run's token.
+    cancel_all: CancellationToken,
+}
+
+/// Registration of an active run, removed on drop.
+#[derive(Debug)]
+pub(crate) struct ActiveRunGuard {
+    id: String,
+    token: CancellationToken,
+    registry: Arc<ActiveRuns>,
+}
+
+impl ActiveRuns {
+    pub(crate) fn register(self: &Arc<Self>, id: &str) -> ActiveRunGuard {
+        let token = self.cancel_all.child_token();
+        self.with_runs(|runs| runs.insert(id.to_owned(), token.clone()));
+        ActiveRunGuard {
+            id: id.to_owned(),
+            token,
+            registry: Arc::clone(self),
+        }
+    }
+
+    /// Cancels all runs.
+    pub(crate) fn cancel_all(&self) {
+        self.cancel_all.cancel();
+    }
+
+    /// Cancels one run. Returns false if it is not active.
+    pub(crate) fn cancel(&self, id: &str) -> bool {
+        let token = self.with_runs(|runs| runs.get(id).cloned());
+        token.inspect(CancellationToken::cancel).is_some()
+    }
+
+    fn with_runs<T>(&self, f: impl FnOnce(&mut HashMap<String, CancellationToken>) -> T) -> T {
+        f(&mut self.runs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ActiveRunGuard {
+    pub(crate) fn token(&self) -> &CancellationToken {
+        &self.token
+    }
+
+    /// Returns whether all runs were cancelled, rather than this one alone.
+    pub(crate) fn are_all_cancelled(&self) -> bool {
+        self.registry.cancel_all.is_cancelled()
+    }
+}
+
+impl Drop for ActiveRunGuard {
+    fn drop(&mut self) {
+        self.registry.with_runs(|runs| runs.remove(&self.id));
+    }
+}

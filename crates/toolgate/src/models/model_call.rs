@@ -1,0 +1,114 @@
+//! A parsed model request in progress, with its caller and context.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use toolgate_core::config::Dialect;
+use toolgate_llm::turn::ResponseHead;
+use toolgate_llm::{FieldError, RequestBody};
+
+use super::{ModelError, ModelRequest};
+use crate::call::RequestContext;
+use crate::caller::Caller;
+use crate::engine::Engine;
+
+const MAX_MODEL_NAME_BYTES: usize = 256;
+const EVENTS_HEADER: &str = "x-toolgate-events";
+
+/// A model request in progress.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelCall {
+    pub(crate) request: Arc<ModelRequest>,
+    /// Request id, filters and headers; the id differs between the turns of a run.
+    pub(crate) context: Arc<RequestContext>,
+    pub(crate) body: RequestBody,
+    /// Model name from the request.
+    pub(super) name: String,
+    pub(crate) stream: bool,
+    pub(crate) caller: Caller,
+    /// Whether the gateway needs the usage of a stream even if the caller did not request it.
+    pub(crate) needs_usage: bool,
+    /// Whether a limit in dollars applies in addition to the key's budget.
+    pub(crate) has_cost_limit: bool,
+}
+
+impl ModelCall {
+    pub(crate) fn new(
+        request: ModelRequest,
+        body: RequestBody,
+        caller: Caller,
+    ) -> Result<Self, ModelError> {
+        let name = body.get_string("model").ok_or(ModelError::MissingModel)?;
+        if name.len() > MAX_MODEL_NAME_BYTES {
+            return Err(ModelError::Field(FieldError {
+                field: "model".to_owned(),
+                problem: format!("is longer than {MAX_MODEL_NAME_BYTES} bytes"),
+            }));
+        }
+        Ok(Self {
+            stream: body.is_true("stream"),
+            body,
+            name,
+            caller,
+            context: Arc::clone(&request.request),
+            request: Arc::new(request),
+            needs_usage: false,
+            has_cost_limit: false,
+        })
+    }
+
+    #[must_use]
+    pub(crate) fn with_context(mut self, context: Arc<RequestContext>) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// Returns the model name from the request.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns whether the gateway must request stream usage itself, because it needs the usage and the
+    /// caller did not request it.
+    pub(super) fn must_request_stream_usage(&self, engine: &Engine) -> bool {
+        self.request.dialect == Dialect::Chat
+            && self.stream
+            && !self.requests_stream_usage()
+            && (self.needs_usage || engine.has_budget(&self.caller))
+    }
+
+    /// Returns whether the caller requested the usage of a stream.
+    fn requests_stream_usage(&self) -> bool {
+        self.stream_options()["include_usage"] == true
+    }
+
+    pub(super) fn stream_options(&self) -> Value {
+        let options = self.body.get("stream_options");
+        let options: Option<Value> = options.and_then(|options| serde_json::from_str(options).ok());
+        options
+            .filter(Value::is_object)
+            .unwrap_or_else(|| serde_json::json!({}))
+    }
+
+    /// Returns whether the caller asked for an event per tool call of a run.
+    pub(crate) fn wants_call_events(&self) -> bool {
+        let events = self.context.headers.get(EVENTS_HEADER);
+        events.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"on"))
+    }
+
+    /// Creates the metadata of a response to this request, without an id.
+    pub(crate) fn response_head(&self) -> ResponseHead {
+        ResponseHead {
+            id: String::new(),
+            model: self.name.clone(),
+            created: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs()),
+            namespaces: match self.request.dialect {
+                Dialect::Responses => toolgate_llm::tools::tool_namespaces(&self.body),
+                Dialect::Chat | Dialect::Messages => Vec::new(),
+            },
+            stream_usage: self.requests_stream_usage(),
+        }
+    }
+}

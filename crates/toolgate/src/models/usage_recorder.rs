@@ -1,0 +1,263 @@
+//! Usage of model requests: stored in batches, counted in metrics and charged to the caller's budget.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use reqwest::Response;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_llm::event::{FinishReason, TokenUsage};
+use tracing::Span;
+use uuid::Uuid;
+
+use super::table::{ModelTable, ModelTarget};
+use super::{ModelCall, ModelError};
+use crate::caller::Caller;
+use crate::engine::{Engine, ModelSlot};
+use crate::metrics::Metrics;
+use crate::store::{Store, unix_millis};
+use crate::trace::model::ModelSpan;
+
+/// Time to collect further records before writing a batch.
+const BATCH_DELAY: Duration = Duration::from_millis(50);
+const MAX_BATCH_RECORDS: usize = 1024;
+/// Records queued for writing; beyond that they are dropped to bound memory.
+const MAX_QUEUED_RECORDS: usize = 65_536;
+
+/// Record of one request to a model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelRecord {
+    pub id: String,
+    pub request_id: String,
+    pub caller: Option<String>,
+    pub provider: String,
+    pub model: String,
+    pub dialect: String,
+    /// HTTP status of the provider's response; 0 without a response.
+    pub status: u16,
+    /// `ok`, `error`, `broken` or `cancelled`.
+    pub outcome: String,
+    pub stream: bool,
+    pub usage: Option<TokenUsage>,
+    pub cost_micro_usd: Option<u64>,
+    /// Milliseconds since the Unix epoch.
+    pub started_at: i64,
+    /// Time to the first byte of the response.
+    pub first_byte_us: Option<i64>,
+    pub duration_us: i64,
+}
+
+/// Writes model records in the background; clones share the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct UsageRecorder {
+    sender: mpsc::Sender<ModelRecord>,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+/// Recording of a request in progress. Dropping it closes the record; a request dropped before its
+/// end counts as cancelled.
+#[derive(Debug)]
+pub(crate) struct UsageRecording {
+    recorder: UsageRecorder,
+    engine: Engine,
+    caller: Caller,
+    record: ModelRecord,
+    span: ModelSpan,
+    started_at: Instant,
+    table: Arc<ModelTable>,
+    requested_stream_usage: bool,
+    /// Concurrency slot of the caller's key, held until the response ends.
+    slot: Option<ModelSlot>,
+}
+
+impl UsageRecorder {
+    pub(crate) fn start(store: Store, metrics: Arc<Metrics>) -> Self {
+        let (sender, inbox) = mpsc::channel(MAX_QUEUED_RECORDS);
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        tasks.spawn(write_batches(store, inbox, stop.clone()));
+        tasks.close();
+        Self {
+            sender,
+            metrics,
+            stop,
+            tasks,
+        }
+    }
+
+    /// Stops the writer after it has written all queued records.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+async fn write_batches(
+    store: Store,
+    mut inbox: mpsc::Receiver<ModelRecord>,
+    stop: CancellationToken,
+) {
+    loop {
+        let mut records = Vec::new();
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => inbox.close(),
+            _ = inbox.recv_many(&mut records, MAX_BATCH_RECORDS) => {
+                tokio::select! {
+                    () = tokio::time::sleep(BATCH_DELAY) => {}
+                    () = stop.cancelled() => {}
+                }
+            }
+        }
+        while let Ok(record) = inbox.try_recv() {
+            records.push(record);
+        }
+        if let Err(error) = store.put_model_records(&records).await {
+            tracing::error!(%error, records = records.len(), "failed to write model records");
+        }
+        if stop.is_cancelled() || inbox.is_closed() {
+            return;
+        }
+    }
+}
+
+impl UsageRecording {
+    pub(super) fn new(
+        (recorder, engine): (&UsageRecorder, &Engine),
+        model_call: &ModelCall,
+        target: &ModelTarget,
+        table: &Arc<ModelTable>,
+    ) -> Self {
+        let caller = model_call.caller.clone();
+        let record = ModelRecord {
+            id: Uuid::now_v7().to_string(),
+            request_id: model_call.context.id.clone().unwrap_or_default(),
+            caller: caller.key().map(ToString::to_string),
+            provider: target.upstream.name.clone(),
+            model: target.model.clone(),
+            dialect: model_call.request.dialect.as_str().to_owned(),
+            outcome: "cancelled".to_owned(),
+            stream: model_call.stream,
+            started_at: unix_millis(SystemTime::now()),
+            ..ModelRecord::default()
+        };
+        Self {
+            recorder: recorder.clone(),
+            engine: engine.clone(),
+            requested_stream_usage: model_call.must_request_stream_usage(engine),
+            caller,
+            record,
+            span: ModelSpan::start(model_call.request.operation, target, model_call.stream),
+            started_at: Instant::now(),
+            table: Arc::clone(table),
+            slot: None,
+        }
+    }
+
+    /// Holds the caller's slot until the recording is dropped.
+    pub(super) fn with_slot(mut self, slot: Option<ModelSlot>) -> Self {
+        self.slot = slot;
+        self
+    }
+
+    /// Returns whether the gateway, not the caller, requested usage in the stream.
+    pub(super) fn requested_stream_usage(&self) -> bool {
+        self.requested_stream_usage
+    }
+
+    /// Trace span of the request.
+    pub(super) fn span(&self) -> &Span {
+        &self.span.span
+    }
+
+    /// Records that the provider did not respond, or with an error that is not relayed.
+    pub(super) fn record_failure(&mut self, result: &Result<Response, ModelError>) {
+        match result {
+            Ok(response) => self.record.status = response.status().as_u16(),
+            Err(error) => self.span.record_failure(error),
+        }
+        "error".clone_into(&mut self.record.outcome);
+    }
+
+    pub(crate) fn record_status(&mut self, status: u16) {
+        self.record.status = status;
+        if status >= 400 {
+            "error".clone_into(&mut self.record.outcome);
+        }
+    }
+
+    pub(crate) fn record_first_byte(&mut self) {
+        if self.record.first_byte_us.is_none() {
+            self.record.first_byte_us = Some(elapsed_micros(self.started_at));
+        }
+    }
+
+    /// Records the usage reported so far.
+    pub(crate) fn record_usage(&mut self, usage: Option<TokenUsage>) {
+        self.record.usage = usage.or(self.record.usage);
+    }
+
+    /// Records the final usage and marks the request as completed unless it failed.
+    pub(crate) fn record_completion(&mut self, usage: Option<TokenUsage>) {
+        self.record.usage = usage.or(self.record.usage);
+        if self.record.outcome == "cancelled" {
+            "ok".clone_into(&mut self.record.outcome);
+        }
+    }
+
+    /// Cost so far in millionths of a dollar, if the price is known.
+    pub(crate) fn cost(&self) -> Option<u64> {
+        let ModelRecord {
+            provider,
+            model,
+            usage,
+            ..
+        } = &self.record;
+        self.table
+            .prices
+            .cost(provider, model, &usage.unwrap_or_default())
+    }
+
+    /// Records the finish reason as the provider spelled it.
+    pub(crate) fn record_finish_reason<'a>(&mut self, reason: impl FnOnce() -> Option<&'a str>) {
+        self.span.record_finish_reason(reason);
+    }
+
+    pub(crate) fn record_finish(&mut self, finish: &FinishReason) {
+        self.span.record_finish(finish);
+    }
+
+    pub(crate) fn record_incomplete(&mut self) {
+        "broken".clone_into(&mut self.record.outcome);
+    }
+}
+
+impl Drop for UsageRecording {
+    fn drop(&mut self) {
+        let record = &mut self.record;
+        record.duration_us = elapsed_micros(self.started_at);
+        if let Some(usage) = &record.usage {
+            let prices = &self.table.prices;
+            record.cost_micro_usd = prices.cost(&record.provider, &record.model, usage);
+            let tokens = usage.input + usage.output;
+            let cost = record.cost_micro_usd.unwrap_or_default();
+            self.engine.record_spending(&self.caller, tokens, cost);
+        }
+        self.recorder.metrics.record_model_request(record);
+        self.span.close(record);
+        if self
+            .recorder
+            .sender
+            .try_send(std::mem::take(record))
+            .is_err()
+        {
+            tracing::error!("dropping model record: the write queue is full");
+        }
+    }
+}
+
+fn elapsed_micros(start: Instant) -> i64 {
+    i64::try_from(start.elapsed().as_micros()).unwrap_or(i64::MAX)
+}
