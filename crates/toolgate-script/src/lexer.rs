@@ -44,16 +44,17 @@ pub(crate) enum Ambiguity {
     NonAsciiName,
 }
 
-/// Splits text into tokens. An f-string is a single token.
+/// Splits text into tokens, including line breaks. An f-string is a single token.
 pub(crate) fn tokenize(text: &str) -> Vec<Token> {
-    let mut lexer = Lexer::new(text, FieldTokens::Omit);
+    let mut lexer = Lexer::new(text, Mode::Statements);
     lexer.run();
     lexer.tokens
 }
 
-/// Splits text into tokens, including those in the fields of f-strings, unless it is ambiguous.
+/// Splits text into tokens, including those in the fields of f-strings but no line breaks, unless it is
+/// ambiguous.
 pub(crate) fn tokenize_unambiguous(text: &str) -> Result<Vec<Token>, Ambiguity> {
-    let mut lexer = Lexer::new(text, FieldTokens::Emit);
+    let mut lexer = Lexer::new(text, Mode::Expressions);
     lexer.run();
     match lexer.ambiguity {
         None => Ok(lexer.tokens),
@@ -71,16 +72,19 @@ pub(crate) fn find_fields(literal: &str) -> Vec<(usize, usize)> {
     if !is_f_string {
         return Vec::new();
     }
-    let mut lexer = Lexer::new(literal, FieldTokens::Omit);
+    let mut lexer = Lexer::new(literal, Mode::Statements);
     lexer.run();
     lexer.fields
 }
 
-/// Whether tokens inside the fields of f-strings are part of the output.
+/// Kind of tokens to produce.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FieldTokens {
-    Emit,
-    Omit,
+enum Mode {
+    /// Tokens of statements: line breaks are tokens, and an f-string is a single token.
+    Statements,
+    /// Tokens of expressions: no line breaks, but the tokens inside the fields of f-strings. Stops at the
+    /// first ambiguity.
+    Expressions,
 }
 
 /// An f-string that is not closed yet.
@@ -115,7 +119,7 @@ struct Quote {
 struct Lexer<'a> {
     bytes: &'a [u8],
     at: usize,
-    field_tokens: FieldTokens,
+    mode: Mode,
     tokens: Vec<Token>,
     /// Open f-strings, innermost last.
     open_strings: Vec<OpenString>,
@@ -126,11 +130,11 @@ struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    fn new(text: &'a str, field_tokens: FieldTokens) -> Self {
+    fn new(text: &'a str, mode: Mode) -> Self {
         Self {
             bytes: text.as_bytes(),
             at: 0,
-            field_tokens,
+            mode,
             tokens: Vec::new(),
             open_strings: Vec::new(),
             fields: Vec::new(),
@@ -140,8 +144,7 @@ impl<'a> Lexer<'a> {
 
     fn run(&mut self) {
         while let Some(byte) = self.peek(0) {
-            // Without output for ambiguous text there is no point in reading on.
-            if self.ambiguity.is_some() && self.field_tokens == FieldTokens::Emit {
+            if self.ambiguity.is_some() && self.mode == Mode::Expressions {
                 return;
             }
             match self.open_strings.last().map(|string| string.part) {
@@ -166,7 +169,7 @@ impl<'a> Lexer<'a> {
 
     fn push(&mut self, kind: TokenKind, start: usize) {
         let string = self.open_strings.last();
-        if string.is_some() && self.field_tokens == FieldTokens::Omit {
+        if string.is_some() && self.mode == Mode::Statements {
             return;
         }
         let in_field =
@@ -212,7 +215,9 @@ impl<'a> Lexer<'a> {
             Some(_) => self.at += 1,
             None => {
                 self.at += 1;
-                self.push(TokenKind::Newline, start);
+                if self.mode == Mode::Statements {
+                    self.push(TokenKind::Newline, start);
+                }
             }
         }
     }
@@ -341,7 +346,7 @@ impl<'a> Lexer<'a> {
             self.plain_string(start, quote);
             return;
         }
-        if self.field_tokens == FieldTokens::Emit {
+        if self.mode == Mode::Expressions {
             self.push(TokenKind::StringDelimiter, start);
         }
         self.open_strings.push(OpenString {
@@ -464,9 +469,9 @@ impl<'a> Lexer<'a> {
         let Some(string) = self.open_strings.pop() else {
             return;
         };
-        match self.field_tokens {
-            FieldTokens::Omit => self.push(TokenKind::String, string.start),
-            FieldTokens::Emit => {
+        match self.mode {
+            Mode::Statements => self.push(TokenKind::String, string.start),
+            Mode::Expressions => {
                 let length = string.quote.length();
                 self.push(TokenKind::StringDelimiter, self.at - length);
             }

@@ -87,17 +87,12 @@ fn plain_string(literal: &str) -> Option<&str> {
 
 fn find_in_tokens(code: &str, tokens: &[Token], servers: &BTreeSet<&str>) -> Mentions {
     let mut mentions = Mentions::default();
-    // Line breaks carry no meaning here: inside brackets, `server` and `.tool` may be on separate lines.
-    let tokens: Vec<&Token> = tokens
-        .iter()
-        .filter(|token| token.kind != TokenKind::Newline)
-        .collect();
     let at = |index: usize| {
         let token = tokens.get(index);
         token.map_or(Lexeme::Other, |token| Lexeme::new(code, token))
     };
     let before = |index: usize, back: usize| index.checked_sub(back).map_or(Lexeme::Other, at);
-    let getattr_is_builtin = is_getattr_builtin(code, &tokens);
+    let getattr_is_builtin = is_getattr_builtin(code, tokens);
     for (index, token) in tokens.iter().enumerate() {
         let name = token.text(code);
         if token.kind != TokenKind::Name
@@ -142,7 +137,7 @@ impl Mentions {
 }
 
 /// Returns whether `getattr` and `hasattr` are certain to be the builtins, that is, never rebound.
-fn is_getattr_builtin(code: &str, tokens: &[&Token]) -> bool {
+fn is_getattr_builtin(code: &str, tokens: &[Token]) -> bool {
     let text = |index: Option<usize>| {
         let token = index.and_then(|index| tokens.get(index));
         token.map_or("", |token| token.text(code))
