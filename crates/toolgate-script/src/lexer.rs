@@ -527,3 +527,84 @@ fn normalizes_to_ascii(c: char) -> bool {
         | 0x2c7c | 0xfb00..=0xfb06 | 0xfe33..=0xfe34 | 0xfe4d..=0xfe4f | 0xff00..=0xff5f | 0x1d400..=0x1d7ff
         | 0x1f100..=0x1f1ff | 0x1fbf0..=0x1fbf9)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(code: &str) -> Vec<&str> {
+        let tokens = tokenize(code);
+        tokens.iter().map(|token| token.text(code)).collect()
+    }
+
+    #[test]
+    fn statements_have_line_breaks_and_whole_f_strings() {
+        assert_eq!(
+            texts("x **= .5 # c\nf(f\"{d[\"a\"]:>{w}} {{\", r'\\'')"),
+            [
+                "x",
+                "**=",
+                ".5",
+                "\n",
+                "f",
+                "(",
+                "f\"{d[\"a\"]:>{w}} {{\"",
+                ",",
+                "r'\\''",
+                ")"
+            ]
+        );
+        assert_eq!(
+            texts("x = 'open\ny = 1e-5"),
+            ["x", "=", "'open", "\n", "y", "=", "1e-5"]
+        );
+        assert_eq!(texts("f'{x\ny"), ["f'{x", "\n", "y"]);
+    }
+
+    #[test]
+    fn expressions_have_the_tokens_of_fields() {
+        let code = "f'{a(b=1)} {c=}'\n.d";
+        let tokens = tokenize_unambiguous(code).unwrap();
+        let names: Vec<(&str, bool)> = tokens
+            .iter()
+            .filter(|token| token.kind == TokenKind::Name)
+            .map(|token| (token.text(code), token.in_field))
+            .collect();
+        assert_eq!(
+            names,
+            [("a", true), ("b", false), ("c", true), ("d", false)]
+        );
+    }
+
+    #[test]
+    fn ambiguous_text_is_reported() {
+        for code in [
+            "f\"{d[\"a\"]}\"",
+            "t'{x}'",
+            "f'{\nx}'",
+            "r'\\''",
+            "a..b",
+            "f'{x",
+            "\r",
+        ] {
+            assert_eq!(
+                tokenize_unambiguous(code),
+                Err(Ambiguity::StringBoundary),
+                "{code:?}"
+            );
+        }
+        assert_eq!(tokenize_unambiguous("x = é"), Err(Ambiguity::NonAsciiName));
+    }
+
+    #[test]
+    fn fields_include_their_braces() {
+        let literal = "f\"{{ {a['}']} \\{b} {c:{w}}\"";
+        let fields = find_fields(literal);
+        let fields: Vec<&str> = fields
+            .iter()
+            .map(|(start, end)| &literal[*start..*end])
+            .collect();
+        assert_eq!(fields, ["{a['}']}", "{b}", "{c:{w}}"]);
+        assert!(find_fields("'{a}'").is_empty());
+    }
+}

@@ -6,8 +6,6 @@
 //! tools as Python signatures, and [`preview`] finds the tools a script mentions without running it.
 
 mod lexer;
-#[cfg(test)]
-mod olddiff;
 pub mod preview;
 pub mod protocol;
 mod starlark;

@@ -46,6 +46,8 @@ struct SubscribedResource {
     handlers: Vec<Arc<dyn ClientHandler>>,
     /// A modern server's response to the subscription.
     state: watch::Sender<SubscriptionState>,
+    /// Whether a server has accepted the subscription before, so that accepting it again ends a gap.
+    established: bool,
     /// Ends the upstream subscription on drop.
     _stop: DropGuard,
 }
@@ -92,7 +94,7 @@ struct UpdatedParams {
     uri: String,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize)]
 struct AcknowledgedParams {
     notifications: GrantedNotifications,
 }
@@ -114,12 +116,14 @@ impl ClientHandler for ResourceUpdateHandler {
                 }
             }
             SUBSCRIPTION_ACKNOWLEDGED => {
-                let params: AcknowledgedParams =
-                    serde_json::from_str(params.get()).unwrap_or_default();
-                for uri in params.notifications.resource_subscriptions {
+                let params = serde_json::from_str::<AcknowledgedParams>(params.get());
+                let Ok(AcknowledgedParams { notifications }) = params else {
+                    tracing::debug!(server = %self.server, "ignoring malformed acknowledgement");
+                    return;
+                };
+                for uri in notifications.resource_subscriptions {
                     let key = (self.server.clone(), uri);
-                    self.subscriptions
-                        .set_state(&key, SubscriptionState::Accepted);
+                    self.subscriptions.mark_accepted(&key);
                 }
             }
             _ => {}
@@ -160,6 +164,7 @@ impl UpstreamSubscriptions {
             let resource = SubscribedResource {
                 handlers: vec![handler],
                 state: watch::Sender::default(),
+                established: false,
                 _stop: stop.clone().drop_guard(),
             };
             subscriptions.insert(key, resource);
@@ -183,12 +188,31 @@ impl UpstreamSubscriptions {
         }
     }
 
-    fn set_state(&self, key: &ResourceKey, state: SubscriptionState) {
+    /// Records that a modern server accepted a subscription. If it had been accepted before, the
+    /// resource may have changed in between, so its subscribers are notified. This must not happen
+    /// earlier: a change between the notification and the new subscription would be missed.
+    fn mark_accepted(&self, key: &ResourceKey) {
+        if self.mark_established(key, SubscriptionState::Accepted) {
+            self.notify_missed_updates(key);
+        }
+    }
+
+    /// Sets the state and returns whether the subscription had been established before.
+    fn mark_established(&self, key: &ResourceKey, state: SubscriptionState) -> bool {
         self.with(|subscriptions| {
-            if let Some(resource) = subscriptions.get(key) {
+            subscriptions.get_mut(key).is_some_and(|resource| {
                 resource.state.send_replace(state);
-            }
-        });
+                std::mem::replace(&mut resource.established, true)
+            })
+        })
+    }
+
+    /// Reports a resource as changed because updates may have been missed.
+    fn notify_missed_updates(&self, (server, uri): &ResourceKey) {
+        let params = Object::new().text("uri", uri).to_string();
+        if let Ok(params) = RawValue::from_string(params) {
+            self.notify(server, uri, &params);
+        }
     }
 
     /// Waits until a modern server has accepted or rejected a subscription.
@@ -304,6 +328,8 @@ impl Registry {
             Era::Legacy => {
                 let result = subscribe(&lane, "resources/subscribe", uri, within).await;
                 result.map_err(|error| SubscribeError::Server(Arc::new(error)))?;
+                self.subscriptions
+                    .mark_established(&subscription.key, SubscriptionState::Accepted);
             }
             Era::Modern => {
                 self.subscriptions
@@ -325,16 +351,13 @@ impl SubscriptionTask {
                 () = self.stop.cancelled() => break,
             };
             lane = next;
-            if lane.session().era == Era::Legacy
-                && let Err(error) =
-                    subscribe(&lane, "resources/subscribe", &uri, SUBSCRIBE_TIMEOUT).await
-            {
-                tracing::debug!(server = %self.key.0, %error, "failed to renew resource subscription");
-            }
-            // Updates during the reconnect were missed, so report the resource as changed.
-            let params = Object::new().text("uri", &uri).to_string();
-            if let Ok(params) = RawValue::from_string(params) {
-                self.subscriptions.notify(&self.key.0, &uri, &params);
+            // `listen` renews the subscription of a modern server in the next iteration.
+            if lane.session().era == Era::Legacy {
+                let renewed = subscribe(&lane, "resources/subscribe", &uri, SUBSCRIBE_TIMEOUT);
+                if let Err(error) = renewed.await {
+                    tracing::debug!(server = %self.key.0, %error, "failed to renew resource subscription");
+                }
+                self.subscriptions.notify_missed_updates(&self.key);
             }
         }
         if lane.session().era == Era::Legacy {
@@ -400,7 +423,10 @@ async fn listen(lane: &Lane, key: &ResourceKey, subscriptions: &UpstreamSubscrip
         match request.await {
             Ok(_) => delay = RESUBSCRIBE_DELAY,
             Err(error @ (RequestError::Rpc(_) | RequestError::Status { .. })) => {
-                subscriptions.set_state(key, SubscriptionState::Rejected(Arc::new(error)));
+                let state = SubscriptionState::Rejected(Arc::new(error));
+                if subscriptions.mark_established(key, state) {
+                    subscriptions.notify_missed_updates(key);
+                }
                 break;
             }
             Err(_) => delay = (delay * 2).min(MAX_RESUBSCRIBE_DELAY),

@@ -151,6 +151,8 @@ fn ambiguous_text_is_treated_as_code() {
         "x = '\ryoutube.a()'",
         "\u{c}youtube.a()",
         "f'{x # }'\nyoutube.a()",
+        "t'{youtube.a()}'",
+        "f'{\nyoutube.a()}'",
         "```python\nyoutube.a()\n```",
         "```\"\"\"\nyoutube.a()\n```\n\"\"\"",
     ] {

@@ -33,10 +33,10 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         if calls.is_empty() {
             return Ok(heap.alloc(AllocList::EMPTY));
         }
-        let answers = ScriptRun::from_evaluator(eval)?.call(calls)?;
-        let mut values = Vec::with_capacity(answers.len());
-        for (tool, answer) in tools.into_iter().zip(answers) {
-            values.push(match (tool.to_value(answer, heap), attempt) {
+        let results = ScriptRun::from_evaluator(eval)?.call(calls)?;
+        let mut values = Vec::with_capacity(results.len());
+        for (tool, result) in tools.into_iter().zip(results) {
+            values.push(match (tool.to_value(result, heap), attempt) {
                 (Ok(value), false) => value,
                 (Ok(value), true) => success_value(value, heap),
                 (Err(error), true) => failure_value(&error.to_string(), heap),

@@ -313,7 +313,7 @@ impl Spec {
             ));
         }
         let cut: String = match self.precision {
-            Some(most) => text.chars().take(most).collect(),
+            Some(max_chars) => text.chars().take(max_chars).collect(),
             None => text.to_owned(),
         };
         let mut spec = self.clone();
@@ -488,17 +488,18 @@ fn format_general(size: f64, precision: usize, keep_zeros: bool, with_point: boo
     let rounded = format!("{size:.*e}", precision - 1);
     let (digits, exponent) = rounded.split_once('e').unwrap_or((&rounded, "0"));
     let exponent: i64 = exponent.parse().unwrap_or(0);
-    let most = i64::try_from(precision).unwrap_or(i64::MAX) - i64::from(with_point);
+    let max_exponent = i64::try_from(precision).unwrap_or(i64::MAX) - i64::from(with_point);
     let trim = |text: String| {
         if keep_zeros || !text.contains('.') {
             return text;
         }
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
-    if exponent < -4 || exponent >= most {
+    if exponent < -4 || exponent >= max_exponent {
         return python_exponent(&format!("{}e{exponent}", trim(digits.to_owned())));
     }
-    let decimals = usize::try_from(most + i64::from(with_point) - 1 - exponent).unwrap_or(0);
+    let decimals =
+        usize::try_from(max_exponent + i64::from(with_point) - 1 - exponent).unwrap_or(0);
     let fixed = trim(format!("{size:.decimals$}"));
     if with_point && !fixed.contains('.') {
         return fixed + ".0";

@@ -115,10 +115,10 @@ impl<'h> ScriptRun<'h> {
             .ok_or_else(|| self.stop(LimitKind::Calls))?;
         self.calls.set(total);
         let start = Instant::now();
-        let answers = self.host.borrow_mut().call(calls);
+        let results = self.host.borrow_mut().call(calls);
         self.waited.set(self.waited.get() + start.elapsed());
-        match answers {
-            Ok(answers) if answers.len() == count => Ok(answers),
+        match results {
+            Ok(results) if results.len() == count => Ok(results),
             _ => {
                 self.stop_reason.set(Some(StopReason::HostGone));
                 Err(ScriptError::HostGone)

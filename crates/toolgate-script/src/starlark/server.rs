@@ -124,8 +124,8 @@ impl<'v> StarlarkValue<'v> for ToolValue {
             .collect();
         let call = self.build_call(&positional, &named, current_line(eval), eval.heap())?;
         let run = ScriptRun::from_evaluator(eval)?;
-        let answer = run.call(vec![call])?.into_iter().next();
-        Ok(self.to_value(answer.ok_or(ScriptError::HostGone)?, eval.heap())?)
+        let result = run.call(vec![call])?.into_iter().next();
+        Ok(self.to_value(result.ok_or(ScriptError::HostGone)?, eval.heap())?)
     }
 
     fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
@@ -194,10 +194,10 @@ impl ToolValue {
     /// Converts the result of a call into a script value.
     pub(super) fn to_value<'v>(
         &self,
-        answer: ScriptCallResult,
+        result: ScriptCallResult,
         heap: Heap<'v>,
     ) -> Result<Value<'v>, ScriptError> {
-        let message = match answer {
+        let message = match result {
             ScriptCallResult::Value(raw) => match json::read(raw.get(), heap) {
                 Ok(value) => return Ok(value),
                 Err(error) => format!("the result of `{self}` is not valid JSON: {error}"),

@@ -259,8 +259,8 @@ impl<'a> SchemaReader<'a> {
     }
 
     /// Approximates the intersection of two types.
-    fn intersect(&mut self, one: SchemaType, other: SchemaType) -> SchemaType {
-        match (one, other) {
+    fn intersect(&mut self, first: SchemaType, other: SchemaType) -> SchemaType {
+        match (first, other) {
             (SchemaType::Any, kind) | (kind, SchemaType::Any) => kind,
             (
                 SchemaType::Plain("dict"),
@@ -275,14 +275,14 @@ impl<'a> SchemaReader<'a> {
             (_, kind @ SchemaType::Literal(..)) => kind,
             (SchemaType::Plain("float"), SchemaType::Plain("int")) => SchemaType::Plain("int"),
             (
-                SchemaType::Object(one, completeness),
+                SchemaType::Object(first, completeness),
                 SchemaType::Object(other, other_completeness),
             ) => {
                 let completeness = match (completeness, other_completeness) {
                     (Completeness::Complete, Completeness::Complete) => Completeness::Complete,
                     _ => Completeness::Truncated,
                 };
-                SchemaType::Object(self.merge_fields(one, other), completeness)
+                SchemaType::Object(self.merge_fields(first, other), completeness)
             }
             (object @ SchemaType::Object(..), SchemaType::Union(variants))
             | (SchemaType::Union(variants), object @ SchemaType::Object(..)) => {

@@ -916,7 +916,7 @@ async fn chat_command_runs_tools_and_keeps_conversation() {
     assert_eq!(answer["choices"][0]["message"]["content"], "Once.");
     let (success, _, error) = run_chat(&gate, &["--model", "nowhere/m", "-p", "x"], "").await;
     assert!(
-        !success && error.contains("no model `nowhere/m`"),
+        !success && error.contains("unknown model `nowhere/m`"),
         "{error}"
     );
 }

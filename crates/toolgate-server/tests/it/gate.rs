@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use toolgate_testkit::{eventually, zoo_path};
 
 /// Upper bound for every wait; far more than any condition needs, for busy machines.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Builds `[mcp_servers.NAME]` for a zoo over stdio with these flags.
 pub(crate) fn zoo(name: &str, flags: &[&str]) -> String {

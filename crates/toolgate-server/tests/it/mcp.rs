@@ -373,7 +373,7 @@ async fn session_is_notified_of_list_changes() {
         let tools = legacy.result("tools/list", json!({})).await;
         let listed_names = names(&tools, "tools", "name");
         listed_names
-            .contains(&"old_tool_0001".to_owned())
+            .contains(&"legacy_tool_0001".to_owned())
             .then_some(())
     })
     .await;

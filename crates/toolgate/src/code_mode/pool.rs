@@ -21,9 +21,9 @@ const MIN_IDLE_WORKERS: usize = 2;
 /// Scripts after which a worker is replaced.
 const MAX_SCRIPTS_PER_WORKER: u32 = 500;
 /// Time for a new worker to become ready.
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for counting tokens.
-const COUNT_TIMEOUT: Duration = Duration::from_secs(20);
+const COUNT_TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for a worker to exit after its stdin is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of stderr read from a terminated worker.

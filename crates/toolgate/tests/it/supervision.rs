@@ -85,9 +85,11 @@ async fn health_checks_detect_dead_and_restarted_servers() {
 async fn unresponsive_child_is_replaced_unless_it_has_calls_in_flight() {
     let gateway =
         start_settled(&(stdio_zoo("zoo", &["--silent-on", "ping"]) + FAST_HEALTH_CHECKS)).await;
-    let working = call_text(&gateway, "zoo_sleep", r#"{"ms":1500}"#);
-    let degraded = wait_for_state(&gateway, "zoo", ServerState::Degraded);
-    let (_, reason) = tokio::join!(working, degraded);
+    // Ends, and cancels its call, once the server is degraded.
+    let reason = tokio::select! {
+        answer = call(&gateway, "zoo_sleep", r#"{"ms":600000}"#) => panic!("{answer:?}"),
+        reason = wait_for_state(&gateway, "zoo", ServerState::Degraded) => reason,
+    };
     assert_eq!(reason, "server does not answer pings");
     let reason = wait_for_state(&gateway, "zoo", ServerState::Unavailable).await;
     assert_eq!(reason, "server does not answer pings");
@@ -164,14 +166,15 @@ async fn call_that_may_have_run_is_retried_only_for_read_only_tools() {
 async fn calls_queue_up_to_the_limit_and_then_fail_as_busy() {
     let gateway =
         start_settled(&(stdio_zoo("zoo", &[]) + "max_in_flight = 2\nmax_queue = 3\n")).await;
-    let calls = join_all((0..10).map(|_| {
-        let gateway = gateway.clone();
-        async move { call(&gateway, "zoo_sleep", r#"{"ms":200}"#).await }
-    }));
-    let (done, busy): (Vec<_>, Vec<_>) = calls.await.into_iter().partition(Result::is_ok);
-    assert_eq!((done.len(), busy.len()), (5, 5));
-    for error in busy {
-        let error = error.unwrap_err();
+    let calls = || join_all((0..5).map(|_| call(&gateway, "zoo_sleep", r#"{"ms":600000}"#)));
+    // Polled first, so that the first five calls take all permits and places in the queue.
+    let rejected = tokio::select! {
+        biased;
+        answers = calls() => panic!("{answers:?}"),
+        answers = calls() => answers,
+    };
+    for answer in rejected {
+        let error = answer.unwrap_err();
         assert!(
             error.contains("server `zoo` is busy: 2 calls in flight and 3 queued"),
             "{error}"

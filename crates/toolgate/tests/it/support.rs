@@ -8,7 +8,7 @@ use toolgate::{Arguments, Caller, Config, Environment, Gateway, Outcome, ServerS
 use toolgate_core::config::{ConfigFormat, Document};
 use toolgate_testkit::{eventually, zoo_path};
 
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns `[mcp_servers.NAME]` for a stdio zoo with these flags.
 pub(crate) fn stdio_zoo(name: &str, flags: &[&str]) -> String {

@@ -18,7 +18,7 @@ pub(super) fn hint(line: &TokenizedLine<'_>, source: &ScriptSource, number: u32)
         ),
         "else" if follows_loop(source, number, line.indent().len()) => Some(
             "loops do not support `else`: set `found = False` before the loop, `found = True` before \
-             each `break`, and write `if not found:` here"
+             hints `break`, and write `if not found:` here"
                 .to_owned(),
         ),
         "import" => Some(import_hint(line)),
@@ -233,13 +233,13 @@ fn assert_hint(line: &TokenizedLine<'_>) -> Option<String> {
 fn del_hint(line: &TokenizedLine<'_>) -> String {
     let targets = line.split(1, line.len(), ",");
     if targets.len() > 1 {
-        let each = targets
+        let hints = targets
             .iter()
             .map(|(from, to)| format!("del {}", line.span(*from, *to)));
-        let each: Vec<String> = each
-            .map(|one| del_hint(&TokenizedLine::new(&one)))
+        let hints: Vec<String> = hints
+            .map(|statement| del_hint(&TokenizedLine::new(&statement)))
             .collect();
-        return each.join(", and then ");
+        return hints.join(", and then ");
     }
     let last = line.len().saturating_sub(1);
     let open = (1..last)

@@ -154,14 +154,11 @@ fn format_literals(values: &[Value], completeness: Completeness) -> Option<Strin
         .collect();
     let texts = texts?;
     let is_long = texts.iter().map(String::len).sum::<usize>() > MAX_LITERAL_BYTES;
-    let listed = match is_long || completeness == Completeness::Truncated {
-        true => join_with_commas(
-            texts
-                .into_iter()
-                .take(SAMPLE_VALUES)
-                .chain(["...".to_owned()]),
-        ),
-        false => join_with_commas(texts.into_iter()),
+    let listed = if is_long || completeness == Completeness::Truncated {
+        let sample = texts.into_iter().take(SAMPLE_VALUES);
+        join_with_commas(sample.chain(["...".to_owned()]))
+    } else {
+        join_with_commas(texts.into_iter())
     };
     Some(format!("Literal[{listed}]"))
 }
