@@ -18,7 +18,7 @@ pub(super) fn hint(line: &TokenizedLine<'_>, source: &ScriptSource, number: u32)
         ),
         "else" if follows_loop(source, number, line.indent().len()) => Some(
             "loops do not support `else`: set `found = False` before the loop, `found = True` before \
-             hints `break`, and write `if not found:` here"
+             each `break`, and write `if not found:` here"
                 .to_owned(),
         ),
         "import" => Some(import_hint(line)),
