@@ -1,7 +1,7 @@
-"""`make demo`: a model asks for tools of two real MCP servers, and the gateway runs them.
+"""`make demo`: a model requests tools of two real MCP servers, and the gateway runs them.
 
-Nothing leaves this machine and nothing stays: the model is a small one that runs here, ports are
-free ones, data is in a temporary folder, and whatever was started ends with this script.
+Everything is local and temporary: a small model runs on this machine, ports are chosen freely, data
+is in a temporary folder, and all started processes end with this script.
 """
 
 import argparse
@@ -22,21 +22,21 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LLM = ROOT / "tests/env/llm"
 SERVERS = [HERE / "servers/.venv/bin", HERE / "servers/node_modules/.bin"]
-PATIENCE = 120  # seconds
+TIMEOUT_SECONDS = 120
 
-# What is asked, and what the scripted model does where there is no real one.
+# Questions to ask, and the tool calls that the scripted model makes if there is no real model.
 QUESTIONS = [
     {
         "name": "clock",
         "text": "What time is it in Europe/Paris?",
         "call": ("time_get_current_time", {"timezone": "Europe/Paris"}),
-        "why": "The tool may run by itself (tools_to_auto_execute), so the gateway runs it.",
+        "why": "This tool may run automatically (tools_to_auto_execute), so the gateway runs it.",
     },
     {
         "name": "reader",
         "text": 'Read the file "notes.txt".',
         "call": ("files_read_text_file", {"path": "notes.txt"}),
-        "why": "This tool may not run by itself: the run waits until somebody decides.",
+        "why": "This tool may not run automatically, so the run waits for your decision.",
     },
 ]
 NOTES = "The demo works: this line came from a file, through an MCP server.\n"
@@ -45,7 +45,7 @@ COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 class Failed(Exception):
-    """What to tell somebody whose demo does not work."""
+    """A problem that ends the demo, described for the user."""
 
 
 def styled(code: str, text: str) -> str:
@@ -60,13 +60,13 @@ def title(text: str) -> None:
     say("\n" + styled("1;36", f"== {text}"))
 
 
-def short(text: str, most: int = 100) -> str:
+def shorten(text: str, max_length: int = 100) -> str:
     text = " ".join(str(text).split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 class Programs:
-    """What was started. It ends with the `with`, also by Ctrl-C, also what it started itself."""
+    """The started processes. Leaving the `with` block stops them and their children, also on Ctrl-C."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -85,14 +85,14 @@ class Programs:
         return program
 
     def url(self, program: subprocess.Popen, before: str) -> str:
-        """The address that a program prints when it is ready."""
+        """Returns the URL that a program prints when it is ready."""
         for line in program.stdout:
             if line.startswith(before):
                 return line[len(before):].strip()
-        raise Failed(f"{program.args[0]} ended before it was ready")
+        raise Failed(f"{program.args[0]} exited before it was ready")
 
     def __exit__(self, *_):
-        # Whoever is impatient now would leave things behind.
+        # A second Ctrl-C would leave processes behind.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         for program in reversed(self.running):
             program.terminate()
@@ -105,10 +105,10 @@ class Programs:
 
 
 def real_model(programs: Programs):
-    """The provider of the small model; nothing where it was not installed or does not start."""
+    """Starts the small model and returns its provider; None if it is not installed or does not start."""
     if not (LLM / ".venv/.installed").exists():
         return None
-    say("starting SmolLM2, a model with 135 million parameters, on this machine …")
+    say("starting SmolLM2, a local model with 135 million parameters …")
     program = programs.start("model", [LLM / ".venv/bin/python", LLM / "serve.py"])
     try:
         url = programs.url(program, "ready ")
@@ -120,7 +120,7 @@ def real_model(programs: Programs):
 
 
 def scripted_model(programs: Programs, binary: Path) -> str:
-    """Providers that play a model: one for each question, with what it says."""
+    """Starts one scripted model per question and returns their providers."""
     if not binary.exists():
         say("building the scripted model …")
         build = ["cargo", "build", "--release", "--locked", "--package", "toolgate-testkit", "--bin", "toolgate-model"]
@@ -128,8 +128,8 @@ def scripted_model(programs: Programs, binary: Path) -> str:
     providers = ""
     for question in QUESTIONS:
         name, (tool, arguments) = question["name"], question["call"]
-        words = "This is where a model would tell you, in its own words, what the tool answered."
-        command = [binary, "--call", tool, "--arguments", json.dumps(arguments), "--text", words]
+        text = "A real model would now summarize the tool result in its own words."
+        command = [binary, "--call", tool, "--arguments", json.dumps(arguments), "--text", text]
         url = programs.url(programs.start(name, command), "listening on ")
         question["model"] = f"{name}/scripted"
         providers += provider(name, url, "scripted")
@@ -157,31 +157,31 @@ class Gateway:
         data = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
         request = urllib.request.Request(self.url + path, data, headers)
-        # Whatever proxy there is, it is not between us.
+        # Connect directly: ignore proxy settings in the environment.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            return opener.open(request, timeout=PATIENCE)
+            return opener.open(request, timeout=TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
-            raise Failed(f"{path} answered {error.code}: {error.read().decode()}") from error
+            raise Failed(f"{path} returned {error.code}: {error.read().decode()}") from error
 
     def get(self, path: str):
-        with self.open(path) as answer:
-            return json.load(answer)
+        with self.open(path) as response:
+            return json.load(response)
 
     def wait_for_servers(self) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while True:
             clients = self.get("/api/mcp/clients")["clients"]
-            away = [client for client in clients if client["state"] != "healthy"]
-            if not away:
+            unavailable = [client for client in clients if client["state"] != "healthy"]
+            if not unavailable:
                 return
             if time.monotonic() > deadline:
-                reasons = [f"{client['config']['name']}: {client.get('reason')}" for client in away]
+                reasons = [f"{client['config']['name']}: {client.get('reason')}" for client in unavailable]
                 raise Failed("servers did not start: " + "; ".join(reasons))
             time.sleep(0.1)
 
-    def hear(self, path: str, body: dict) -> dict:
-        """Shows a stream as it comes, and gives the gateway's account of it."""
+    def show_stream(self, path: str, body: dict) -> dict:
+        """Prints a streamed response as it arrives and returns its `toolgate` object."""
         note, spoke = None, False
         with self.open(path, body, x_toolgate_events="on") as stream:
             for line in stream:
@@ -205,61 +205,61 @@ class Gateway:
 
 
 def ask(gateway: Gateway, question: dict) -> str:
-    """Asks a question, decides about what waits, and gives the run's id."""
+    """Asks a question, decides its pending calls, and returns the run's id."""
     title(f"You ask: {question['text']}")
     say(question["why"])
     body = {"model": question["model"], "stream": True, "max_tokens": 80,
             "messages": [{"role": "user", "content": question["text"]}]}
-    note = gateway.hear("/v1/chat/completions", body)
+    note = gateway.show_stream("/v1/chat/completions", body)
     while note["pending"]:
         decisions = [decide(call) for call in note["pending"]]
-        note = gateway.hear(f"/api/runs/{note['run_id']}/resume", {"decisions": decisions, "stream": True})
+        note = gateway.show_stream(f"/api/runs/{note['run_id']}/resume", {"decisions": decisions, "stream": True})
     for call in note["executed"]:
-        say(f"  {styled('33', 'result')} {call['name']}: {short(call['result'])} ({call['ms']} ms)")
+        say(f"  {styled('33', 'result')} {call['name']}: {shorten(call['result'])} ({call['ms']} ms)")
     if not note["executed"]:
-        say("  The model answered without a tool this time. Small models do.")
+        say("  The model answered without a tool this time, as small models sometimes do.")
     return note["run_id"]
 
 
 def decide(call: dict) -> dict:
     asked = f"  {styled('35', 'waits ')} {call['name']} {call['arguments']}"
     if not sys.stdin.isatty():
-        say(f"{asked}\n         nobody is there to ask, so the demo approves it")
+        say(f"{asked}\n         not on a terminal, so the demo approves it")
         return {"id": call["id"], "decision": "approve"}
     answer = input(f"{asked}\n         Run it? [Y/n] ")
     if answer.strip().lower() in ("", "y", "yes"):
         return {"id": call["id"], "decision": "approve"}
-    return {"id": call["id"], "decision": "deny", "reason": "the user said no"}
+    return {"id": call["id"], "decision": "deny", "reason": "denied by the user"}
 
 
 def show_timeline(gateway: Gateway, run_id: str) -> None:
     run = gateway.get(f"/api/runs/{run_id}")
     moment = lambda text: datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     start = moment(run["started_at"])
-    title(f"What happened in {run_id}, from its journal")
+    title(f"Journal of {run_id}")
     for entry in run["timeline"]:
         step = entry["step"]
-        say(f"  {round((moment(entry['at']) - start) * 1000):>6} ms  {step['kind']:<12} {told(step)}")
+        say(f"  {round((moment(entry['at']) - start) * 1000):>6} ms  {step['kind']:<12} {describe_step(step)}")
     say(f"  {run['state']}: {run['iterations']} model calls, "
         f"{run['input_tokens']} tokens in, {run['output_tokens']} out")
 
 
-def told(step: dict) -> str:
+def describe_step(step: dict) -> str:
     match step["kind"]:
         case "turn":
             calls = ", ".join(f"{call['name']} {call['arguments']}" for call in step["calls"])
-            return f"the model asks for {calls}" if calls else f"the model says: {short(step['text'], 70)}"
+            return f"the model requests {calls}" if calls else f"the model says: {shorten(step['text'], 70)}"
         case "call_opened":
             return f"{step['name']} is about to run"
         case "call_closed":
             result = " ".join(part.get("text", "…") for part in step["result"])
-            return f"{step['name']} answered in {step['ms']} ms: {short(result, 60)}"
+            return f"{step['name']} returned in {step['ms']} ms: {shorten(result, 60)}"
         case "call_waits":
             return f"{step['name']} waits for a decision"
         case "resumed":
             return f"decided by {step['by']}"
         case "answered":
-            return "the answers go back to the model"
+            return "the results are sent to the model"
         case "ended":
             return step["stop_reason"] or step["state"]
     return ""
@@ -268,7 +268,7 @@ def told(step: dict) -> str:
 def show_next(gateway: Gateway, binary: Path, run_id: str, stays: bool) -> None:
     url, model = gateway.url, QUESTIONS[0]["model"]
     binary = binary.relative_to(Path.cwd()) if binary.is_relative_to(Path.cwd()) else binary
-    title("Look around while it runs, in another terminal" if stays else "On a terminal it runs until you press Enter; then")
+    title("Try these in another terminal while it runs" if stays else "On a terminal, the demo keeps running and you can try these")
     say(f"""  export TOOLGATE_URL={url}
   {binary} chat --model {model}
   {binary} tools list
@@ -276,8 +276,8 @@ def show_next(gateway: Gateway, binary: Path, run_id: str, stays: bool) -> None:
   curl -s {url}/api/runs/{run_id}
   curl -s {url}/api/mcp/clients
   curl -s '{url}/api/mcp/tools/explain?tool=files_read_text_file'
-Any SDK of OpenAI or Anthropic works with {url}/v1, any MCP client with {url}/mcp.
-Next: docs/agent.md, and examples/demo/toolgate.toml: that and the address of the model was all the configuration.""")
+OpenAI SDKs work with {url}/v1, Anthropic SDKs with {url}, MCP clients with {url}/mcp.
+Next: docs/agent.md, and examples/demo/toolgate.toml, which with the model's URL is the whole configuration.""")
 
 
 def play(arguments, folder: Path) -> None:
@@ -286,10 +286,10 @@ def play(arguments, folder: Path) -> None:
         models = None if arguments.scripted_only else real_model(programs)
         if models is None:
             if not arguments.scripted_only:
-                say("NOTE: the real small model did not install here, or does not run on this machine.")
-            say("NOTE: a script plays the model: the tools and their results are real, its words are not.")
+                say("NOTE: the small model could not be installed or does not run on this machine.")
+            say("NOTE: a script plays the model: the tools and their results are real, its text is not.")
             models = scripted_model(programs, arguments.scripted)
-        say("starting the gateway, and through it an MCP server from PyPI and one from npm …")
+        say("starting the gateway, which starts an MCP server from PyPI and one from npm …")
         gateway = Gateway(programs, arguments.toolgate, models)
         gateway.wait_for_servers()
         say(f"ready: {gateway.url}")
@@ -299,16 +299,16 @@ def play(arguments, folder: Path) -> None:
         stays = sys.stdin.isatty() and not arguments.once
         show_next(gateway, arguments.toolgate, runs[-1], stays)
         if stays:
-            input("\nPress Enter to end. ")
+            input("\nPress Enter to quit. ")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--toolgate", type=Path, default=ROOT / "target/release/toolgate")
     parser.add_argument("--scripted", type=Path, default=ROOT / "target/release/toolgate-model",
-                        help="the scripted model; it is built where it is missing")
-    parser.add_argument("--scripted-only", action="store_true", help="do not use the real model")
-    parser.add_argument("--once", action="store_true", help="end when everything was shown")
+                        help="scripted model binary; built if it is missing")
+    parser.add_argument("--scripted-only", action="store_true", help="use the scripted model even if the real one is installed")
+    parser.add_argument("--once", action="store_true", help="exit without waiting for Enter")
     arguments = parser.parse_args()
     for name in ("toolgate", "scripted"):
         setattr(arguments, name, getattr(arguments, name).absolute())
@@ -328,11 +328,11 @@ def main() -> int:
         say(f"\nThe demo failed: {problem}")
         for log in sorted(folder.glob("*.log")):
             lines = log.read_text(errors="replace").splitlines()[-8:]
-            say("\n".join([f"-- the end of {log.name}", *lines]) if lines else "", end="\n" if lines else "")
+            say("\n".join([f"-- last lines of {log.name}", *lines]) if lines else "", end="\n" if lines else "")
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        say("\nEverything that was started has ended; nothing was left behind.")
+        say("\nAll started processes have ended; nothing was left behind.")
 
 
 if __name__ == "__main__":

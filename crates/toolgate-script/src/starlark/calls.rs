@@ -12,7 +12,7 @@ use starlark::values::{Heap, Value};
 
 use super::error::{self, ScriptError};
 use super::repr;
-use super::script_run::ScriptRun;
+use super::run_context::RunContext;
 use super::server::{ToolValue, current_line};
 use crate::protocol::ScriptCall;
 
@@ -33,7 +33,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         if calls.is_empty() {
             return Ok(heap.alloc(AllocList::EMPTY));
         }
-        let results = ScriptRun::from_evaluator(eval)?.call(calls)?;
+        let results = RunContext::from_evaluator(eval)?.call(calls)?;
         let mut values = Vec::with_capacity(results.len());
         for (tool, result) in tools.into_iter().zip(results) {
             values.push(match (tool.to_value(result, heap), attempt) {
@@ -65,7 +65,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
             .into());
         }
         let outcome = eval.eval_function(function, &[], &[]);
-        let run = ScriptRun::from_evaluator(eval)?;
+        let run = RunContext::from_evaluator(eval)?;
         run.check_limits(eval.heap().peak_allocated_bytes())?;
         match outcome {
             Ok(value) => Ok(success_value(value, eval.heap())),
@@ -96,7 +96,7 @@ pub(super) fn register(builder: &mut GlobalsBuilder) {
         let _ = flush;
         let mut text = join_values(&args.items, sep.unwrap_or(" "), eval.heap())?;
         text.push_str(end.unwrap_or("\n"));
-        ScriptRun::from_evaluator(eval)?.print(&text)?;
+        RunContext::from_evaluator(eval)?.print(&text)?;
         Ok(NoneType)
     }
 }

@@ -16,7 +16,7 @@ use starlark::values::{
 
 use super::error::ScriptError;
 use super::json::{self, Layout};
-use super::script_run::ScriptRun;
+use super::run_context::RunContext;
 use crate::protocol::{ScriptCall, ScriptCallResult, ScriptServer, ScriptTool};
 
 /// Maximum size of the arguments of one call as JSON.
@@ -123,7 +123,7 @@ impl<'v> StarlarkValue<'v> for ToolValue {
             .map(|(name, value)| (name.as_str(), *value))
             .collect();
         let call = self.build_call(&positional, &named, current_line(eval), eval.heap())?;
-        let run = ScriptRun::from_evaluator(eval)?;
+        let run = RunContext::from_evaluator(eval)?;
         let result = run.call(vec![call])?.into_iter().next();
         Ok(self.to_value(result.ok_or(ScriptError::HostGone)?, eval.heap())?)
     }

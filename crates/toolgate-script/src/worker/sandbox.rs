@@ -1,4 +1,4 @@
-//! Sandbox of a worker: no files, no network, no processes, and conditional memory and CPU time.
+//! Sandbox of a worker: no files, no network, no processes, and limited memory and CPU time.
 //!
 //! Linux has all of these restrictions; other Unix systems only have resource limits.
 
@@ -75,7 +75,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Returns the statm of the address space in use.
+    /// Returns the bytes of address space in use.
     fn address_space_bytes(&self) -> Option<u64> {
         let mut statm = String::new();
         self.statm.as_ref()?.read_to_string(&mut statm).ok()?;

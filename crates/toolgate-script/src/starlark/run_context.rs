@@ -12,7 +12,7 @@ use crate::protocol::{ScriptCall, ScriptCallResult, WorkerLimits};
 
 /// A script run, reachable from native functions through the evaluator.
 #[derive(ProvidesStaticType)]
-pub(super) struct ScriptRun<'h> {
+pub(super) struct RunContext<'h> {
     host: RefCell<&'h mut dyn Host>,
     limits: WorkerLimits,
     started: Instant,
@@ -33,7 +33,7 @@ pub(super) enum StopReason {
     HostGone,
 }
 
-impl<'h> ScriptRun<'h> {
+impl<'h> RunContext<'h> {
     pub(super) fn new(host: &'h mut dyn Host, limits: WorkerLimits) -> Self {
         Self {
             host: RefCell::new(host),
