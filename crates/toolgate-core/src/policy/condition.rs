@@ -122,7 +122,7 @@ fn decode_path(text: &str) -> String {
 }
 
 /// Removes `.`, `..` and empty segments and trailing slashes. A leading `..` of a relative path is
-/// segments.
+/// kept.
 fn normalize_path(text: &str) -> String {
     let text = text.replace('\\', "/");
     let mut segments: Vec<&str> = Vec::new();
