@@ -1,4 +1,4 @@
-// Lints of the page: the rules of hooks, and what the type checker does not see.
+// Lints for the page: the rules of hooks, and mistakes that the type checker does not catch.
 
 import parser from "@babel/eslint-parser";
 import reactHooks from "eslint-plugin-react-hooks";

@@ -1,16 +1,16 @@
 import react from "@vitejs/plugin-react";
 import { defineConfig } from "vite";
 
-// `npm run dev` shows the page in front of a gateway that runs already.
+// `npm run dev` serves the page and forwards API requests to a running gateway.
 const gateway = process.env["TOOLGATE_URL"] ?? "http://127.0.0.1:8080";
 
 export default defineConfig({
-  // Relative, so that the page works below a path of a proxy too.
+  // Relative, so that a proxy can serve the page below a path.
   base: "./",
   plugins: [react()],
   build: {
     target: "es2022",
-    // Nothing inline: the page's policy forbids it.
+    // The content security policy forbids inline assets.
     assetsInlineLimit: 0,
     modulePreload: false,
     reportCompressedSize: true,

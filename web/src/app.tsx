@@ -1,70 +1,70 @@
-/** The frame of the page: who is let in, where one can go, and the view that is open. */
+/** The page: sign-in, navigation, and the current view. */
 
 import { useEffect, useRef, type ComponentType } from "react";
 
 import { feed } from "./api/feed.ts";
-import { useKey, useLive, useRefusal } from "./api/hooks.ts";
+import { useIsLive, useKey, useKeyError } from "./api/hooks.ts";
 import * as session from "./api/session.ts";
 import { ActivityView } from "./activity/view.tsx";
 import { ApprovalsView } from "./approvals/view.tsx";
 import { usePendingCount } from "./approvals/pending.ts";
 import { CodeView } from "./code/view.tsx";
 import { KeysView } from "./keys/view.tsx";
-import { hashOf, useRoute } from "./route.ts";
+import { routeHash, useRoute } from "./route.ts";
 import { RunsView } from "./runs/view.tsx";
 import { ServersView } from "./servers/view.tsx";
 import { SettingsView } from "./settings/view.tsx";
 import { SignIn } from "./sign-in.tsx";
 import { ToolsView } from "./tools/view.tsx";
-import { Icon, Mark, type IconName } from "./ui/icons.tsx";
-import { Empty } from "./ui/parts.tsx";
+import { Icon, Logo, type IconName } from "./ui/icons.tsx";
+import { EmptyState } from "./ui/components.tsx";
 
 interface View {
   name: IconName;
   label: string;
-  show: ComponentType<{ item: string | null }>;
+  Component: ComponentType<{ item: string | null }>;
 }
 
 const VIEWS: readonly View[] = [
-  { name: "servers", label: "Servers", show: ServersView },
-  { name: "tools", label: "Tools", show: ToolsView },
-  { name: "code", label: "Code", show: CodeView },
-  { name: "approvals", label: "Approvals", show: ApprovalsView },
-  { name: "runs", label: "Runs", show: RunsView },
-  { name: "activity", label: "Activity", show: ActivityView },
-  { name: "keys", label: "Keys", show: KeysView },
-  { name: "settings", label: "Settings", show: SettingsView },
+  { name: "servers", label: "Servers", Component: ServersView },
+  { name: "tools", label: "Tools", Component: ToolsView },
+  { name: "code", label: "Code", Component: CodeView },
+  { name: "approvals", label: "Approvals", Component: ApprovalsView },
+  { name: "runs", label: "Runs", Component: RunsView },
+  { name: "activity", label: "Activity", Component: ActivityView },
+  { name: "keys", label: "Keys", Component: KeysView },
+  { name: "settings", label: "Settings", Component: SettingsView },
 ];
 
 export function App() {
-  const refusal = useRefusal();
+  const keyError = useKeyError();
   const key = useKey();
   useEffect(() => {
-    if (refusal !== null) {
+    if (keyError !== null) {
       feed.stop();
       return;
     }
     feed.start();
     return () => feed.stop();
-  }, [refusal, key]);
-  // Another key may see other things: everything is asked for anew.
-  return refusal === null ? <Frame key={key} /> : <SignIn key={key} refusal={refusal} />;
+  }, [keyError, key]);
+  // A different key may see different data, so remount everything and load it again.
+  return keyError === null ? <Layout key={key} /> : <SignIn key={key} keyError={keyError} />;
 }
 
-function Frame() {
+function Layout() {
   const { view, item } = useRoute();
-  const open = VIEWS.find(({ name }) => name === view);
+  const current = VIEWS.find(({ name }) => name === view);
   useEffect(() => {
-    document.title = open ? `${open.label} · Toolgate` : "Toolgate";
-  }, [open]);
+    document.title = current ? `${current.label} · Toolgate` : "Toolgate";
+  }, [current]);
   return (
-    <div className="frame">
-      <a className="skip" href="#main" onClick={skip}>
+    <div className="layout">
+      <a className="skip-link" href="#main" onClick={skipToContent}>
         Skip to content
       </a>
       <Sidebar view={view} />
       <main id="main" tabIndex={-1}>
-        {open ? <open.show item={item} /> : <Unknown view={view} />}
+        {current ? <current.Component item={item} /> : <NotFound />}
       </main>
     </div>
   );
@@ -74,18 +74,18 @@ function Sidebar({ view }: { view: string }) {
   const pending = usePendingCount();
   const nav = useRef<HTMLElement>(null);
   useEffect(() => {
-    // On a phone the views stand in a row that is longer than the screen.
+    // On phones, the navigation is a row wider than the screen.
     nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   }, [view]);
   return (
     <aside className="sidebar">
-      <a className="brand" href={hashOf("servers")}>
-        <Mark />
+      <a className="brand" href={routeHash("servers")}>
+        <Logo />
         Toolgate
       </a>
-      <nav ref={nav} aria-label="Views">
+      <nav ref={nav} aria-label="Main">
         {VIEWS.map(({ name, label }) => (
-          <a key={name} href={hashOf(name)} aria-current={name === view ? "page" : undefined}>
+          <a key={name} href={routeHash(name)} aria-current={name === view ? "page" : undefined}>
             <Icon name={name} />
             {label}
             {name === "approvals" && pending > 0 && (
@@ -94,25 +94,25 @@ function Sidebar({ view }: { view: string }) {
           </a>
         ))}
       </nav>
-      <Foot />
+      <SidebarFooter />
     </aside>
   );
 }
 
-function Foot() {
-  const live = useLive();
+function SidebarFooter() {
+  const live = useIsLive();
   const hasKey = useKey() !== null;
   return (
-    <div className="foot">
+    <div className="footer">
       <span
-        className={live ? "status good" : "status quiet"}
-        title={live ? "Changes show at once" : "Asks every few seconds"}
+        className={live ? "status good" : "status neutral"}
+        title={live ? "Changes appear immediately" : "Updates every few seconds until connected"}
       >
         <span className="dot" aria-hidden="true" />
         {live ? "Live" : "Connecting…"}
       </span>
       {hasKey && (
-        <button type="button" className="plain" onClick={() => session.goWithout()}>
+        <button type="button" className="plain" onClick={() => session.clearKey()}>
           Sign out
         </button>
       )}
@@ -120,16 +120,16 @@ function Foot() {
   );
 }
 
-function Unknown({ view }: { view: string }) {
+function NotFound() {
   return (
-    <Empty title={`There is no view “${view}”.`}>
-      <a href={hashOf("servers")}>Go to the servers</a>
-    </Empty>
+    <EmptyState title="Page not found">
+      <a href={routeHash("servers")}>Go to Servers</a>
+    </EmptyState>
   );
 }
 
-/** The address is the route, so the usual jump would leave the view. */
-function skip(event: { preventDefault: () => void }): void {
+/** Moves the focus without changing the hash, which would change the route. */
+function skipToContent(event: { preventDefault: () => void }): void {
   event.preventDefault();
   document.getElementById("main")?.focus();
 }

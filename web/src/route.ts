@@ -1,4 +1,4 @@
-/** Where in the page we are: `#/servers/github`, the view and what is open in it. */
+/** Routes: the hash names a view and, optionally, the item open in it, as in `#/servers/github`. */
 
 import { useSyncExternalStore } from "react";
 
@@ -7,35 +7,35 @@ export interface Route {
   item: string | null;
 }
 
-export function routeOf(hash: string): Route {
+export function parseRoute(hash: string): Route {
   const [view = "", ...rest] = hash.replace(/^#\/?/, "").split("/");
   const item = rest.join("/");
   return { view: view || "servers", item: item === "" ? null : decode(item) };
 }
 
-export function hashOf(view: string, item?: string | null): string {
+export function routeHash(view: string, item?: string | null): string {
   return item ? `#/${view}/${encodeURIComponent(item)}` : `#/${view}`;
 }
 
-export function go(view: string, item?: string | null): void {
-  location.hash = hashOf(view, item);
+export function navigate(view: string, item?: string | null): void {
+  location.hash = routeHash(view, item);
 }
 
-/** The same without a step back to where it was, for what changes with every key. */
-export function replace(view: string, item?: string | null): void {
-  history.replaceState(null, "", hashOf(view, item));
+/** Navigates without a history entry, for routes that change with every keystroke. */
+export function replaceRoute(view: string, item?: string | null): void {
+  history.replaceState(null, "", routeHash(view, item));
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
 export function useRoute(): Route {
   const hash = useSyncExternalStore(
-    (changed) => {
-      addEventListener("hashchange", changed);
-      return () => removeEventListener("hashchange", changed);
+    (listener) => {
+      addEventListener("hashchange", listener);
+      return () => removeEventListener("hashchange", listener);
     },
     () => location.hash,
   );
-  return routeOf(hash);
+  return parseRoute(hash);
 }
 
 function decode(text: string): string {

@@ -1,34 +1,34 @@
-/** Asks for the admin key. */
+/** The sign-in form, which asks for the admin key. */
 
 import { useEffect, useState, type FormEvent } from "react";
 
-import { knock } from "./api/door.ts";
+import { checkKey } from "./api/check-key.ts";
 import { useAction } from "./api/hooks.ts";
 import * as session from "./api/session.ts";
-import { Field, Notice } from "./ui/parts.tsx";
-import { Mark } from "./ui/icons.tsx";
+import { Field, Notice } from "./ui/components.tsx";
+import { Logo } from "./ui/icons.tsx";
 
-export function SignIn({ refusal }: { refusal: string }) {
+export function SignIn({ keyError }: { keyError: string }) {
   const [key, setKey] = useState("");
   const [remember, setRemember] = useState(false);
-  // A key that was kept, or came by link, and does not open: that is said at once.
-  const [error, setError] = useState<string | null>(session.key() === null ? null : refusal);
+  // Show the error immediately only if a stored key or one from a link was rejected.
+  const [error, setError] = useState<string | null>(session.getKey() === null ? null : keyError);
   const action = useAction();
 
   useEffect(() => {
-    // A gateway without an admin key refuses those who show one that it does not know.
-    if (session.key() !== null) {
-      void knock(null).then((said) => said === null && session.goWithout());
+    // A gateway without an admin key accepts requests without a key, but rejects unknown keys.
+    if (session.getKey() !== null) {
+      void checkKey(null).then((error) => error === null && session.clearKey());
     }
   }, []);
 
   const submit = (event: FormEvent) => {
     event.preventDefault();
     void action.run(async () => {
-      const said = await knock(key.trim());
-      setError(said);
-      if (said === null) {
-        session.keep(key.trim(), remember ? "device" : "tab");
+      const error = await checkKey(key.trim());
+      setError(error);
+      if (error === null) {
+        session.storeKey(key.trim(), remember ? "device" : "tab");
       }
     });
   };
@@ -36,14 +36,14 @@ export function SignIn({ refusal }: { refusal: string }) {
   return (
     <main className="sign-in">
       <form onSubmit={submit}>
-        <Mark />
+        <Logo />
         <h1>Sign in to Toolgate</h1>
         <Field
           label="Admin key"
           hint={
             <>
-              With <code>admin_key = "auto"</code> the gateway keeps it in <code>admin.key</code> in its data
-              directory, and prints a login link when it starts.
+              With <code>admin_key = "auto"</code>, the key is in <code>admin.key</code> in the data
+              directory, and the gateway prints a login link when it starts in a terminal.
             </>
           }
         >
@@ -59,7 +59,7 @@ export function SignIn({ refusal }: { refusal: string }) {
             />
           )}
         </Field>
-        <label className="check">
+        <label className="checkbox">
           <input type="checkbox" checked={remember} onChange={(event) => setRemember(event.target.checked)} />
           Remember on this device
         </label>

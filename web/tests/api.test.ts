@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { failure } from "../src/api/client.ts";
-import { loses } from "../src/api/json.ts";
-import { keyInHash } from "../src/api/session.ts";
-import { SseReader } from "../src/api/sse.ts";
-import { decisionOf } from "../src/approvals/decision.ts";
-import { hashOf, routeOf } from "../src/route.ts";
+import { toApiError } from "../src/api/client.ts";
+import { losesPrecision } from "../src/api/json.ts";
+import { keyFromHash } from "../src/api/session.ts";
+import { SseParser } from "../src/api/sse.ts";
+import { buildDecisionBody } from "../src/approvals/decision.ts";
+import { parseRoute, routeHash } from "../src/route.ts";
 
 const STREAM = ': hello\n\nevent: server\ndata: {"a":\ndata: 1}\n\r\nevent:call\r\ndata:x\r\n\r\ndata: y\n\n';
 const EVENTS = [
@@ -15,25 +15,28 @@ const EVENTS = [
   { event: "message", data: "y" },
 ];
 
-test("events are the same however the stream is cut", () => {
+test("SSE parser yields the same events for any chunk size", () => {
   for (let size = 1; size <= STREAM.length; size += 1) {
-    const reader = new SseReader();
+    const parser = new SseParser();
     const events = [];
     for (let at = 0; at < STREAM.length; at += size) {
-      events.push(...reader.push(STREAM.slice(at, at + size)));
+      events.push(...parser.push(STREAM.slice(at, at + size)));
     }
-    assert.deepEqual(events, EVENTS, `pieces of ${size}`);
+    assert.deepEqual(events, EVENTS, `chunk size ${size}`);
   }
 });
 
-test("errors have the gateway's words, and something sensible from others", () => {
-  const refused = failure(401, '{"error":{"message":"this needs the admin key","code":"unauthorized"}}');
-  assert.equal(refused.message, "this needs the admin key");
-  assert.equal(refused.code, "unauthorized");
-  assert.match(failure(502, "<html>bad gateway").message, /502.*bad gateway/);
+test("API errors use the gateway's message, or the status and body of other responses", () => {
+  const unauthorized = toApiError(
+    401,
+    '{"error":{"message":"this requires the admin key","code":"unauthorized"}}',
+  );
+  assert.equal(unauthorized.message, "this requires the admin key");
+  assert.equal(unauthorized.code, "unauthorized");
+  assert.match(toApiError(502, "<html>bad gateway").message, /502.*bad gateway/);
 });
 
-test("only numbers that would lose digits are kept as text", () => {
+test("losesPrecision detects numbers that a double cannot hold", () => {
   for (const [source, expected] of [
     ["1", false],
     ["30.0", false],
@@ -43,28 +46,28 @@ test("only numbers that would lose digits are kept as text", () => {
     ["1e400", true],
     ["3.14159265358979323846", true],
   ] as const) {
-    assert.equal(loses(Number(source), source), expected, source);
+    assert.equal(losesPrecision(Number(source), source), expected, source);
   }
 });
 
-test("a login link gives its key, other addresses none", () => {
-  assert.equal(keyInHash("#key=tg-admin-abc"), "tg-admin-abc");
-  assert.equal(keyInHash("#/key=a+b"), "a b");
-  assert.equal(keyInHash("#/servers"), null);
-  assert.equal(keyInHash("#key="), null);
+test("keyFromHash returns the key of a login link and null for other hashes", () => {
+  assert.equal(keyFromHash("#key=tg-admin-abc"), "tg-admin-abc");
+  assert.equal(keyFromHash("#/key=a+b"), "a b");
+  assert.equal(keyFromHash("#/servers"), null);
+  assert.equal(keyFromHash("#key="), null);
 });
 
-test("routes go there and back", () => {
-  assert.deepEqual(routeOf(""), { view: "servers", item: null });
-  assert.deepEqual(routeOf(hashOf("servers", "a/b c")), { view: "servers", item: "a/b c" });
-  assert.deepEqual(routeOf("#/runs/%"), { view: "runs", item: "%" });
+test("routes round-trip through the hash", () => {
+  assert.deepEqual(parseRoute(""), { view: "servers", item: null });
+  assert.deepEqual(parseRoute(routeHash("servers", "a/b c")), { view: "servers", item: "a/b c" });
+  assert.deepEqual(parseRoute("#/runs/%"), { view: "runs", item: "%" });
 });
 
-test("edited arguments go as they were typed", () => {
+test("decision body contains edited arguments exactly as typed", () => {
   assert.equal(
-    decisionOf({ verb: "approve", scope: "once", edited: '{"n": 18446744073709551617}' }),
+    buildDecisionBody({ verb: "approve", scope: "once", edited: '{"n": 18446744073709551617}' }),
     '{"decision":"approve","scope":"once","arguments":{"n": 18446744073709551617}}',
   );
-  assert.throws(() => decisionOf({ verb: "approve", scope: "once", edited: "{" }), /not JSON/);
-  assert.equal(decisionOf({ verb: "deny", reason: "" }), '{"decision":"deny"}');
+  assert.throws(() => buildDecisionBody({ verb: "approve", scope: "once", edited: "{" }), /not valid JSON/);
+  assert.equal(buildDecisionBody({ verb: "deny", reason: "" }), '{"decision":"deny"}');
 });

@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import type { ClientConfig } from "../src/api/types.ts";
-import { draftOf, isEmpty, patchOf } from "../src/servers/draft.ts";
-import { BLANK, entryOf } from "../src/servers/entry.ts";
-import { headers, words } from "../src/servers/text.ts";
-import { changesOf, formOf } from "../src/settings/changes.ts";
+import { buildServerPatch, isEmpty, toDraft } from "../src/servers/draft.ts";
+import { EMPTY_SERVER, toClientConfig } from "../src/servers/entry.ts";
+import { parseHeaders, splitCommandLine } from "../src/servers/text.ts";
+import { buildSettingsPatch, toSettingsForm } from "../src/settings/changes.ts";
 
 const STDIO: ClientConfig = {
   name: "memory",
@@ -30,27 +30,29 @@ const REMOTE: ClientConfig = {
   is_code_mode_client: false,
 };
 
-test("what was not touched is not sent", () => {
+test("patch of an unchanged draft is empty", () => {
   for (const config of [STDIO, REMOTE]) {
-    assert.ok(isEmpty(patchOf(config, draftOf(config))));
+    assert.ok(isEmpty(buildServerPatch(config, toDraft(config))));
   }
 });
 
-test("a switch is one key", () => {
-  assert.deepEqual(patchOf(STDIO, { ...draftOf(STDIO), codeMode: true }), { is_code_mode_client: true });
-  assert.deepEqual(patchOf(STDIO, { ...draftOf(STDIO), enabled: false }), { disabled: true });
+test("patch of a toggled switch has one key", () => {
+  assert.deepEqual(buildServerPatch(STDIO, { ...toDraft(STDIO), codeMode: true }), {
+    is_code_mode_client: true,
+  });
+  assert.deepEqual(buildServerPatch(STDIO, { ...toDraft(STDIO), enabled: false }), { disabled: true });
 });
 
-test("lists are sent only if they say something else", () => {
-  const draft = draftOf(STDIO);
-  assert.deepEqual(patchOf(STDIO, { ...draft, tools: { execute: ["read"], auto: ["read"] } }), {
+test("patch includes a tool list only if it changed", () => {
+  const draft = toDraft(STDIO);
+  assert.deepEqual(buildServerPatch(STDIO, { ...draft, tools: { execute: ["read"], auto: ["read"] } }), {
     tools_to_execute: ["read"],
   });
 });
 
-test("a changed argument takes the rest of the process along, its secrets as the masks they came as", () => {
-  const draft = { ...draftOf(STDIO), args: "-y\nserver-memory\n--verbose\n" };
-  assert.deepEqual(patchOf(STDIO, draft), {
+test("patch of a changed argument has the whole process config with masked secrets", () => {
+  const draft = { ...toDraft(STDIO), args: "-y\nserver-memory\n--verbose\n" };
+  assert.deepEqual(buildServerPatch(STDIO, draft), {
     stdio_config: {
       command: "npx",
       args: ["-y", "server-memory", "--verbose"],
@@ -60,20 +62,31 @@ test("a changed argument takes the rest of the process along, its secrets as the
   });
 });
 
-test("a changed URL leaves the headers alone", () => {
-  const draft = { ...draftOf(REMOTE), url: "https://docs.example/v2" };
-  assert.deepEqual(patchOf(REMOTE, draft), { connection_string: "https://docs.example/v2" });
+test("patch of a changed URL does not include headers", () => {
+  const draft = { ...toDraft(REMOTE), url: "https://docs.example/v2" };
+  assert.deepEqual(buildServerPatch(REMOTE, draft), { connection_string: "https://docs.example/v2" });
 });
 
-test("a timeout is seconds, or what the gateway makes of it, or none", () => {
-  const own = { ...STDIO, tool_execution_timeout: 5 };
-  assert.deepEqual(patchOf(own, { ...draftOf(own), timeout: "" }), { tool_execution_timeout: null });
-  assert.deepEqual(patchOf(own, { ...draftOf(own), timeout: "90" }), { tool_execution_timeout: 90 });
-  assert.deepEqual(patchOf(own, { ...draftOf(own), timeout: "2m" }), { tool_execution_timeout: "2m" });
+test("timeout is sent as a number, as text if not numeric, or as null if empty", () => {
+  const config = { ...STDIO, tool_execution_timeout: 5 };
+  assert.deepEqual(buildServerPatch(config, { ...toDraft(config), timeout: "" }), {
+    tool_execution_timeout: null,
+  });
+  assert.deepEqual(buildServerPatch(config, { ...toDraft(config), timeout: "90" }), {
+    tool_execution_timeout: 90,
+  });
+  assert.deepEqual(buildServerPatch(config, { ...toDraft(config), timeout: "2m" }), {
+    tool_execution_timeout: "2m",
+  });
 });
 
-test("a new server is an entry of client_configs", () => {
-  const stdio = entryOf({ ...BLANK, name: " fs ", command: 'npx -y fs "my notes"', envs: "A=1\n\nB" });
+test("new server becomes an entry of client_configs", () => {
+  const stdio = toClientConfig({
+    ...EMPTY_SERVER,
+    name: " fs ",
+    command: 'npx -y fs "my notes"',
+    envs: "A=1\n\nB",
+  });
   assert.deepEqual(stdio, {
     name: "fs",
     connection_type: "stdio",
@@ -82,29 +95,37 @@ test("a new server is an entry of client_configs", () => {
     is_code_mode_client: false,
     stdio_config: { command: "npx", args: ["-y", "fs", "my notes"], envs: ["A=1", "B"] },
   });
-  const http = entryOf({ ...BLANK, transport: "http", url: "https://x/mcp", headers: "A: b: c" });
+  const http = toClientConfig({
+    ...EMPTY_SERVER,
+    transport: "http",
+    url: "https://x/mcp",
+    headers: "A: b: c",
+  });
   assert.equal(http["connection_string"], "https://x/mcp");
   assert.deepEqual(http["headers"], { A: "b: c" });
 });
 
-test("a command line is parted as a shell would", () => {
-  assert.deepEqual(words("  a  b\tc "), ["a", "b", "c"]);
-  assert.deepEqual(words(`'a b' "c \\"d\\"" e\\ f ""`), ["a b", 'c "d"', "e f", ""]);
-  assert.deepEqual(words(""), []);
-  assert.deepEqual(headers("Accept: text/plain\nX: "), { Accept: "text/plain", X: "" });
+test("command line is split like in a shell", () => {
+  assert.deepEqual(splitCommandLine("  a  b\tc "), ["a", "b", "c"]);
+  assert.deepEqual(splitCommandLine(`'a b' "c \\"d\\"" e\\ f ""`), ["a b", 'c "d"', "e f", ""]);
+  assert.deepEqual(splitCommandLine(""), []);
+  assert.deepEqual(parseHeaders("Accept: text/plain\nX: "), { Accept: "text/plain", X: "" });
 });
 
-test("settings send what changed, numbers as numbers", () => {
+test("settings patch has only changes, with numbers as numbers", () => {
   const settings = {
     max_agent_depth: 10,
     tool_execution_timeout: 30,
     disable_auto_tool_inject: false,
     code_mode_binding_level: "server",
   } as const;
-  assert.deepEqual(changesOf(settings, formOf(settings)), {});
-  assert.deepEqual(changesOf(settings, { ...formOf(settings), depth: "15", timeout: "45s", level: "tool" }), {
-    max_agent_depth: 15,
-    tool_execution_timeout: "45s",
-    code_mode_binding_level: "tool",
-  });
+  assert.deepEqual(buildSettingsPatch(settings, toSettingsForm(settings)), {});
+  assert.deepEqual(
+    buildSettingsPatch(settings, { ...toSettingsForm(settings), depth: "15", timeout: "45s", level: "tool" }),
+    {
+      max_agent_depth: 15,
+      tool_execution_timeout: "45s",
+      code_mode_binding_level: "tool",
+    },
+  );
 });

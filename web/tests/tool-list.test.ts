@@ -1,49 +1,58 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ALL, enable, has, missing, NONE, runsUnasked, same, turned } from "../src/servers/tool-list.ts";
+import {
+  ALL,
+  findMissing,
+  includesTool,
+  isAutoExecuted,
+  isSameList,
+  NONE,
+  setEnabled,
+  setTool,
+} from "../src/servers/tool-list.ts";
 
 const OFFERED = ["read", "write", "list"];
 
-test("turning one off from all names all the others", () => {
-  assert.deepEqual(turned(ALL, "write", "off", OFFERED), ["read", "list"]);
+test('turning a tool off in "all" lists all the others', () => {
+  assert.deepEqual(setTool(ALL, "write", "off", OFFERED), ["read", "list"]);
 });
 
-test("turning one on in all changes nothing, and the last one on does not make it all", () => {
-  assert.deepEqual(turned(ALL, "write", "on", OFFERED), ALL);
-  assert.deepEqual(turned(["read", "list"], "write", "on", OFFERED), ["read", "list", "write"]);
+test('turning a tool on keeps "all", and a complete list does not become "all"', () => {
+  assert.deepEqual(setTool(ALL, "write", "on", OFFERED), ALL);
+  assert.deepEqual(setTool(["read", "list"], "write", "on", OFFERED), ["read", "list", "write"]);
 });
 
-test("from none, one is one, and off again is none", () => {
-  const one = turned(NONE, "read", "on", OFFERED);
+test("turning a tool on and off again gives an empty list", () => {
+  const one = setTool(NONE, "read", "on", OFFERED);
   assert.deepEqual(one, ["read"]);
-  assert.deepEqual(turned(one, "read", "off", OFFERED), []);
+  assert.deepEqual(setTool(one, "read", "off", OFFERED), []);
 });
 
-test("a name that is not offered stays in an explicit list", () => {
-  assert.deepEqual(turned(["gone", "read"], "read", "off", OFFERED), ["gone"]);
-  assert.deepEqual(missing(["gone", "read"], OFFERED), ["gone"]);
-  assert.deepEqual(missing(ALL, OFFERED), []);
+test("a tool that is not offered stays in an explicit list", () => {
+  assert.deepEqual(setTool(["gone", "read"], "read", "off", OFFERED), ["gone"]);
+  assert.deepEqual(findMissing(["gone", "read"], OFFERED), ["gone"]);
+  assert.deepEqual(findMissing(ALL, OFFERED), []);
 });
 
-test("a tool that is disabled does not come back as one that runs unasked", () => {
-  const off = enable({ execute: ALL, auto: ["read", "write"] }, "write", "off", OFFERED);
+test("disabling a tool turns off automatic execution for good", () => {
+  const off = setEnabled({ execute: ALL, auto: ["read", "write"] }, "write", "off", OFFERED);
   assert.deepEqual(off, { execute: ["read", "list"], auto: ["read"] });
-  const on = enable(off, "write", "on", OFFERED);
-  assert.equal(runsUnasked(on, "write"), false);
+  const on = setEnabled(off, "write", "on", OFFERED);
+  assert.equal(isAutoExecuted(on, "write"), false);
 });
 
-test("all that run unasked are those that are enabled", () => {
-  const lists = enable({ execute: ALL, auto: ALL }, "write", "off", OFFERED);
+test("only enabled tools are automatically executed", () => {
+  const lists = setEnabled({ execute: ALL, auto: ALL }, "write", "off", OFFERED);
   assert.deepEqual(lists.auto, ALL);
-  assert.equal(runsUnasked(lists, "write"), false);
-  assert.equal(runsUnasked(lists, "read"), true);
+  assert.equal(isAutoExecuted(lists, "write"), false);
+  assert.equal(isAutoExecuted(lists, "read"), true);
 });
 
-test("order says nothing, and all is not the same as every one", () => {
-  assert.ok(same(["a", "b"], ["b", "a"]));
-  assert.ok(same(["*"], ["*", "a"]));
-  assert.ok(!same(ALL, OFFERED));
-  assert.ok(!same(["a"], []));
-  assert.ok(has(ALL, "later"));
+test('list comparison ignores order and distinguishes "all" from a complete list', () => {
+  assert.ok(isSameList(["a", "b"], ["b", "a"]));
+  assert.ok(isSameList(["*"], ["*", "a"]));
+  assert.ok(!isSameList(ALL, OFFERED));
+  assert.ok(!isSameList(["a"], []));
+  assert.ok(includesTool(ALL, "later"));
 });

@@ -52,7 +52,7 @@ export async function addServer({ open, url, command }) {
   const error = await form.getByRole("alert").textContent();
   await form.getByLabel("Name").fill("zoo");
   await form.getByRole("button", { name: "Test" }).click();
-  const tried = await form.getByText("It answers").textContent();
+  const tried = await form.getByText("Connected (protocol").textContent();
   await form.getByRole("button", { name: "Add server" }).click();
 
   const sheet = page.getByRole("dialog", { name: "zoo" });
@@ -60,7 +60,7 @@ export async function addServer({ open, url, command }) {
   await sheet.getByRole("switch", { name: "Code Mode Client" }).click();
   await sheet.getByRole("switch", { name: "Automatically execute tool add" }).click();
   await sheet.getByRole("switch", { name: "Enable fail" }).click();
-  await sheet.getByText("will not be enabled by themselves").waitFor();
+  await sheet.getByText("Tools the server adds later stay disabled").waitFor();
   await sheet.getByRole("button", { name: "Save Changes" }).click();
   await sheet.getByText("Saved", { exact: true }).waitFor();
 
@@ -79,12 +79,12 @@ export async function addServer({ open, url, command }) {
   await page.getByRole("button", { name: "Run" }).click();
   const outcome = page.getByRole("region", { name: "Outcome" });
   const result = await outcome.getByLabel("Result").textContent();
-  const printed = await outcome.getByLabel("Printed").textContent();
+  const printed = await outcome.getByLabel("Printed output").textContent();
   await outcome.getByRole("listitem").filter({ hasText: "zoo.add" }).getByText("ok").waitFor();
   await page.getByLabel("Script").fill("x = 1\nresult = zoo.nothing()");
   await page.getByRole("button", { name: "Run" }).click();
   const failure = await outcome.getByRole("alert").textContent();
-  const line = await page.locator(".gutter .wrong").textContent();
+  const line = await page.locator(".gutter .error-line").textContent();
   return { error, tried, states, result: JSON.parse(result), printed, failure, line };
 }
 
@@ -107,7 +107,7 @@ export async function changeServer({ open, url }) {
 
   await page.getByRole("button", { name: "Import" }).click();
   const file = { mcpServers: { imported: { command: "no-such-import" }, broken: { command: "other" } } };
-  await page.getByLabel("Or its text").fill(JSON.stringify(file));
+  await page.getByLabel("Or paste its contents").fill(JSON.stringify(file));
   const dialog = page.getByRole("dialog", { name: "Import servers" });
   await dialog.getByRole("button", { name: "Import", exact: true }).click();
   const imported = await dialog.getByRole("listitem").first().textContent();
@@ -142,7 +142,10 @@ export async function manageKeys({ open, url }) {
   await page.keyboard.type("ci");
   await form.getByLabel("Tools").fill("zoo.echo");
   await page.keyboard.press("Escape");
-  await page.getByRole("dialog", { name: "Close it?" }).getByRole("button", { name: "Cancel" }).click();
+  await page
+    .getByRole("dialog", { name: "Discard changes?" })
+    .getByRole("button", { name: "Cancel" })
+    .click();
   await form.getByRole("button", { name: "Add key" }).click();
   const key = await page.locator("code.key").textContent();
   await page.getByRole("button", { name: "Done" }).click();
@@ -152,9 +155,9 @@ export async function manageKeys({ open, url }) {
   await page.getByLabel("Search names and descriptions").fill("adds two");
   await page.getByRole("button", { name: "zoo_add" }).click();
   const sheet = page.getByRole("dialog", { name: "zoo_add" });
-  await sheet.getByText("It is visible").waitFor();
+  await sheet.getByText("Visible to this caller").waitFor();
   await sheet.getByRole("combobox").selectOption("ci");
-  const why = await sheet.getByText("It does not exist for this caller").textContent();
+  const why = await sheet.getByText("Hidden from this caller").textContent();
   await sheet.getByRole("button", { name: "Close" }).click();
 
   await page.getByRole("link", { name: "Code" }).click();
@@ -188,7 +191,7 @@ export async function watchRuns({ open, url, model }) {
   await page.goto(`${url}/#/runs`);
   await page.getByRole("row", { name: /done/ }).click();
   const sheet = page.getByRole("dialog", { name: model });
-  await sheet.getByText("Ended").waitFor();
+  await sheet.getByText("Run done").waitFor();
   const steps = await sheet.getByRole("listitem").locator("strong").allTextContents();
   await sheet.getByRole("button", { name: "Close" }).click();
   await page.getByRole("row", { name: /running/ }).click();
@@ -205,7 +208,7 @@ export async function approve({ open, url }) {
   await page.goto(`${url}/#/code`);
   await page.getByLabel("Script").fill('first = zoo.add(a=1, b=1)\nresult = zoo.echo(text="please")');
   await page.getByRole("button", { name: "Run" }).click();
-  await page.getByRole("link", { name: "Open the approval" }).click();
+  await page.getByRole("link", { name: "Open approval" }).click();
   const card = page.getByRole("article", { name: "zoo_echo, pending" });
   const asked = await card.getByLabel("Arguments").textContent();
   await card.getByRole("button", { name: "Edit arguments" }).click();
@@ -217,14 +220,14 @@ export async function approve({ open, url }) {
   const result = await page.getByLabel("Result").textContent();
 
   await page.getByRole("link", { name: "Approvals" }).click();
-  await page.getByText("Nothing waits for a decision").waitFor();
+  await page.getByText("No pending approvals").waitFor();
   // The approval appears without a reload.
   const call = { id: "c1", type: "function", function: { name: "zoo_echo", arguments: '{"text":"again"}' } };
   const answer = await fetch(`${url}/v1/mcp/tool/execute`, { method: "POST", body: JSON.stringify(call) });
   assert.equal(answer.status, 200);
   await card.getByLabel("Reason for denying").fill("not today");
   await card.getByRole("button", { name: "Deny" }).click();
-  await page.getByText("Nothing waits for a decision").waitFor();
+  await page.getByText("No pending approvals").waitFor();
   return { asked: JSON.parse(asked), result };
 }
 

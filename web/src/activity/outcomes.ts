@@ -1,6 +1,6 @@
-/** What the outcomes of calls mean to people. */
+/** Outcomes of calls and how they are displayed. */
 
-import type { Tone } from "../ui/parts.tsx";
+import type { Tone } from "../ui/components.tsx";
 
 export const OUTCOMES = [
   "open",
@@ -23,7 +23,7 @@ export const OUTCOMES = [
   "interrupted",
 ] as const;
 
-export function toneOf(outcome: string): Tone {
+export function outcomeTone(outcome: string): Tone {
   switch (outcome) {
     case "ok":
       return "good";

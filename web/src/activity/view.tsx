@@ -1,78 +1,90 @@
-/** Every attempt to call a tool, the newest first. The filter is in the address. */
+/** The audit log: every tool call, newest first. The filter is part of the route. */
 
 import { useState } from "react";
 
 import { useReloadOn } from "../api/hooks.ts";
-import { query, useList, useSettled } from "../api/list.ts";
+import { buildQuery, useDebounced, useList } from "../api/list.ts";
 import type { CallRecord } from "../api/types.ts";
-import { replace } from "../route.ts";
-import { clock, ms, when } from "../ui/format.ts";
-import { More } from "../ui/more.tsx";
-import { Badge, Empty, Failure, Head, Loading, Table } from "../ui/parts.tsx";
-import { OUTCOMES, toneOf } from "./outcomes.ts";
+import { replaceRoute } from "../route.ts";
+import { formatDateTime, formatDuration, formatRelativeTime } from "../ui/format.ts";
+import { ShowMore } from "../ui/show-more.tsx";
+import { Badge, EmptyState, ErrorNotice, Loading, PageHeader, Table } from "../ui/components.tsx";
+import { OUTCOMES, outcomeTone } from "./outcomes.ts";
 import { RecordSheet } from "./sheet.tsx";
 
 const FILTERS = ["server", "tool", "caller", "outcome", "request_id", "run_id"] as const;
 type Filter = Partial<Record<(typeof FILTERS)[number], string>>;
 
+const TEXT_FILTERS = [
+  { name: "server", label: "Server" },
+  { name: "tool", label: "Tool" },
+  { name: "caller", label: "Caller" },
+] as const;
+
+/** Filters set by links from other views. The page only offers to clear them. */
+const ID_FILTERS = [
+  { name: "run_id", label: "One run" },
+  { name: "request_id", label: "One request" },
+] as const;
+
 export function ActivityView({ item }: { item: string | null }) {
-  const filter = filterOf(item);
-  const path = useSettled(`/api/audit${query({ ...filter })}`);
+  const filter = parseFilter(item);
+  const path = useDebounced(`/api/audit${buildQuery({ ...filter })}`);
   const list = useList<CallRecord>(path, "records");
   useReloadOn(["call"], list.reload);
   const [open, setOpen] = useState<CallRecord | null>(null);
   const { items, error } = list;
   return (
     <>
-      <Head title="Activity" says="Every attempt to call a tool, also those that were refused." />
+      <PageHeader title="Activity" description="Every tool call, including rejected ones." />
       <FilterBar filter={filter} />
-      <Failure error={error} />
+      <ErrorNotice error={error} />
       {items === null && error === null && <Loading />}
       {items !== null && items.length === 0 && (
-        <Empty title={item === null ? "Nothing was called yet" : "No call fits the filter"} />
+        <EmptyState title={item === null ? "No calls yet" : "No calls match the filter"} />
       )}
       {items !== null && items.length > 0 && <RecordTable records={items} onOpen={setOpen} />}
-      <More list={list} />
+      <ShowMore list={list} />
       {open !== null && <RecordSheet record={open} onClose={() => setOpen(null)} />}
     </>
   );
 }
 
-function filterOf(item: string | null): Filter {
-  const given = new URLSearchParams(item ?? "");
-  return Object.fromEntries(FILTERS.flatMap((name) => (given.get(name) ? [[name, given.get(name)]] : [])));
+function parseFilter(item: string | null): Filter {
+  const params = new URLSearchParams(item ?? "");
+  return Object.fromEntries(FILTERS.flatMap((name) => (params.get(name) ? [[name, params.get(name)]] : [])));
 }
 
 function FilterBar({ filter }: { filter: Filter }) {
-  const set = (change: Filter) => replace("activity", query({ ...filter, ...change }).slice(1));
+  const update = (change: Filter) => replaceRoute("activity", buildQuery({ ...filter, ...change }).slice(1));
   return (
-    <div className="bar">
-      {(["server", "tool", "caller"] as const).map((name) => (
+    <div className="toolbar">
+      {TEXT_FILTERS.map(({ name, label }) => (
         <input
           key={name}
           type="search"
-          aria-label={name}
-          placeholder={name}
+          aria-label={label}
+          placeholder={label}
           value={filter[name] ?? ""}
           spellCheck={false}
-          onChange={(event) => set({ [name]: event.target.value })}
+          onChange={(event) => update({ [name]: event.target.value })}
         />
       ))}
       <select
         aria-label="Outcome"
         value={filter.outcome ?? ""}
-        onChange={(event) => set({ outcome: event.target.value })}
+        onChange={(event) => update({ outcome: event.target.value })}
       >
         <option value="">All outcomes</option>
         {OUTCOMES.map((outcome) => (
           <option key={outcome}>{outcome}</option>
         ))}
       </select>
-      {(["run_id", "request_id"] as const).map(
-        (name) =>
+      {ID_FILTERS.map(
+        ({ name, label }) =>
           filter[name] !== undefined && (
-            <button key={name} type="button" onClick={() => set({ [name]: "" })}>
-              {name === "run_id" ? "of one run" : "of one request"} ✕
+            <button key={name} type="button" onClick={() => update({ [name]: "" })}>
+              {label} ✕
             </button>
           ),
       )}
@@ -82,9 +94,9 @@ function FilterBar({ filter }: { filter: Filter }) {
 
 function RecordTable({ records, onOpen }: { records: CallRecord[]; onOpen: (record: CallRecord) => void }) {
   return (
-    <Table heads={["Tool", "Outcome", "Caller", "Origin", "When", { number: "Took" }]}>
+    <Table columns={["Tool", "Outcome", "Caller", "Origin", "Time", { number: "Duration" }]}>
       {records.map((record) => (
-        <tr key={record.id} className="opens" onClick={() => onOpen(record)}>
+        <tr key={record.id} className="clickable" onClick={() => onOpen(record)}>
           <td className="wide">
             <button type="button" className="name mono">
               {record.server === null ? record.name : `${record.server}.${record.tool}`}
@@ -92,12 +104,12 @@ function RecordTable({ records, onOpen }: { records: CallRecord[]; onOpen: (reco
             {record.error !== null && <div className="faint two-lines">{record.error}</div>}
           </td>
           <td>
-            <Badge tone={toneOf(record.outcome)}>{record.outcome}</Badge>
+            <Badge tone={outcomeTone(record.outcome)}>{record.outcome}</Badge>
           </td>
           <td>{record.caller ?? "–"}</td>
           <td>{record.origin}</td>
-          <td title={clock(record.started_at)}>{when(record.started_at)}</td>
-          <td className="number">{ms(record.duration_ms)}</td>
+          <td title={formatDateTime(record.started_at)}>{formatRelativeTime(record.started_at)}</td>
+          <td className="number">{formatDuration(record.duration_ms)}</td>
         </tr>
       ))}
     </Table>

@@ -1,6 +1,6 @@
-/** The one way to the gateway's API. Its errors keep the gateway's own words. */
+/** Client for the gateway's API. Errors carry the gateway's own message. */
 
-import { parse } from "./json.ts";
+import { parseJson } from "./json.ts";
 import * as session from "./session.ts";
 
 export class ApiError extends Error {
@@ -13,103 +13,114 @@ export class ApiError extends Error {
   }
 }
 
-/** Nothing came back: the gateway is away, or the network is. */
-export class Unreachable extends Error {
+/** No response: the gateway is down or the network failed. */
+export class GatewayUnreachableError extends Error {
   constructor() {
-    super("the gateway does not answer; is it running?");
+    super("Cannot reach the gateway. Is it running?");
   }
 }
 
-export interface Ask {
+export interface RequestOptions {
   method?: "GET" | "POST" | "PUT" | "DELETE";
   body?: unknown;
-  /** A body that is text already. */
+  /** A body that is already serialized. */
   text?: string;
   headers?: Record<string, string>;
   signal?: AbortSignal;
 }
 
-export async function ask<T>(path: string, how: Ask = {}): Promise<T> {
-  const response = await send(path, how);
+/** Sends a request and parses the JSON response. Throws an `ApiError` unless the status is 2xx. */
+export async function request<T>(path: string, options: RequestOptions = {}): Promise<T> {
+  const response = await sendRequest(path, options);
   const text = await response.text();
   if (!response.ok) {
-    throw failure(response.status, text);
+    throw toApiError(response.status, text);
   }
-  return (text === "" ? undefined : parse(text)) as T;
+  return (text === "" ? undefined : parseJson(text)) as T;
 }
 
-/** Sends a request and gives the answer as it comes; used alone for streams. */
-export async function send(path: string, how: Ask = {}): Promise<Response> {
-  const key = session.key();
-  const headers: Record<string, string> = { ...how.headers };
+/** Sends a request and returns the raw response. Call it directly only for streams. */
+export async function sendRequest(path: string, options: RequestOptions = {}): Promise<Response> {
+  const key = session.getKey();
+  const headers: Record<string, string> = { ...options.headers };
   if (key !== null) {
     headers["authorization"] = `Bearer ${key}`;
   }
-  const body = how.text ?? (how.body === undefined ? undefined : JSON.stringify(how.body));
+  const body = options.text ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
   if (body !== undefined) {
     headers["content-type"] = "application/json";
   }
-  const init: RequestInit = { method: how.method ?? "GET", headers, cache: "no-store", credentials: "omit" };
+  const init: RequestInit = {
+    method: options.method ?? "GET",
+    headers,
+    cache: "no-store",
+    credentials: "omit",
+  };
   if (body !== undefined) {
     init.body = body;
   }
-  if (how.signal) {
-    init.signal = how.signal;
+  if (options.signal) {
+    init.signal = options.signal;
   }
   let response: Response;
   try {
-    // Relative: the page may stand below a path of a proxy.
+    // Relative, because a proxy may serve the page below a path.
     response = await fetch(path.replace(/^\//, ""), init);
   } catch (error) {
-    throw how.signal?.aborted ? error : new Unreachable();
+    throw options.signal?.aborted ? error : new GatewayUnreachableError();
   }
   if (path.startsWith("/api/")) {
-    await watchDoor(response, key);
+    await checkAuthorization(response, key);
   }
   return response;
 }
 
-async function watchDoor(response: Response, used: string | null): Promise<void> {
+/** Ends the session if the gateway rejected the key in use. */
+async function checkAuthorization(response: Response, usedKey: string | null): Promise<void> {
   if (response.status !== 401 && response.status !== 403) {
     return;
   }
-  // An answer to a key that has been replaced since says nothing about the one in use.
-  if (used === session.key()) {
-    const { message, code } = failure(response.status, await response.clone().text());
+  // If the key has been replaced since, this response says nothing about the current one.
+  if (usedKey === session.getKey()) {
+    const { message, code } = toApiError(response.status, await response.clone().text());
     if (response.status === 401 || code === "forbidden") {
-      session.refuse(message);
+      session.rejectKey(message);
     }
   }
 }
 
-export function failure(status: number, text: string): ApiError {
+export function toApiError(status: number, text: string): ApiError {
   try {
     const { error } = JSON.parse(text) as { error?: { message?: string; code?: string } };
     if (error?.message) {
       return new ApiError(status, error.code ?? "", error.message);
     }
   } catch {
-    // Not from the gateway: a proxy's page, perhaps.
+    // Not from the gateway; for example an error page from a proxy.
   }
-  return new ApiError(status, "", `the answer was ${status}${text ? `: ${text.slice(0, 200)}` : ""}`);
+  return new ApiError(
+    status,
+    "",
+    `Unexpected response: HTTP ${status}${text ? `: ${text.slice(0, 200)}` : ""}`,
+  );
 }
 
-/** What to tell a person about anything that was thrown. */
-export function words(error: unknown): string {
+/** Returns the message to show for anything that was thrown. */
+export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Every item of a list that comes in pages. */
-export async function all<T>(path: string, noun: string, signal?: AbortSignal): Promise<T[]> {
+/** Fetches all pages of a list. `field` names the array in each page. */
+export async function fetchAll<T>(path: string, field: string, signal?: AbortSignal): Promise<T[]> {
   const items: T[] = [];
   let cursor: string | null = null;
   do {
     const query: string = `limit=1000${cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`}`;
-    const page: Record<string, unknown> = await ask(
+    const page: Record<string, unknown> = await request(
       `${path}${path.includes("?") ? "&" : "?"}${query}`,
       signal ? { signal } : {},
     );
-    items.push(...(page[noun] as T[]));
+    items.push(...(page[field] as T[]));
     cursor = page["next_cursor"] as string | null;
   } while (cursor !== null);
   return items;

@@ -1,44 +1,47 @@
 /**
- * What happens in the gateway, as it happens: one stream for the whole page, opened anew when it
- * breaks. EventSource cannot send a key, so the stream is read from a fetch.
+ * Live events from the gateway: one stream for the whole page, reopened when it breaks. `EventSource`
+ * cannot send a key, so the stream is read with `fetch`.
  */
 
-import { send } from "./client.ts";
-import { parse } from "./json.ts";
-import { SseReader } from "./sse.ts";
+import { sendRequest } from "./client.ts";
+import { parseJson } from "./json.ts";
+import { SseParser } from "./sse.ts";
 import type { Approval, CallRecord, ServerState } from "./types.ts";
 
-export interface Heard {
+/** Payload of each kind of event. */
+export interface FeedEvents {
   server: { server: string; state: ServerState; reason: string | null };
   approval: Approval;
   call: CallRecord;
-  /** Something was missed: look at everything again. */
+  /** Events were lost, so everything needs a reload. */
   missed: null;
 }
 
-export type Kind = keyof Heard;
-type Listener = (kind: Kind, value: unknown) => void;
+export type FeedEventKind = keyof FeedEvents;
+type FeedListener = (kind: FeedEventKind, payload: unknown) => void;
 
-const FIRST_WAIT = 500;
-const LONGEST_WAIT = 10_000;
-/** The gateway writes a comment every 15 s; a stream that is silent for longer is dead. */
-const SILENCE = 40_000;
+const INITIAL_RETRY_DELAY_MS = 500;
+const MAX_RETRY_DELAY_MS = 10_000;
+/** The gateway sends a comment every 15 s, so a stream that is silent for longer is dead. */
+const IDLE_TIMEOUT_MS = 40_000;
 
 export class Feed {
-  private listeners = new Set<Listener>();
-  private watchers = new Set<() => void>();
+  private eventListeners = new Set<FeedListener>();
+  private statusListeners = new Set<() => void>();
   private abort: AbortController | null = null;
+  /** Whether the stream is open. */
   live = false;
 
-  listen(listener: Listener): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+  /** Calls `listener` for every event. Returns a function that unsubscribes. */
+  subscribe(listener: FeedListener): () => void {
+    this.eventListeners.add(listener);
+    return () => this.eventListeners.delete(listener);
   }
 
-  /** Is told when the stream comes or goes. */
-  watch(watcher: () => void): () => void {
-    this.watchers.add(watcher);
-    return () => this.watchers.delete(watcher);
+  /** Calls `listener` when `live` changes. Returns a function that unsubscribes. */
+  subscribeToStatus(listener: () => void): () => void {
+    this.statusListeners.add(listener);
+    return () => this.statusListeners.delete(listener);
   }
 
   start(): void {
@@ -50,66 +53,66 @@ export class Feed {
   stop(): void {
     this.abort?.abort();
     this.abort = null;
-    this.set(false);
+    this.setLive(false);
   }
 
   private async run(signal: AbortSignal): Promise<void> {
-    let wait = FIRST_WAIT;
+    let delay = INITIAL_RETRY_DELAY_MS;
     while (!signal.aborted) {
       try {
-        await this.read(signal, () => {
-          wait = FIRST_WAIT;
+        await this.readStream(signal, () => {
+          delay = INITIAL_RETRY_DELAY_MS;
         });
       } catch {
-        // It broke, or could not be opened: the same either way.
+        // The stream broke or could not be opened. Retry in both cases.
       }
       if (signal.aborted) {
         return;
       }
-      this.set(false);
-      await pause(wait, signal);
-      wait = Math.min(wait * 2, LONGEST_WAIT);
+      this.setLive(false);
+      await sleep(delay, signal);
+      delay = Math.min(delay * 2, MAX_RETRY_DELAY_MS);
     }
   }
 
-  private async read(signal: AbortSignal, opened: () => void): Promise<void> {
-    const silence = new AbortController();
-    const both = AbortSignal.any([signal, silence.signal]);
-    const response = await send("/api/events", { signal: both });
+  private async readStream(signal: AbortSignal, onOpen: () => void): Promise<void> {
+    const idle = new AbortController();
+    const stopOrIdle = AbortSignal.any([signal, idle.signal]);
+    const response = await sendRequest("/api/events", { signal: stopOrIdle });
     if (!response.ok || !response.body) {
       return;
     }
-    opened();
-    this.set(true);
-    // Whatever happened before the stream was open is unknown.
-    this.tell("missed", null);
+    onOpen();
+    this.setLive(true);
+    // Events from before the stream opened are lost.
+    this.dispatch("missed", null);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    const events = new SseReader();
+    const parser = new SseParser();
     for (;;) {
-      const timer = setTimeout(() => silence.abort(), SILENCE);
+      const timer = setTimeout(() => idle.abort(), IDLE_TIMEOUT_MS);
       const { done, value } = await reader.read().finally(() => clearTimeout(timer));
       if (done) {
         return;
       }
-      for (const { event, data } of events.push(value)) {
-        this.tell(event as Kind, event === "missed" ? null : parse(data));
+      for (const { event, data } of parser.push(value)) {
+        this.dispatch(event as FeedEventKind, event === "missed" ? null : parseJson(data));
       }
     }
   }
 
-  private tell(kind: Kind, value: unknown): void {
-    this.listeners.forEach((listener) => listener(kind, value));
+  private dispatch(kind: FeedEventKind, payload: unknown): void {
+    this.eventListeners.forEach((listener) => listener(kind, payload));
   }
 
-  private set(live: boolean): void {
+  private setLive(live: boolean): void {
     if (this.live !== live) {
       this.live = live;
-      this.watchers.forEach((watcher) => watcher());
+      this.statusListeners.forEach((listener) => listener());
     }
   }
 }
 
-function pause(ms: number, signal: AbortSignal): Promise<void> {
+function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
     signal.addEventListener("abort", () => {

@@ -1,80 +1,82 @@
-/** What views ask the gateway for, and when they ask again. */
+/** Hooks that load data from the gateway and keep it up to date. */
 
 import { useCallback, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
 import type { RefObject } from "react";
 
-import { words } from "./client.ts";
-import { feed, type Heard, type Kind } from "./feed.ts";
+import { errorMessage } from "./client.ts";
+import { feed, type FeedEventKind, type FeedEvents } from "./feed.ts";
 import * as session from "./session.ts";
 
 export interface Resource<T> {
   data: T | null;
   error: string | null;
-  /** Asks again; what is shown stays until the answer is there. */
+  /** Loads again; the current data stays until the response arrives. */
   reload: () => void;
-  /** Puts in what an answer to a change has shown. */
+  /** Replaces the data, for example with the response to a change. */
   set: (data: T) => void;
 }
 
-/** Asks when `name` changes, and whenever told to. */
-export function useResource<T>(name: string, read: (signal: AbortSignal) => Promise<T>): Resource<T> {
+/** Loads data with `load`, and again whenever `name` changes. */
+export function useResource<T>(name: string, load: (signal: AbortSignal) => Promise<T>): Resource<T> {
   const [data, setData] = useState<T | null>(null);
   const [error, setError] = useState<string | null>(null);
-  const [turn, setTurn] = useState(0);
-  const latest = useLatest(read);
-  const shown = useRef(name);
-  const asking = useRef<AbortController | null>(null);
+  const [reloads, setReloads] = useState(0);
+  const latestLoad = useLatest(load);
+  const loadedName = useRef(name);
+  const pendingLoad = useRef<AbortController | null>(null);
   useEffect(() => {
     const abort = new AbortController();
-    asking.current = abort;
-    if (shown.current !== name) {
-      shown.current = name;
+    pendingLoad.current = abort;
+    if (loadedName.current !== name) {
+      loadedName.current = name;
       setData(null);
       setError(null);
     }
-    latest.current(abort.signal).then(
-      (answer) => {
+    latestLoad.current(abort.signal).then(
+      (loaded) => {
         if (!abort.signal.aborted) {
-          setData(answer);
+          setData(loaded);
           setError(null);
         }
       },
-      (failed: unknown) => {
+      (failure: unknown) => {
         if (!abort.signal.aborted) {
-          setError(words(failed));
+          setError(errorMessage(failure));
         }
       },
     );
     return () => abort.abort();
-  }, [name, turn, latest]);
-  const reload = useCallback(() => setTurn((turn) => turn + 1), []);
+  }, [name, reloads, latestLoad]);
+  const reload = useCallback(() => setReloads((reloads) => reloads + 1), []);
   const set = useCallback((data: T) => {
-    // An answer that is on its way is older than what was just set.
-    asking.current?.abort();
+    // A response still in flight is older than this data.
+    pendingLoad.current?.abort();
     setData(data);
     setError(null);
   }, []);
   return { data, error, reload, set };
 }
 
-/** How long what happens is gathered before it is looked at. Calls come by the thousand. */
-const GATHER = 250;
-const GATHER_CALLS = 1000;
-const POLL = 5000;
+/** Delay between an event and the reload it triggers, so that a burst of events triggers one reload. */
+const RELOAD_DELAY_MS = 250;
+/** Longer, because calls can arrive by the thousand. */
+const CALL_RELOAD_DELAY_MS = 1000;
+const POLL_INTERVAL_MS = 5000;
 
 /**
- * Calls `reload` soon after one of these things happened, many at once counting as one; every few
- * seconds where there is no stream of events.
+ * Calls `reload` shortly after an event of one of these kinds, once for a burst of events. Polls while
+ * the event stream is down.
  */
-export function useReloadOn(kinds: readonly Kind[], reload: () => void): void {
-  const live = useLive();
-  const wanted = kinds.join();
+export function useReloadOn(kinds: readonly FeedEventKind[], reload: () => void): void {
+  const live = useIsLive();
+  // An array literal is new on every render; a string compares by value.
+  const joinedKinds = kinds.join();
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let due = Infinity;
-    const stop = feed.listen((kind) => {
-      const at = Date.now() + (kind === "call" ? GATHER_CALLS : GATHER);
-      if ((kind !== "missed" && !wanted.split(",").includes(kind)) || at >= due) {
+    const unsubscribe = feed.subscribe((kind) => {
+      const at = Date.now() + (kind === "call" ? CALL_RELOAD_DELAY_MS : RELOAD_DELAY_MS);
+      if ((kind !== "missed" && !joinedKinds.split(",").includes(kind)) || at >= due) {
         return;
       }
       clearTimeout(timer);
@@ -85,40 +87,43 @@ export function useReloadOn(kinds: readonly Kind[], reload: () => void): void {
       }, at - Date.now());
     });
     return () => {
-      stop();
+      unsubscribe();
       clearTimeout(timer);
     };
-  }, [wanted, reload]);
+  }, [joinedKinds, reload]);
   useEffect(() => {
     if (live) {
       return;
     }
-    const timer = setInterval(reload, POLL);
+    const timer = setInterval(reload, POLL_INTERVAL_MS);
     return () => clearInterval(timer);
   }, [live, reload]);
   useEffect(() => {
-    // Not every change is an event: somebody who comes back to the page sees what is.
-    const look = () => document.visibilityState === "visible" && reload();
-    document.addEventListener("visibilitychange", look);
-    return () => document.removeEventListener("visibilitychange", look);
+    // Not every change sends an event, so reload when the user returns to the tab.
+    const reloadIfVisible = () => document.visibilityState === "visible" && reload();
+    document.addEventListener("visibilitychange", reloadIfVisible);
+    return () => document.removeEventListener("visibilitychange", reloadIfVisible);
   }, [reload]);
 }
 
-/** Hears of every event of a kind. */
-export function useHeard<K extends Kind>(kind: K, hear: (value: Heard[K]) => void): void {
-  const latest = useLatest(hear);
+/** Calls `handler` for every event of one kind. */
+export function useFeedEvent<K extends FeedEventKind>(
+  kind: K,
+  handler: (payload: FeedEvents[K]) => void,
+): void {
+  const latestHandler = useLatest(handler);
   useEffect(
     () =>
-      feed.listen((heard, value) => {
-        if (heard === kind) {
-          latest.current(value as Heard[K]);
+      feed.subscribe((eventKind, payload) => {
+        if (eventKind === kind) {
+          latestHandler.current(payload as FeedEvents[K]);
         }
       }),
-    [kind, latest],
+    [kind, latestHandler],
   );
 }
 
-/** A ref to the value of the last render, for callbacks that outlive it. */
+/** Returns a ref to the value from the last render, for callbacks that outlive it. */
 function useLatest<T>(value: T): RefObject<T> {
   const latest = useRef(value);
   // A layout effect runs before any other effect can read the ref.
@@ -128,19 +133,21 @@ function useLatest<T>(value: T): RefObject<T> {
   return latest;
 }
 
-export function useLive(): boolean {
+/** Whether the event stream is open. */
+export function useIsLive(): boolean {
   return useSyncExternalStore(
-    (told) => feed.watch(told),
+    (listener) => feed.subscribeToStatus(listener),
     () => feed.live,
   );
 }
 
-export function useRefusal(): string | null {
-  return useSyncExternalStore(session.watch, session.refusal);
+/** Why the gateway rejected the session's key, or `null` if it did not. */
+export function useKeyError(): string | null {
+  return useSyncExternalStore(session.subscribe, session.getKeyError);
 }
 
 export function useKey(): string | null {
-  return useSyncExternalStore(session.watch, session.key);
+  return useSyncExternalStore(session.subscribe, session.getKey);
 }
 
 export interface Action {
@@ -150,7 +157,7 @@ export interface Action {
   clear: () => void;
 }
 
-/** Something that a person started: whether it is under way, and what went wrong with it. */
+/** Runs an action started by the user, and tracks its progress and error. */
 export function useAction(): Action {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);
@@ -159,8 +166,8 @@ export function useAction(): Action {
     setError(null);
     try {
       await work();
-    } catch (failed) {
-      setError(words(failed));
+    } catch (failure) {
+      setError(errorMessage(failure));
     } finally {
       setBusy(false);
     }

@@ -1,62 +1,62 @@
-/** Lists that may be long: the first items, and more when asked for. */
+/** Lists of records that start short and grow on request, and the queries that filter them. */
 
 import { useEffect, useRef, useState } from "react";
 
-import { ask } from "./client.ts";
+import { request } from "./client.ts";
 import { useResource } from "./hooks.ts";
 
-const STEP = 100;
-const MOST = 1000;
+const INITIAL_ITEMS = 100;
+const MAX_ITEMS = 1000;
 
 export interface List<T> {
   items: T[] | null;
   error: string | null;
   reload: () => void;
-  /** Shows more; none if these are all. */
-  more: (() => void) | null;
-  /** Whether there is more than is ever shown. */
-  cut: boolean;
+  /** Loads more items; `null` if there are none or the maximum is reached. */
+  showMore: (() => void) | null;
+  /** Whether items beyond the maximum are left out. */
+  truncated: boolean;
 }
 
-/** `path` with its query, without `limit`. */
-export function useList<T>(path: string, noun: string): List<T> {
-  const [limit, setLimit] = useState(STEP);
+/** Loads a list. `path` may have a query, but no `limit`; `field` names the array in the response. */
+export function useList<T>(path: string, field: string): List<T> {
+  const [limit, setLimit] = useState(INITIAL_ITEMS);
   const resource = useResource(path, (signal) =>
-    ask<Record<string, unknown>>(`${path}${path.includes("?") ? "&" : "?"}limit=${limit}`, { signal }),
+    request<Record<string, unknown>>(`${path}${path.includes("?") ? "&" : "?"}limit=${limit}`, { signal }),
   );
   const { data, error, reload } = resource;
-  const first = useRef(true);
+  const isFirstRender = useRef(true);
   useEffect(() => {
-    if (!first.current) {
+    if (!isFirstRender.current) {
       reload();
     }
-    first.current = false;
+    isFirstRender.current = false;
   }, [limit, reload]);
-  const items = data === null ? null : (data[noun] as T[]);
-  const goesOn = data !== null && data["next_cursor"] !== null;
+  const items = data === null ? null : (data[field] as T[]);
+  const hasMore = data !== null && data["next_cursor"] !== null;
   return {
     items,
     error,
     reload,
-    more: goesOn && limit < MOST ? () => setLimit(Math.min(MOST, limit * 2)) : null,
-    cut: goesOn && limit >= MOST,
+    showMore: hasMore && limit < MAX_ITEMS ? () => setLimit(Math.min(MAX_ITEMS, limit * 2)) : null,
+    truncated: hasMore && limit >= MAX_ITEMS,
   };
 }
 
-const SETTLE = 200;
+const DEBOUNCE_MS = 200;
 
-/** A value once it has not changed for a moment, for searches that are typed. */
-export function useSettled<T>(value: T): T {
-  const [settled, setSettled] = useState(value);
+/** Returns a value once it has stopped changing, so that typing does not send a request per keystroke. */
+export function useDebounced<T>(value: T): T {
+  const [debounced, setDebounced] = useState(value);
   useEffect(() => {
-    const timer = setTimeout(() => setSettled(value), SETTLE);
+    const timer = setTimeout(() => setDebounced(value), DEBOUNCE_MS);
     return () => clearTimeout(timer);
   }, [value]);
-  return settled;
+  return debounced;
 }
 
-/** A query out of what is set. */
-export function query(given: Record<string, string>): string {
-  const set = Object.entries(given).filter(([, value]) => value.trim() !== "");
-  return set.length === 0 ? "" : `?${new URLSearchParams(set).toString()}`;
+/** Builds a query string from the parameters that are not blank, starting with `?`; empty if all are. */
+export function buildQuery(params: Record<string, string>): string {
+  const present = Object.entries(params).filter(([, value]) => value.trim() !== "");
+  return present.length === 0 ? "" : `?${new URLSearchParams(present).toString()}`;
 }

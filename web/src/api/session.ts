@@ -1,77 +1,74 @@
-/** The key of whoever looks at the page: for this tab, or kept on this device if they say so. */
+/** The user's admin key, stored for the tab or, on request, on the device. */
 
-const NAME = "toolgate.key";
+const STORAGE_KEY = "toolgate.key";
 
 type Listener = () => void;
 const listeners = new Set<Listener>();
-let refused: string | null = null;
+let keyError: string | null = null;
 
-export type Keeping = "tab" | "device";
+export type KeyStorage = "tab" | "device";
 
-export function key(): string | null {
-  return sessionStorage.getItem(NAME) ?? localStorage.getItem(NAME);
+export function getKey(): string | null {
+  return sessionStorage.getItem(STORAGE_KEY) ?? localStorage.getItem(STORAGE_KEY);
 }
 
-export function keep(value: string, keeping: Keeping): void {
-  if (keeping === "device") {
-    sessionStorage.removeItem(NAME);
-    localStorage.setItem(NAME, value);
+export function storeKey(key: string, storage: KeyStorage): void {
+  if (storage === "device") {
+    sessionStorage.removeItem(STORAGE_KEY);
+    localStorage.setItem(STORAGE_KEY, key);
   } else {
-    sessionStorage.setItem(NAME, value);
+    sessionStorage.setItem(STORAGE_KEY, key);
   }
-  refused = null;
-  tell();
+  keyError = null;
+  notifyListeners();
 }
 
-/** Forgets the key and goes on without one; the gateway says if it wants one. */
-export function goWithout(): void {
-  forgetKey();
-  refused = null;
-  tell();
+/** Removes the key and continues without one. If the gateway requires a key, its next response says so. */
+export function clearKey(): void {
+  sessionStorage.removeItem(STORAGE_KEY);
+  localStorage.removeItem(STORAGE_KEY);
+  keyError = null;
+  notifyListeners();
 }
 
-/** The gateway wants a key, or another one; its own words say which. */
-export function refuse(words: string): void {
-  if (sessionStorage.getItem(NAME) !== null && localStorage.getItem(NAME) !== null) {
-    // A link with a wrong key must not cost the one that is kept.
-    sessionStorage.removeItem(NAME);
-    tell();
-  } else if (refused !== words) {
-    refused = words;
-    tell();
+/** Records that the gateway requires a key or rejected this one. */
+export function rejectKey(message: string): void {
+  if (sessionStorage.getItem(STORAGE_KEY) !== null && localStorage.getItem(STORAGE_KEY) !== null) {
+    // A wrong key in a login link must not discard the remembered key.
+    sessionStorage.removeItem(STORAGE_KEY);
+    notifyListeners();
+  } else if (keyError !== message) {
+    keyError = message;
+    notifyListeners();
   }
 }
 
-/** What the gateway said when it refused; none while it lets us in. */
-export function refusal(): string | null {
-  return refused;
+/** Returns why the gateway rejected the key, or `null` if it did not. */
+export function getKeyError(): string | null {
+  return keyError;
 }
 
-export function watch(listener: Listener): () => void {
+/** Calls `listener` when the key or its error changes. Returns a function that unsubscribes. */
+export function subscribe(listener: Listener): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
 }
 
-/** Takes the key of a login link, `/#key=…`, and removes it from the address at once. */
-export function takeKeyFromAddress(): void {
-  const found = keyInHash(location.hash);
-  if (found === null) {
+/** Stores the key from a login link, `/#key=…`, and removes it from the address bar immediately. */
+export function consumeLoginLink(): void {
+  const key = keyFromHash(location.hash);
+  if (key === null) {
     return;
   }
   history.replaceState(null, "", location.pathname + location.search);
-  keep(found, "tab");
+  storeKey(key, "tab");
 }
 
-export function keyInHash(hash: string): string | null {
-  const given = new URLSearchParams(hash.replace(/^#\/?/, "")).get("key");
-  return given?.trim() || null;
+export function keyFromHash(hash: string): string | null {
+  const key = new URLSearchParams(hash.replace(/^#\/?/, "")).get("key");
+  return key?.trim() || null;
 }
 
-function forgetKey(): void {
-  sessionStorage.removeItem(NAME);
-  localStorage.removeItem(NAME);
-}
-
-function tell(): void {
+function notifyListeners(): void {
   listeners.forEach((listener) => listener());
 }

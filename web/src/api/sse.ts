@@ -1,22 +1,22 @@
-/** Reads server-sent events out of text that comes in pieces of any size. */
+/** Parses server-sent events from text that arrives in chunks of any size. */
 
 export interface SseEvent {
   event: string;
   data: string;
 }
 
-export class SseReader {
-  private rest = "";
+export class SseParser {
+  private buffer = "";
   private event = "";
   private data: string[] = [];
 
-  /** The events that this piece completes. */
-  push(piece: string): SseEvent[] {
+  /** Adds a chunk and returns the events it completes. */
+  push(chunk: string): SseEvent[] {
     const events: SseEvent[] = [];
-    this.rest += piece;
-    // A carriage return at the end may be the first half of a line's end.
-    const lines = this.rest.split(/\r\n|\n|\r(?!$)/);
-    this.rest = lines.pop() ?? "";
+    this.buffer += chunk;
+    // A trailing carriage return may be the first half of `\r\n`.
+    const lines = this.buffer.split(/\r\n|\n|\r(?!$)/);
+    this.buffer = lines.pop() ?? "";
     for (const line of lines) {
       if (line === "") {
         if (this.data.length > 0) {
@@ -25,16 +25,16 @@ export class SseReader {
         this.event = "";
         this.data = [];
       } else {
-        this.field(line);
+        this.parseField(line);
       }
     }
     return events;
   }
 
-  private field(line: string): void {
-    const at = line.indexOf(":");
-    const name = at < 0 ? line : line.slice(0, at);
-    const value = at < 0 ? "" : line.slice(at + 1).replace(/^ /, "");
+  private parseField(line: string): void {
+    const colon = line.indexOf(":");
+    const name = colon < 0 ? line : line.slice(0, colon);
+    const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (name === "event") {
       this.event = value;
     } else if (name === "data") {

@@ -1,22 +1,22 @@
-/** One call that waits, or waited: who wants it, with what, and what was decided. */
+/** One approval: the call, who requested it, and the decision. */
 
 import { useState } from "react";
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
-import { pretty } from "../api/json.ts";
+import { formatJson } from "../api/json.ts";
 import type { Approval, ApprovalState } from "../api/types.ts";
-import { clock, when } from "../ui/format.ts";
-import { Badge, Block, Failure, type Tone } from "../ui/parts.tsx";
-import { decisionOf, type Decision, type Scope } from "./decision.ts";
+import { formatDateTime, formatRelativeTime } from "../ui/format.ts";
+import { Badge, CodeBlock, ErrorNotice, type Tone } from "../ui/components.tsx";
+import { buildDecisionBody, type ApprovalScope, type Decision } from "./decision.ts";
 
-const TONES: Record<ApprovalState, Tone> = {
+const STATE_TONES: Record<ApprovalState, Tone> = {
   pending: "warn",
   approved: "good",
   executing: "info",
   done: "good",
   denied: "bad",
-  expired: "quiet",
+  expired: "neutral",
   unknown: "bad",
 };
 
@@ -28,78 +28,79 @@ interface Props {
 export function ApprovalCard({ approval, onDecided }: Props) {
   return (
     <article className="card stack" aria-label={`${approval.alias}, ${approval.state}`}>
-      <div className="row apart">
+      <div className="row spread">
         <h2 className="mono">
           {approval.server}.{approval.tool}
         </h2>
-        <Badge tone={TONES[approval.state]}>{approval.state}</Badge>
+        <Badge tone={STATE_TONES[approval.state]}>{approval.state}</Badge>
       </div>
       <p className="soft">
-        {approval.caller === null ? "A caller without a key" : `The key ${approval.caller}`} (
-        {approval.origin}) asked {when(approval.created_at)}, because of <code>{approval.rule}</code>
-        {approval.state === "pending" && <>; it expires {when(approval.expires_at)}</>}
+        Requested by {approval.caller === null ? "a caller without a key" : `key ${approval.caller}`} (
+        {approval.origin}) {formatRelativeTime(approval.created_at)}. Rule: <code>{approval.rule}</code>.
+        {approval.state === "pending" && <> Expires {formatRelativeTime(approval.expires_at)}.</>}
       </p>
       {approval.state === "pending" ? (
-        <Pending approval={approval} onDecided={onDecided} />
+        <PendingApproval approval={approval} onDecided={onDecided} />
       ) : (
-        <Decided approval={approval} />
+        <DecidedApproval approval={approval} />
       )}
       {approval.conversation && (
         <details>
-          <summary>The conversation so far</summary>
-          <Block text={pretty(approval.conversation)} label="Conversation" />
+          <summary>Show conversation</summary>
+          <CodeBlock text={formatJson(approval.conversation)} label="Conversation" />
         </details>
       )}
     </article>
   );
 }
 
-function Decided({ approval }: Props | { approval: Approval }) {
+function DecidedApproval({ approval }: { approval: Approval }) {
   const by = approval.decided_by === null ? "" : ` by ${approval.decided_by}`;
   return (
     <>
-      <Block text={pretty(approval.edited_arguments ?? approval.arguments)} label="Arguments" />
+      <CodeBlock text={formatJson(approval.edited_arguments ?? approval.arguments)} label="Arguments" />
       {approval.edited_arguments !== undefined && (
-        <p className="faint">The arguments were edited before it ran.</p>
+        <p className="faint">The arguments were edited before approval.</p>
       )}
       {approval.decided_at !== null && (
         <p className="soft">
-          Decided{by}, {clock(approval.decided_at)}
-          {approval.scope !== null && approval.state !== "denied" && `, for ${approval.scope}`}
-          {approval.reason !== null && `: ${approval.reason}`}
+          Decided{by} on {formatDateTime(approval.decided_at)}
+          {approval.scope !== null && approval.state !== "denied" && ` (scope: ${approval.scope})`}
+          {approval.reason !== null && `. Reason: ${approval.reason}`}
         </p>
       )}
     </>
   );
 }
 
-function Pending({ approval, onDecided }: Props) {
-  const given = pretty(approval.arguments);
-  const [text, setText] = useState<string | null>(null);
+function PendingApproval({ approval, onDecided }: Props) {
+  const original = formatJson(approval.arguments);
+  const [edited, setEdited] = useState<string | null>(null);
   const [reason, setReason] = useState("");
   const action = useAction();
   const decide = (decision: Decision) =>
     void action.run(async () => {
       const path = `/api/approvals/${encodeURIComponent(approval.id)}`;
-      // Text, so that numbers in edited arguments stay what was typed.
-      await ask(path, { method: "POST", text: decisionOf(decision) });
+      // Sent as text to preserve large numbers in edited arguments.
+      await request(path, { method: "POST", text: buildDecisionBody(decision) });
       onDecided();
     });
-  const approve = (scope: Scope) => decide({ verb: "approve", scope, edited: text === given ? null : text });
+  const approve = (scope: ApprovalScope) =>
+    decide({ verb: "approve", scope, edited: edited === original ? null : edited });
   return (
     <>
-      {text === null ? (
-        <Block text={given} label="Arguments" />
+      {edited === null ? (
+        <CodeBlock text={original} label="Arguments" />
       ) : (
         <textarea
           aria-label="Edited arguments"
-          rows={Math.min(16, text.split("\n").length + 1)}
-          value={text}
+          rows={Math.min(16, edited.split("\n").length + 1)}
+          value={edited}
           spellCheck={false}
-          onChange={(event) => setText(event.target.value)}
+          onChange={(event) => setEdited(event.target.value)}
         />
       )}
-      <Failure error={action.error} />
+      <ErrorNotice error={action.error} />
       <div className="row">
         <button type="button" className="primary" disabled={action.busy} onClick={() => approve("once")}>
           Approve once
@@ -110,19 +111,19 @@ function Pending({ approval, onDecided }: Props) {
           title={approval.session === null ? "The caller has no session" : undefined}
           onClick={() => approve("session")}
         >
-          For this session
+          Approve for session
         </button>
         <button type="button" disabled={action.busy} onClick={() => approve("always")}>
-          Always
+          Always approve
         </button>
-        <button type="button" className="plain" onClick={() => setText(text === null ? given : null)}>
-          {text === null ? "Edit arguments" : "Discard edits"}
+        <button type="button" className="plain" onClick={() => setEdited(edited === null ? original : null)}>
+          {edited === null ? "Edit arguments" : "Discard edits"}
         </button>
       </div>
       <div className="row deny">
         <input
           aria-label="Reason for denying"
-          placeholder="Reason, which the caller is told"
+          placeholder="Reason (sent to the caller)"
           value={reason}
           onChange={(event) => setReason(event.target.value)}
         />

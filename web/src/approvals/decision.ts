@@ -1,12 +1,14 @@
-/** What is sent when somebody decides. */
+/** Builds the request body for a decision on an approval. */
 
-export type Scope = "once" | "session" | "always";
+import { errorMessage } from "../api/client.ts";
+
+export type ApprovalScope = "once" | "session" | "always";
 
 export type Decision =
-  { verb: "approve"; scope: Scope; edited: string | null } | { verb: "deny"; reason: string };
+  { verb: "approve"; scope: ApprovalScope; edited: string | null } | { verb: "deny"; reason: string };
 
-/** The request's body. Edited arguments go in as they were typed; they must be JSON. */
-export function decisionOf(decision: Decision): string {
+/** Builds the body as text. Edited arguments must be JSON and are inserted exactly as typed. */
+export function buildDecisionBody(decision: Decision): string {
   if (decision.verb === "deny") {
     const { reason } = decision;
     return JSON.stringify(reason === "" ? { decision: "deny" } : { decision: "deny", reason });
@@ -18,7 +20,7 @@ export function decisionOf(decision: Decision): string {
   try {
     JSON.parse(decision.edited);
   } catch (error) {
-    throw new Error(`the arguments are not JSON: ${error instanceof Error ? error.message : String(error)}`);
+    throw new Error(`The arguments are not valid JSON: ${errorMessage(error)}`);
   }
   return `${body.slice(0, -1)},"arguments":${decision.edited}}`;
 }

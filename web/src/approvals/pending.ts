@@ -1,12 +1,12 @@
-/** How many calls wait for a decision. */
+/** The number of pending approvals, for the badge in the sidebar. */
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Approval } from "../api/types.ts";
 
 export function usePendingCount(): number {
   const { data, reload } = useResource("pending", (signal) =>
-    ask<{ approvals: Approval[] }>("/api/approvals?limit=100", { signal }),
+    request<{ approvals: Approval[] }>("/api/approvals?limit=100", { signal }),
   );
   useReloadOn(["approval"], reload);
   return data?.approvals.length ?? 0;

@@ -1,44 +1,44 @@
-/** Calls that wait for a decision, and those that were decided. */
+/** Approvals: calls that need a decision, and past decisions. */
 
 import { useState } from "react";
 
-import { all, ask } from "../api/client.ts";
+import { fetchAll, request } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Approval } from "../api/types.ts";
-import { Choices, Empty, Failure, Head, Loading } from "../ui/parts.tsx";
+import { EmptyState, ErrorNotice, Loading, PageHeader, SegmentedControl } from "../ui/components.tsx";
 import { ApprovalCard } from "./card.tsx";
 
-type Which = "pending" | "all";
+type Filter = "pending" | "all";
 
-const WHICH = [
-  { value: "pending", label: "Waiting" },
+const FILTERS = [
+  { value: "pending", label: "Pending" },
   { value: "all", label: "All" },
 ] as const;
 
 export function ApprovalsView({ item }: { item: string | null }) {
-  const [which, setWhich] = useState<Which>("pending");
-  const list = useResource(`approvals ${which}`, (signal) => read(which, signal));
-  const named = useResource(`approval ${item}`, (signal) => readOne(item, signal));
+  const [filter, setFilter] = useState<Filter>("pending");
+  const list = useResource(`approvals ${filter}`, (signal) => fetchApprovals(filter, signal));
+  const linked = useResource(`approval ${item}`, (signal) => fetchApproval(item, signal));
   useReloadOn(["approval"], list.reload);
-  useReloadOn(["approval"], named.reload);
-  // The one that a link leads to stands first, whatever became of it.
-  const first = named.data;
+  useReloadOn(["approval"], linked.reload);
+  // The approval from the link comes first, whatever its state.
+  const first = linked.data;
   const others = (list.data ?? []).filter(({ id }) => id !== first?.id);
   const shown = first === null ? others : [first, ...others];
   const reload = () => {
     list.reload();
-    named.reload();
+    linked.reload();
   };
   return (
     <>
-      <Head title="Approvals" says="Calls that a rule wants somebody to decide about before they run.">
-        <Choices label="Which approvals" value={which} choices={WHICH} onChange={setWhich} />
-      </Head>
+      <PageHeader title="Approvals" description="Tool calls that need a decision before they run.">
+        <SegmentedControl label="Filter approvals" value={filter} options={FILTERS} onChange={setFilter} />
+      </PageHeader>
       <div className="stack">
-        <Failure error={list.error} />
-        {item !== null && <Failure error={named.error} />}
+        <ErrorNotice error={list.error} />
+        {item !== null && <ErrorNotice error={linked.error} />}
         {list.data === null && list.error === null && <Loading />}
-        {list.data !== null && shown.length === 0 && <Nothing which={which} />}
+        {list.data !== null && shown.length === 0 && <NoApprovals filter={filter} />}
         {shown.map((approval) => (
           <ApprovalCard key={approval.id} approval={approval} onDecided={reload} />
         ))}
@@ -47,27 +47,28 @@ export function ApprovalsView({ item }: { item: string | null }) {
   );
 }
 
-/** Decided ones that are shown. */
-const MOST = 200;
+/** Maximum number of approvals shown under "All". */
+const MAX_SHOWN = 200;
 
-/** Lists are the oldest first, which is right for what waits. */
-async function read(which: Which, signal: AbortSignal): Promise<Approval[]> {
-  const approvals = await all<Approval>(`/api/approvals?state=${which}`, "approvals", signal);
-  return which === "pending" ? approvals : approvals.slice(-MOST).reverse();
+/** Fetches approvals: pending ones oldest first, all of them newest first. */
+async function fetchApprovals(filter: Filter, signal: AbortSignal): Promise<Approval[]> {
+  // The API returns the oldest first.
+  const approvals = await fetchAll<Approval>(`/api/approvals?state=${filter}`, "approvals", signal);
+  return filter === "pending" ? approvals : approvals.slice(-MAX_SHOWN).reverse();
 }
 
-async function readOne(id: string | null, signal: AbortSignal): Promise<Approval | null> {
-  return id === null ? null : ask<Approval>(`/api/approvals/${encodeURIComponent(id)}`, { signal });
+async function fetchApproval(id: string | null, signal: AbortSignal): Promise<Approval | null> {
+  return id === null ? null : request<Approval>(`/api/approvals/${encodeURIComponent(id)}`, { signal });
 }
 
-function Nothing({ which }: { which: Which }) {
-  return which === "pending" ? (
-    <Empty title="Nothing waits for a decision">
+function NoApprovals({ filter }: { filter: Filter }) {
+  return filter === "pending" ? (
+    <EmptyState title="No pending approvals">
       <p>
-        Calls show up here when a rule says <code>ask</code>, at once and without reloading.
+        Calls that match an <code>ask</code> rule appear here immediately.
       </p>
-    </Empty>
+    </EmptyState>
   ) : (
-    <Empty title="No approvals yet" />
+    <EmptyState title="No approvals yet" />
   );
 }

@@ -1,8 +1,8 @@
-/** A plain editor: line numbers, indentation, and the line where a script failed. */
+/** A simple code editor with line numbers, indentation and a marker for the line with an error. */
 
 import { useLayoutEffect, useRef, type KeyboardEvent } from "react";
 
-import { indent, newline, outdent, type Typed } from "./typing.ts";
+import { indent, insertNewline, outdent, type EditorText } from "./text-editing.ts";
 
 const PLACEHOLDER = `found = server.tool(name="value")
 print(found)
@@ -10,63 +10,63 @@ result = found`;
 
 interface Props {
   value: string;
-  wrong: number | null;
+  errorLine: number | null;
   onChange: (text: string) => void;
   onRun: () => void;
 }
 
-export function Editor({ value, wrong, onChange, onRun }: Props) {
-  const area = useRef<HTMLTextAreaElement>(null);
-  const selection = useRef<[number, number] | null>(null);
-  // Escape lets Tab leave the editor, for those who have no mouse.
-  const leaving = useRef(false);
+export function Editor({ value, errorLine, onChange, onRun }: Props) {
+  const textareaRef = useRef<HTMLTextAreaElement>(null);
+  const pendingSelection = useRef<[number, number] | null>(null);
+  // After Escape, Tab moves the focus instead of indenting, for keyboard users.
+  const escapePressed = useRef(false);
 
   useLayoutEffect(() => {
-    const shown = area.current;
-    if (!shown) {
+    const textarea = textareaRef.current;
+    if (!textarea) {
       return;
     }
-    shown.style.height = "auto";
-    shown.style.height = `${shown.scrollHeight}px`;
-    if (selection.current) {
-      shown.setSelectionRange(...selection.current);
-      selection.current = null;
+    textarea.style.height = "auto";
+    textarea.style.height = `${textarea.scrollHeight}px`;
+    if (pendingSelection.current) {
+      textarea.setSelectionRange(...pendingSelection.current);
+      pendingSelection.current = null;
     }
   }, [value]);
 
-  const type = (event: KeyboardEvent<HTMLTextAreaElement>, change: (typed: Typed) => Typed) => {
+  const applyEdit = (event: KeyboardEvent<HTMLTextAreaElement>, edit: (before: EditorText) => EditorText) => {
     event.preventDefault();
     const { selectionStart: from, selectionEnd: to } = event.currentTarget;
-    const typed = change({ text: value, from, to });
-    selection.current = [typed.from, typed.to];
-    onChange(typed.text);
+    const edited = edit({ text: value, from, to });
+    pendingSelection.current = [edited.from, edited.to];
+    onChange(edited.text);
   };
-  const press = (event: KeyboardEvent<HTMLTextAreaElement>) => {
-    const leaves = leaving.current;
-    leaving.current = event.key === "Escape";
+  const handleKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
+    const leaveOnTab = escapePressed.current;
+    escapePressed.current = event.key === "Escape";
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       onRun();
     } else if (event.key === "Enter" && !event.shiftKey) {
-      type(event, newline);
-    } else if (event.key === "Tab" && !leaves) {
-      type(event, event.shiftKey ? outdent : indent);
+      applyEdit(event, insertNewline);
+    } else if (event.key === "Tab" && !leaveOnTab) {
+      applyEdit(event, event.shiftKey ? outdent : indent);
     }
   };
-  const count = value.split("\n").length;
+  const lineCount = value.split("\n").length;
   return (
     <div className="editor">
       <div className="gutter" aria-hidden="true">
-        {Array.from({ length: count }, (_, at) => (
-          <span key={at} className={at + 1 === wrong ? "wrong" : undefined}>
-            {at + 1}
+        {Array.from({ length: lineCount }, (_, index) => (
+          <span key={index} className={index + 1 === errorLine ? "error-line" : undefined}>
+            {index + 1}
           </span>
         ))}
       </div>
       <textarea
-        ref={area}
+        ref={textareaRef}
         aria-label="Script"
-        aria-description="Escape, then Tab, leaves the editor"
+        aria-description="Press Escape, then Tab, to leave the editor"
         value={value}
         spellCheck={false}
         autoCapitalize="off"
@@ -74,7 +74,7 @@ export function Editor({ value, wrong, onChange, onRun }: Props) {
         wrap="off"
         placeholder={PLACEHOLDER}
         onChange={(event) => onChange(event.target.value)}
-        onKeyDown={press}
+        onKeyDown={handleKeyDown}
       />
     </div>
   );

@@ -1,11 +1,11 @@
-/** The files that models read in code mode, as `listToolFiles` names them. */
+/** The files that describe tools to models in code mode. */
 
-import { ask } from "../api/client.ts";
-import { query } from "../api/list.ts";
+import { request } from "../api/client.ts";
+import { buildQuery } from "../api/list.ts";
 import type { ToolMessage } from "../api/types.ts";
 
-/** Paths out of an indented tree: folders end with `/`, what follows `#` is a remark. */
-export function pathsIn(tree: string): string[] {
+/** Parses the indented tree that `listToolFiles` returns: folders end with `/`, comments start with `#`. */
+export function parseFileTree(tree: string): string[] {
   const folders: string[] = [];
   const paths: string[] = [];
   for (const line of tree.split("\n")) {
@@ -24,16 +24,17 @@ export function pathsIn(tree: string): string[] {
   return paths;
 }
 
-/** What the caller with this key can script; empty if nothing, for then there is no such tool either. */
+/** Lists the files that a caller with this key can read. */
 export async function listFiles(key: string, signal: AbortSignal): Promise<string[]> {
-  const said = await ask<ToolMessage>(`/api/code/files${query({ key })}`, { signal });
-  return said.is_error ? [] : pathsIn(textOf(said));
+  const message = await request<ToolMessage>(`/api/code/files${buildQuery({ key })}`, { signal });
+  // Without files, `listToolFiles` does not exist and the call fails.
+  return message.is_error ? [] : parseFileTree(messageText(message));
 }
 
 export async function readFile(name: string, key: string, signal: AbortSignal): Promise<string> {
-  return textOf(await ask<ToolMessage>(`/api/code/files${query({ name, key })}`, { signal }));
+  return messageText(await request<ToolMessage>(`/api/code/files${buildQuery({ name, key })}`, { signal }));
 }
 
-export function textOf(message: ToolMessage): string {
+export function messageText(message: ToolMessage): string {
   return typeof message.content === "string" ? message.content : JSON.stringify(message.content, null, 2);
 }

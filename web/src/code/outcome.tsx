@@ -1,86 +1,87 @@
-/** What came of a script: its result, what it printed, the calls it made, or why it stopped. */
+/** The outcome of a script: its result or error, its calls, and its printed output. */
 
-import { prettyText } from "../api/json.ts";
+import { formatIfJson } from "../api/json.ts";
 import type { CallRecord } from "../api/types.ts";
-import { hashOf } from "../route.ts";
-import { count, ms } from "../ui/format.ts";
-import { Badge, Block, Notice } from "../ui/parts.tsx";
-import { toneOf } from "../activity/outcomes.ts";
-import type { Answer } from "./answer.ts";
+import { routeHash } from "../route.ts";
+import { formatDuration, formatNumber } from "../ui/format.ts";
+import { Badge, CodeBlock, Notice } from "../ui/components.tsx";
+import { outcomeTone } from "../activity/outcomes.ts";
+import type { ScriptOutput } from "./script-output.ts";
 import type { Script } from "./script.ts";
 
 export function Outcome({ script }: { script: Script }) {
-  const { answer, calls, record } = script;
-  if (answer === null && calls.length === 0) {
+  const { output, calls, record } = script;
+  if (output === null && calls.length === 0) {
     return null;
   }
   return (
     <section className="card stack" aria-label="Outcome" aria-live="polite">
-      {answer !== null && <Said answer={answer} onRun={script.run} />}
-      {(calls.length > 0 || (answer !== null && answer.calls !== null)) && (
-        <Calls calls={calls} line={answer?.calls ?? null} />
+      {output !== null && <ResultOrError output={output} onRun={script.run} />}
+      {(calls.length > 0 || (output !== null && output.calls !== null)) && (
+        <Calls calls={calls} summary={output?.calls ?? null} />
       )}
-      {answer !== null && answer.printed !== null && (
+      {output !== null && output.printed !== null && (
         <div className="field">
-          <h3>Printed</h3>
-          <Block text={answer.printed} label="Printed" />
+          <h3>Printed output</h3>
+          <CodeBlock text={output.printed} label="Printed output" />
         </div>
       )}
-      {record !== null && <Figures record={record} />}
+      {record !== null && <RunSummary record={record} />}
     </section>
   );
 }
 
-function Said({ answer, onRun }: { answer: Answer; onRun: () => void }) {
-  if (answer.approval !== null) {
+function ResultOrError({ output, onRun }: { output: ScriptOutput; onRun: () => void }) {
+  if (output.approval !== null) {
     return (
       <div className="stack">
-        <Notice tone="warn">{answer.text}</Notice>
+        <Notice tone="warn">{output.text}</Notice>
         <div className="row">
-          <a className="button" href={hashOf("approvals", answer.approval)}>
-            Open the approval
+          <a className="button" href={routeHash("approvals", output.approval)}>
+            Open approval
           </a>
           <button type="button" onClick={onRun}>
-            Go on
+            Continue
           </button>
-          <span className="faint">Once it is given, the script goes on where it stopped.</span>
+          <span className="faint">Once approved, the script continues where it stopped.</span>
         </div>
       </div>
     );
   }
-  if (!answer.ok) {
+  if (!output.ok) {
     return (
       <div className="stack">
-        {answer.limit !== null && (
+        {output.limit !== null && (
           <span>
-            <Badge tone="bad">limit: {answer.limit}</Badge>
+            <Badge tone="bad">limit: {output.limit}</Badge>
           </span>
         )}
-        <Notice tone="bad">{answer.text}</Notice>
+        <Notice tone="bad">{output.text}</Notice>
       </div>
     );
   }
-  return answer.text === "" ? null : (
+  return output.text === "" ? null : (
     <div className="field">
       <h3>Result</h3>
-      <Block text={prettyText(answer.text)} label="Result" />
+      <CodeBlock text={formatIfJson(output.text)} label="Result" />
     </div>
   );
 }
 
-function Calls({ calls, line }: { calls: CallRecord[]; line: string | null }) {
+/** Lists the calls, or shows the script's own summary until their records arrive. */
+function Calls({ calls, summary }: { calls: CallRecord[]; summary: string | null }) {
   return (
     <div className="field">
       <h3>Calls</h3>
-      {calls.length === 0 && <p className="mono">{line}</p>}
-      <ul className="calls">
+      {calls.length === 0 && <p className="mono">{summary}</p>}
+      <ul className="item-list">
         {calls.map((call) => (
           <li key={call.id}>
             <span className="mono">{call.server === null ? call.name : `${call.server}.${call.tool}`}</span>
             <span className="mono faint">{JSON.stringify(call.arguments)}</span>
             <span className="aside row">
-              <Badge tone={toneOf(call.outcome)}>{call.outcome}</Badge>
-              <span className="faint">{ms(call.duration_ms)}</span>
+              <Badge tone={outcomeTone(call.outcome)}>{call.outcome}</Badge>
+              <span className="faint">{formatDuration(call.duration_ms)}</span>
             </span>
           </li>
         ))}
@@ -89,11 +90,11 @@ function Calls({ calls, line }: { calls: CallRecord[]; line: string | null }) {
   );
 }
 
-function Figures({ record }: { record: CallRecord }) {
-  const saved = record.script?.saved_tokens ?? 0;
+function RunSummary({ record }: { record: CallRecord }) {
+  const savedTokens = record.script?.saved_tokens ?? 0;
   const parts = [
-    record.duration_ms === null ? null : `took ${ms(record.duration_ms)}`,
-    saved > 0 ? `code mode saves ${count(saved)} tokens a model request` : null,
+    record.duration_ms === null ? null : `Took ${formatDuration(record.duration_ms)}`,
+    savedTokens > 0 ? `Code mode saves ${formatNumber(savedTokens)} tokens per model request` : null,
   ].filter((part) => part !== null);
   return parts.length === 0 ? null : <p className="faint">{parts.join(" · ")}</p>;
 }

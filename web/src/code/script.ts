@@ -1,13 +1,13 @@
-/** The script in the editor: kept for the tab, and run. */
+/** The script in the editor: its text, stored for the tab, and its last run. */
 
 import { useCallback, useState } from "react";
 
-import { ask } from "../api/client.ts";
-import { useAction, useHeard } from "../api/hooks.ts";
+import { request } from "../api/client.ts";
+import { useAction, useFeedEvent } from "../api/hooks.ts";
 import type { CallRecord, ToolMessage } from "../api/types.ts";
-import { answerOf, type Answer } from "./answer.ts";
+import { parseScriptOutput, type ScriptOutput } from "./script-output.ts";
 
-const NAME = "toolgate.script";
+const STORAGE_KEY = "toolgate.script";
 
 export interface Script {
   code: string;
@@ -15,54 +15,55 @@ export interface Script {
   run: () => void;
   busy: boolean;
   error: string | null;
-  answer: Answer | null;
-  /** The calls that this run has made, as they happen. */
+  output: ScriptOutput | null;
+  /** Calls made by this run so far. */
   calls: CallRecord[];
-  /** What is recorded of the script itself, once it has ended. */
+  /** Audit record of the script itself, once it has ended. */
   record: CallRecord | null;
 }
 
 export function useScript(key: string): Script {
-  const [code, setCode] = useState(() => sessionStorage.getItem(NAME) ?? "");
-  const [answer, setAnswer] = useState<Answer | null>(null);
+  const [code, setCode] = useState(() => sessionStorage.getItem(STORAGE_KEY) ?? "");
+  const [output, setOutput] = useState<ScriptOutput | null>(null);
   const [records, setRecords] = useState<Map<string, CallRecord>>(new Map());
-  const [request, setRequest] = useState("");
-  const { run: act, busy, error } = useAction();
+  const [requestId, setRequestId] = useState("");
+  const { run: runAction, busy, error } = useAction();
 
-  useHeard("call", (record) => {
-    if (record.parent_id === request || record.request_id === request) {
-      setRecords((known) => new Map(known).set(record.id, record));
+  useFeedEvent("call", (record) => {
+    if (record.parent_id === requestId || record.request_id === requestId) {
+      setRecords((records) => new Map(records).set(record.id, record));
     }
   });
   const edit = useCallback((code: string) => {
-    sessionStorage.setItem(NAME, code);
+    sessionStorage.setItem(STORAGE_KEY, code);
     setCode(code);
   }, []);
   const run = () =>
-    void act(async () => {
-      const id = newId();
-      setRequest(id);
-      setAnswer(null);
+    void runAction(async () => {
+      const id = generateRequestId();
+      setRequestId(id);
+      setOutput(null);
       setRecords(new Map());
       const body = key === "" ? { code } : { code, key };
       const headers = { "x-request-id": id };
-      setAnswer(answerOf(await ask<ToolMessage>("/api/code/run", { method: "POST", body, headers })));
+      const message = await request<ToolMessage>("/api/code/run", { method: "POST", body, headers });
+      setOutput(parseScriptOutput(message));
     });
-  const heard = [...records.values()].sort((a, b) => a.id.localeCompare(b.id));
+  const sorted = [...records.values()].sort((a, b) => a.id.localeCompare(b.id));
   return {
     code,
     edit,
     run,
     busy,
     error,
-    answer,
-    calls: heard.filter((record) => record.parent_id === request),
-    record: heard.find((record) => record.request_id === request) ?? null,
+    output,
+    calls: sorted.filter((record) => record.parent_id === requestId),
+    record: sorted.find((record) => record.request_id === requestId) ?? null,
   };
 }
 
-/** `crypto.randomUUID` is not there where the page came without TLS from another machine. */
-function newId(): string {
+/** Generates a random ID. `crypto.randomUUID` is missing if another host serves the page without TLS. */
+function generateRequestId(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return `page-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

@@ -1,12 +1,12 @@
-/** Code mode tried by hand: what scripts can call, a script, and what came of it. */
+/** A playground for code mode: the files that models read, an editor, and the outcome of the script. */
 
 import { useState } from "react";
 
-import { all } from "../api/client.ts";
+import { fetchAll } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Key } from "../api/types.ts";
-import { hashOf } from "../route.ts";
-import { Block, Empty, Failure, Head, Loading } from "../ui/parts.tsx";
+import { routeHash } from "../route.ts";
+import { CodeBlock, EmptyState, ErrorNotice, Loading, PageHeader } from "../ui/components.tsx";
 import { Editor } from "./editor.tsx";
 import { listFiles, readFile } from "./files.ts";
 import { Outcome } from "./outcome.tsx";
@@ -18,54 +18,54 @@ export function CodeView() {
   useReloadOn(["server"], files.reload);
   return (
     <>
-      <Head
+      <PageHeader
         title="Code"
-        says="Run a script over the servers in code mode, as a model would: the same sandbox, bounds and rules."
+        description="Run a script as a model would, with the same sandbox, limits and rules."
       >
-        <RunAs value={key} onChange={setKey} />
-      </Head>
-      <Failure error={files.error} />
+        <CallerSelect value={key} onChange={setKey} />
+      </PageHeader>
+      <ErrorNotice error={files.error} />
       {files.data === null && files.error === null && <Loading />}
       {files.data !== null &&
-        (files.data.length === 0 ? <NoFiles /> : <Bench key={key} caller={key} files={files.data} />)}
+        (files.data.length === 0 ? <NoFiles /> : <Playground key={key} caller={key} files={files.data} />)}
     </>
   );
 }
 
 function NoFiles() {
   return (
-    <Empty title="No server is in code mode">
+    <EmptyState title="No servers in code mode">
       <p>
-        Open a server and switch on <strong>Code Mode Client</strong>: its tools are then shown to scripts
-        instead of each to the model.
+        Open a server and turn on <strong>Code Mode Client</strong>. Models then call its tools from scripts
+        instead of one by one.
       </p>
-      <a className="button" href={hashOf("servers")}>
-        Go to the servers
+      <a className="button" href={routeHash("servers")}>
+        Go to Servers
       </a>
-    </Empty>
+    </EmptyState>
   );
 }
 
-function Bench({ files, caller }: { files: string[]; caller: string }) {
-  const [chosen, setOpen] = useState<string | null>(null);
-  // The one that was chosen may be gone since.
-  const open = files.find((file) => file === chosen) ?? files[0] ?? null;
+function Playground({ files, caller }: { files: string[]; caller: string }) {
+  const [selected, setSelected] = useState<string | null>(null);
+  // The selected file may no longer exist.
+  const open = files.find((file) => file === selected) ?? files[0] ?? null;
   const script = useScript(caller);
   return (
-    <div className="bench">
-      <nav className="files" aria-label="Files that models read">
-        <h2>What scripts can call</h2>
+    <div className="playground">
+      <nav className="files" aria-label="Tool files">
+        <h2>Tool files</h2>
         {files.map((file) => (
-          <button key={file} type="button" aria-pressed={file === open} onClick={() => setOpen(file)}>
+          <button key={file} type="button" aria-pressed={file === open} onClick={() => setSelected(file)}>
             {file}
           </button>
         ))}
       </nav>
       <div className="stack">
-        {open !== null && <StubFile path={open} caller={caller} />}
+        {open !== null && <ToolFile path={open} caller={caller} />}
         <Editor
           value={script.code}
-          wrong={script.answer?.line ?? null}
+          errorLine={script.output?.line ?? null}
           onChange={script.edit}
           onRun={script.run}
         />
@@ -82,34 +82,38 @@ function Bench({ files, caller }: { files: string[]; caller: string }) {
             <kbd>Ctrl</kbd> <kbd>Enter</kbd>
           </span>
         </div>
-        <Failure error={script.error} />
+        <ErrorNotice error={script.error} />
         <Outcome script={script} />
       </div>
     </div>
   );
 }
 
-function StubFile({ path, caller }: { path: string; caller: string }) {
+function ToolFile({ path, caller }: { path: string; caller: string }) {
   const file = useResource(path, (signal) => readFile(path, caller, signal));
   return (
     <>
-      <Failure error={file.error} />
-      {file.data !== null ? <Block text={file.data} label={path} low /> : file.error === null && <Loading />}
+      <ErrorNotice error={file.error} />
+      {file.data !== null ? (
+        <CodeBlock text={file.data} label={path} compact />
+      ) : (
+        file.error === null && <Loading />
+      )}
     </>
   );
 }
 
-/** On whose behalf scripts run, which is who may see what. Without keys there is nobody to choose. */
-function RunAs({ value, onChange }: { value: string; onChange: (key: string) => void }) {
-  const keys = useResource("keys", (signal) => all<Key>("/api/keys", "keys", signal));
+/** Selects the key whose permissions apply to the script. Hidden if there are no keys. */
+function CallerSelect({ value, onChange }: { value: string; onChange: (key: string) => void }) {
+  const keys = useResource("keys", (signal) => fetchAll<Key>("/api/keys", "keys", signal));
   if (!keys.data || keys.data.length === 0) {
     return null;
   }
   return (
     <label className="row">
-      <span className="soft">As</span>
+      <span className="soft">Run as</span>
       <select className="narrow" value={value} onChange={(event) => onChange(event.target.value)}>
-        <option value="">a caller without a key</option>
+        <option value="">No key</option>
         {keys.data.map((key) => (
           <option key={key.name} value={key.name}>
             {key.name}

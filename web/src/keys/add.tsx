@@ -1,20 +1,20 @@
-/** Makes a key. */
+/** The form to create a key. */
 
 import { useId, useState, type FormEvent } from "react";
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
 import type { NewKey } from "../api/types.ts";
-import { Failure, Field } from "../ui/parts.tsx";
-import { Sheet } from "../ui/sheet.tsx";
-import { BLANK, keyEntry, type KeyForm } from "./entry.ts";
+import { ErrorNotice, Field } from "../ui/components.tsx";
+import { discardWarning, Sheet } from "../ui/sheet.tsx";
+import { EMPTY_KEY_FORM, toKeyEntry, type KeyForm } from "./entry.ts";
 
 interface Props {
   onClose: () => void;
-  onMade: (key: NewKey) => void;
+  onCreated: (key: NewKey) => void;
 }
 
-interface Line {
+interface FormField {
   field: keyof KeyForm;
   label: string;
   hint?: string;
@@ -22,41 +22,41 @@ interface Line {
   placeholder?: string;
 }
 
-const LINES: readonly Line[] = [
+const FIELDS: readonly FormField[] = [
   { field: "name", label: "Name", placeholder: "ci" },
   { field: "description", label: "Description" },
   {
     field: "tools",
     label: "Tools",
     placeholder: "github.get_*, *.search",
-    hint: "Names and patterns that it may use; empty for no restriction.",
+    hint: "Names and patterns of allowed tools. Leave empty for all tools.",
   },
   {
     field: "roles",
     label: "Roles",
-    hint: "approver may decide about approvals; others are those of the configuration.",
+    hint: "Roles from the configuration, or approver to allow decisions on approvals.",
   },
   { field: "rate", label: "Rate limit", placeholder: "60/min" },
   { field: "expires", label: "Expires", type: "datetime-local" },
 ];
 
-export function AddKey({ onClose, onMade }: Props) {
-  const [form, setForm] = useState<KeyForm>(BLANK);
+export function AddKey({ onClose, onCreated }: Props) {
+  const [form, setForm] = useState<KeyForm>(EMPTY_KEY_FORM);
   const action = useAction();
-  const id = useId();
+  const formId = useId();
   const add = (event: FormEvent) => {
     event.preventDefault();
     void action.run(async () =>
-      onMade(await ask<NewKey>("/api/keys", { method: "POST", body: keyEntry(form) })),
+      onCreated(await request<NewKey>("/api/keys", { method: "POST", body: toKeyEntry(form) })),
     );
   };
-  const foot = (
+  const footer = (
     <>
-      <Failure error={action.error} />
+      <ErrorNotice error={action.error} />
       <button type="button" onClick={onClose}>
         Cancel
       </button>
-      <button type="submit" form={id} className="primary" disabled={action.busy}>
+      <button type="submit" form={formId} className="primary" disabled={action.busy}>
         Add key
       </button>
     </>
@@ -64,20 +64,20 @@ export function AddKey({ onClose, onMade }: Props) {
   return (
     <Sheet
       title="Add key"
-      foot={foot}
-      loses={form === BLANK ? null : "The key is not made yet."}
+      footer={footer}
+      closeWarning={form === EMPTY_KEY_FORM ? null : discardWarning("The key has not been added yet.")}
       onClose={onClose}
     >
-      <form id={id} className="stack" onSubmit={add}>
-        {LINES.map(({ field, label, hint, type = "text", placeholder }) => (
+      <form id={formId} className="stack" onSubmit={add}>
+        {FIELDS.map(({ field, label, hint, type = "text", placeholder }) => (
           <Field key={field} label={label} hint={hint}>
-            {(input) => (
+            {(id) => (
               <input
-                id={input}
+                id={id}
                 type={type}
                 placeholder={placeholder}
                 required={field === "name"}
-                data-first={field === "name" ? "" : undefined}
+                data-autofocus={field === "name" ? "" : undefined}
                 spellCheck={false}
                 value={form[field]}
                 onChange={(event) => setForm({ ...form, [field]: event.target.value })}

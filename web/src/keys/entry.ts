@@ -1,4 +1,4 @@
-/** A key that is about to be made: what the form holds, and what it sends. */
+/** The form for a new key, and the request body built from it. */
 
 export interface KeyForm {
   name: string;
@@ -9,26 +9,33 @@ export interface KeyForm {
   expires: string;
 }
 
-export const BLANK: KeyForm = { name: "", description: "", roles: "", tools: "", rate: "", expires: "" };
+export const EMPTY_KEY_FORM: KeyForm = {
+  name: "",
+  description: "",
+  roles: "",
+  tools: "",
+  rate: "",
+  expires: "",
+};
 
-/** Fields of `[keys.NAME]`; what is empty is left away. */
-export function keyEntry(form: KeyForm): Record<string, unknown> {
+/** Converts the form to the fields of `[keys.NAME]`, without empty ones. */
+export function toKeyEntry(form: KeyForm): Record<string, unknown> {
   const entry: Record<string, unknown> = { name: form.name.trim() };
-  const set = (key: string, value: string | string[]) => {
+  const setIfPresent = (key: string, value: string | string[]) => {
     if (value.length > 0) {
       entry[key] = value;
     }
   };
-  set("description", form.description.trim());
-  set("roles", names(form.roles));
-  set("tools", names(form.tools));
-  set("rate_limit", form.rate.trim());
+  setIfPresent("description", form.description.trim());
+  setIfPresent("roles", splitNames(form.roles));
+  setIfPresent("tools", splitNames(form.tools));
+  setIfPresent("rate_limit", form.rate.trim());
   const expires = new Date(form.expires);
-  set("expires_at", Number.isNaN(expires.getTime()) ? form.expires : expires.toISOString());
+  setIfPresent("expires_at", Number.isNaN(expires.getTime()) ? form.expires : expires.toISOString());
   return entry;
 }
 
-function names(text: string): string[] {
+function splitNames(text: string): string[] {
   return text
     .split(/[\s,]+/)
     .map((name) => name.trim())

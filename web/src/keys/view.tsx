@@ -1,96 +1,95 @@
-/** The keys of callers. A key itself is shown once, when it is made. */
+/** The callers' keys. The secret itself is shown only once, when a key is created or rotated. */
 
 import { useState } from "react";
 
-import { all, ask } from "../api/client.ts";
+import { fetchAll, request } from "../api/client.ts";
 import { useAction, useResource } from "../api/hooks.ts";
 import type { Key, NewKey } from "../api/types.ts";
-import { clock } from "../ui/format.ts";
-import { Empty, Failure, Head, Loading, Status, Table } from "../ui/parts.tsx";
-import { Confirm } from "../ui/sheet.tsx";
+import { formatDateTime } from "../ui/format.ts";
+import { EmptyState, ErrorNotice, Loading, PageHeader, Status, Table } from "../ui/components.tsx";
+import { ConfirmDialog } from "../ui/sheet.tsx";
 import { AddKey } from "./add.tsx";
-import { ShownOnce } from "./shown-once.tsx";
+import { NewKeyDialog } from "./new-key.tsx";
 
-type Asked = { verb: "rotate" | "delete"; key: Key } | null;
+/** A change to a key that awaits confirmation. */
+type PendingChange = { verb: "rotate" | "delete"; key: Key };
 
 export function KeysView() {
-  const { data, error, reload } = useResource("keys", (signal) => all<Key>("/api/keys", "keys", signal));
+  const { data, error, reload } = useResource("keys", (signal) => fetchAll<Key>("/api/keys", "keys", signal));
   const [adding, setAdding] = useState(false);
-  const [asked, setAsked] = useState<Asked>(null);
-  const [made, setMade] = useState<NewKey | null>(null);
+  const [pending, setPending] = useState<PendingChange | null>(null);
+  const [newKey, setNewKey] = useState<NewKey | null>(null);
   const action = useAction();
-  const show = (key: NewKey) => {
+  const showNewKey = (key: NewKey) => {
     setAdding(false);
-    setMade(key);
+    setNewKey(key);
     reload();
   };
   const toggle = (key: Key) =>
     void action.run(async () => {
-      await ask(pathOf(key), { method: "PUT", body: { enabled: !key.enabled } });
+      await request(keyPath(key), { method: "PUT", body: { enabled: !key.enabled } });
       reload();
     });
   const confirm = () =>
     void action.run(async () => {
-      if (asked?.verb === "rotate") {
-        show(await ask<NewKey>(`${pathOf(asked.key)}/rotate`, { method: "POST" }));
-      } else if (asked) {
-        await ask(pathOf(asked.key), { method: "DELETE" });
+      if (pending?.verb === "rotate") {
+        showNewKey(await request<NewKey>(`${keyPath(pending.key)}/rotate`, { method: "POST" }));
+      } else if (pending) {
+        await request(keyPath(pending.key), { method: "DELETE" });
         reload();
       }
-      setAsked(null);
+      setPending(null);
     });
   return (
     <>
-      <Head
+      <PageHeader
         title="Keys"
-        says="Who may call, and how much. Once there is a key, calls without one are refused."
+        description="Who may call tools. Once a key exists, calls without one are rejected."
       >
         <button type="button" className="primary" onClick={() => setAdding(true)}>
           Add key
         </button>
-      </Head>
+      </PageHeader>
       <div className="stack">
-        <Failure error={error ?? (asked === null ? action.error : null)} />
+        <ErrorNotice error={error ?? (pending === null ? action.error : null)} />
         {data === null && error === null && <Loading />}
         {data !== null && data.length === 0 && (
-          <Empty title="No keys yet">
+          <EmptyState title="No keys yet">
             <p>
-              Callers on the gateway's machine need none. Add a key to let others in, or to bound what a
-              program may do.
+              Callers on the gateway's machine do not need a key. Add one to allow remote callers or to limit
+              what a program may do.
             </p>
-          </Empty>
+          </EmptyState>
         )}
         {data !== null && data.length > 0 && (
-          <KeyTable keys={data} busy={action.busy} onToggle={toggle} onAsk={setAsked} />
+          <KeyTable keys={data} busy={action.busy} onToggle={toggle} onChange={setPending} />
         )}
       </div>
-      {adding && <AddKey onClose={() => setAdding(false)} onMade={show} />}
-      {made !== null && <ShownOnce made={made} onClose={() => setMade(null)} />}
-      {asked !== null && (
-        <Confirm
+      {adding && <AddKey onClose={() => setAdding(false)} onCreated={showNewKey} />}
+      {newKey !== null && <NewKeyDialog newKey={newKey} onClose={() => setNewKey(null)} />}
+      {pending !== null && (
+        <ConfirmDialog
           title={
-            asked.verb === "rotate"
-              ? `Replace the key ${asked.key.name}?`
-              : `Delete the key ${asked.key.name}?`
+            pending.verb === "rotate" ? `Rotate key ${pending.key.name}?` : `Delete key ${pending.key.name}?`
           }
-          verb={asked.verb === "rotate" ? "Make a new key" : "Delete key"}
+          confirmLabel={pending.verb === "rotate" ? "Rotate key" : "Delete key"}
           busy={action.busy}
           error={action.error}
           onConfirm={confirm}
-          onClose={() => setAsked(null)}
+          onClose={() => setPending(null)}
         >
           <p>
-            {asked.verb === "rotate"
-              ? "The old one ends at once; whoever uses it needs the new one."
-              : "Whoever uses it is refused from now on, and what was granted to it is taken back."}
+            {pending.verb === "rotate"
+              ? "The current key stops working immediately. Callers that use it need the new one."
+              : "Callers that use this key are rejected immediately, and its grants are revoked."}
           </p>
-        </Confirm>
+        </ConfirmDialog>
       )}
     </>
   );
 }
 
-function pathOf(key: Key): string {
+function keyPath(key: Key): string {
   return `/api/keys/${encodeURIComponent(key.name)}`;
 }
 
@@ -98,12 +97,12 @@ interface TableProps {
   keys: Key[];
   busy: boolean;
   onToggle: (key: Key) => void;
-  onAsk: (asked: Asked) => void;
+  onChange: (change: PendingChange) => void;
 }
 
-function KeyTable({ keys, busy, onToggle, onAsk }: TableProps) {
+function KeyTable({ keys, busy, onToggle, onChange }: TableProps) {
   return (
-    <Table heads={["Key", "State", "Tools and roles", "Limits", { unseen: "Actions" }]}>
+    <Table columns={["Key", "State", "Tools and roles", "Limits", { hidden: "Actions" }]}>
       {keys.map((key) => (
         <tr key={key.name}>
           <td>
@@ -113,20 +112,24 @@ function KeyTable({ keys, busy, onToggle, onAsk }: TableProps) {
           <td>
             <KeyState of={key} />
           </td>
-          <td className="soft">{grantsOf(key)}</td>
-          <td className="soft">{limitsOf(key)}</td>
+          <td className="soft">{describeGrants(key)}</td>
+          <td className="soft">{describeLimits(key)}</td>
           <td>
             {key.source === "file" ? (
-              <span className="faint">changed in the file</span>
+              <span className="faint">Managed in the config file</span>
             ) : (
               <span className="row">
                 <button type="button" className="small" disabled={busy} onClick={() => onToggle(key)}>
                   {key.enabled ? "Disable" : "Enable"}
                 </button>
-                <button type="button" className="small" onClick={() => onAsk({ verb: "rotate", key })}>
+                <button type="button" className="small" onClick={() => onChange({ verb: "rotate", key })}>
                   Rotate
                 </button>
-                <button type="button" className="small danger" onClick={() => onAsk({ verb: "delete", key })}>
+                <button
+                  type="button"
+                  className="small danger"
+                  onClick={() => onChange({ verb: "delete", key })}
+                >
                   Delete
                 </button>
               </span>
@@ -140,7 +143,7 @@ function KeyTable({ keys, busy, onToggle, onAsk }: TableProps) {
 
 function KeyState({ of: key }: { of: Key }) {
   if (!key.enabled) {
-    return <Status tone="quiet">Disabled</Status>;
+    return <Status tone="neutral">Disabled</Status>;
   }
   if (key.expired) {
     return <Status tone="bad">Expired</Status>;
@@ -148,23 +151,23 @@ function KeyState({ of: key }: { of: Key }) {
   return (
     <>
       <Status tone="good">Active</Status>
-      {key.expires_at !== null && <div className="faint">until {clock(key.expires_at)}</div>}
+      {key.expires_at !== null && <div className="faint">until {formatDateTime(key.expires_at)}</div>}
     </>
   );
 }
 
-function grantsOf({ tools, roles }: Key): string {
-  const granted = tools === null ? "all tools" : tools.length === 0 ? "no tools" : tools.join(", ");
-  return roles.length === 0 ? granted : `${granted}; roles ${roles.join(", ")}`;
+function describeGrants({ tools, roles }: Key): string {
+  const toolText = tools === null ? "All tools" : tools.length === 0 ? "No tools" : tools.join(", ");
+  return roles.length === 0 ? toolText : `${toolText}; roles: ${roles.join(", ")}`;
 }
 
-function limitsOf({ rate_limit, max_in_flight, budget }: Key): string {
-  const per = budget?.per ? ` a ${budget.per}` : "";
+function describeLimits({ rate_limit, max_in_flight, budget }: Key): string {
+  const per = budget?.per ? ` per ${budget.per}` : "";
   const parts = [
     rate_limit,
-    max_in_flight === null ? null : `${max_in_flight} at once`,
+    max_in_flight === null ? null : `${max_in_flight} concurrent`,
     budget?.calls === undefined ? null : `${budget.calls} calls${per}`,
     budget?.usd === undefined ? null : `$${budget.usd}${per}`,
   ];
-  return parts.filter((part) => part !== null).join(", ") || "none";
+  return parts.filter((part) => part !== null).join(", ") || "None";
 }

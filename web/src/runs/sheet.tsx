@@ -1,14 +1,14 @@
-/** One run, step by step. */
+/** One run and its steps. */
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useAction, useReloadOn, useResource } from "../api/hooks.ts";
-import { prettyText } from "../api/json.ts";
+import { formatIfJson } from "../api/json.ts";
 import type { RunDetail, Step } from "../api/types.ts";
-import { hashOf } from "../route.ts";
-import { clock, count, ms } from "../ui/format.ts";
-import { Badge, Block, Failure, Loading, Status } from "../ui/parts.tsx";
+import { routeHash } from "../route.ts";
+import { formatDateTime, formatDuration, formatNumber } from "../ui/format.ts";
+import { Badge, CodeBlock, ErrorNotice, Loading, Status } from "../ui/components.tsx";
 import { Sheet } from "../ui/sheet.tsx";
-import { resultText, stepsOf, titleOf, waitsFor } from "./steps.ts";
+import { approvalIds, formatResult, stepTitle, visibleSteps } from "./steps.ts";
 import { RUN_TONES } from "./view.tsx";
 
 interface Props {
@@ -19,18 +19,18 @@ interface Props {
 
 export function RunSheet({ id, onClose, onChanged }: Props) {
   const path = `/api/runs/${encodeURIComponent(id)}`;
-  const run = useResource(id, (signal) => ask<RunDetail>(path, { signal }));
+  const run = useResource(id, (signal) => request<RunDetail>(path, { signal }));
   useReloadOn(["call", "approval"], run.reload);
   const action = useAction();
   const cancel = () =>
     void action.run(async () => {
-      await ask(`${path}/cancel`, { method: "POST" });
+      await request(`${path}/cancel`, { method: "POST" });
       run.reload();
       onChanged();
     });
-  const foot = run.data?.state === "running" && (
+  const footer = run.data?.state === "running" && (
     <>
-      <Failure error={action.error} />
+      <ErrorNotice error={action.error} />
       <button type="button" className="danger" disabled={action.busy} onClick={cancel}>
         Cancel run
       </button>
@@ -39,11 +39,11 @@ export function RunSheet({ id, onClose, onChanged }: Props) {
   return (
     <Sheet
       title={run.data?.model ?? "Run"}
-      says={run.data && <Status tone={RUN_TONES[run.data.state]}>{run.data.state}</Status>}
-      foot={foot || undefined}
+      subtitle={run.data && <Status tone={RUN_TONES[run.data.state]}>{run.data.state}</Status>}
+      footer={footer || undefined}
       onClose={onClose}
     >
-      <Failure error={run.error} />
+      <ErrorNotice error={run.error} />
       {run.data === null && run.error === null && <Loading />}
       {run.data !== null && <Timeline run={run.data} />}
     </Sheet>
@@ -51,21 +51,21 @@ export function RunSheet({ id, onClose, onChanged }: Props) {
 }
 
 function Timeline({ run }: { run: RunDetail }) {
-  const steps = stepsOf(run);
+  const steps = visibleSteps(run);
   return (
     <>
-      <dl className="facts">
+      <dl className="properties">
         <dt>Run</dt>
         <dd className="mono">{run.id}</dd>
         <dt>Started</dt>
-        <dd>{clock(run.started_at)}</dd>
+        <dd>{formatDateTime(run.started_at)}</dd>
         <dt>Caller</dt>
-        <dd>{run.caller ?? "without a key"}</dd>
+        <dd>{run.caller ?? "No key"}</dd>
         <dt>Tokens</dt>
-        <dd>{`${count(run.input_tokens)} in, ${count(run.output_tokens)} out`}</dd>
+        <dd>{`${formatNumber(run.input_tokens)} in, ${formatNumber(run.output_tokens)} out`}</dd>
         <dt>Calls</dt>
         <dd>
-          <a href={hashOf("activity", `run_id=${run.id}`)}>in the activity</a>
+          <a href={routeHash("activity", `run_id=${run.id}`)}>Show in Activity</a>
         </dd>
       </dl>
       <ol className="timeline">
@@ -83,19 +83,19 @@ function StepView({ at, step }: { at: string; step: Step }) {
   return (
     <>
       <div className="row">
-        <strong>{titleOf(step)}</strong>
+        <strong>{stepTitle(step)}</strong>
         {step.is_error && <Badge tone="bad">failed</Badge>}
-        {step.ms !== undefined && <span className="faint">{ms(step.ms)}</span>}
-        <span className="faint aside">{clock(at)}</span>
+        {step.ms !== undefined && <span className="faint">{formatDuration(step.ms)}</span>}
+        <span className="faint aside">{formatDateTime(at)}</span>
       </div>
-      {step.text && <p className="said">{step.text}</p>}
+      {step.text && <p className="prewrap">{step.text}</p>}
       {step.kind !== "turn" && step.arguments !== undefined && (
-        <Block text={prettyText(step.arguments)} label="Arguments" />
+        <CodeBlock text={formatIfJson(step.arguments)} label="Arguments" />
       )}
-      {step.result !== undefined && <Block text={resultText(step.result)} label="Result" />}
-      {waitsFor(step).map((approval) => (
-        <a key={approval} href={hashOf("approvals", approval)}>
-          Open the approval
+      {step.result !== undefined && <CodeBlock text={formatResult(step.result)} label="Result" />}
+      {approvalIds(step).map((approval) => (
+        <a key={approval} href={routeHash("approvals", approval)}>
+          Open approval
         </a>
       ))}
     </>

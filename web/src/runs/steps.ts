@@ -1,57 +1,61 @@
-/** The journal of a run as a story: which steps are told, and in what words. */
+/** Selects the steps of a run to show, and formats them. */
 
-import { pretty, prettyText } from "../api/json.ts";
+import { formatIfJson, formatJson } from "../api/json.ts";
 import type { RunDetail, Step } from "../api/types.ts";
 
-/** Without what another step tells too: a call is shown where it ended or came to wait. */
-export function stepsOf({ timeline }: Pick<RunDetail, "timeline">): RunDetail["timeline"] {
-  const settled = new Set(
+/** Shows each call once: where it ended or started to wait, together with its arguments. */
+export function visibleSteps({ timeline }: Pick<RunDetail, "timeline">): RunDetail["timeline"] {
+  const settledCalls = new Set(
     timeline
       .filter(({ step }) => ["call_closed", "call_waits"].includes(step.kind))
       .map(({ step }) => step.id),
   );
-  const given = new Map(
+  const argumentsById = new Map(
     timeline.flatMap(({ step }) => (step.calls ?? []).map((call) => [call.id, call.arguments])),
   );
   const shown = timeline.filter(
-    ({ step }) => step.kind !== "answered" && !(step.kind === "call_opened" && settled.has(step.id)),
+    ({ step }) => step.kind !== "answered" && !(step.kind === "call_opened" && settledCalls.has(step.id)),
   );
   return shown.map(({ at, step }) => {
-    const known = step.arguments ?? given.get(step.id ?? "");
-    return { at, step: known === undefined ? step : { ...step, arguments: known } };
+    const args = step.arguments ?? argumentsById.get(step.id ?? "");
+    return { at, step: args === undefined ? step : { ...step, arguments: args } };
   });
 }
 
-export function titleOf(step: Step): string {
+export function stepTitle(step: Step): string {
   switch (step.kind) {
     case "turn":
       return step.calls && step.calls.length > 0
-        ? `The model calls ${step.calls.map((call) => call.name).join(", ")}`
-        : "The model answers";
+        ? `Model called ${step.calls.map((call) => call.name).join(", ")}`
+        : "Model responded";
     case "call_opened":
-      return `${step.name} runs`;
+      return `${step.name} (running)`;
     case "call_closed":
       return `${step.name}`;
     case "call_waits":
-      return `${step.name} waits`;
+      return `${step.name} (waiting)`;
     case "resumed":
       return `Resumed by ${step.by}`;
     case "ended":
-      return `Ended: ${step.state}${step.stop_reason ? ` (${step.stop_reason})` : ""}`;
+      return step.stop_reason && step.stop_reason !== step.state
+        ? `Run ${step.state} (${step.stop_reason})`
+        : `Run ${step.state}`;
     default:
       return step.kind;
   }
 }
 
-export function resultText(result: unknown): string {
+/** Joins a result that consists only of text; formats any other as JSON. */
+export function formatResult(result: unknown): string {
   const parts = Array.isArray(result) ? (result as { text?: unknown }[]) : [];
   const texts = parts.map((part) => part.text).filter((text) => typeof text === "string");
   return texts.length === parts.length && texts.length > 0
-    ? texts.map(prettyText).join("\n")
-    : pretty(result);
+    ? texts.map(formatIfJson).join("\n")
+    : formatJson(result);
 }
 
-export function waitsFor(step: Step): string[] {
+/** Returns the approvals that a step waits for, including those of calls inside a script. */
+export function approvalIds(step: Step): string[] {
   const ids = [step.approval_id, ...(step.inner ?? []).map((call) => call.approval_id)];
   return [...new Set(ids.filter((id) => typeof id === "string"))];
 }

@@ -1,14 +1,14 @@
-/** What agents did, the newest first. */
+/** Agent runs, newest first. */
 
 import { useEffect, useState } from "react";
 
 import { useReloadOn } from "../api/hooks.ts";
-import { query, useList } from "../api/list.ts";
+import { buildQuery, useList } from "../api/list.ts";
 import type { Run } from "../api/types.ts";
-import { go } from "../route.ts";
-import { clock, count, ms, usd, when } from "../ui/format.ts";
-import { More } from "../ui/more.tsx";
-import { Empty, Failure, Head, Loading, Status, Table, type Tone } from "../ui/parts.tsx";
+import { navigate } from "../route.ts";
+import { formatDateTime, formatDuration, formatNumber, formatRelativeTime, formatUsd } from "../ui/format.ts";
+import { ShowMore } from "../ui/show-more.tsx";
+import { EmptyState, ErrorNotice, Loading, PageHeader, Status, Table, type Tone } from "../ui/components.tsx";
 import { RunSheet } from "./sheet.tsx";
 
 export const RUN_TONES: Record<Run["state"], Tone> = {
@@ -16,28 +16,28 @@ export const RUN_TONES: Record<Run["state"], Tone> = {
   done: "good",
   waiting: "warn",
   failed: "bad",
-  cancelled: "quiet",
+  cancelled: "neutral",
   interrupted: "warn",
 };
 
 const STATES = Object.keys(RUN_TONES) as Run["state"][];
-const LOOK_AGAIN = 2000;
+const POLL_INTERVAL_MS = 2000;
 
 export function RunsView({ item }: { item: string | null }) {
   const [state, setState] = useState("");
-  const list = useList<Run>(`/api/runs${query({ state })}`, "runs");
+  const list = useList<Run>(`/api/runs${buildQuery({ state })}`, "runs");
   const { items, error, reload } = list;
   useReloadOn(["call"], reload);
-  const busy = items?.some((run) => run.state === "running") ?? false;
+  const hasRunning = items?.some((run) => run.state === "running") ?? false;
   useEffect(() => {
-    // A run that ends without a call leaves no event.
-    const timer = busy ? setInterval(reload, LOOK_AGAIN) : undefined;
+    // A run that ends without a tool call sends no event.
+    const timer = hasRunning ? setInterval(reload, POLL_INTERVAL_MS) : undefined;
     return () => clearInterval(timer);
-  }, [busy, reload]);
+  }, [hasRunning, reload]);
   return (
     <>
-      <Head title="Runs" says="Requests to models in which the gateway ran tools, turn after turn." />
-      <div className="bar">
+      <PageHeader title="Runs" description="Model requests in which the gateway executed tools." />
+      <div className="toolbar">
         <select aria-label="State" value={state} onChange={(event) => setState(event.target.value)}>
           <option value="">All states</option>
           {STATES.map((name) => (
@@ -45,19 +45,19 @@ export function RunsView({ item }: { item: string | null }) {
           ))}
         </select>
       </div>
-      <Failure error={error} />
+      <ErrorNotice error={error} />
       {items === null && error === null && <Loading />}
       {items !== null && items.length === 0 && (
-        <Empty title={state === "" ? "No runs yet" : `No run is ${state}`}>
+        <EmptyState title={state === "" ? "No runs yet" : `No ${state} runs`}>
           <p>
             A request to <code>/v1/chat/completions</code>, <code>/v1/responses</code> or{" "}
-            <code>/v1/messages</code> becomes a run if some of its tools run unasked.
+            <code>/v1/messages</code> becomes a run if any of its tools is automatically executed.
           </p>
-        </Empty>
+        </EmptyState>
       )}
       {items !== null && items.length > 0 && <RunTable runs={items} />}
-      <More list={list} />
-      {item !== null && <RunSheet key={item} id={item} onClose={() => go("runs")} onChanged={reload} />}
+      <ShowMore list={list} />
+      {item !== null && <RunSheet key={item} id={item} onClose={() => navigate("runs")} onChanged={reload} />}
     </>
   );
 }
@@ -65,7 +65,7 @@ export function RunsView({ item }: { item: string | null }) {
 function RunTable({ runs }: { runs: Run[] }) {
   return (
     <Table
-      heads={[
+      columns={[
         "Started",
         "State",
         "Model",
@@ -73,7 +73,7 @@ function RunTable({ runs }: { runs: Run[] }) {
         { number: "Turns" },
         { number: "Tokens" },
         { number: "Cost" },
-        { number: "Took" },
+        { number: "Duration" },
       ]}
     >
       {runs.map((run) => (
@@ -84,12 +84,12 @@ function RunTable({ runs }: { runs: Run[] }) {
 }
 
 function RunRow({ run }: { run: Run }) {
-  const took = run.ended_at === null ? null : Date.parse(run.ended_at) - Date.parse(run.started_at);
+  const duration = run.ended_at === null ? null : Date.parse(run.ended_at) - Date.parse(run.started_at);
   return (
-    <tr className="opens" onClick={() => go("runs", run.id)}>
+    <tr className="clickable" onClick={() => navigate("runs", run.id)}>
       <td>
-        <button type="button" className="name" title={clock(run.started_at)}>
-          {when(run.started_at)}
+        <button type="button" className="name" title={formatDateTime(run.started_at)}>
+          {formatRelativeTime(run.started_at)}
         </button>
       </td>
       <td>
@@ -101,16 +101,16 @@ function RunRow({ run }: { run: Run }) {
       <td className="mono">{run.model}</td>
       <td>{run.caller ?? "–"}</td>
       <td className="number" data-label="Turns">
-        {count(run.iterations)}
+        {formatNumber(run.iterations)}
       </td>
       <td className="number" data-label="Tokens">
-        {count(run.input_tokens + run.output_tokens)}
+        {formatNumber(run.input_tokens + run.output_tokens)}
       </td>
       <td className="number" data-label="Cost">
-        {usd(run.cost_usd)}
+        {formatUsd(run.cost_usd)}
       </td>
-      <td className="number" data-label="Took">
-        {ms(took)}
+      <td className="number" data-label="Duration">
+        {formatDuration(duration)}
       </td>
     </tr>
   );

@@ -1,15 +1,15 @@
-/** Adds a server: what it would offer can be tried first. */
+/** The form to add a server, with a button to test the connection first. */
 
 import { useId, useState, type FormEvent } from "react";
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
 import type { Client, TestResult } from "../api/types.ts";
-import { go } from "../route.ts";
-import { many } from "../ui/format.ts";
-import { Failure, Notice } from "../ui/parts.tsx";
-import { Sheet } from "../ui/sheet.tsx";
-import { BLANK, entryOf, type NewServer } from "./entry.ts";
+import { navigate } from "../route.ts";
+import { pluralize } from "../ui/format.ts";
+import { ErrorNotice, Notice } from "../ui/components.tsx";
+import { discardWarning, Sheet } from "../ui/sheet.tsx";
+import { EMPTY_SERVER, toClientConfig, type NewServer } from "./entry.ts";
 import { ServerForm } from "./form.tsx";
 
 interface Props {
@@ -18,46 +18,49 @@ interface Props {
 }
 
 export function AddServer({ onClose, onAdded }: Props) {
-  const [server, setServer] = useState<NewServer>(BLANK);
-  const [tried, setTried] = useState<TestResult | null>(null);
+  const [server, setServer] = useState<NewServer>(EMPTY_SERVER);
+  const [testResult, setTestResult] = useState<TestResult | null>(null);
   const testing = useAction();
   const adding = useAction();
-  const form = useId();
+  const formId = useId();
 
   const change = (next: NewServer) => {
     setServer(next);
-    setTried(null);
+    setTestResult(null);
     testing.clear();
     adding.clear();
   };
   const test = () =>
     testing.run(async () => {
-      setTried(null);
-      const { name, ...entry } = entryOf(server);
-      const body = name === "" ? entry : { name, ...entry };
-      setTried(await ask<TestResult>("/api/mcp/client/test", { method: "POST", body }));
+      setTestResult(null);
+      const { name, ...config } = toClientConfig(server);
+      const body = name === "" ? config : { name, ...config };
+      setTestResult(await request<TestResult>("/api/mcp/client/test", { method: "POST", body }));
     });
   const add = (event: FormEvent) => {
     event.preventDefault();
     void adding.run(async () => {
-      const added = await ask<Client>("/api/mcp/client", { method: "POST", body: entryOf(server) });
+      const added = await request<Client>("/api/mcp/client", {
+        method: "POST",
+        body: toClientConfig(server),
+      });
       onAdded();
       onClose();
-      go("servers", added.config.name);
+      navigate("servers", added.config.name);
     });
   };
 
-  const foot = (
+  const footer = (
     <>
-      <Failure error={adding.error ?? testing.error} />
-      {tried !== null && <Tried result={tried} />}
+      <ErrorNotice error={adding.error ?? testing.error} />
+      {testResult !== null && <TestResultNotice result={testResult} />}
       <button type="button" className="aside" disabled={testing.busy} onClick={() => void test()}>
         {testing.busy ? "Connecting…" : "Test"}
       </button>
       <button type="button" onClick={onClose}>
         Cancel
       </button>
-      <button type="submit" form={form} className="primary" disabled={adding.busy}>
+      <button type="submit" form={formId} className="primary" disabled={adding.busy}>
         Add server
       </button>
     </>
@@ -65,25 +68,25 @@ export function AddServer({ onClose, onAdded }: Props) {
   return (
     <Sheet
       title="Add server"
-      foot={foot}
-      loses={server === BLANK ? null : "The server is not added yet."}
+      footer={footer}
+      closeWarning={server === EMPTY_SERVER ? null : discardWarning("The server has not been added yet.")}
       onClose={onClose}
     >
-      <form id={form} className="stack" onSubmit={add}>
+      <form id={formId} className="stack" onSubmit={add}>
         <ServerForm server={server} onChange={change} />
       </form>
     </Sheet>
   );
 }
 
-function Tried({ result }: { result: TestResult }) {
+function TestResultNotice({ result }: { result: TestResult }) {
   if (!result.ok) {
     return <Notice tone="bad">{result.error}</Notice>;
   }
   const tools = result.tools.length > 0 ? `: ${result.tools.join(", ")}` : "";
   return (
     <Notice tone="good">
-      It answers (protocol {result.protocol_version}), with {many(result.tools.length, "tool")}
+      Connected (protocol {result.protocol_version}). {pluralize(result.tools.length, "tool")}
       {tools}
     </Notice>
   );

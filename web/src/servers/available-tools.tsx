@@ -1,17 +1,27 @@
-/** Available Tools: which exist for callers, and which of them run unasked. */
+/** Available Tools: which of them are enabled, and which are automatically executed. */
 
 import { useState } from "react";
 
-import { all } from "../api/client.ts";
+import { fetchAll } from "../api/client.ts";
 import { useResource } from "../api/hooks.ts";
 import type { Client, Tool, ToolLine } from "../api/types.ts";
-import { many } from "../ui/format.ts";
-import { Badge, Notice, Search, Switch } from "../ui/parts.tsx";
+import { pluralize } from "../ui/format.ts";
+import { Badge, Notice, SearchInput, Switch } from "../ui/components.tsx";
 import type { Draft } from "./draft.ts";
-import { ALL, enable, has, isAll, missing, NONE, runsUnasked, turned, type ToolLists } from "./tool-list.ts";
+import {
+  ALL,
+  findMissing,
+  includesTool,
+  isAll,
+  isAutoExecuted,
+  NONE,
+  setEnabled,
+  setTool,
+  type ToolLists,
+} from "./tool-list.ts";
 
-/** Rows that are shown at once. */
-const MOST = 200;
+/** Maximum number of rows shown. */
+const MAX_ROWS = 200;
 
 interface Props {
   client: Client;
@@ -23,47 +33,47 @@ export function AvailableTools({ client, draft, onEdit }: Props) {
   const [search, setSearch] = useState("");
   const name = client.config.name;
   const offered = client.tools.map((tool) => tool.name);
-  const described = useResource(`${name} ${offered.length}`, (signal) =>
-    all<Tool>(`/api/mcp/tools?server=${encodeURIComponent(name)}`, "tools", signal),
+  const definitions = useResource(`${name} ${offered.length}`, (signal) =>
+    fetchAll<Tool>(`/api/mcp/tools?server=${encodeURIComponent(name)}`, "tools", signal),
   );
-  const says = new Map((described.data ?? []).map((tool) => [tool.name, tool.description ?? ""]));
-  const text = search.toLowerCase();
-  const found = client.tools.filter((tool) =>
-    `${tool.name} ${says.get(tool.name) ?? ""}`.toLowerCase().includes(text),
+  const descriptions = new Map((definitions.data ?? []).map((tool) => [tool.name, tool.description ?? ""]));
+  const term = search.toLowerCase();
+  const matches = client.tools.filter((tool) =>
+    `${tool.name} ${descriptions.get(tool.name) ?? ""}`.toLowerCase().includes(term),
   );
   const set = (tools: ToolLists) => onEdit({ tools });
   return (
     <section className="section" aria-label="Available Tools">
-      <div className="row apart">
+      <div className="row spread">
         <h2>Available Tools</h2>
-        <span className="faint">{many(offered.length, "tool")}</span>
+        <span className="faint">{pluralize(offered.length, "tool")}</span>
       </div>
       {offered.length === 0 ? (
-        <p className="soft">The server offers no tools now. What was chosen for its tools stays as it is.</p>
+        <p className="soft">The server offers no tools at the moment. Its tool settings are kept.</p>
       ) : (
         <>
-          <Search label="Search tools" value={search} onChange={setSearch} />
-          <Standing tools={draft.tools} onChange={set} offered={offered} />
+          <SearchInput label="Search tools" value={search} onChange={setSearch} />
+          <ToolListControls tools={draft.tools} onChange={set} offered={offered} />
           <div>
-            <div className="tool-row titles" aria-hidden="true">
+            <div className="tool-row header" aria-hidden="true">
               <span>Tool</span>
               <span>Enabled</span>
               <span>Automatically execute tool</span>
             </div>
-            {found.slice(0, MOST).map((tool) => (
+            {matches.slice(0, MAX_ROWS).map((tool) => (
               <ToolRow
                 key={tool.name}
                 tool={tool}
-                says={says.get(tool.name) ?? ""}
+                description={descriptions.get(tool.name) ?? ""}
                 lists={draft.tools}
                 offered={offered}
                 onChange={set}
               />
             ))}
-            {found.length > MOST && (
-              <p className="soft">{`And ${many(found.length - MOST, "more tool")}: search to find them.`}</p>
+            {matches.length > MAX_ROWS && (
+              <p className="soft">{`${pluralize(matches.length - MAX_ROWS, "more tool")} not shown. Search to find them.`}</p>
             )}
-            {found.length === 0 && <p className="soft">No tool has “{search}” in its name or description.</p>}
+            {matches.length === 0 && <p className="soft">No tools match “{search}”.</p>}
           </div>
         </>
       )}
@@ -76,9 +86,9 @@ interface ListProps {
   onChange: (tools: ToolLists) => void;
 }
 
-/** What the lists say beyond single tools: whether tools that come later are in them too. */
-function Standing({ tools, offered, onChange }: ListProps & { tools: ToolLists }) {
-  const gone = missing(tools.execute, offered);
+/** Changes all tools at once, and explains whether the lists include tools that are added later. */
+function ToolListControls({ tools, offered, onChange }: ListProps & { tools: ToolLists }) {
+  const missing = findMissing(tools.execute, offered);
   return (
     <div className="stack">
       <div className="row">
@@ -104,59 +114,61 @@ function Standing({ tools, offered, onChange }: ListProps & { tools: ToolLists }
           disabled={tools.auto.length === 0}
           onClick={() => onChange({ ...tools, auto: NONE })}
         >
-          None automatically
+          Disable automatic execution
         </button>
       </div>
       <p className="hint">
         {isAll(tools.execute)
-          ? "All tools are enabled, also those that the server brings later."
-          : "Only the tools below that are switched on are enabled. Tools that the server brings later will not be enabled by themselves."}{" "}
-        {isAll(tools.auto) && "All enabled tools run unasked, also later ones."}
+          ? "All tools are enabled, including any the server adds later."
+          : "Only the tools selected below are enabled. Tools the server adds later stay disabled."}{" "}
+        {isAll(tools.auto) && "All enabled tools are automatically executed, including later ones."}
       </p>
-      {gone.length > 0 && <Notice tone="quiet">{`Enabled, but not offered now: ${gone.join(", ")}`}</Notice>}
+      {missing.length > 0 && (
+        <Notice tone="neutral">{`Enabled but not currently offered: ${missing.join(", ")}`}</Notice>
+      )}
     </div>
   );
 }
 
 interface RowProps extends ListProps {
   tool: ToolLine;
-  says: string;
+  description: string;
   lists: ToolLists;
 }
 
-function ToolRow({ tool, says, lists, offered, onChange }: RowProps) {
-  const enabled = has(lists.execute, tool.name);
-  const to = (on: boolean) => (on ? "on" : "off");
+function ToolRow({ tool, description, lists, offered, onChange }: RowProps) {
+  const enabled = includesTool(lists.execute, tool.name);
+  const onOrOff = (on: boolean) => (on ? "on" : "off");
   return (
     <div className="tool-row">
       <div>
         <div className="row">
           <span className="name mono">{tool.name}</span>
           {tool.verdict === "ask" && (
-            <Badge tone="warn" title="A rule wants it approved">
+            <Badge tone="warn" title="A rule requires approval">
               ask
             </Badge>
           )}
           {tool.verdict === "hidden" && enabled && (
-            <Badge tone="bad" title="No caller can see it">
+            <Badge tone="bad" title="Hidden from all callers">
               hidden by a rule
             </Badge>
           )}
         </div>
-        {says !== "" && <p className="hint">{says}</p>}
+        {description !== "" && <p className="hint">{description}</p>}
       </div>
       <Switch
         label={`Enable ${tool.name}`}
-        hidden
+        hideLabel
         on={enabled}
-        onChange={(on) => onChange(enable(lists, tool.name, to(on), offered))}
+        onChange={(on) => onChange(setEnabled(lists, tool.name, onOrOff(on), offered))}
       />
       <Switch
         label={`Automatically execute tool ${tool.name}`}
-        hidden
-        on={runsUnasked(lists, tool.name)}
+        hideLabel
+        on={isAutoExecuted(lists, tool.name)}
         disabled={!enabled}
-        onChange={(on) => onChange({ ...lists, auto: turned(lists.auto, tool.name, to(on), offered) })}
+        onChange={(on) => onChange({ ...lists, auto: setTool(lists.auto, tool.name, onOrOff(on), offered) })}
       />
     </div>
   );

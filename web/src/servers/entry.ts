@@ -1,13 +1,13 @@
-/** A server that is about to be added: what the form holds, and what it sends. */
+/** The form for a new server, and the request body built from it. */
 
-import { headers, lines, words } from "./text.ts";
+import { parseHeaders, splitCommandLine, splitLines } from "./text.ts";
 
 export type Transport = "stdio" | "http" | "sse";
 
 export interface NewServer {
   name: string;
   transport: Transport;
-  /** The command and its arguments, as one would type them. */
+  /** The command with its arguments, quoted as in a shell. */
   command: string;
   envs: string;
   url: string;
@@ -15,7 +15,7 @@ export interface NewServer {
   codeMode: boolean;
 }
 
-export const BLANK: NewServer = {
+export const EMPTY_SERVER: NewServer = {
   name: "",
   transport: "stdio",
   command: "",
@@ -25,9 +25,9 @@ export const BLANK: NewServer = {
   codeMode: false,
 };
 
-/** An entry of `mcp.client_configs`: every tool exists, none runs unasked. */
-export function entryOf(server: NewServer): Record<string, unknown> {
-  const entry: Record<string, unknown> = {
+/** Builds an entry of `mcp.client_configs`. All tools are enabled, and none is automatically executed. */
+export function toClientConfig(server: NewServer): Record<string, unknown> {
+  const config: Record<string, unknown> = {
     name: server.name.trim(),
     connection_type: server.transport,
     tools_to_execute: ["*"],
@@ -35,13 +35,13 @@ export function entryOf(server: NewServer): Record<string, unknown> {
     is_code_mode_client: server.codeMode,
   };
   if (server.transport === "stdio") {
-    const [command = "", ...args] = words(server.command);
-    entry["stdio_config"] = { command, args, envs: lines(server.envs) };
-    return entry;
+    const [command = "", ...args] = splitCommandLine(server.command);
+    config["stdio_config"] = { command, args, envs: splitLines(server.envs) };
+    return config;
   }
-  entry["connection_string"] = server.url.trim();
-  if (lines(server.headers).length > 0) {
-    entry["headers"] = headers(server.headers);
+  config["connection_string"] = server.url.trim();
+  if (splitLines(server.headers).length > 0) {
+    config["headers"] = parseHeaders(server.headers);
   }
-  return entry;
+  return config;
 }

@@ -1,6 +1,6 @@
-/** The form of a server that is about to be added. */
+/** The fields of a new server. */
 
-import { Choices, Field, Switch } from "../ui/parts.tsx";
+import { Field, SegmentedControl, Switch } from "../ui/components.tsx";
 import type { NewServer, Transport } from "./entry.ts";
 
 const TRANSPORTS = [
@@ -18,13 +18,13 @@ export function ServerForm({ server, onChange }: Props) {
   const set = (change: Partial<NewServer>) => onChange({ ...server, ...change });
   return (
     <>
-      <Field label="Name" hint="Letters, digits, - and _. It stands before the names of the server's tools.">
+      <Field label="Name" hint="Letters, digits, - and _. Used as a prefix for the server's tools.">
         {(id) => (
           <input
             id={id}
             value={server.name}
             placeholder="github"
-            data-first
+            data-autofocus
             required
             spellCheck={false}
             autoCapitalize="off"
@@ -33,41 +33,38 @@ export function ServerForm({ server, onChange }: Props) {
         )}
       </Field>
       <div className="field">
-        <span className="label">How it is reached</span>
+        <span className="label">Transport</span>
         <div>
-          <Choices
-            label="How it is reached"
+          <SegmentedControl
+            label="Transport"
             value={server.transport}
-            choices={TRANSPORTS}
+            options={TRANSPORTS}
             onChange={(transport) => set({ transport })}
           />
         </div>
       </div>
       {server.transport === "stdio" ? (
-        <Process server={server} set={set} />
+        <ProcessFields server={server} set={set} />
       ) : (
-        <Remote server={server} set={set} />
+        <RemoteFields server={server} set={set} />
       )}
       <div className="option">
         <Switch label="Code Mode Client" on={server.codeMode} onChange={(codeMode) => set({ codeMode })} />
-        <p className="hint">Show its tools to scripts instead of each to the model.</p>
+        <p className="hint">Models call its tools from scripts instead of one by one.</p>
       </div>
     </>
   );
 }
 
-interface PartProps {
+interface FieldProps {
   server: NewServer;
   set: (change: Partial<NewServer>) => void;
 }
 
-function Process({ server, set }: PartProps) {
+function ProcessFields({ server, set }: FieldProps) {
   return (
     <>
-      <Field
-        label="Command"
-        hint="With its arguments. It is started on the gateway's machine, not through a shell."
-      >
+      <Field label="Command" hint="Include arguments. Runs on the gateway's machine, without a shell.">
         {(id) => (
           <input
             id={id}
@@ -85,8 +82,8 @@ function Process({ server, set }: PartProps) {
         label="Environment"
         hint={
           <>
-            One a line: <code>NAME=value</code> sets it, <code>NAME</code> passes the gateway's own, and{" "}
-            <code>NAME=env.OTHER</code> takes another one of the gateway's.
+            One per line: <code>NAME=value</code> sets a variable, <code>NAME</code> passes the gateway's own
+            variable, and <code>NAME=env.OTHER</code> passes it under another name.
           </>
         }
       >
@@ -104,7 +101,7 @@ function Process({ server, set }: PartProps) {
   );
 }
 
-function Remote({ server, set }: PartProps) {
+function RemoteFields({ server, set }: FieldProps) {
   return (
     <>
       <Field label="URL">
@@ -125,8 +122,8 @@ function Remote({ server, set }: PartProps) {
         label="Headers"
         hint={
           <>
-            One a line, such as <code>Authorization: env.DOCS_TOKEN</code>, which takes the value from the
-            gateway's environment.
+            One per line. Use <code>env.NAME</code> for a value from the gateway's environment, such as{" "}
+            <code>Authorization: env.DOCS_TOKEN</code>.
           </>
         }
       >

@@ -1,14 +1,18 @@
-/** Takes over the servers of another program's settings file. */
+/** Imports servers from the settings of another MCP client. */
 
 import { useState } from "react";
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
 import type { ImportLine } from "../api/types.ts";
-import { Badge, Empty, Failure, Field, type Tone } from "../ui/parts.tsx";
-import { Sheet } from "../ui/sheet.tsx";
+import { Badge, EmptyState, ErrorNotice, Field, type Tone } from "../ui/components.tsx";
+import { discardWarning, Sheet } from "../ui/sheet.tsx";
 
-const TONES: Record<ImportLine["outcome"], Tone> = { created: "good", exists: "quiet", invalid: "bad" };
+const OUTCOME_TONES: Record<ImportLine["outcome"], Tone> = {
+  created: "good",
+  exists: "neutral",
+  invalid: "bad",
+};
 
 interface Props {
   onClose: () => void;
@@ -17,26 +21,26 @@ interface Props {
 
 export function ImportServers({ onClose, onImported }: Props) {
   const [text, setText] = useState("");
-  const [done, setDone] = useState<ImportLine[] | null>(null);
+  const [results, setResults] = useState<ImportLine[] | null>(null);
   const action = useAction();
-  const take = () =>
+  const importServers = () =>
     action.run(async () => {
-      const answer = await ask<{ servers: ImportLine[] }>("/api/mcp/import", { method: "POST", text });
-      setDone(answer.servers);
+      const response = await request<{ servers: ImportLine[] }>("/api/mcp/import", { method: "POST", text });
+      setResults(response.servers);
       onImported();
     });
-  const foot = (
+  const footer = (
     <>
-      <Failure error={action.error} />
+      <ErrorNotice error={action.error} />
       <button type="button" onClick={onClose}>
-        {done === null ? "Cancel" : "Close"}
+        {results === null ? "Cancel" : "Close"}
       </button>
-      {done === null && (
+      {results === null && (
         <button
           type="button"
           className="primary"
           disabled={action.busy || text.trim() === ""}
-          onClick={() => void take()}
+          onClick={() => void importServers()}
         >
           Import
         </button>
@@ -46,37 +50,34 @@ export function ImportServers({ onClose, onImported }: Props) {
   return (
     <Sheet
       title="Import servers"
-      foot={foot}
-      loses={text === "" || done !== null ? null : "Nothing is imported yet."}
+      footer={footer}
+      closeWarning={text === "" || results !== null ? null : discardWarning("Nothing has been imported yet.")}
       onClose={onClose}
     >
-      {done === null ? <Source text={text} onChange={setText} /> : <Outcome lines={done} />}
+      {results === null ? <Source text={text} onChange={setText} /> : <Results lines={results} />}
     </Sheet>
   );
 }
 
 function Source({ text, onChange }: { text: string; onChange: (text: string) => void }) {
-  const take = async (file: File | undefined) => {
+  const loadFile = async (file: File | undefined) => {
     if (file) {
       onChange(await file.text());
     }
   };
   return (
     <>
-      <Field
-        label="A file"
-        hint="claude_desktop_config.json, .mcp.json, .cursor/mcp.json or .vscode/mcp.json"
-      >
+      <Field label="File" hint="claude_desktop_config.json, .mcp.json, .cursor/mcp.json or .vscode/mcp.json">
         {(id) => (
           <input
             id={id}
             type="file"
             accept=".json,application/json"
-            onChange={(event) => void take(event.target.files?.[0])}
+            onChange={(event) => void loadFile(event.target.files?.[0])}
           />
         )}
       </Field>
-      <Field label="Or its text">
+      <Field label="Or paste its contents">
         {(id) => (
           <textarea
             id={id}
@@ -94,16 +95,16 @@ function Source({ text, onChange }: { text: string; onChange: (text: string) => 
   );
 }
 
-function Outcome({ lines }: { lines: ImportLine[] }) {
+function Results({ lines }: { lines: ImportLine[] }) {
   if (lines.length === 0) {
-    return <Empty title="There were no servers in it." />;
+    return <EmptyState title="No servers found" />;
   }
   return (
-    <ul className="calls">
+    <ul className="item-list">
       {lines.map((line) => (
         <li key={line.name}>
           <strong>{line.name}</strong>
-          <Badge tone={TONES[line.outcome]}>{line.outcome}</Badge>
+          <Badge tone={OUTCOME_TONES[line.outcome]}>{line.outcome}</Badge>
           {line.notes.map((note, index) => (
             <span key={index} className="soft">
               {note}

@@ -1,19 +1,19 @@
-/** One server: how it is, its settings, its tools. Saving sends what was changed and nothing else. */
+/** One server: its status, settings and tools. Saving sends only what the user changed. */
 
 import { useState } from "react";
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useAction, useReloadOn, useResource } from "../api/hooks.ts";
 import type { Client } from "../api/types.ts";
-import { Badge, Block, Failure, Loading, Status } from "../ui/parts.tsx";
-import { Confirm, Sheet } from "../ui/sheet.tsx";
+import { Badge, CodeBlock, ErrorNotice, Loading, Status } from "../ui/components.tsx";
+import { ConfirmDialog, discardWarning, Sheet } from "../ui/sheet.tsx";
 import { AvailableTools } from "./available-tools.tsx";
-import { BasicInformation } from "./basic.tsx";
-import { Condition } from "./condition.tsx";
-import { draftOf, isEmpty, patchOf, type Draft } from "./draft.ts";
-import { stateOf, useRetries } from "./state.ts";
+import { BasicInformation } from "./basic-information.tsx";
+import { ServerStatus } from "./status.tsx";
+import { buildServerPatch, isEmpty, toDraft, type Draft } from "./draft.ts";
+import { describeState, useRetryTimer } from "./state.ts";
 
-const UNSAVED = "What you changed is not saved yet.";
+const UNSAVED_WARNING = discardWarning("Your changes have not been saved.");
 
 interface Props {
   id: string;
@@ -23,40 +23,48 @@ interface Props {
 
 export function ServerSheet({ id, onClose, onChanged }: Props) {
   const path = `/api/mcp/client/${encodeURIComponent(id)}`;
-  const client = useResource(id, (signal) => ask<Client>(path, { signal }));
+  const client = useResource(id, (signal) => request<Client>(path, { signal }));
   useReloadOn(["server", "call"], client.reload);
-  useRetries(client.data && [client.data], client.reload);
+  useRetryTimer(client.data && [client.data], client.reload);
   if (client.data === null) {
     return (
       <Sheet title={id} onClose={onClose}>
-        {client.error === null ? <Loading /> : <Failure error={client.error} />}
+        {client.error === null ? <Loading /> : <ErrorNotice error={client.error} />}
       </Sheet>
     );
   }
-  const taken = (changed: Client) => {
+  const applyResponse = (changed: Client) => {
     client.set(changed);
     onChanged();
   };
-  return <Loaded client={client.data} path={path} onTaken={taken} onClose={onClose} onChanged={onChanged} />;
+  return (
+    <ServerDetails
+      client={client.data}
+      path={path}
+      onUpdated={applyResponse}
+      onClose={onClose}
+      onChanged={onChanged}
+    />
+  );
 }
 
-interface LoadedProps {
+interface DetailsProps {
   client: Client;
   path: string;
-  onTaken: (client: Client) => void;
+  onUpdated: (client: Client) => void;
   onClose: () => void;
   onChanged: () => void;
 }
 
-function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
+function ServerDetails({ client, path, onUpdated, onClose, onChanged }: DetailsProps) {
   const { config } = client;
-  // Only what was edited: the rest follows the server as it changes under the sheet.
+  // Only edited fields are stored here; the others follow the server when it changes.
   const [edits, setEdits] = useState<Partial<Draft>>({});
   const [saved, setSaved] = useState(false);
   const [deleting, setDeleting] = useState(false);
   const saving = useAction();
-  const draft: Draft = { ...draftOf(config), ...edits };
-  const patch = patchOf(config, draft);
+  const draft: Draft = { ...toDraft(config), ...edits };
+  const patch = buildServerPatch(config, draft);
   const clean = isEmpty(patch);
   const edit = (change: Partial<Draft>) => {
     setEdits({ ...edits, ...change });
@@ -65,21 +73,21 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
   };
   const save = () =>
     saving.run(async () => {
-      onTaken(await ask<Client>(path, { method: "PUT", body: patch }));
+      onUpdated(await request<Client>(path, { method: "PUT", body: patch }));
       setEdits({});
       setSaved(true);
     });
   const reconnect = () =>
     saving.run(async () => {
-      onTaken(await ask<Client>(`${path}/reconnect`, { method: "POST" }));
+      onUpdated(await request<Client>(`${path}/reconnect`, { method: "POST" }));
     });
 
-  const own = config.connection_type === "inprocess";
-  const foot = (
+  const builtIn = config.connection_type === "inprocess";
+  const footer = (
     <>
-      <Failure error={saving.error} />
+      <ErrorNotice error={saving.error} />
       <span className="row aside">
-        <button type="button" className="danger" disabled={own} onClick={() => setDeleting(true)}>
+        <button type="button" className="danger" disabled={builtIn} onClick={() => setDeleting(true)}>
           Delete
         </button>
         <button type="button" disabled={saving.busy || config.disabled} onClick={() => void reconnect()}>
@@ -96,18 +104,18 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
     <>
       <Sheet
         title={config.name}
-        says={<Signs client={client} />}
-        foot={foot}
-        loses={clean ? null : UNSAVED}
+        subtitle={<ServerBadges client={client} />}
+        footer={footer}
+        closeWarning={clean ? null : UNSAVED_WARNING}
         onClose={onClose}
       >
-        <Condition client={client} />
+        <ServerStatus client={client} />
         <BasicInformation client={client} draft={draft} onEdit={edit} />
         <AvailableTools client={client} draft={draft} onEdit={edit} />
         {client.stderr_tail !== null && (
           <section className="section">
             <h2>Standard error</h2>
-            <Block text={client.stderr_tail} label="The last lines of standard error" />
+            <CodeBlock text={client.stderr_tail} label="Last lines of standard error" />
           </section>
         )}
       </Sheet>
@@ -126,8 +134,8 @@ function Loaded({ client, path, onTaken, onClose, onChanged }: LoadedProps) {
   );
 }
 
-function Signs({ client }: { client: Client }) {
-  const { label, tone } = stateOf(client.state);
+function ServerBadges({ client }: { client: Client }) {
+  const { label, tone } = describeState(client.state);
   return (
     <span className="row">
       <Status tone={tone}>{label}</Status>
@@ -148,23 +156,24 @@ function DeleteServer({ client, path, onClose, onDeleted }: DeleteProps) {
   const action = useAction();
   const remove = () =>
     void action.run(async () => {
-      await ask(path, { method: "DELETE" });
+      await request(path, { method: "DELETE" });
       onDeleted();
     });
   const inFile = client.source?.includes("file") ?? false;
   return (
-    <Confirm
+    <ConfirmDialog
       title={`Delete ${client.config.name}?`}
-      verb="Delete server"
+      confirmLabel="Delete server"
       busy={action.busy}
       error={action.error}
       onConfirm={remove}
       onClose={onClose}
     >
       <p>
-        Its connection is closed and its tools vanish for everyone.
-        {inFile && " It stands in the configuration file; it stays deleted until its entry there is changed."}
+        The connection is closed, and its tools become unavailable to all callers.
+        {inFile &&
+          " The server is defined in the config file. It stays deleted until its entry there changes."}
       </p>
-    </Confirm>
+    </ConfirmDialog>
   );
 }

@@ -1,63 +1,73 @@
-/** What the states of servers mean to people. */
+/** How servers and their states are displayed. */
 
 import { useEffect, useState } from "react";
 
 import type { Client, ServerState } from "../api/types.ts";
-import type { Tone } from "../ui/parts.tsx";
-import { when } from "../ui/format.ts";
+import type { Tone } from "../ui/components.tsx";
+import { formatRelativeTime } from "../ui/format.ts";
 
-const STATES: Record<ServerState, { label: string; tone: Tone }> = {
+interface StateDisplay {
+  label: string;
+  tone: Tone;
+}
+
+const STATES: Record<ServerState, StateDisplay> = {
   connecting: { label: "Connecting", tone: "info" },
   healthy: { label: "Healthy", tone: "good" },
   degraded: { label: "Degraded", tone: "warn" },
   unavailable: { label: "Unavailable", tone: "bad" },
-  asleep: { label: "Asleep", tone: "quiet" },
-  needs_auth: { label: "Needs sign-in", tone: "warn" },
-  disabled: { label: "Disabled", tone: "quiet" },
+  asleep: { label: "Asleep", tone: "neutral" },
+  needs_auth: { label: "Sign-in required", tone: "warn" },
+  disabled: { label: "Disabled", tone: "neutral" },
   error: { label: "Error", tone: "bad" },
 };
 
-export function stateOf(state: ServerState): { label: string; tone: Tone } {
-  return STATES[state] ?? { label: state, tone: "quiet" };
+export function describeState(state: ServerState): StateDisplay {
+  return STATES[state] ?? { label: state, tone: "neutral" };
 }
 
-/** Why a server is not healthy, and when it is tried again. */
-export function troubleOf({ state, reason, last_error, next_try_at }: Client): string | null {
+/** Describes why a server is not healthy and when the gateway retries. */
+export function describeProblem({ state, reason, last_error, next_try_at }: Client): string | null {
   if (state === "healthy" || state === "disabled") {
     return null;
   }
-  const why = reason ?? last_error;
-  const again = next_try_at === null ? null : nextTry(next_try_at);
-  return [why, again].filter((part) => part !== null).join(" · ") || null;
+  const cause = reason ?? last_error;
+  const retry = next_try_at === null ? null : describeRetry(next_try_at);
+  return [cause, retry].filter((part) => part !== null).join(" · ") || null;
 }
 
-function nextTry(at: string): string {
-  return Date.parse(at) > Date.now() ? `next try ${when(at)}` : "being tried";
+function describeRetry(at: string): string {
+  // Less than a second away would read "next retry just now".
+  return Date.parse(at) - Date.now() >= 1000 ? `next retry ${formatRelativeTime(at)}` : "retrying now";
 }
 
-const SOON_AFTER = 500;
+/** Delay between a scheduled retry and the reload. */
+const RELOAD_AFTER_RETRY_MS = 500;
 
-/** Looks again once a server has been tried, which leaves no event if nothing comes of it; shows the seconds until then. */
-export function useRetries(clients: readonly Client[] | null, reload: () => void): void {
-  const tries = (clients ?? []).flatMap(({ next_try_at }) =>
+/**
+ * Renders every second while a retry is scheduled, to count down, and calls `reload` after it, because
+ * a retry that fails the same way sends no event.
+ */
+export function useRetryTimer(clients: readonly Client[] | null, reload: () => void): void {
+  const retries = (clients ?? []).flatMap(({ next_try_at }) =>
     next_try_at === null ? [] : [Date.parse(next_try_at)],
   );
-  const next = tries.length === 0 ? null : Math.min(...tries);
+  const next = retries.length === 0 ? null : Math.min(...retries);
   const [, tick] = useState(0);
   useEffect(() => {
     if (next === null) {
       return;
     }
     const timer = setInterval(
-      () => (Date.now() > next + SOON_AFTER ? reload() : tick((count) => count + 1)),
+      () => (Date.now() > next + RELOAD_AFTER_RETRY_MS ? reload() : tick((ticks) => ticks + 1)),
       1000,
     );
     return () => clearInterval(timer);
   }, [next, reload]);
 }
 
-/** How a server is reached, in one line. */
-export function reachOf({ config }: Client): string {
+/** Returns the command or URL of a server on one line. */
+export function describeEndpoint({ config }: Client): string {
   const stdio = config.stdio_config;
-  return stdio ? [stdio.command, ...stdio.args].join(" ") : (config.connection_string ?? "in this program");
+  return stdio ? [stdio.command, ...stdio.args].join(" ") : (config.connection_string ?? "built in");
 }

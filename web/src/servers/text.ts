@@ -1,16 +1,16 @@
-/** Settings as people type them: lines, command lines, headers. */
+/** Parses and formats settings that are typed as text: lists, command lines and headers. */
 
-/** Lines that say something. */
-export function lines(text: string): string[] {
+/** Splits text into lines, without blank ones. */
+export function splitLines(text: string): string[] {
   return text
     .split("\n")
     .map((line) => line.trim())
     .filter((line) => line !== "");
 }
 
-/** A command line in its words, as a shell would part it; nothing else of a shell is understood. */
-export function words(text: string): string[] {
-  const found: string[] = [];
+/** Splits a command line into words like a shell: quotes and backslashes work, nothing else does. */
+export function splitCommandLine(text: string): string[] {
+  const words: string[] = [];
   let word: string | null = null;
   let quote: string | null = null;
   for (let at = 0; at < text.length; at += 1) {
@@ -25,32 +25,34 @@ export function words(text: string): string[] {
       }
     } else if (c === '"' || c === "'") {
       quote = c;
+      // An empty pair of quotes is a word too.
       word ??= "";
     } else if (c === "\\" && at + 1 < text.length) {
       word = (word ?? "") + text.charAt((at += 1));
     } else if (/\s/.test(c)) {
       if (word !== null) {
-        found.push(word);
+        words.push(word);
       }
       word = null;
     } else {
       word = (word ?? "") + c;
     }
   }
-  return word === null ? found : [...found, word];
+  return word === null ? words : [...words, word];
 }
 
-/** `Name: value` lines as an object. */
-export function headers(text: string): Record<string, string> {
-  const pairs = lines(text).map((line): [string, string] => {
-    const at = line.indexOf(":");
-    return at < 0 ? [line, ""] : [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+/** Parses `Name: value` lines. */
+export function parseHeaders(text: string): Record<string, string> {
+  const pairs = splitLines(text).map((line): [string, string] => {
+    const colon = line.indexOf(":");
+    return colon < 0 ? [line, ""] : [line.slice(0, colon).trim(), line.slice(colon + 1).trim()];
   });
   return Object.fromEntries(pairs);
 }
 
-export function headerLines(given: Record<string, string> | undefined): string {
-  return Object.entries(given ?? {})
+/** Formats headers as `Name: value` lines. */
+export function formatHeaders(headers: Record<string, string> | undefined): string {
+  return Object.entries(headers ?? {})
     .map(([name, value]) => `${name}: ${value}`)
     .join("\n");
 }

@@ -1,6 +1,6 @@
 /**
- * The lists `tools_to_execute` and `tools_to_auto_execute`: `["*"]` is all, also tools that come
- * later; `[]` is none; else exactly the tools that are named.
+ * The lists `tools_to_execute` and `tools_to_auto_execute`. `["*"]` means all tools, including ones
+ * that the server adds later; `[]` means none; otherwise exactly the listed tools.
  */
 
 export type ToolList = readonly string[];
@@ -12,21 +12,26 @@ export function isAll(list: ToolList): boolean {
   return list.includes("*");
 }
 
-export function has(list: ToolList, tool: string): boolean {
+export function includesTool(list: ToolList, tool: string): boolean {
   return isAll(list) || list.includes(tool);
 }
 
-/** The list with one tool turned on or off. Turning one off from "all" names all the others. */
-export function turned(list: ToolList, tool: string, to: "on" | "off", offered: readonly string[]): ToolList {
+/** Adds a tool to a list or removes it. Removing one from "all" lists all the others by name. */
+export function setTool(
+  list: ToolList,
+  tool: string,
+  to: "on" | "off",
+  offered: readonly string[],
+): ToolList {
   if (to === "on") {
-    return has(list, tool) ? list : [...list, tool];
+    return includesTool(list, tool) ? list : [...list, tool];
   }
-  const named = isAll(list) ? offered : list;
-  return named.filter((name) => name !== tool);
+  const names = isAll(list) ? offered : list;
+  return names.filter((name) => name !== tool);
 }
 
-/** Whether two lists say the same; their order says nothing. */
-export function same(one: ToolList, other: ToolList): boolean {
+/** Whether two lists mean the same. Their order does not matter. */
+export function isSameList(one: ToolList, other: ToolList): boolean {
   if (isAll(one) || isAll(other)) {
     return isAll(one) === isAll(other);
   }
@@ -34,8 +39,8 @@ export function same(one: ToolList, other: ToolList): boolean {
   return a.size === b.size && [...a].every((name) => b.has(name));
 }
 
-/** Names in a list that the server does not offer now. */
-export function missing(list: ToolList, offered: readonly string[]): string[] {
+/** Returns the names in a list that the server does not offer at the moment. */
+export function findMissing(list: ToolList, offered: readonly string[]): string[] {
   return isAll(list) ? [] : list.filter((name) => !offered.includes(name));
 }
 
@@ -44,19 +49,19 @@ export interface ToolLists {
   auto: ToolList;
 }
 
-/** Enables or disables a tool. One that is disabled does not come back as one that runs unasked. */
-export function enable(
+/** Enables or disables a tool. Disabling it also turns off automatic execution. */
+export function setEnabled(
   lists: ToolLists,
   tool: string,
   to: "on" | "off",
   offered: readonly string[],
 ): ToolLists {
-  const execute = turned(lists.execute, tool, to, offered);
-  const auto = to === "off" && !isAll(lists.auto) ? turned(lists.auto, tool, "off", offered) : lists.auto;
+  const execute = setTool(lists.execute, tool, to, offered);
+  const auto = to === "off" && !isAll(lists.auto) ? setTool(lists.auto, tool, "off", offered) : lists.auto;
   return { execute, auto };
 }
 
-/** Whether a tool runs unasked: `auto` counts only within `execute`. */
-export function runsUnasked(lists: ToolLists, tool: string): boolean {
-  return has(lists.execute, tool) && has(lists.auto, tool);
+/** Whether a tool is automatically executed, which requires that it is enabled. */
+export function isAutoExecuted(lists: ToolLists, tool: string): boolean {
+  return includesTool(lists.execute, tool) && includesTool(lists.auto, tool);
 }

@@ -1,15 +1,15 @@
-/** The tool manager's settings as a form holds them, and what changed in it. */
+/** The settings form, and the patch with what the user changed in it. */
 
 import type { ToolManager } from "../api/types.ts";
 
-export interface ManagerForm {
+export interface SettingsForm {
   depth: string;
   timeout: string;
   inject: boolean;
   level: ToolManager["code_mode_binding_level"];
 }
 
-export function formOf(settings: ToolManager): ManagerForm {
+export function toSettingsForm(settings: ToolManager): SettingsForm {
   return {
     depth: String(settings.max_agent_depth),
     timeout: String(settings.tool_execution_timeout),
@@ -18,17 +18,17 @@ export function formOf(settings: ToolManager): ManagerForm {
   };
 }
 
-export function changesOf(
+export function buildSettingsPatch(
   settings: ToolManager,
-  form: ManagerForm,
+  form: SettingsForm,
 ): Partial<Record<keyof ToolManager, unknown>> {
-  const before = formOf(settings);
+  const before = toSettingsForm(settings);
   const patch: Partial<Record<keyof ToolManager, unknown>> = {};
   if (form.depth.trim() !== before.depth) {
-    patch.max_agent_depth = numberOr(form.depth.trim());
+    patch.max_agent_depth = parseNumber(form.depth.trim());
   }
   if (form.timeout.trim() !== before.timeout) {
-    patch.tool_execution_timeout = numberOr(form.timeout.trim());
+    patch.tool_execution_timeout = parseNumber(form.timeout.trim());
   }
   if (form.inject !== before.inject) {
     patch.disable_auto_tool_inject = !form.inject;
@@ -39,7 +39,7 @@ export function changesOf(
   return patch;
 }
 
-/** What is no number goes as it is, for the gateway to say what is wrong with it. */
-function numberOr(text: string): number | string {
+/** Converts text to a number if possible. Other text is sent unchanged, and the gateway validates it. */
+function parseNumber(text: string): number | string {
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
 }

@@ -1,24 +1,24 @@
-/** Figures since the gateway started. */
+/** Usage statistics since the gateway started. */
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
 import type { Figures, Stats } from "../api/types.ts";
-import { count, ms, usd } from "../ui/format.ts";
-import { Failure, Loading, Table } from "../ui/parts.tsx";
+import { formatDuration, formatNumber, formatUsd } from "../ui/format.ts";
+import { ErrorNotice, Loading, Table } from "../ui/components.tsx";
 
 export function Overview() {
-  const { data, error, reload } = useResource("stats", (signal) => ask<Stats>("/api/stats", { signal }));
+  const { data, error, reload } = useResource("stats", (signal) => request<Stats>("/api/stats", { signal }));
   useReloadOn(["call"], reload);
   return (
     <section className="stack" aria-label="Overview">
-      <h2>Since the gateway started</h2>
-      <Failure error={error} />
+      <h2>Usage since startup</h2>
+      <ErrorNotice error={error} />
       {data === null && error === null && <Loading />}
       {data !== null && (
         <>
           <Totals stats={data} />
-          {data.tools.length > 0 && <ToolFigures stats={data} />}
-          {data.models.length > 0 && <ModelFigures stats={data} />}
+          {data.tools.length > 0 && <ToolTable stats={data} />}
+          {data.models.length > 0 && <ModelTable stats={data} />}
         </>
       )}
     </section>
@@ -26,49 +26,49 @@ export function Overview() {
 }
 
 function Totals({ stats }: { stats: Stats }) {
-  const sum = (of: (figures: Figures) => number) =>
-    stats.servers.reduce((total, { figures }) => total + of(figures), 0);
-  const figures: [string, string][] = [
-    [count(sum((one) => one.calls)), "tool calls"],
-    [count(sum((one) => one.errors)), "of them failed"],
-    [count(stats.saved_tokens), "tokens saved by code mode"],
-    [count(stats.models.reduce((total, model) => total + model.requests, 0)), "model requests"],
-    [usd(stats.models.reduce((total, model) => total + model.cost_usd, 0)), "spent on models"],
+  const sum = (select: (figures: Figures) => number) =>
+    stats.servers.reduce((total, { figures }) => total + select(figures), 0);
+  const totals: [string, string][] = [
+    [formatNumber(sum((figures) => figures.calls)), "tool calls"],
+    [formatNumber(sum((figures) => figures.errors)), "failed calls"],
+    [formatNumber(stats.saved_tokens), "tokens saved by code mode"],
+    [formatNumber(stats.models.reduce((total, model) => total + model.requests, 0)), "model requests"],
+    [formatUsd(stats.models.reduce((total, model) => total + model.cost_usd, 0)), "model cost"],
   ];
   return (
-    <div className="figures">
-      {figures.map(([value, says]) => (
-        <div key={says} className="figure">
+    <div className="stats">
+      {totals.map(([value, label]) => (
+        <div key={label} className="stat">
           <b>{value}</b>
-          <span>{says}</span>
+          <span>{label}</span>
         </div>
       ))}
     </div>
   );
 }
 
-const MOST = 20;
+const MAX_TOOLS = 20;
 
-function ToolFigures({ stats }: { stats: Stats }) {
-  const busiest = [...stats.tools].sort((a, b) => b.figures.calls - a.figures.calls).slice(0, MOST);
+function ToolTable({ stats }: { stats: Stats }) {
+  const busiest = [...stats.tools].sort((a, b) => b.figures.calls - a.figures.calls).slice(0, MAX_TOOLS);
   return (
     <Table
-      heads={["Tool", { number: "Calls" }, { number: "Errors" }, { number: "Median" }, { number: "99 %" }]}
+      columns={["Tool", { number: "Calls" }, { number: "Errors" }, { number: "Median" }, { number: "p99" }]}
     >
       {busiest.map(({ server, tool, figures }) => (
         <tr key={`${server} ${tool}`}>
           <td className="mono">{`${server}.${tool}`}</td>
           <td className="number" data-label="Calls">
-            {count(figures.calls)}
+            {formatNumber(figures.calls)}
           </td>
           <td className="number" data-label="Errors">
-            {count(figures.errors)}
+            {formatNumber(figures.errors)}
           </td>
           <td className="number" data-label="Median">
-            {ms(figures.p50_ms)}
+            {formatDuration(figures.p50_ms)}
           </td>
-          <td className="number" data-label="99 %">
-            {ms(figures.p99_ms)}
+          <td className="number" data-label="p99">
+            {formatDuration(figures.p99_ms)}
           </td>
         </tr>
       ))}
@@ -76,10 +76,10 @@ function ToolFigures({ stats }: { stats: Stats }) {
   );
 }
 
-function ModelFigures({ stats }: { stats: Stats }) {
+function ModelTable({ stats }: { stats: Stats }) {
   return (
     <Table
-      heads={[
+      columns={[
         "Model",
         { number: "Requests" },
         { number: "Tokens in" },
@@ -91,16 +91,16 @@ function ModelFigures({ stats }: { stats: Stats }) {
         <tr key={`${model.provider} ${model.model}`}>
           <td className="mono">{`${model.provider}/${model.model}`}</td>
           <td className="number" data-label="Requests">
-            {count(model.requests)}
+            {formatNumber(model.requests)}
           </td>
           <td className="number" data-label="Tokens in">
-            {count(model.tokens.input)}
+            {formatNumber(model.tokens.input)}
           </td>
           <td className="number" data-label="Tokens out">
-            {count(model.tokens.output)}
+            {formatNumber(model.tokens.output)}
           </td>
           <td className="number" data-label="Cost">
-            {usd(model.cost_usd)}
+            {formatUsd(model.cost_usd)}
           </td>
         </tr>
       ))}

@@ -1,11 +1,11 @@
-/** How deep agents go, how long a tool may take, and how code mode lays out its files. */
+/** The form for tool execution: agent depth, tool timeout, tool injection and code mode files. */
 
 import { useState, type FormEvent } from "react";
 
 import { useAction } from "../api/hooks.ts";
 import type { ToolManager } from "../api/types.ts";
-import { Failure, Field, Switch } from "../ui/parts.tsx";
-import { changesOf, formOf, type ManagerForm } from "./changes.ts";
+import { ErrorNotice, Field, Switch } from "../ui/components.tsx";
+import { buildSettingsPatch, toSettingsForm, type SettingsForm } from "./changes.ts";
 
 interface Props {
   settings: ToolManager;
@@ -17,24 +17,24 @@ const LEVELS = [
     value: "server",
     title: "Server",
     example: "servers/youtube.pyi",
-    says: "One file for each server. Simple to find one's way in, with up to about 20 tools a server.",
+    hint: "One file per server. Best for servers with up to about 20 tools.",
   },
   {
     value: "tool",
     title: "Tool",
     example: "servers/youtube/search.pyi",
-    says: "One file for each tool. The model reads no more than it needs, with 30 tools a server and more.",
+    hint: "One file per tool. Best for servers with 30 or more tools.",
   },
 ] as const;
 
 export function ToolManagerForm({ settings, onSave }: Props) {
-  const [edits, setEdits] = useState<Partial<ManagerForm>>({});
+  const [edits, setEdits] = useState<Partial<SettingsForm>>({});
   const [saved, setSaved] = useState(false);
   const action = useAction();
-  const form: ManagerForm = { ...formOf(settings), ...edits };
-  const patch = changesOf(settings, form);
+  const form: SettingsForm = { ...toSettingsForm(settings), ...edits };
+  const patch = buildSettingsPatch(settings, form);
   const clean = Object.keys(patch).length === 0;
-  const edit = (change: Partial<ManagerForm>) => {
+  const edit = (change: Partial<SettingsForm>) => {
     setEdits({ ...edits, ...change });
     setSaved(false);
     action.clear();
@@ -50,8 +50,8 @@ export function ToolManagerForm({ settings, onSave }: Props) {
   return (
     <form className="card stack" onSubmit={save}>
       <h2>Tool execution</h2>
-      <div className="pair">
-        <Field label="Agent depth" hint="Rounds of tool calls that an agent may take, 1 to 50.">
+      <div className="two-columns">
+        <Field label="Agent depth" hint="Maximum rounds of tool calls per run, from 1 to 50.">
           {(id) => (
             <input
               id={id}
@@ -61,7 +61,7 @@ export function ToolManagerForm({ settings, onSave }: Props) {
             />
           )}
         </Field>
-        <Field label="Tool timeout" hint="Seconds that one call may take, or a text such as 45s.">
+        <Field label="Tool timeout" hint="Maximum time per call: seconds, or a duration such as 45s.">
           {(id) => (
             <input id={id} value={form.timeout} onChange={(event) => edit({ timeout: event.target.value })} />
           )}
@@ -73,12 +73,12 @@ export function ToolManagerForm({ settings, onSave }: Props) {
           on={form.inject}
           onChange={(inject) => edit({ inject })}
         />
-        <p className="hint">When off, only requests with a filter header get tools.</p>
+        <p className="hint">When off, tools are added only to requests with a filter header.</p>
       </div>
-      <fieldset className="levels">
+      <fieldset className="radio-cards">
         <legend className="label">Code mode binding level</legend>
         {LEVELS.map((level) => (
-          <label key={level.value} className={form.level === level.value ? "chosen" : ""}>
+          <label key={level.value} className={form.level === level.value ? "selected" : ""}>
             <input
               type="radio"
               name="binding-level"
@@ -87,12 +87,12 @@ export function ToolManagerForm({ settings, onSave }: Props) {
             />
             <span>
               <strong>{level.title}</strong> <code>{level.example}</code>
-              <span className="hint">{level.says}</span>
+              <span className="hint">{level.hint}</span>
             </span>
           </label>
         ))}
       </fieldset>
-      <Failure error={action.error} />
+      <ErrorNotice error={action.error} />
       <div className="row">
         <button type="submit" className="primary" disabled={clean || action.busy}>
           Save Changes

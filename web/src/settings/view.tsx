@@ -1,23 +1,25 @@
-/** Settings of tool execution, and what the gateway has done since it started. */
+/** Settings for tool execution, and usage statistics. */
 
-import { ask } from "../api/client.ts";
+import { request } from "../api/client.ts";
 import { useResource } from "../api/hooks.ts";
 import type { ToolManager } from "../api/types.ts";
-import { Failure, Head, Loading } from "../ui/parts.tsx";
+import { ErrorNotice, Loading, PageHeader } from "../ui/components.tsx";
 import { Overview } from "./overview.tsx";
 import { ToolManagerForm } from "./tool-manager.tsx";
 
 const PATH = "/api/settings/mcp/tool-manager-config";
 
 export function SettingsView() {
-  const { data, error, set } = useResource("tool-manager", (signal) => ask<ToolManager>(PATH, { signal }));
+  const { data, error, set } = useResource("tool-manager", (signal) =>
+    request<ToolManager>(PATH, { signal }),
+  );
   const save = async (patch: Partial<Record<keyof ToolManager, unknown>>) =>
-    set(await ask<ToolManager>(PATH, { method: "PUT", body: patch }));
+    set(await request<ToolManager>(PATH, { method: "PUT", body: patch }));
   return (
     <>
-      <Head title="Settings" says="MCP configuration: how tools are run and shown." />
+      <PageHeader title="Settings" description="How tools are executed and shown to models." />
       <div className="stack">
-        <Failure error={error} />
+        <ErrorNotice error={error} />
         {data === null && error === null && <Loading />}
         {data !== null && <ToolManagerForm settings={data} onSave={save} />}
         <Overview />

@@ -1,49 +1,50 @@
-/** One tool: its definition, and why a caller sees it or does not. */
+/** One tool: its definition, and why a caller can or cannot see it. */
 
 import { useState } from "react";
 
-import { all, ask } from "../api/client.ts";
+import { fetchAll, request } from "../api/client.ts";
 import { useResource } from "../api/hooks.ts";
-import { pretty } from "../api/json.ts";
+import { formatJson } from "../api/json.ts";
 import type { Explanation, Key, Tool } from "../api/types.ts";
-import { Badge, Block, Failure, Loading } from "../ui/parts.tsx";
+import { Badge, CodeBlock, ErrorNotice, Loading } from "../ui/components.tsx";
 import { Sheet } from "../ui/sheet.tsx";
-import { verdictOf } from "./verdict.ts";
+import { describeVerdict } from "./verdict.ts";
 
 export function ToolSheet({ alias, onClose }: { alias: string; onClose: () => void }) {
-  const tool = useResource(alias, (signal) => find(alias, signal));
+  const tool = useResource(alias, (signal) => findTool(alias, signal));
   return (
-    <Sheet title={alias} says={tool.data?.title ?? undefined} onClose={onClose}>
-      <Failure error={tool.error} />
+    <Sheet title={alias} subtitle={tool.data?.title ?? undefined} onClose={onClose}>
+      <ErrorNotice error={tool.error} />
       {tool.data && <Definition tool={tool.data} />}
-      <Why alias={alias} />
+      <Access alias={alias} />
     </Sheet>
   );
 }
 
-async function find(alias: string, signal: AbortSignal): Promise<Tool | null> {
-  const tools = await all<Tool>(`/api/mcp/tools?search=${encodeURIComponent(alias)}`, "tools", signal);
+async function findTool(alias: string, signal: AbortSignal): Promise<Tool | null> {
+  const path = `/api/mcp/tools?search=${encodeURIComponent(alias)}`;
+  const tools = await fetchAll<Tool>(path, "tools", signal);
   return tools.find((tool) => tool.alias === alias) ?? null;
 }
 
 function Definition({ tool }: { tool: Tool }) {
   const parts: [string, unknown][] = [
-    ["Takes", tool.input_schema],
-    ["Gives", tool.output_schema],
+    ["Input schema", tool.input_schema],
+    ["Output schema", tool.output_schema],
     ["Annotations", tool.annotations],
   ];
   return (
     <section className="section">
-      {tool.description !== undefined && <p className="said">{tool.description}</p>}
+      {tool.description !== undefined && <p className="prewrap">{tool.description}</p>}
       <p className="faint">
-        <span className="mono">{tool.name}</span> of the server {tool.server}
+        <span className="mono">{tool.name}</span> on server {tool.server}
       </p>
       {parts.map(
         ([name, value]) =>
           value !== undefined && (
             <div key={name} className="field">
               <h3>{name}</h3>
-              <Block text={pretty(value)} label={name} />
+              <CodeBlock text={formatJson(value)} label={name} />
             </div>
           ),
       )}
@@ -51,21 +52,22 @@ function Definition({ tool }: { tool: Tool }) {
   );
 }
 
-function Why({ alias }: { alias: string }) {
+/** Explains whether the selected caller can see and call the tool. */
+function Access({ alias }: { alias: string }) {
   const [key, setKey] = useState("");
-  const keys = useResource("keys", (signal) => all<Key>("/api/keys", "keys", signal));
-  const given = new URLSearchParams(key === "" ? { tool: alias } : { tool: alias, key });
-  const why = useResource(given.toString(), (signal) =>
-    ask<Explanation>(`/api/mcp/tools/explain?${given.toString()}`, { signal }),
+  const keys = useResource("keys", (signal) => fetchAll<Key>("/api/keys", "keys", signal));
+  const params = new URLSearchParams(key === "" ? { tool: alias } : { tool: alias, key });
+  const explanation = useResource(params.toString(), (signal) =>
+    request<Explanation>(`/api/mcp/tools/explain?${params.toString()}`, { signal }),
   );
   return (
-    <section className="section" aria-label="Why">
-      <div className="row apart">
-        <h2>Why</h2>
+    <section className="section" aria-label="Access">
+      <div className="row spread">
+        <h2>Access</h2>
         <label className="row">
-          <span className="soft">for</span>
+          <span className="soft">Caller</span>
           <select className="narrow" value={key} onChange={(event) => setKey(event.target.value)}>
-            <option value="">a caller without a key</option>
+            <option value="">No key</option>
             {(keys.data ?? []).map(({ name }) => (
               <option key={name} value={name}>
                 {name}
@@ -74,28 +76,30 @@ function Why({ alias }: { alias: string }) {
           </select>
         </label>
       </div>
-      <Failure error={why.error} />
-      {why.data === null && why.error === null && <Loading />}
-      {why.data !== null && <Steps why={why.data} />}
+      <ErrorNotice error={explanation.error} />
+      {explanation.data === null && explanation.error === null && <Loading />}
+      {explanation.data !== null && <ExplanationSteps explanation={explanation.data} />}
     </section>
   );
 }
 
-function Steps({ why }: { why: Explanation }) {
-  const verdict = why.verdict === null ? null : verdictOf(why.verdict);
+function ExplanationSteps({ explanation }: { explanation: Explanation }) {
+  const { visible, verdict, hidden_by, steps } = explanation;
+  const display = verdict === null ? null : describeVerdict(verdict);
   return (
     <>
       <p>
-        {why.visible && verdict !== null ? (
+        {visible && display !== null ? (
           <>
-            <Badge tone={verdict.tone}>{why.verdict}</Badge> It is visible and {verdict.says}.
+            <Badge tone={display.tone}>{verdict}</Badge> Visible to this caller. {display.description}.
           </>
         ) : (
           <>
-            <Badge tone="bad">hidden</Badge> It does not exist for this caller
-            {why.hidden_by !== null && (
+            <Badge tone="bad">hidden</Badge> Hidden from this caller
+            {hidden_by !== null && (
               <>
-                , because of <code>{why.hidden_by}</code>
+                {" "}
+                by <code>{hidden_by}</code>
               </>
             )}
             .
@@ -103,9 +107,9 @@ function Steps({ why }: { why: Explanation }) {
         )}
       </p>
       <ol className="steps">
-        {why.steps.map((step, index) => (
-          <li key={index} className={step.passes ? "passes" : "stops"}>
-            <span aria-label={step.passes ? "passes" : "stops"}>{step.passes ? "✓" : "✕"}</span>
+        {steps.map((step, index) => (
+          <li key={index} className={step.passes ? "passed" : "failed"}>
+            <span aria-label={step.passes ? "passed" : "failed"}>{step.passes ? "✓" : "✕"}</span>
             <span>
               <code>{step.key}</code> {step.says}
             </span>

@@ -1,16 +1,24 @@
-/** What verdicts mean to people. */
+/** How verdicts are displayed. */
 
 import type { Verdict } from "../api/types.ts";
-import type { Tone } from "../ui/parts.tsx";
+import type { Tone } from "../ui/components.tsx";
 
-const VERDICTS: Record<Verdict, { tone: Tone; says: string }> = {
-  allow: { tone: "good", says: "runs unasked, in an agent too" },
-  manual: { tone: "info", says: "runs when it is called; an agent hands it back" },
-  ask: { tone: "warn", says: "somebody must approve it" },
-  deny: { tone: "bad", says: "is refused" },
-  hidden: { tone: "quiet", says: "no caller can see it" },
+interface VerdictDisplay {
+  tone: Tone;
+  description: string;
+}
+
+const VERDICTS: Record<Verdict, VerdictDisplay> = {
+  allow: { tone: "good", description: "Runs without approval, including in agent runs" },
+  manual: {
+    tone: "info",
+    description: "Runs when called explicitly; agent runs return the call to the caller",
+  },
+  ask: { tone: "warn", description: "Requires approval" },
+  deny: { tone: "bad", description: "Calls are rejected" },
+  hidden: { tone: "neutral", description: "Hidden from all callers" },
 };
 
-export function verdictOf(verdict: Verdict): { tone: Tone; says: string } {
-  return VERDICTS[verdict] ?? { tone: "quiet", says: verdict };
+export function describeVerdict(verdict: Verdict): VerdictDisplay {
+  return VERDICTS[verdict] ?? { tone: "neutral", description: verdict };
 }

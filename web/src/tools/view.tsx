@@ -1,57 +1,65 @@
-/** The catalog: every tool that a caller without a key may use. */
+/** The tool catalog: every tool visible to a caller without a key. */
 
 import { useState } from "react";
 
 import { useReloadOn } from "../api/hooks.ts";
-import { query, useList, useSettled } from "../api/list.ts";
+import { buildQuery, useDebounced, useList } from "../api/list.ts";
 import type { Tool } from "../api/types.ts";
-import { go } from "../route.ts";
-import { More } from "../ui/more.tsx";
-import { Badge, Empty, Failure, Head, Loading, Search, Table } from "../ui/parts.tsx";
+import { navigate } from "../route.ts";
+import { ShowMore } from "../ui/show-more.tsx";
+import {
+  Badge,
+  EmptyState,
+  ErrorNotice,
+  Loading,
+  PageHeader,
+  SearchInput,
+  Table,
+} from "../ui/components.tsx";
 import { ToolSheet } from "./sheet.tsx";
-import { verdictOf } from "./verdict.ts";
+import { describeVerdict } from "./verdict.ts";
 
 export function ToolsView({ item }: { item: string | null }) {
   const [search, setSearch] = useState("");
-  const settled = useSettled(search);
-  const list = useList<Tool>(`/api/mcp/tools${query({ search: settled })}`, "tools");
+  const debouncedSearch = useDebounced(search);
+  const list = useList<Tool>(`/api/mcp/tools${buildQuery({ search: debouncedSearch })}`, "tools");
   useReloadOn(["server"], list.reload);
   const { items, error } = list;
   return (
     <>
-      <Head title="Tools" says="What callers without a key can use, as the servers defined it." />
-      <div className="bar">
-        <Search label="Search names and descriptions" value={search} onChange={setSearch} />
+      <PageHeader title="Tools" description="The tools available to callers without a key." />
+      <div className="toolbar">
+        <SearchInput label="Search names and descriptions" value={search} onChange={setSearch} />
       </div>
-      <Failure error={error} />
+      <ErrorNotice error={error} />
       {items === null && error === null && <Loading />}
-      {items !== null && items.length === 0 && <NoTools search={settled.trim()} />}
+      {items !== null && items.length === 0 && <NoTools search={debouncedSearch.trim()} />}
       {items !== null && items.length > 0 && <ToolTable tools={items} />}
-      <More list={list} />
-      {item !== null && <ToolSheet key={item} alias={item} onClose={() => go("tools")} />}
+      <ShowMore list={list} />
+      {item !== null && <ToolSheet key={item} alias={item} onClose={() => navigate("tools")} />}
     </>
   );
 }
 
 function NoTools({ search }: { search: string }) {
   if (search === "") {
-    return <Empty title="No tools yet">Tools come with servers that are healthy and enabled.</Empty>;
+    return <EmptyState title="No tools yet">Tools appear when a server is enabled and healthy.</EmptyState>;
   }
   return (
-    <Empty title={`No tool has “${search}” in its name or description`}>
-      <p>It may exist all the same and be hidden by a list, a rule or a server that is away.</p>
-      <button type="button" onClick={() => go("tools", search)}>
+    <EmptyState title={`No tools match “${search}”`}>
+      <p>The tool may be hidden by a tool list or a rule, or its server may be unavailable.</p>
+      <button type="button" onClick={() => navigate("tools", search)}>
         Explain “{search}”
       </button>
-    </Empty>
+    </EmptyState>
   );
 }
 
 function ToolTable({ tools }: { tools: Tool[] }) {
   return (
-    <Table heads={["Tool", "Description", "Server", "Verdict"]}>
+    <Table columns={["Tool", "Description", "Server", "Verdict"]}>
       {tools.map((tool) => (
-        <tr key={tool.alias} className="opens" onClick={() => go("tools", tool.alias)}>
+        <tr key={tool.alias} className="clickable" onClick={() => navigate("tools", tool.alias)}>
           <td>
             <button type="button" className="name mono">
               {tool.alias}
@@ -63,8 +71,8 @@ function ToolTable({ tools }: { tools: Tool[] }) {
           <td>{tool.server}</td>
           <td>
             <Badge
-              tone={verdictOf(tool.verdict).tone}
-              title={`${verdictOf(tool.verdict).says} (${tool.because})`}
+              tone={describeVerdict(tool.verdict).tone}
+              title={`${describeVerdict(tool.verdict).description} (${tool.because})`}
             >
               {tool.verdict}
             </Badge>

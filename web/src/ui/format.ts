@@ -1,4 +1,4 @@
-/** Times, sizes and counts as people read them. */
+/** Formats times, durations, numbers and amounts for display. */
 
 const UNITS: readonly [number, Intl.RelativeTimeFormatUnit][] = [
   [86_400, "day"],
@@ -7,44 +7,45 @@ const UNITS: readonly [number, Intl.RelativeTimeFormatUnit][] = [
   [1, "second"],
 ];
 
-const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
-const whole = new Intl.NumberFormat("en");
+const relativeTimeFormat = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+const numberFormat = new Intl.NumberFormat("en");
 
 /** `3 minutes ago`, `in 12 seconds`. */
-export function when(time: string, now = Date.now()): string {
+export function formatRelativeTime(time: string, now = Date.now()): string {
   const seconds = (Date.parse(time) - now) / 1000;
   if (Number.isNaN(seconds)) {
     return time;
   }
   const [size, unit] = UNITS.find(([size]) => Math.abs(seconds) >= size) ?? [1, "second" as const];
   const count = Math.trunc(seconds / size);
-  return count === 0 ? "just now" : relative.format(count, unit);
+  return count === 0 ? "just now" : relativeTimeFormat.format(count, unit);
 }
 
-export function clock(time: string): string {
+export function formatDateTime(time: string): string {
   const date = new Date(time);
   return Number.isNaN(date.getTime()) ? time : date.toLocaleString();
 }
 
-export function ms(duration: number | null): string {
-  if (duration === null) {
+/** `13 ms`, `5.0 s`; a dash for `null`. */
+export function formatDuration(milliseconds: number | null): string {
+  if (milliseconds === null) {
     return "–";
   }
-  if (duration < 1) {
+  if (milliseconds < 1) {
     return "< 1 ms";
   }
-  return duration < 1000 ? `${Math.round(duration)} ms` : `${(duration / 1000).toFixed(1)} s`;
+  return milliseconds < 1000 ? `${Math.round(milliseconds)} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
 }
 
-export function count(number: number): string {
-  return whole.format(number);
+export function formatNumber(number: number): string {
+  return numberFormat.format(number);
 }
 
 /** `1 tool`, `2 tools`. */
-export function many(number: number, noun: string): string {
-  return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+export function pluralize(number: number, noun: string): string {
+  return `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-export function usd(amount: number): string {
+export function formatUsd(amount: number): string {
   return `$${amount.toFixed(amount > 0 && amount < 0.01 ? 4 : 2)}`;
 }

@@ -1,4 +1,4 @@
-/** The signs of the page, drawn with lines. */
+/** Line icons and the logo. */
 
 const PATHS = {
   servers: "M4 5h16v5H4zM4 14h16v5H4zM7.5 7.5h.01M7.5 16.5h.01",
@@ -21,9 +21,9 @@ export function Icon({ name }: { name: IconName }) {
   );
 }
 
-export function Mark() {
+export function Logo() {
   return (
-    <svg className="mark" viewBox="0 0 32 32" aria-hidden="true">
+    <svg className="logo" viewBox="0 0 32 32" aria-hidden="true">
       <rect width="32" height="32" rx="8" />
       <path d="M8 25V14a8 8 0 0 1 16 0v11M16 25v-9" />
       <circle cx="16" cy="12.4" r="1.7" />

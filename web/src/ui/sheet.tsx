@@ -1,56 +1,79 @@
-/** Panels above the page. A native dialog keeps the focus, closes on Escape and is read out as one. */
+/**
+ * Side sheets and dialogs. They use the native `<dialog>`, which traps focus, closes on Escape and is
+ * announced as a dialog by screen readers.
+ */
 
 import { useEffect, useId, useRef, useState, type ReactNode } from "react";
 
+/** Asks for confirmation before closing discards something. */
+export interface CloseWarning {
+  title: string;
+  text: string;
+  confirmLabel: string;
+}
+
+/** Warning for unsaved input in a form. */
+export function discardWarning(text: string): CloseWarning {
+  return { title: "Discard changes?", text, confirmLabel: "Discard" };
+}
+
 interface SheetProps {
   title: string;
-  says?: ReactNode;
-  kind?: "sheet" | "box";
-  foot?: ReactNode;
-  /** What would be lost by closing it now; asked about first. */
-  loses?: string | null;
+  subtitle?: ReactNode;
+  variant?: "sheet" | "modal";
+  footer?: ReactNode;
+  closeWarning?: CloseWarning | null;
   onClose: () => void;
   children: ReactNode;
 }
 
-export function Sheet({ title, says, kind = "sheet", foot, loses = null, onClose, children }: SheetProps) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  const heading = useId();
+export function Sheet({
+  title,
+  subtitle,
+  variant = "sheet",
+  footer,
+  closeWarning = null,
+  onClose,
+  children,
+}: SheetProps) {
+  const dialogRef = useRef<HTMLDialogElement>(null);
+  const headingId = useId();
   useEffect(() => {
-    const shown = dialog.current;
-    if (shown && !shown.open) {
-      shown.showModal();
-      const first = shown.querySelector<HTMLElement>("[data-first]") ?? shown.querySelector("h2");
-      first?.focus();
+    const dialog = dialogRef.current;
+    if (dialog && !dialog.open) {
+      dialog.showModal();
+      const target = dialog.querySelector<HTMLElement>("[data-autofocus]") ?? dialog.querySelector("h2");
+      target?.focus();
     }
-    return () => shown?.close();
+    return () => dialog?.close();
   }, []);
-  const [asking, setAsking] = useState(false);
-  const close = () => (loses === null ? onClose() : setAsking(true));
+  const [shownWarning, setShownWarning] = useState<CloseWarning | null>(null);
+  const close = () => (closeWarning === null ? onClose() : setShownWarning(closeWarning));
   return (
     <dialog
-      ref={dialog}
-      className={kind}
-      aria-labelledby={heading}
+      ref={dialogRef}
+      className={variant}
+      aria-labelledby={headingId}
       onCancel={(event) => {
-        // A dialog within this one, or a file chooser, is cancelled by itself.
-        if (event.target === dialog.current) {
+        // The event also bubbles up from nested dialogs and file inputs, which handle it themselves.
+        if (event.target === dialogRef.current) {
           event.preventDefault();
           close();
         }
       }}
       onClose={(event) => {
-        // Browsers let a second Escape through, whatever was said to the first.
-        const shown = dialog.current;
-        if (shown && event.target === shown && !shown.open) {
-          if (loses !== null) {
-            shown.showModal();
+        // Browsers close the dialog on a second Escape even if the first one was prevented.
+        const dialog = dialogRef.current;
+        if (dialog && event.target === dialog && !dialog.open) {
+          if (closeWarning !== null) {
+            dialog.showModal();
           }
           close();
         }
       }}
       onMouseDown={(event) => {
-        if (event.target === dialog.current) {
+        // A click on the backdrop.
+        if (event.target === dialogRef.current) {
           close();
         }
       }}
@@ -58,30 +81,35 @@ export function Sheet({ title, says, kind = "sheet", foot, loses = null, onClose
       <div className="panel">
         <header>
           <div>
-            <h2 id={heading} tabIndex={-1}>
+            <h2 id={headingId} tabIndex={-1}>
               {title}
             </h2>
-            {says !== undefined && <div className="says">{says}</div>}
+            {subtitle !== undefined && <div className="subtitle">{subtitle}</div>}
           </div>
           <button type="button" className="plain close" aria-label="Close" onClick={close}>
             ✕
           </button>
         </header>
         <div className="body">{children}</div>
-        {foot !== undefined && <footer>{foot}</footer>}
+        {footer !== undefined && <footer>{footer}</footer>}
       </div>
-      {asking && (
-        <Confirm title="Close it?" verb="Close" onConfirm={onClose} onClose={() => setAsking(false)}>
-          <p>{loses}</p>
-        </Confirm>
+      {shownWarning !== null && (
+        <ConfirmDialog
+          title={shownWarning.title}
+          confirmLabel={shownWarning.confirmLabel}
+          onConfirm={onClose}
+          onClose={() => setShownWarning(null)}
+        >
+          <p>{shownWarning.text}</p>
+        </ConfirmDialog>
       )}
     </dialog>
   );
 }
 
-interface ConfirmProps {
+interface ConfirmDialogProps {
   title: string;
-  verb: string;
+  confirmLabel: string;
   busy?: boolean;
   error?: string | null;
   onConfirm: () => void;
@@ -89,28 +117,28 @@ interface ConfirmProps {
   children: ReactNode;
 }
 
-/** Asks once more before something that cannot be taken back. */
-export function Confirm({
+/** Asks for confirmation of something that cannot be undone. */
+export function ConfirmDialog({
   title,
-  verb,
+  confirmLabel,
   busy = false,
   error = null,
   onConfirm,
   onClose,
   children,
-}: ConfirmProps) {
-  const foot = (
+}: ConfirmDialogProps) {
+  const footer = (
     <>
       <button type="button" onClick={onClose}>
         Cancel
       </button>
       <button type="button" className="danger solid" disabled={busy} onClick={onConfirm}>
-        {verb}
+        {confirmLabel}
       </button>
     </>
   );
   return (
-    <Sheet title={title} kind="box" foot={foot} onClose={onClose}>
+    <Sheet title={title} variant="modal" footer={footer} onClose={onClose}>
       {children}
       {error !== null && (
         <div className="notice bad" role="alert">

@@ -361,10 +361,10 @@ async fn user_watches_and_cancels_runs() {
     assert_eq!(status, 424);
     if let Some(results) = results {
         let steps = json!([
-            "The model calls zoo_add",
+            "Model called zoo_add",
             "zoo_add",
-            "The model answers",
-            "Ended: done (done)"
+            "Model responded",
+            "Run done"
         ]);
         assert_eq!(results["steps"], steps);
     }

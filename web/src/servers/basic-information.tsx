@@ -1,7 +1,7 @@
-/** Basic Information: whether a server is used, how it is reached, whether it is scripted. */
+/** Basic Information: whether a server is enabled, its connection, and code mode. */
 
 import type { Client } from "../api/types.ts";
-import { Field, Switch } from "../ui/parts.tsx";
+import { Field, Switch } from "../ui/components.tsx";
 import type { Draft } from "./draft.ts";
 
 interface Props {
@@ -17,18 +17,18 @@ export function BasicInformation({ client, draft, onEdit }: Props) {
       <h2>Basic Information</h2>
       <div className="option">
         <Switch label="Enabled" on={draft.enabled} onChange={(enabled) => onEdit({ enabled })} />
-        <p className="hint">A server that is not enabled is not connected, and its tools do not exist.</p>
+        <p className="hint">A disabled server is not connected, and its tools are unavailable.</p>
       </div>
       <div className="option">
         <Switch label="Code Mode Client" on={draft.codeMode} onChange={(codeMode) => onEdit({ codeMode })} />
         <p className="hint">
-          Its tools leave the list that models see. Models find them with <code>listToolFiles</code> and{" "}
-          <code>readToolFile</code>, and call them from scripts with <code>executeToolCode</code>.
+          When on, models do not see its tools directly. They find them with <code>listToolFiles</code> and{" "}
+          <code>readToolFile</code> and call them from scripts with <code>executeToolCode</code>.
         </p>
       </div>
-      {config.stdio_config && <Process draft={draft} onEdit={onEdit} />}
-      {config.connection_string !== undefined && <Remote draft={draft} onEdit={onEdit} />}
-      <Field label="Tool timeout" hint="Seconds that one call may take; empty for the gateway's setting.">
+      {config.stdio_config && <ProcessFields draft={draft} onEdit={onEdit} />}
+      {config.connection_string !== undefined && <RemoteFields draft={draft} onEdit={onEdit} />}
+      <Field label="Tool timeout" hint="Maximum seconds per call. Leave empty to use the gateway's setting.">
         {(id) => (
           <input
             id={id}
@@ -42,11 +42,12 @@ export function BasicInformation({ client, draft, onEdit }: Props) {
   );
 }
 
-const MASKED = "Values are never shown: *** stays what it is. Write NAME=value to set one anew.";
+const ENVIRONMENT_HINT =
+  "One per line. Values are hidden: leave *** to keep one, or enter NAME=value to replace it.";
 
-type PartProps = Omit<Props, "client">;
+type FieldProps = Omit<Props, "client">;
 
-function Process({ draft, onEdit }: PartProps) {
+function ProcessFields({ draft, onEdit }: FieldProps) {
   return (
     <>
       <Field label="Command">
@@ -60,22 +61,22 @@ function Process({ draft, onEdit }: PartProps) {
           />
         )}
       </Field>
-      <Field label="Arguments" hint="One a line.">
+      <Field label="Arguments" hint="One per line.">
         {(id) => (
           <textarea
             id={id}
-            rows={rowsOf(draft.args)}
+            rows={textareaRows(draft.args)}
             spellCheck={false}
             value={draft.args}
             onChange={(event) => onEdit({ args: event.target.value })}
           />
         )}
       </Field>
-      <Field label="Environment" hint={MASKED}>
+      <Field label="Environment" hint={ENVIRONMENT_HINT}>
         {(id) => (
           <textarea
             id={id}
-            rows={rowsOf(draft.envs)}
+            rows={textareaRows(draft.envs)}
             spellCheck={false}
             value={draft.envs}
             onChange={(event) => onEdit({ envs: event.target.value })}
@@ -86,7 +87,7 @@ function Process({ draft, onEdit }: PartProps) {
   );
 }
 
-function Remote({ draft, onEdit }: PartProps) {
+function RemoteFields({ draft, onEdit }: FieldProps) {
   return (
     <>
       <Field label="URL">
@@ -100,11 +101,11 @@ function Remote({ draft, onEdit }: PartProps) {
           />
         )}
       </Field>
-      <Field label="Headers" hint="One a line. Secrets are never shown: *** stays what it is.">
+      <Field label="Headers" hint="One per line. Secrets are hidden: leave *** to keep one.">
         {(id) => (
           <textarea
             id={id}
-            rows={rowsOf(draft.headers)}
+            rows={textareaRows(draft.headers)}
             spellCheck={false}
             value={draft.headers}
             onChange={(event) => onEdit({ headers: event.target.value })}
@@ -115,6 +116,6 @@ function Remote({ draft, onEdit }: PartProps) {
   );
 }
 
-function rowsOf(text: string): number {
+function textareaRows(text: string): number {
   return Math.min(8, text.split("\n").length + 1);
 }

@@ -1,0 +1,69 @@
+/** The status of a server: its state, what it reported about itself, and problems. */
+
+import { Fragment } from "react";
+
+import type { Client } from "../api/types.ts";
+import { formatDateTime, formatDuration, formatNumber, formatRelativeTime, pluralize } from "../ui/format.ts";
+import { Notice } from "../ui/components.tsx";
+import { describeProblem, describeState } from "./state.ts";
+
+export function ServerStatus({ client }: { client: Client }) {
+  const problem = describeProblem(client);
+  const properties: [string, string | null][] = [
+    ["Since", `${formatDateTime(client.since)} (${formatRelativeTime(client.since)})`],
+    ["Server", describeVersion(client)],
+    ["Calls", client.figures.calls === 0 ? null : describeCalls(client)],
+    ["Also offers", describeOtherFeatures(client)],
+    ["Instructions", client.instructions],
+  ];
+  return (
+    <section className="section">
+      {problem !== null && (
+        <Notice tone={describeState(client.state).tone === "bad" ? "bad" : "warn"}>{problem}</Notice>
+      )}
+      <dl className="properties">
+        {properties.map(
+          ([name, value]) =>
+            value !== null && (
+              <Fragment key={name}>
+                <dt>{name}</dt>
+                <dd>{value}</dd>
+              </Fragment>
+            ),
+        )}
+      </dl>
+      {client.problems.map((problem, index) => (
+        <Notice key={index} tone="warn">
+          {`Skipped ${problem.kind} ${problem.item}: ${problem.reason}`}
+        </Notice>
+      ))}
+    </section>
+  );
+}
+
+function describeVersion({ server_info, protocol_version }: Client): string | null {
+  if (protocol_version === null) {
+    return null;
+  }
+  return [server_info?.name, server_info?.version, `(protocol ${protocol_version})`]
+    .filter(Boolean)
+    .join(" ");
+}
+
+function describeCalls({ figures, in_flight }: Client): string {
+  const parts = [
+    formatNumber(figures.calls),
+    pluralize(figures.errors, "error"),
+    `median ${formatDuration(figures.p50_ms)}`,
+    in_flight > 0 ? `${formatNumber(in_flight)} in progress` : null,
+  ];
+  return parts.filter((part) => part !== null).join(", ");
+}
+
+function describeOtherFeatures({ resources, prompts }: Client): string | null {
+  const parts = [
+    resources.length > 0 ? pluralize(resources.length, "resource") : null,
+    prompts.length > 0 ? pluralize(prompts.length, "prompt") : null,
+  ];
+  return parts.filter((part) => part !== null).join(", ") || null;
+}
