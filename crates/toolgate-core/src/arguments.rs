@@ -10,7 +10,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::hash::sha256_hex;
-
 use crate::schema::message_text;
 
 mod keys;
@@ -59,6 +58,7 @@ impl Arguments {
         let value: Value = serde_json::from_str(raw.get()).map_err(not_json)?;
         // The parsed value keeps one of each duplicate key, so it has fewer keys than the text.
         if count != keys::count_in_value(&value) {
+            // The counts differ, so there is a duplicate to be found.
             let key = keys::find_duplicate(raw.get()).unwrap_or_default();
             return Err(ArgumentsError::DuplicateKey(message_text::escape_name(
                 &key,
@@ -94,6 +94,7 @@ fn write_canonical(value: &Value, text: &mut String) {
                 if index > 0 {
                     text.push(',');
                 }
+                // Serializing a string cannot fail.
                 text.push_str(&serde_json::to_string(key).unwrap_or_default());
                 text.push(':');
                 write_canonical(value, text);

@@ -70,6 +70,8 @@ impl CatalogEntry {
 
 /// Copy of a JSON object with the text of one existing member replaced.
 pub fn replace_text_member(object: &RawValue, member: &str, text: &str) -> Box<RawValue> {
+    // Definitions have been parsed when they were listed, so the object is returned unchanged only
+    // if it was never a valid one.
     let Ok(mut members) = serde_json::from_str::<IndexMap<String, Cow<'_, RawValue>>>(object.get())
     else {
         return object.to_owned();
@@ -172,6 +174,7 @@ impl Catalog {
             .filter_map(|(server, tool)| self.tool(&ToolId { server, tool }))
             .filter(|entry| visible(entry))
             .collect();
+        // Several name styles may lead to the same tool; those matches are adjacent.
         found.dedup_by(|a, b| a.tool.id == b.tool.id);
         match found.len() {
             0 => Resolution::Unknown,

@@ -55,6 +55,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
 /// most texts contain none.
 fn find_suspect(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
+    // In UTF-8, the bytes looked up after a leading byte always exist.
     let byte_at = |at: usize| bytes.get(at).copied().unwrap_or_default();
     bytes.iter().enumerate().position(|(at, byte)| match byte {
         b'\t' | b'\n' | b'\r' => false,

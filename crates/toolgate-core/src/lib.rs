@@ -10,6 +10,7 @@ pub mod config;
 pub mod hash;
 pub mod json;
 pub mod name;
+mod nearest;
 pub mod pattern;
 pub mod policy;
 pub mod rate;

@@ -80,6 +80,28 @@ impl ServerName {
         Ok(Self(text.into()))
     }
 
+    /// Derives a valid name from any text. Unusable characters become `_`, and a number is appended
+    /// until `is_free` accepts the name.
+    pub fn derive(text: &str, is_free: impl Fn(&Self) -> bool) -> Self {
+        let text = sanitize(text);
+        let base = if text.is_empty() { "server" } else { &*text };
+        let mut number = 1_u64;
+        loop {
+            let suffix = match number {
+                1 => String::new(),
+                number => format!("_{number}"),
+            };
+            // A sanitized text is ASCII, so it can be cut anywhere.
+            let length = base.len().min(MAX_SERVER_NAME_LEN - suffix.len());
+            if let Ok(name) = Self::parse(&format!("{}{suffix}", &base[..length]))
+                && is_free(&name)
+            {
+                return name;
+            }
+            number += 1;
+        }
+    }
+
     /// Server name of the gateway's built-in tools. No configured server can have it.
     pub fn builtin() -> Self {
         Self(RESERVED_NAME.into())

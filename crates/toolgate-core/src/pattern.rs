@@ -61,6 +61,8 @@ impl Glob {
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.0.as_bytes(), text.as_bytes());
         let (mut p, mut t) = (0, 0);
+        // Position of the last `*`, and where its match ends so far. Backtracking to the last one
+        // suffices, so matching takes quadratic time at worst.
         let mut retry: Option<(usize, usize)> = None;
         while t < text.len() {
             match pattern.get(p) {
@@ -141,6 +143,7 @@ impl ToolPattern {
 
     pub fn matches(&self, id: &ToolId) -> bool {
         self.server.matches(id.server.as_str())
+            // Users copy names from aliases, which are sanitized.
             && (self.tool.matches(id.tool.as_str())
                 || self.tool.matches(&sanitize(id.tool.as_str())))
     }

@@ -158,9 +158,8 @@ impl AccessRules {
             Vec::new()
         };
         // A virtual server that no longer exists has no tools.
-        let virtual_server = filters.virtual_server.as_ref();
-        let virtual_server = virtual_server.map(|name| self.virtual_servers.get(name).cloned());
-        let virtual_server = virtual_server.map(Option::unwrap_or_default);
+        let tools_of = |name| self.virtual_servers.get(name).cloned().unwrap_or_default();
+        let virtual_server = filters.virtual_server.as_ref().map(tools_of);
         AccessView {
             rules: self,
             principal,
@@ -227,6 +226,7 @@ impl AccessView<'_> {
     /// Judges a tool; `None` if it does not exist for this request.
     pub fn judge(&self, subject: Subject<'_>) -> Option<Judgement> {
         let access = self.rules.servers.get(&subject.id.server)?;
+        // The rules gate is evaluated last and yields the judgement itself.
         let gates = Gate::ALL.iter();
         let before_rules = gates.filter(|gate| **gate != Gate::Rules);
         for gate in before_rules {
@@ -369,11 +369,11 @@ impl AccessView<'_> {
                 "neither the key nor its roles restrict tools".to_owned(),
             ),
             (None, false) => {
-                let places: Vec<&str> = grants
+                let keys: Vec<&str> = grants
                     .iter()
                     .map(|grant| grant.config_key.as_str())
                     .collect();
-                (places.join(", "), "grants it".to_owned())
+                (keys.join(", "), "grants it".to_owned())
             }
         }
     }
@@ -417,10 +417,13 @@ impl Scope {
         let tools: Vec<(usize, Judgement)> = entries
             .filter_map(|entry| Some((entry.index, view.judge(entry.into())?)))
             .collect();
-        let server_access = view.rules.servers.iter();
-        let code_mode_servers = server_access.filter(|(_, access)| access.code_mode);
-        let code_mode_servers: BTreeSet<_> =
-            code_mode_servers.map(|(name, _)| name.clone()).collect();
+        let code_mode_servers: BTreeSet<_> = view
+            .rules
+            .servers
+            .iter()
+            .filter(|(_, access)| access.code_mode)
+            .map(|(name, _)| name.clone())
+            .collect();
         let all = catalog.tools();
         let mut seen = tools.iter().map(|(index, _)| &all[*index].tool.id.server);
         let scope = Self {

@@ -130,7 +130,7 @@ impl Masker {
             .into_iter()
             .filter(|value| value.len() >= MIN_MASKED_LEN)
             .flat_map(|value| {
-                // Also escape_json as in JSON, and as in JSON nested in a JSON string.
+                // Also escaped as in JSON, and as in JSON nested in a JSON string.
                 let once = escape_json(&value);
                 [escape_json(&once), once, value]
             })
@@ -188,35 +188,125 @@ pub fn mask_url(text: &str) -> String {
 }
 
 /// Masks the arguments of a command for display: values of options named like a key, token, secret
-/// or password, values of passed environment variables, and credentials in URLs.
+/// or password, values of passed environment variables and HTTP headers, credentials in URLs, and
+/// anything that looks like a secret. Masking too much is harmless; showing a secret is not.
 pub fn mask_arguments(arguments: &[String]) -> Vec<String> {
-    let mut mask_next = false;
+    let mut next_value = OptionValue::Plain;
     let mut masked_arguments = Vec::new();
     for argument in arguments {
-        let is_secret_option = argument.starts_with('-') && is_secret_name(argument);
-        let masked = match argument.split_once('=') {
-            _ if mask_next && !argument.starts_with('-') => match argument.split_once('=') {
-                Some((name, _)) => format!("{name}={MASK}"),
-                None => MASK.to_owned(),
-            },
-            Some((name, _)) if is_secret_name(name) => format!("{name}={MASK}"),
-            Some((name, value)) if !argument.contains("://") || value.contains("://") => {
-                format!("{name}={}", mask_url(value))
-            }
-            _ => mask_url(argument),
+        // Tokens may start with `-`, but options are `-x` or start with `--`.
+        let is_option =
+            argument.starts_with("--") || (argument.starts_with('-') && argument.len() == 2);
+        let masked = if is_option || next_value == OptionValue::Plain {
+            mask_argument(argument)
+        } else {
+            next_value.mask(argument)
         };
-        masked_arguments.push(masked);
-        mask_next = matches!(argument.as_str(), "-e" | "--env")
-            || (is_secret_option && !argument.contains('='));
+        masked_arguments.push(if patterns::find_kind(&masked).is_some() {
+            MASK.to_owned()
+        } else {
+            masked
+        });
+        next_value = OptionValue::of_option(argument);
     }
     masked_arguments
 }
 
+/// Content of an option's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OptionValue {
+    Plain,
+    Secret,
+    /// An environment variable, `NAME=value`.
+    Variable,
+    /// An HTTP header, `Name: value`.
+    Header,
+}
+
+impl OptionValue {
+    /// Kind of the value that follows an option, or its `=`.
+    fn of_option(name: &str) -> Self {
+        match name {
+            "-e" | "--env" => Self::Variable,
+            "-H" | "--header" | "--headers" => Self::Header,
+            // `--token=…` already contains its value.
+            _ if name.starts_with('-') && !name.contains('=') && is_secret_name(name) => {
+                Self::Secret
+            }
+            _ => Self::Plain,
+        }
+    }
+
+    fn mask(self, value: &str) -> String {
+        let separator = match self {
+            Self::Plain => return mask_assignment(value),
+            // A token may contain any character, so no part of it is shown.
+            Self::Secret => return MASK.to_owned(),
+            Self::Variable => '=',
+            Self::Header => ':',
+        };
+        match value.split_once(separator) {
+            Some((name, _)) => format!("{name}{separator}{MASK}"),
+            None => MASK.to_owned(),
+        }
+    }
+}
+
+/// Masks an argument that is not the value of the option before it.
+fn mask_argument(argument: &str) -> String {
+    if let Some((name, value)) = argument.split_once('=') {
+        let kind = OptionValue::of_option(name);
+        if kind != OptionValue::Plain {
+            return format!("{name}={}", kind.mask(value));
+        }
+    }
+    // A short option may be followed by its value directly, as in `-eNAME=value`.
+    for (option, separator) in [("-e", '='), ("-H", ':')] {
+        if let Some(value) = argument.strip_prefix(option)
+            && value.contains(separator)
+        {
+            let masked = OptionValue::of_option(option).mask(value);
+            return format!("{option}{masked}");
+        }
+    }
+    mask_assignment(argument)
+}
+
+/// Masks the value of `name=value` if the name looks secret, where the value may be another
+/// assignment, and otherwise what the last value shows of URLs and JSON.
+fn mask_assignment(text: &str) -> String {
+    let looks_like_json = |text: &str| text.starts_with(['{', '[']);
+    let mut rest = text;
+    while let Some((name, value)) = rest.split_once('=') {
+        // The `=` belongs to the query of a URL or to JSON.
+        if name.contains("://") || looks_like_json(name) {
+            break;
+        }
+        if is_secret_name(name) {
+            return format!("{}{MASK}", &text[..text.len() - value.len()]);
+        }
+        rest = value;
+    }
+    let names = &text[..text.len() - rest.len()];
+    if looks_like_json(rest) && is_secret_name(rest) {
+        return format!("{names}{MASK}");
+    }
+    format!("{names}{}", mask_url(rest))
+}
+
 fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["key", "token", "secret", "passw", "credential", "auth"]
-        .iter()
-        .any(|word| name.contains(word))
+    [
+        "key",
+        "token",
+        "secret",
+        "passw",
+        "pwd",
+        "credential",
+        "auth",
+    ]
+    .iter()
+    .any(|word| name.contains(word))
 }
 
 #[cfg(test)]
@@ -287,6 +377,34 @@ mod tests {
             (&["--url=https://u:p@h/?k=v"], &["--url=https://***@h/?***"]),
             (&["postgres://u:p@h/db"], &["postgres://***@h/db"]),
             (&["--auth", "--verbose"], &["--auth", "--verbose"]),
+        ] {
+            let given: Vec<String> = given.iter().map(ToString::to_string).collect();
+            assert_eq!(mask_arguments(&given), expected);
+        }
+    }
+
+    #[test]
+    fn secrets_in_any_part_of_an_argument_are_masked() {
+        let github = format!("ghp_{}", "a8Kd0fLq2Zx7Vb5Nm3Qw9Er1Ty6Ui4OpSgHj");
+        for (given, expected) in [
+            (&["--env=MODE=x"][..], &["--env=MODE=***"][..]),
+            (&["-e=MODE=x", "-eMODE=x"], &["-e=MODE=***", "-eMODE=***"]),
+            (&["--set=api.token=x"], &["--set=api.token=***"]),
+            (&["--token", "c2VjcmV0=="], &["--token", "***"]),
+            (&["--token", "-c2VjcmV0"], &["--token", "***"]),
+            (
+                &["--header", "X-Custom: s3cr3t", "--header=X-Custom:s3cr3t"],
+                &["--header", "X-Custom:***", "--header=X-Custom:***"],
+            ),
+            (
+                &["-H", "X-Custom: s", "-HX: s"],
+                &["-H", "X-Custom:***", "-HX:***"],
+            ),
+            (&["https://u:p@h/?token=x"], &["https://***@h/?***"]),
+            (&["https://u:p@h/?a=https://x/"], &["https://***@h/?***"]),
+            (&[r#"--config={"apiKey":"a=b"}"#], &["--config=***"]),
+            (&[r#"{"apiKey":"a=b"}"#, "{}"], &["***", "{}"]),
+            (&[github.as_str(), "plain"], &["***", "plain"]),
         ] {
             let given: Vec<String> = given.iter().map(ToString::to_string).collect();
             assert_eq!(mask_arguments(&given), expected);

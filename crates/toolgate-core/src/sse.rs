@@ -20,7 +20,9 @@ pub struct SseDecoder {
     line: Vec<u8>,
     event: SseEvent,
     has_data: bool,
+    /// The last chunk ended in `\r`, so a `\n` at the start of the next one belongs to it.
     after_cr: bool,
+    /// No line has ended yet, so the next one may start with a byte order mark.
     at_start: bool,
 }
 
@@ -92,6 +94,7 @@ impl SseDecoder {
             }
             return Ok(());
         }
+        // A comment starts with `:`, so it is a field without a name.
         let (field, value) = text.split_once(':').unwrap_or((text, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
@@ -104,7 +107,8 @@ impl SseDecoder {
                 self.event.data.push_str(value);
             }
             "id" if !value.contains('\0') => self.event.id = Some(value.to_owned()),
-            "retry" => self.event.retry = value.parse().ok(),
+            // An invalid value is ignored.
+            "retry" => self.event.retry = value.parse().ok().or(self.event.retry),
             _ => {}
         }
         Ok(())

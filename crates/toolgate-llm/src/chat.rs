@@ -37,7 +37,8 @@ fn decode_finish_reason(reason: &str) -> FinishReason {
 }
 
 pub(crate) fn decode_usage(value: &Value) -> TokenUsage {
-    let count = |value: &Value| parse_token_count(value).unwrap_or_default();
+    // Providers omit counts that do not apply.
+    let count = |value: &Value| parse_token_count(value).unwrap_or(0);
     TokenUsage {
         input: count(&value["prompt_tokens"]),
         output: count(&value["completion_tokens"]),

@@ -21,7 +21,9 @@ pub enum TurnEvent {
     ReasoningEnd(Option<ReasoningProof>),
     CallStart {
         index: usize,
+        /// Empty if the provider sends no ids.
         id: String,
+        /// Never empty.
         name: String,
     },
     CallDelta {
@@ -103,6 +105,11 @@ impl ResponseDecodeError {
     pub(crate) fn new(problem: impl Into<String>) -> Self {
         Self(problem.into())
     }
+}
+
+/// Creates the error for a tool call without a name, which nobody could execute.
+pub(crate) fn nameless_call_error() -> ResponseDecodeError {
+    ResponseDecodeError::new("a tool call has no name")
 }
 
 impl From<serde_json::Error> for ResponseDecodeError {

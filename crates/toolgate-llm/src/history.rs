@@ -31,11 +31,14 @@ pub fn conversation_field(dialect: Dialect) -> &'static str {
 }
 
 /// Encodes messages as conversation items.
-pub fn encode_messages(dialect: Dialect, said: &[PromptMessage]) -> Result<Vec<Value>, FieldError> {
+pub fn encode_messages(
+    dialect: Dialect,
+    messages: &[PromptMessage],
+) -> Result<Vec<Value>, FieldError> {
     match dialect {
-        Dialect::Chat => chat::encode_messages(said),
-        Dialect::Responses => responses::encode_messages(said),
-        Dialect::Messages => messages::encode_messages(said),
+        Dialect::Chat => chat::encode_messages(messages),
+        Dialect::Responses => responses::encode_messages(messages),
+        Dialect::Messages => messages::encode_messages(messages),
     }
 }
 
@@ -55,19 +58,28 @@ pub fn items_from_turn(dialect: Dialect, turn: &ModelTurn) -> Result<Vec<Value>,
 }
 
 /// Extracts the conversation items of a complete response in the same dialect, unmodified where
-/// possible.
+/// possible. A response without a message has no items.
 pub fn items_from_response(dialect: Dialect, response: &str) -> Vec<Value> {
-    let response: Value = serde_json::from_str(response).unwrap_or_default();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut response: Value = match serde_json::from_str(response) {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::warn!(%error, "leaving an unreadable response out of the conversation");
+            return Vec::new();
+        }
+    };
     match dialect {
-        Dialect::Chat => vec![to_request_message(
-            response["choices"][0]["message"].clone(),
-        )],
-        Dialect::Responses => list(&response["output"])
-            .into_iter()
-            .map(to_request_item)
-            .collect(),
-        Dialect::Messages => vec![json!({"role": "assistant", "content": response["content"]})],
+        Dialect::Chat => match response.pointer_mut("/choices/0/message").map(Value::take) {
+            Some(message @ Value::Object(_)) => vec![to_request_message(message)],
+            _ => Vec::new(),
+        },
+        Dialect::Responses => match response.get_mut("output").map(Value::take) {
+            Some(Value::Array(items)) => items.into_iter().map(to_request_item).collect(),
+            _ => Vec::new(),
+        },
+        Dialect::Messages => match response.get_mut("content").map(Value::take) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(content) => vec![json!({"role": "assistant", "content": content})],
+        },
     }
 }
 
@@ -168,7 +180,11 @@ impl HistoryCollector {
         match event["type"].as_str() {
             Some("content_block_start") => {
                 self.input.clear();
-                self.items.push(event["content_block"].clone());
+                // Members are set below, which panics on anything but an object.
+                self.items.push(match &event["content_block"] {
+                    block @ Value::Object(_) => block.clone(),
+                    _ => json!({}),
+                });
             }
             Some("content_block_delta") => {
                 if let Some(json) = delta["partial_json"].as_str() {
@@ -179,7 +195,7 @@ impl HistoryCollector {
                 };
                 for name in ["text", "thinking", "signature"] {
                     if let Some(more) = delta[name].as_str() {
-                        let before = block[name].as_str().unwrap_or_default();
+                        let before = block[name].as_str().unwrap_or("");
                         block[name] = format!("{before}{more}").into();
                     }
                 }
@@ -331,6 +347,31 @@ mod tests {
             [json!({"role": "assistant", "content": [
                 {"type": "thinking", "thinking": "hm", "signature": "s"},
                 {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]})]
+        );
+    }
+
+    #[test]
+    fn collector_survives_malformed_blocks() {
+        let start = json!({"type": "content_block_start", "content_block": "x"});
+        let delta = json!({"type": "content_block_delta",
+            "delta": {"text": "a", "citation": 1, "partial_json": "{}"}});
+        let stop = json!({"type": "content_block_stop"});
+        let items = collect(Dialect::Messages, &[start, delta, stop]);
+        assert_eq!(items[0]["content"][0]["text"], "a");
+    }
+
+    #[test]
+    fn response_without_a_message_has_no_items() {
+        for dialect in [Dialect::Chat, Dialect::Responses, Dialect::Messages] {
+            for response in ["", "{}", r#"{"error":{}}"#, "[]", r#"{"choices":[]}"#] {
+                let items = items_from_response(dialect, response);
+                assert_eq!(items, [] as [Value; 0], "{dialect:?} {response}");
+            }
+        }
+        let chat = r#"{"choices":[{"message":{"content":"a","refusal":null}}]}"#;
+        assert_eq!(
+            items_from_response(Dialect::Chat, chat),
+            [json!({"content": "a", "role": "assistant"})]
         );
     }
 

@@ -146,8 +146,8 @@ pub fn encode_error(error: &ProviderError) -> Value {
 /// what is a type here into the code.
 fn error_kind(error: &ProviderError) -> &str {
     let code = error.code.as_ref();
-    let name = code.and_then(Value::as_str).unwrap_or_default();
-    let kind = error.kind.as_deref().unwrap_or_default();
+    let name = code.and_then(Value::as_str).unwrap_or("");
+    let kind = error.kind.as_deref().unwrap_or("");
     let status = code.and_then(Value::as_u64).or_else(|| name.parse().ok());
     match (name, kind) {
         ("invalid_api_key", _) => "authentication_error",

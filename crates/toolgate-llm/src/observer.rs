@@ -25,6 +25,8 @@ pub struct ResponseObserver {
     finish: Option<String>,
     /// Incomplete last line.
     line: Vec<u8>,
+    /// Whether the last line is too long to buffer; the rest of it is skipped.
+    skips_line: bool,
     ended: bool,
 }
 
@@ -50,6 +52,7 @@ impl ResponseObserver {
             usage: None,
             finish: None,
             line: Vec::new(),
+            skips_line: false,
             ended: false,
         }
     }
@@ -64,11 +67,12 @@ impl ResponseObserver {
     /// Processes a chunk of a stream.
     pub fn feed(&mut self, mut chunk: &[u8]) {
         while let Some(end) = memchr(b'\n', chunk) {
-            if self.line.is_empty() {
-                self.inspect_line(&chunk[..end]);
+            if self.line.is_empty() && !self.skips_line {
+                self.inspect_line(&chunk[..end]); // avoids a copy
             } else {
                 self.buffer_line(&chunk[..end]);
                 let line = std::mem::take(&mut self.line);
+                self.skips_line = false;
                 self.inspect_line(&line);
             }
             chunk = &chunk[end + 1..];
@@ -91,7 +95,12 @@ impl ResponseObserver {
     }
 
     fn buffer_line(&mut self, part: &[u8]) {
-        if self.line.len() + part.len() <= MAX_LINE_BYTES {
+        if self.line.len() + part.len() > MAX_LINE_BYTES {
+            // A line with a gap must not be inspected, so nothing of it is kept.
+            self.skips_line = true;
+            self.line = Vec::new();
+        }
+        if !self.skips_line {
             self.line.extend_from_slice(part);
         }
     }
@@ -107,9 +116,10 @@ impl ResponseObserver {
             Dialect::Messages if has_usage => finish(self.dialect, data),
             Dialect::Messages => None,
             Dialect::Responses => {
-                let mut ends = ["completed", "incomplete", "failed", "cancelled"].into_iter();
-                let ends = ends.find(|end| has(&format!("\"response.{end}\"")));
-                ends.filter(|_| has("\"response."))
+                // Most lines are deltas, so one cheap search comes first.
+                let statuses = ["completed", "incomplete", "failed", "cancelled"];
+                let mut statuses = statuses.into_iter().filter(|_| has("\"response."));
+                statuses.find(|status| has(&format!("\"response.{status}\"")))
             }
         };
         self.ended |= match self.dialect {
@@ -126,7 +136,10 @@ impl ResponseObserver {
     }
 
     fn record_usage(&mut self, data: &[u8]) {
-        let fields: UsageFields = serde_json::from_slice(data).unwrap_or_default();
+        // Only an observer: a malformed response goes to the caller, who sees the error.
+        let Ok(fields) = serde_json::from_slice::<UsageFields>(data) else {
+            return;
+        };
         let nested = [fields.message, fields.response].into_iter().flatten();
         let usages = nested.filter_map(|nested| nested.usage).chain(fields.usage);
         for value in usages.filter(Value::is_object) {
@@ -309,6 +322,21 @@ mod tests {
         for (dialect, response, expected) in cases {
             assert_eq!(finish(dialect, response.as_bytes()), expected, "{response}");
         }
+    }
+
+    #[test]
+    fn oversized_line_is_skipped_as_a_whole() {
+        let mut observer = ResponseObserver::new(Dialect::Chat);
+        observer.feed(b"data: {\"choices\":[{\"delta\":{\"content\":\"");
+        observer.feed(&vec![b'x'; MAX_LINE_BYTES]);
+        // The text of the line's end would be taken for members if the middle was cut out.
+        observer.feed(br#""},"finish_reason":"length"}],"usage":{"prompt_tokens":9}}"#);
+        assert_eq!(observer.line.len(), 0);
+        observer.feed(b"\n\n");
+        assert_eq!((observer.finish_reason(), observer.usage()), (None, None));
+        observer.feed(STREAM.as_bytes());
+        assert_eq!(observer.finish_reason(), Some("stop"));
+        assert_eq!(observer.usage().map(|usage| usage.input), Some(7));
     }
 
     #[test]

@@ -134,7 +134,8 @@ fn final_event(
 }
 
 pub(crate) fn decode_usage(value: &Value) -> TokenUsage {
-    let count = |value: &Value| parse_token_count(value).unwrap_or_default();
+    // Providers omit counts that do not apply.
+    let count = |value: &Value| parse_token_count(value).unwrap_or(0);
     TokenUsage {
         input: count(&value["input_tokens"]),
         output: count(&value["output_tokens"]),

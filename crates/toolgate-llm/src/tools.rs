@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
 
@@ -124,13 +125,11 @@ impl CallerTools {
     /// Reads the tools of a request. Malformed ones are skipped here and left to the provider to
     /// reject.
     pub fn from_body(body: &RequestBody) -> Self {
-        let heads = body
-            .get("tools")
-            .and_then(|tools| serde_json::from_str(tools).ok());
-        let heads: Vec<ToolHead<'_>> = heads.unwrap_or_default();
         let mut caller_tools = Self::default();
-        for head in &heads {
-            caller_tools.add(head);
+        for tool in raw_tools(body) {
+            if let Ok(head) = serde_json::from_str(tool.get()) {
+                caller_tools.add(&head);
+            }
         }
         caller_tools
     }
@@ -158,11 +157,13 @@ impl CallerTools {
             .function
             .as_ref()
             .and_then(|function| function.name.as_deref());
-        let name = head.name.as_deref().or(function).unwrap_or_default();
+        // A tool without a name is skipped by `insert`.
+        let name = head.name.as_deref().or(function).unwrap_or("");
         for inner in &head.tools {
-            let inner = inner.name.as_deref().unwrap_or_default();
-            self.insert(inner);
-            self.insert(&format!("{name}__{inner}"));
+            if let Some(inner) = inner.name.as_deref() {
+                self.insert(inner);
+                self.insert(&format!("{name}__{inner}"));
+            }
         }
         self.insert(name);
     }
@@ -201,14 +202,20 @@ pub fn tool_namespaces(body: &RequestBody) -> Vec<String> {
         #[serde(default)]
         name: String,
     }
-    let tools = body
-        .get("tools")
-        .filter(|tools| tools.contains("\"namespace\""));
-    let tools: Vec<Namespace> = tools
-        .and_then(|tools| serde_json::from_str(tools).ok())
-        .unwrap_or_default();
-    let namespaces = tools.into_iter().filter(|tool| tool.kind == "namespace");
-    namespaces.map(|tool| tool.name).collect()
+    raw_tools(body)
+        .into_iter()
+        .filter(|tool| tool.get().contains("\"namespace\""))
+        .filter_map(|tool| serde_json::from_str::<Namespace>(tool.get()).ok())
+        .filter(|tool| tool.kind == "namespace")
+        .map(|tool| tool.name)
+        .collect()
+}
+
+/// Returns the entries of `tools`. A value that is not an array is left to the provider to reject.
+fn raw_tools(body: &RequestBody) -> Vec<&RawValue> {
+    let tools = body.get("tools");
+    let tools = tools.and_then(|tools| serde_json::from_str(tools).ok());
+    tools.unwrap_or_default()
 }
 
 fn normalize_name(name: &str) -> String {
@@ -233,7 +240,11 @@ fn encode_definition(form: DefinitionFormat, tool: &OfferedTool<'_>) -> String {
     let OfferedTool {
         alias, description, ..
     } = tool;
-    let schema: Value = serde_json::from_str(tool.parameters).unwrap_or_default();
+    let schema: Value = serde_json::from_str(tool.parameters).unwrap_or_else(|error| {
+        // Safe, because arguments are validated against the original schema.
+        tracing::warn!(tool = alias, %error, "unreadable tool schema; offering the tool without it");
+        Value::Null
+    });
     let schema = schema::adapt_schema(&schema, form.flat);
     let definition = match form.dialect {
         Dialect::Chat => json!({"type": "function",
@@ -303,5 +314,17 @@ mod tests {
             remaining(r#"[{"type":"web_search"},{"name":"read"}]"#),
             "files_read web_get-page"
         );
+        // A malformed tool does not hide the others.
+        assert_eq!(
+            remaining(r#"[7,{"name":8},{"type":"function","name":"files_read"}]"#),
+            "web_get-page"
+        );
+    }
+
+    #[test]
+    fn namespaces_are_found_beside_malformed_tools() {
+        let body = r#"{"tools":[{"type":7},{"type":"namespace","name":"mcp__web"},{"type":"function","name":"namespace"}]}"#;
+        let body = RequestBody::parse(Bytes::from_static(body.as_bytes())).unwrap();
+        assert_eq!(tool_namespaces(&body), ["mcp__web"]);
     }
 }

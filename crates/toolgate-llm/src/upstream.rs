@@ -76,7 +76,9 @@ pub enum SetupError {
     #[error("header `{0}` has a name or value that HTTP does not allow")]
     Header(String),
     #[error("`ca_cert_pem` contains no PEM certificate")]
-    Certificate,
+    NoCertificate,
+    #[error("`ca_cert_pem` is invalid: {}", root_cause(.0))]
+    InvalidCertificate(reqwest::Error),
     #[error("cannot set up the HTTP client: {0}")]
     Client(#[from] reqwest::Error),
 }
@@ -251,8 +253,9 @@ impl Upstream {
             })
         };
         let matching: Vec<&ProviderKey> = self.keys.iter().filter(is_allowed).collect();
-        let untried = matching.iter().copied();
-        let untried: Vec<&ProviderKey> = untried
+        let untried: Vec<&ProviderKey> = matching
+            .iter()
+            .copied()
             .filter(|key| !tried.contains(&key.name.as_str()))
             .collect();
         let choice = if untried.is_empty() {
@@ -277,6 +280,15 @@ impl Upstream {
             }
         }
     }
+}
+
+/// Returns the innermost cause; the outer ones only say that building failed.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 fn join_url(base: &Url, path: &str) -> String {
@@ -306,8 +318,8 @@ fn is_retryable(response: &Result<Response, reqwest::Error>) -> bool {
     }
 }
 
-/// Returns the delay that the provider asks for, otherwise an exponential one with jitter; `None` if
-/// the provider asks for more than [`MAX_RETRY_AFTER`].
+/// Returns the delay that the provider requests, otherwise an exponential one with jitter; `None` if
+/// the provider requests more than [`MAX_RETRY_AFTER`].
 fn retry_delay(response: &Result<Response, reqwest::Error>, tries: u32) -> Option<Duration> {
     let headers = response.as_ref().ok().map(Response::headers);
     let number = |name: HeaderName| -> Option<f64> {

@@ -1,9 +1,10 @@
 //! Limits and counts the calls in flight at one server, and tracks how long it has been idle.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use toolgate_core::config::ServerTuning;
 
@@ -80,27 +81,22 @@ impl Activity {
     /// Waits until no call is in flight, or until the timeout.
     pub(crate) async fn wait_idle(&self, within: Duration) {
         let all = u32::try_from(self.max_in_flight).unwrap_or(u32::MAX);
+        // Holding all permits means that no call is in flight. They are released at once. The caller
+        // closes the connection in any case, so a timeout needs no handling.
         let _ = tokio::time::timeout(within, self.permits.acquire_many(all)).await;
     }
 
     /// Returns how long no call has been in flight.
     pub(crate) fn idle_for(&self) -> Duration {
         match self.in_flight() {
-            0 => self
-                .last_used
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .elapsed(),
+            0 => self.last_used.lock().elapsed(),
             _ => Duration::ZERO,
         }
     }
 
     /// Marks the server as used now.
     pub(crate) fn touch(&self) {
-        *self
-            .last_used
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.last_used.lock() = Instant::now();
     }
 
     pub(crate) fn busy_error(&self) -> ServerBusy {

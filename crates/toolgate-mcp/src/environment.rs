@@ -43,12 +43,18 @@ impl Environment {
 }
 
 /// Splits a secret into the parts to mask: `Bearer x` is masked by `x` too, a URL only by its
-/// password and query values, not by its host.
+/// credentials and query values, not by its host.
 fn secret_parts(value: &str) -> Vec<String> {
-    if let Ok(url) = Url::parse(value) {
-        let query = url.query_pairs().map(|(_, value)| value.into_owned());
-        let password = url.password().map(str::to_owned);
-        return query.chain(password).collect();
+    // Any text with a colon may parse as a URL without a host, for example `user:token`.
+    if let Ok(url) = Url::parse(value)
+        && url.has_host()
+    {
+        let decoded = url.query_pairs().map(|(_, value)| value.into_owned());
+        let raw = url.query().into_iter().flat_map(|query| query.split('&'));
+        let raw = raw.filter_map(|pair| Some(pair.split_once('=')?.1.to_owned()));
+        // A user without a password is a token; a user with one is often a common word.
+        let credential = url.password().unwrap_or(url.username()).to_owned();
+        return decoded.chain(raw).chain([credential]).collect();
     }
     let words = value.split_whitespace().map(str::to_owned);
     std::iter::once(value.to_owned()).chain(words).collect()
@@ -57,5 +63,26 @@ fn secret_parts(value: &str) -> Vec<String> {
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Environment")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_with_a_colon_and_url_credentials_are_masked() {
+        for (secret, text, expected) in [
+            ("Bearer abc-123456", "sent abc-123456", "sent ***"),
+            ("user:abc-123456", "sent user:abc-123456", "sent ***"),
+            (
+                "https://tok-abcdef@host.example/mcp?key=a%2Fb-123456",
+                "host.example: tok-abcdef, a%2Fb-123456, a/b-123456",
+                "host.example: ***, ***, ***",
+            ),
+        ] {
+            let masker = Masker::new(secret_parts(secret));
+            assert_eq!(masker.mask(text), expected, "{secret}");
+        }
     }
 }

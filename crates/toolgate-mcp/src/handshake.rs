@@ -4,12 +4,14 @@
 //! slowly and answer a probe after it has timed out. Over HTTP the modern `server/discover` is
 //! tried first, because every response is tied to its request.
 
+use std::collections::HashMap;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use toolgate_core::config::Protocol;
 
-use crate::jsonrpc::{Object, RpcError, RpcResult, UNSUPPORTED_VERSION};
+use crate::jsonrpc::{Object, RpcError, UNSUPPORTED_VERSION};
 use crate::transport::{OutgoingRequest, RequestError, Transport};
 
 pub const MODERN_VERSION: &str = "2026-07-28";
@@ -161,10 +163,7 @@ async fn initialize(
             .raw("clientInfo", &client_info()),
         ..OutgoingRequest::default()
     };
-    let result = transport
-        .request(outgoing)
-        .await?
-        .map_err(RequestError::Rpc)?;
+    let result = transport.request(outgoing).await?;
     let response: InitializeResult<'_> = parse_result(&result)?;
     if !LEGACY_VERSIONS.contains(&response.protocol_version.as_str()) {
         return Err(HandshakeError::Version(response.protocol_version));
@@ -195,10 +194,7 @@ async fn discover(
         headers,
         ..OutgoingRequest::default()
     };
-    let result = transport
-        .request(outgoing)
-        .await?
-        .map_err(RequestError::Rpc)?;
+    let result = transport.request(outgoing).await?;
     let response: DiscoverResult<'_> = parse_result(&result)?;
     if !response
         .supported_versions
@@ -252,22 +248,31 @@ fn implies_legacy(error: &RpcError) -> bool {
     if error.code != UNSUPPORTED_VERSION {
         return !MODERN_CODES.contains(&error.code);
     }
-    let supported: Vec<String> = error
+    // Without a readable list of versions the error code alone decides: only modern servers use it.
+    error
         .data
         .as_ref()
         .and_then(|data| serde_json::from_str::<SupportedVersions>(data.get()).ok())
-        .map(|data| data.supported)
-        .unwrap_or_default();
-    supported
-        .iter()
-        .any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
+        .is_some_and(|data| {
+            data.supported
+                .iter()
+                .any(|version| LEGACY_VERSIONS.contains(&version.as_str()))
+        })
 }
 
 impl Capabilities {
     fn parse(raw: Option<&RawValue>) -> Self {
-        let fields: std::collections::HashMap<String, &RawValue> = raw
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
-            .unwrap_or_default();
+        let Some(raw) = raw else {
+            return Self::default();
+        };
+        let fields: HashMap<String, &RawValue> = match serde_json::from_str(raw.get()) {
+            Ok(fields) => fields,
+            Err(error) => {
+                // Not fatal: tools are listed whatever the server declares.
+                tracing::warn!(%error, "ignoring malformed capabilities of server");
+                return Self::default();
+            }
+        };
         Self {
             tools: fields.contains_key("tools"),
             resources: fields.contains_key("resources"),
@@ -289,11 +294,4 @@ fn client_info() -> String {
 
 fn parse_result<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|error| RequestError::Malformed(error.to_string()))
-}
-
-/// Turns an error response into a failed request.
-pub(crate) fn flatten_result(
-    result: Result<RpcResult, RequestError>,
-) -> Result<Box<RawValue>, RequestError> {
-    result?.map_err(RequestError::Rpc)
 }

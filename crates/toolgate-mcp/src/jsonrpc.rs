@@ -101,6 +101,7 @@ fn classify(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
                     "response has neither `result` nor `error`",
                 )),
             };
+            // Some servers return our numeric ids as strings.
             let id = id.and_then(|id| id.get().trim_matches('"').parse().ok());
             Some(Incoming::Response { id, result })
         }
@@ -120,6 +121,7 @@ impl RpcError {
     /// error object is malformed.
     fn parse_lenient(raw: &RawValue) -> Self {
         serde_json::from_str(raw.get()).unwrap_or_else(|_| {
+            // Not an object: the whole value becomes the message.
             let fields: HashMap<String, &RawValue> =
                 serde_json::from_str(raw.get()).unwrap_or_default();
             let message = fields.get("message").unwrap_or(&raw).get();

@@ -19,8 +19,8 @@ use toolgate_core::name::ServerName;
 use toolgate_core::secret::Masker;
 
 use crate::client_handler::{ClientHandler, LogLevel, ModernClient};
-use crate::handshake::{self, Era, UpstreamSession, flatten_result};
-use crate::jsonrpc::Object;
+use crate::handshake::{self, Era, UpstreamSession};
+use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError};
 use crate::transport::{OutgoingRequest, RequestError, Transport};
 use crate::{discovery, param_header};
 
@@ -111,8 +111,10 @@ struct ResultHead<'a> {
 }
 
 impl<'a> ResultHead<'a> {
-    fn parse(result: &'a RawValue) -> Self {
-        serde_json::from_str(result.get()).unwrap_or_default()
+    /// Fails rather than treating a result as complete that may be a request for input.
+    fn parse(result: &'a RawValue) -> Result<Self, RequestError> {
+        serde_json::from_str(result.get())
+            .map_err(|error| RequestError::Malformed(error.to_string()))
     }
 
     /// Returns whether this is the final result rather than a request for input.
@@ -222,7 +224,8 @@ impl Lane {
         let mut headers = call.headers;
         if self.should_send_param_headers() {
             if param_header::may_have_annotations(call.tool) {
-                param_header::insert_headers(&call.tool.view(), call.arguments, &mut headers);
+                param_header::insert_headers(&call.tool.view(), call.arguments, &mut headers)
+                    .map_err(invalid_params)?;
             } else {
                 param_header::insert_name_header(call.tool.id.tool.as_str(), &mut headers);
             }
@@ -253,7 +256,7 @@ impl Lane {
             return self.send(request).await;
         }
         let result = self.send(request.clone()).await?;
-        if ResultHead::parse(&result).is_complete()? {
+        if ResultHead::parse(&result)?.is_complete()? {
             Ok(result)
         } else {
             Box::pin(self.resolve_input(result, &request)).await
@@ -267,7 +270,7 @@ impl Lane {
         request: &UpstreamRequest,
     ) -> Result<Box<RawValue>, RequestError> {
         for _ in 0..MAX_INPUT_ROUNDS {
-            let head = ResultHead::parse(&result);
+            let head = ResultHead::parse(&result)?;
             if head.is_complete()? {
                 return Ok(result);
             }
@@ -288,7 +291,7 @@ impl Lane {
             result = self.send(repeated).await?;
         }
         Err(malformed_response(
-            "it keeps asking for input instead of completing",
+            "it keeps requesting input instead of completing",
         ))
     }
 
@@ -302,7 +305,7 @@ impl Lane {
         let is_session_lane = matches!(self.0.key.lane, LaneId::Session(_));
         let Some(handler) = handler.filter(|_| is_session_lane) else {
             return Err(malformed_response(
-                "it asks for input, but no client can provide it",
+                "it requests input, but no client can provide it",
             ));
         };
         let requests: IndexMap<String, InputRequest<'_>> = serde_json::from_str(requests.get())
@@ -372,14 +375,17 @@ impl Lane {
             headers,
             handler,
         };
-        flatten_result(self.0.transport.request(outgoing).await)
-            .map_err(|error| error.mask_secrets(&self.0.masker))
+        let result = self.0.transport.request(outgoing).await;
+        result.map_err(|error| error.mask_secrets(&self.0.masker))
     }
 
-    /// Sends a notification that exists only in the legacy era.
+    /// Sends a notification that exists only in the legacy era, with secrets masked in errors.
     pub(crate) async fn notify(&self, method: &'static str) -> Result<(), RequestError> {
         match self.0.session.era {
-            Era::Legacy => self.0.transport.notify(method).await,
+            Era::Legacy => {
+                let sent = self.0.transport.notify(method).await;
+                sent.map_err(|error| error.mask_secrets(&self.0.masker))
+            }
             Era::Modern => Ok(()),
         }
     }
@@ -412,6 +418,39 @@ impl fmt::Debug for Lane {
     }
 }
 
+fn invalid_params(message: String) -> RequestError {
+    RequestError::Rpc(RpcError {
+        code: INVALID_PARAMS,
+        message,
+        data: None,
+    })
+}
+
 fn malformed_response(text: &str) -> RequestError {
     RequestError::Malformed(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_result_is_not_taken_for_complete() {
+        let is_complete = |text: &str| {
+            let result = RawValue::from_string(text.to_owned()).unwrap();
+            ResultHead::parse(&result).and_then(|head| head.is_complete())
+        };
+        assert!(is_complete(r#"{"content": []}"#).unwrap());
+        assert!(is_complete(r#"{"resultType": null}"#).unwrap());
+        assert!(is_complete(r#"{"resultType": "complete"}"#).unwrap());
+        assert!(!is_complete(r#"{"resultType": "input_required"}"#).unwrap());
+        for malformed in [
+            r#"{"resultType": ["input_required"]}"#,
+            r#"{"resultType": "input_required", "resultType": "complete"}"#,
+            r#"{"resultType": "other"}"#,
+            "7",
+        ] {
+            assert!(is_complete(malformed).is_err(), "{malformed}");
+        }
+    }
 }

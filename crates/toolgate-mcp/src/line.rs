@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 #[derive(Debug, PartialEq, Eq)]
 pub enum MessageLine {
     Text(String),
-    /// A line over the limit, with the JSON-RPC id at its top level.
+    /// A line over the limit, with the JSON-RPC id at its top level if it is a response.
     TooLong {
         id: Option<u64>,
     },
@@ -65,7 +65,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     fn finish(&mut self, scanner: Option<IdScanner>) -> Option<MessageLine> {
         if let Some(scanner) = scanner {
-            return Some(MessageLine::TooLong { id: scanner.id });
+            return Some(MessageLine::TooLong {
+                id: scanner.response_id(),
+            });
         }
         if self.buffer.is_empty() {
             return None;
@@ -77,20 +79,30 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 }
 
-/// Finds the number after `"id":` at the top level of an object that arrives in chunks.
+/// Maximum number of bytes kept of a string at the top level; more than any `u64` has digits.
+const MAX_WORD_BYTES: usize = 24;
+
+/// Finds the id at the top level of a message that arrives in chunks: a number, or a number in a
+/// string, which some servers return.
 #[derive(Debug, Default)]
 struct IdScanner {
     id: Option<u64>,
+    /// The message has a method, so it is not a response and its id is the server's.
+    has_method: bool,
     depth: u32,
     in_string: bool,
     escaped: bool,
     /// Start of the last string at the top level.
     word: Vec<u8>,
-    /// Value of the digits after `"id":` read so far.
+    /// Value of the digits after `"id":` read so far; `Some` only within or right before the id.
     digits: Option<u64>,
 }
 
 impl IdScanner {
+    fn response_id(&self) -> Option<u64> {
+        self.id.filter(|_| !self.has_method)
+    }
+
     fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.step(byte);
@@ -102,10 +114,10 @@ impl IdScanner {
             match byte {
                 _ if self.escaped => self.escaped = false,
                 b'\\' => self.escaped = true,
-                b'"' => self.in_string = false,
+                b'"' => self.end_string(),
                 _ => {}
             }
-            if self.in_string && self.depth == 1 && self.word.len() < 8 {
+            if self.in_string && self.depth == 1 && self.word.len() < MAX_WORD_BYTES {
                 self.word.push(byte);
             }
             return;
@@ -114,8 +126,10 @@ impl IdScanner {
             b'"' => {
                 self.in_string = true;
                 self.word.clear();
+                return; // `digits` still tells whether this string is the id
             }
             b':' if self.depth == 1 && self.word == b"id" => self.digits = Some(0),
+            b':' if self.depth == 1 && self.word == b"method" => self.has_method = true,
             b'0'..=b'9' => {
                 if let Some(number) = &mut self.digits {
                     *number = number
@@ -130,6 +144,14 @@ impl IdScanner {
         }
         if !byte.is_ascii_digit() && byte != b':' && !byte.is_ascii_whitespace() {
             self.digits = None;
+        }
+    }
+
+    fn end_string(&mut self) {
+        self.in_string = false;
+        if self.digits.take().is_some() {
+            let text = std::str::from_utf8(&self.word).ok();
+            self.id = text.and_then(|text| text.parse().ok());
         }
     }
 }
@@ -156,6 +178,12 @@ mod tests {
             r#"{"result":{"content":[{"id":9,"text":"a very long text }}\\"}]},"jsonrpc":"2.0","id": 42}"#,
             "\n",
             r#"{"method":"x","params":{"id":5,"text":"a very long text without an id"}}"#,
+            "\n",
+            r#"{"jsonrpc":"2.0","id": "43","result":{"text":"a very long text","id":"7"}}"#,
+            "\n",
+            r#"{"jsonrpc":"2.0","id":"43x","result":{"text":"a very long text"},"other":44}"#,
+            "\n",
+            r#"{"jsonrpc":"2.0","id":45,"method":"sampling/createMessage","params":{}}"#,
             "\nlast"
         );
         let text_line = |text: &str| MessageLine::Text(text.to_owned());
@@ -166,6 +194,9 @@ mod tests {
                 text_line(""),
                 MessageLine::TooLong { id: Some(41) },
                 MessageLine::TooLong { id: Some(42) },
+                MessageLine::TooLong { id: None },
+                MessageLine::TooLong { id: Some(43) },
+                MessageLine::TooLong { id: None },
                 MessageLine::TooLong { id: None },
                 text_line("last"),
             ]

@@ -36,15 +36,16 @@ pub(crate) fn insert_name_header(name: &str, headers: &mut HeaderMap) {
     headers.insert(NAME, encode_value(name));
 }
 
-/// Verifies that the headers sent by a client match the arguments they mirror.
+/// Verifies that the headers sent by a client match the arguments they mirror. Intermediaries may
+/// decide by the headers alone, so whatever cannot be verified is rejected.
 pub fn verify_headers(
     tool: &ToolView<'_>,
     arguments: &RawValue,
     sent: &HeaderMap,
 ) -> Result<(), String> {
     let mut expected = HeaderMap::new();
-    insert_headers(tool, arguments, &mut expected);
-    for Annotated { header, .. } in annotations(tool).unwrap_or_default() {
+    insert_headers(tool, arguments, &mut expected)?;
+    for Annotated { header, .. } in annotations(tool)? {
         let decode = |headers: &HeaderMap| {
             let value = headers.get(&header)?.to_str().ok()?;
             Some(decode_header_value(value.trim()))
@@ -60,14 +61,20 @@ pub fn verify_headers(
     Ok(())
 }
 
-/// Inserts `Mcp-Name` and one header for each annotated argument that has a value.
-pub(crate) fn insert_headers(tool: &ToolView<'_>, arguments: &RawValue, headers: &mut HeaderMap) {
+/// Inserts `Mcp-Name` and one header for each annotated argument that has a value. Fails on invalid
+/// annotations, and on arguments that are nested too deeply to be searched.
+pub(crate) fn insert_headers(
+    tool: &ToolView<'_>,
+    arguments: &RawValue,
+    headers: &mut HeaderMap,
+) -> Result<(), String> {
     insert_name_header(&tool.name, headers);
-    let annotated = annotations(tool).unwrap_or_default();
+    let annotated = annotations(tool)?;
     if annotated.is_empty() {
-        return;
+        return Ok(());
     }
-    let arguments: Value = serde_json::from_str(arguments.get()).unwrap_or_default();
+    let arguments: Value = serde_json::from_str(arguments.get())
+        .map_err(|error| format!("arguments cannot be mirrored in headers: {error}"))?;
     for Annotated { path, header } in annotated {
         let value = path
             .iter()
@@ -79,6 +86,7 @@ pub(crate) fn insert_headers(tool: &ToolView<'_>, arguments: &RawValue, headers:
         };
         headers.insert(header, encode_value(&text));
     }
+    Ok(())
 }
 
 fn annotations(tool: &ToolView<'_>) -> Result<Vec<Annotated>, String> {
@@ -171,6 +179,7 @@ fn encode_value(text: &str) -> HeaderValue {
     let is_plain = !has_special && !has_padding && !looks_wrapped;
     let wrapped = || format!("=?base64?{}?=", STANDARD.encode(text));
     let value = if is_plain { text.to_owned() } else { wrapped() };
+    // Printable ASCII is always a valid header value.
     HeaderValue::try_from(value).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
@@ -191,7 +200,7 @@ mod tests {
             &tool,
             &serde_json::from_str::<Box<RawValue>>(arguments).unwrap(),
             &mut headers,
-        );
+        )?;
         headers.remove("mcp-name");
         let text = |value: &HeaderValue| value.to_str().unwrap().to_owned();
         let sent = headers.iter();
@@ -248,6 +257,34 @@ mod tests {
             )
             .unwrap(),
             []
+        );
+    }
+
+    #[test]
+    fn unverifiable_calls_are_rejected() {
+        let verify = |schema: &str, arguments: &str| {
+            let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+            let schema = raw(schema);
+            let tool = ToolView {
+                name: "t".into(),
+                input_schema: Some(&schema),
+                ..ToolView::default()
+            };
+            verify_headers(&tool, &raw(arguments), &HeaderMap::new())
+        };
+        let valid = r#"{"properties": {"a": {"type": "string", "x-mcp-header": "A"}}}"#;
+        assert_eq!(verify(valid, r#"{"b": 1}"#), Ok(()));
+        assert!(verify(valid, r#"{"a": "x"}"#).is_err(), "header is missing");
+        let nested = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        let arguments = format!(r#"{{"a": "x", "b": {nested}}}"#);
+        assert!(
+            verify(valid, &arguments).is_err(),
+            "too deep to be searched"
+        );
+        let invalid = r#"{"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}"#;
+        assert!(
+            verify(invalid, r#"{"a": 1}"#).is_err(),
+            "invalid annotation"
         );
     }
 }

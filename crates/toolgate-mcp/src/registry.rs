@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use entry::{SupervisorHandle, SupervisorOptions};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -67,7 +68,7 @@ pub struct Registry {
     entries: Entries,
     lists: ArcSwap<ServerLists>,
     catalog: watch::Receiver<Arc<Catalog>>,
-    publisher: std::sync::Mutex<Option<Publisher>>,
+    publisher: Mutex<Option<Publisher>>,
     dependencies: RegistryDependencies,
     clients: HttpClients,
     /// Counts supervisors, so that an older one's listing never replaces a newer one's.
@@ -125,7 +126,7 @@ impl Registry {
             entries: Entries::default(),
             lists: ArcSwap::default(),
             catalog,
-            publisher: std::sync::Mutex::new(Some(publisher)),
+            publisher: Mutex::new(Some(publisher)),
             dependencies,
             clients: HttpClients::default(),
             generation: AtomicU64::new(0),
@@ -147,10 +148,8 @@ impl Registry {
 
     /// Applies a new configuration; unchanged servers keep their connections.
     pub fn apply(&self, config: RegistryConfig) {
-        let publisher = self
-            .publisher
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Held to the end, so that concurrent configurations apply one after the other.
+        let publisher = self.publisher.lock();
         let Some(publisher) = publisher.as_ref() else {
             return;
         };
@@ -323,10 +322,8 @@ impl Registry {
     /// Closes all connections and waits until every process and task has ended.
     pub async fn stop(&self) {
         self.stop.cancel();
-        self.publisher
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .take();
+        // The publisher's task ends once the last sender is dropped.
+        self.publisher.lock().take();
         self.lanes.close().await;
         self.tasks.close();
         self.tasks.wait().await;

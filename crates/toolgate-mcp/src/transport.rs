@@ -13,9 +13,11 @@ mod pending;
 mod server_requests;
 mod stderr_tail;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::StreamableHttp;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use sse::SseTransport;
 use stdio::StdioTransport;
@@ -23,7 +25,7 @@ use tokio::sync::mpsc;
 use toolgate_core::secret::Masker;
 
 use crate::client_handler::ClientHandler;
-use crate::jsonrpc::{self, Object, RpcError, RpcResult};
+use crate::jsonrpc::{self, Object, RpcError};
 use crate::local::LocalServer;
 
 pub use stderr_tail::StderrTail;
@@ -103,21 +105,18 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Masks the server's configured secrets in the error text.
+    /// Masks the server's configured secrets in the error, including the JSON it carries.
     pub(crate) fn mask_secrets(self, masker: &Masker) -> Self {
         let mask = |text: String| masker.mask(&text);
         match self {
-            Self::Rpc(error) => Self::Rpc(RpcError {
-                message: mask(error.message),
-                ..error
-            }),
+            Self::Rpc(error) => Self::Rpc(mask_rpc_error(error, masker)),
             Self::NotSent(text) => Self::NotSent(mask(text)),
             Self::Lost(text) => Self::Lost(mask(text)),
             Self::Malformed(text) => Self::Malformed(mask(text)),
             Self::Status { status, text, rpc } => Self::Status {
                 status,
                 text: mask(text),
-                rpc,
+                rpc: rpc.map(|error| mask_rpc_error(error, masker)),
             },
             Self::SessionGone | Self::TooLarge(_) => self,
         }
@@ -125,12 +124,12 @@ impl RequestError {
 }
 
 impl Transport {
-    pub async fn request(&self, outgoing: OutgoingRequest) -> Result<RpcResult, RequestError> {
+    pub async fn request(&self, outgoing: OutgoingRequest) -> Result<Box<RawValue>, RequestError> {
         match self {
             Self::Stdio(stdio) => stdio.request(outgoing).await,
             Self::Http(http) => http.request(outgoing).await,
             Self::Sse(sse) => sse.request(outgoing).await,
-            Self::Local(local) => local.request(&outgoing).await,
+            Self::Local(local) => local.request(&outgoing).await?.map_err(RequestError::Rpc),
         }
     }
 
@@ -164,6 +163,47 @@ impl Transport {
     }
 }
 
+fn mask_rpc_error(error: RpcError, masker: &Masker) -> RpcError {
+    RpcError {
+        code: error.code,
+        message: masker.mask(&error.message),
+        data: error.data.and_then(|data| mask_json(data, masker)),
+    }
+}
+
+/// Masks secrets in JSON. Returns `None` if the JSON cannot be searched or cannot be masked, because
+/// losing the details of an error is better than revealing a secret.
+fn mask_json(raw: Box<RawValue>, masker: &Masker) -> Option<Box<RawValue>> {
+    // Strings are searched decoded: a secret can be escaped in JSON in more than one way.
+    let original: Value = serde_json::from_str(raw.get()).ok()?;
+    let mut value = original.clone();
+    mask_strings(&mut value, masker);
+    // Numbers, and secrets that are JSON themselves, are found in the text.
+    let text = value.to_string();
+    let masked = masker.mask_cow(&text);
+    if value == original && matches!(masked, Cow::Borrowed(_)) {
+        return Some(raw); // keeps the server's formatting
+    }
+    RawValue::from_string(masked.into_owned()).ok()
+}
+
+fn mask_strings(value: &mut Value, masker: &Masker) {
+    match value {
+        Value::String(text) => *text = masker.mask(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| mask_strings(item, masker)),
+        Value::Object(members) => {
+            *members = std::mem::take(members)
+                .into_iter()
+                .map(|(key, mut member)| {
+                    mask_strings(&mut member, masker);
+                    (masker.mask(&key), member)
+                })
+                .collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 fn status_detail(text: &str) -> String {
     if text.is_empty() {
         String::new()
@@ -191,4 +231,61 @@ fn progress_request_id(params: Option<&RawValue>) -> Option<u64> {
     }
     let progress: Progress = serde_json::from_str(params?.get()).ok()?;
     Some(progress.progress_token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rpc_error(data: &str) -> RpcError {
+        RpcError {
+            code: -1,
+            message: "denied for tok/en-123".to_owned(),
+            data: Some(RawValue::from_string(data.to_owned()).unwrap()),
+        }
+    }
+
+    #[test]
+    fn secrets_are_masked_in_error_data() {
+        let masker = Masker::new(["tok/en-123".to_owned(), "424242424242".to_owned()]);
+        for (data, expected) in [
+            (
+                r#"{"sent": "Bearer tok/en-123"}"#,
+                Some(r#"{"sent":"Bearer ***"}"#),
+            ),
+            // The same text, escaped differently.
+            (
+                r#"["tok\/en-123", "tok\u002fen-123"]"#,
+                Some(r#"["***","***"]"#),
+            ),
+            (
+                r#"{"tok/en-123": {"n": 1.0}}"#,
+                Some(r#"{"***":{"n":1.0}}"#),
+            ),
+            (r#"{"account": 424242424242}"#, None),
+            (r#"{ "retry":  1e400 }"#, Some(r#"{ "retry":  1e400 }"#)),
+        ] {
+            for error in [
+                RequestError::Rpc(rpc_error(data)),
+                RequestError::Status {
+                    status: 400,
+                    text: "denied for tok/en-123".to_owned(),
+                    rpc: Some(rpc_error(data)),
+                },
+            ] {
+                let masked = error.mask_secrets(&masker);
+                let debug = format!("{masked:?}");
+                let (RequestError::Rpc(rpc) | RequestError::Status { rpc: Some(rpc), .. }) = masked
+                else {
+                    panic!("{debug}");
+                };
+                assert_eq!(rpc.data.as_deref().map(RawValue::get), expected);
+                assert!(
+                    !debug.contains("en-123") && !debug.contains("4242"),
+                    "{debug}"
+                );
+                assert_eq!(rpc.message, "denied for ***");
+            }
+        }
+    }
 }

@@ -159,6 +159,7 @@ fn is_getattr_builtin(code: &str, tokens: &[Token]) -> bool {
 fn find_in_text(code: &str, servers: &BTreeSet<&str>) -> Mentions {
     let mut mentions = Mentions::default();
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    // Returns an empty word at or past the end of the code.
     let word_at = |start: usize| {
         let rest = code.as_bytes().get(start..).unwrap_or_default();
         let length = rest.iter().take_while(|byte| is_word(byte)).count();

@@ -24,7 +24,7 @@ use starlark::values::Heap;
 use self::error::LimitKind;
 use self::json::{Layout, WriteError};
 use self::run_context::{RunContext, StopReason};
-use self::server::{MissingTool, ServerValue};
+use self::server::{MissingTool, MissingToolSlot, ServerValue};
 use self::source::ScriptSource;
 use self::strings::PERCENT_FUNCTION;
 use crate::protocol::{
@@ -122,7 +122,7 @@ fn evaluate(
 ) -> Result<ScriptResult, ScriptFailure> {
     nesting::check_nesting(source.text()).map_err(LimitKind::to_failure)?;
     let ast = parse(source)?;
-    let missing = MissingTool::default();
+    let missing = MissingToolSlot::default();
     Module::with_temp_heap(|module| {
         for server in &script.servers {
             let value = module.heap().alloc(ServerValue::new(server, &missing));
@@ -212,13 +212,12 @@ impl<'e> BeforeStmtFuncDyn<'e> for LimitCheck {
 fn explain_missing_tool(
     error: starlark::Error,
     script: &ScriptRequest,
-    missing: &MissingTool,
+    missing: &MissingToolSlot,
 ) -> starlark::Error {
     if !error::message(&error).starts_with("Object of type `server`") {
         return error;
     }
-    let missing = missing.lock().ok().and_then(|mut missing| missing.take());
-    let Some((server, tool)) = missing else {
+    let Some(MissingTool { server, tool }) = missing.lock().take() else {
         return error;
     };
     let server = script.servers.iter().find(|known| known.name == server);
@@ -251,7 +250,8 @@ fn failure_from_panic(panic: &(dyn std::any::Any + Send)) -> ScriptFailure {
         .downcast_ref::<String>()
         .map(String::as_str)
         .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or_default();
+        // A payload of another type is a bug of the engine, not one of the cases below.
+        .unwrap_or("");
     if text.contains("out of memory") || text.contains("AlignedSize") || text.contains("capacity") {
         return LimitKind::Memory.to_failure();
     }

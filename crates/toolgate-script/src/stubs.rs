@@ -189,15 +189,15 @@ impl ServerBinding {
 
     /// Returns the server as sent to the worker, with only the tools that the script may call.
     pub fn to_script_server(&self, mentions: &Mentions) -> protocol::ScriptServer {
-        let named = mentions.tools.get(&*self.identifier);
-        let named = named
-            .into_iter()
-            .flatten()
-            .filter_map(|name| self.tool(name));
         let tools: Vec<&Arc<ToolBinding>> = if mentions.servers.contains(&*self.identifier) {
             self.tools.iter().collect()
         } else {
-            named.collect()
+            let names = mentions.tools.get(&*self.identifier);
+            names
+                .into_iter()
+                .flatten()
+                .filter_map(|name| self.tool(name))
+                .collect()
         };
         let tools = tools.into_iter().map(|tool| protocol::ScriptTool {
             name: tool.identifier.clone(),

@@ -6,7 +6,7 @@
 
 mod sandbox;
 
-use std::io::{self, BufReader, Stdin, Stdout};
+use std::io::{self, BufReader, Stdin, Stdout, Write as _};
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::thread;
@@ -34,11 +34,11 @@ pub fn main() -> ExitCode {
     let Some(memory) = memory else {
         return ExitCode::from(2);
     };
-    // Failures are reported over the pipe, not on standard error.
+    // A script that panics fails with a message over the pipe, not on standard error.
     std::panic::set_hook(Box::new(|_| {}));
     // Landlock applies to the calling thread and its children, so restrict before spawning.
     let sandbox = sandbox::restrict_files();
-    let work = thread::Builder::new()
+    let worker = thread::Builder::new()
         .stack_size(starlark::STACK_BYTES)
         .spawn(move || {
             let sandbox = sandbox?;
@@ -46,10 +46,17 @@ pub fn main() -> ExitCode {
             sandbox.restrict_fully(memory)?;
             serve()
         });
-    let ended = work.map(thread::JoinHandle::join);
-    match ended {
-        Ok(Ok(Ok(()))) => ExitCode::SUCCESS,
-        Ok(Ok(Err(_)) | Err(_)) | Err(_) => ExitCode::FAILURE,
+    let outcome = worker.and_then(|thread| {
+        let panicked = |_| Err(io::Error::other("the worker thread panicked"));
+        thread.join().unwrap_or_else(panicked)
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The host logs this if the worker does not become ready. It may be gone already.
+            let _best_effort = writeln!(io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -131,25 +138,23 @@ impl HostPipe {
         protocol::write_message(&mut self.to, message)
     }
 
-    fn request_calls(
-        &mut self,
-        calls: Vec<ScriptCall>,
-    ) -> io::Result<Option<Vec<ScriptCallResult>>> {
+    fn request_calls(&mut self, calls: Vec<ScriptCall>) -> io::Result<Vec<ScriptCallResult>> {
         let count = calls.len();
         let printed = std::mem::take(&mut self.printed);
         self.send(&ToHost::Calls { calls, printed })?;
         match protocol::read_message(&mut self.from)? {
-            Some(ToWorker::Answers(answers)) if answers.len() == count => Ok(Some(answers)),
-            _ => Ok(None),
+            Some(ToWorker::Answers(results)) if results.len() == count => Ok(results),
+            _ => Err(io::Error::other("the host did not send the results")),
         }
     }
 }
 
 impl Host for HostPipe {
     fn call(&mut self, calls: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
-        let answers = self.request_calls(calls).ok().flatten();
-        self.disconnected = answers.is_none();
-        answers.ok_or(HostGone)
+        // Whatever the reason, there is nobody left to report it to.
+        let results = self.request_calls(calls).map_err(|_| HostGone);
+        self.disconnected = results.is_err();
+        results
     }
 
     fn print(&mut self, text: &str) {

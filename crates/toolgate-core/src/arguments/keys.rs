@@ -73,6 +73,7 @@ pub(super) fn find_duplicate(text: &str) -> Option<String> {
 }
 
 fn find_reserved(key: &str) -> Option<&'static str> {
+    // Reserved keys start with `$`, which may be written as an escape.
     let first = key.as_bytes().get(1)?;
     if *first != b'$' && *first != b'\\' {
         return None;
@@ -82,6 +83,7 @@ fn find_reserved(key: &str) -> Option<&'static str> {
 }
 
 fn unescape(key: &str) -> String {
+    // An invalid escape, such as half a surrogate pair, also fails in the caller's own parse.
     serde_json::from_str(key).unwrap_or_default()
 }
 

@@ -56,6 +56,7 @@ impl AliasAllocator {
             .iter()
             .map(|tool| {
                 let plain = plain_alias(&prefix, tool);
+                // Among tools that share a plain alias, the one that is named so keeps it.
                 let exact = sanitize(tool.id.tool.as_str()) == tool.id.tool.as_str();
                 let free = plain.len() <= MAX_ALIAS_LEN
                     && (exact || shared[&plain] == 1)
@@ -79,9 +80,11 @@ impl AliasAllocator {
     fn with_hash_suffix(&self, id: &ToolId, plain: &str) -> Arc<str> {
         let hex = sha256_hex(format!("{}\0{}", id.server, id.tool));
         let with_hex_len = |length: usize| -> Arc<str> {
+            // A plain alias is sanitized, and therefore ASCII.
             let keep = plain.len().min(MAX_ALIAS_LEN - length - 1);
             format!("{}_{}", &plain[..keep], &hex[..length]).into()
         };
+        // Eight digits almost always suffice; longer hashes only matter to hostile names.
         let candidates = [8, 16, 32].map(with_hex_len);
         let [_, _, longest] = &candidates;
         candidates

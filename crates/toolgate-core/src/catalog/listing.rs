@@ -167,6 +167,7 @@ impl ItemKind {
     }
 }
 
+/// Returns a text field of an object; `None` if it is absent or anything is malformed.
 fn text_field(object: &RawValue, field: &str) -> Option<String> {
     let fields: std::collections::HashMap<String, &RawValue> =
         serde_json::from_str(object.get()).ok()?;

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::hash::sha256_hex;
@@ -57,10 +58,19 @@ pub struct ToolView<'a> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Annotations {
+    #[serde(deserialize_with = "deserialize_hint")]
     read_only_hint: Option<bool>,
+    #[serde(deserialize_with = "deserialize_hint")]
     destructive_hint: Option<bool>,
+    #[serde(deserialize_with = "deserialize_hint")]
     idempotent_hint: Option<bool>,
+    #[serde(deserialize_with = "deserialize_hint")]
     open_world_hint: Option<bool>,
+}
+
+/// Deserializes a hint. One that is not a boolean counts as absent and does not affect the others.
+fn deserialize_hint<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_bool())
 }
 
 impl Tool {
@@ -69,6 +79,8 @@ impl Tool {
         check_definition(definition)?;
         let view: ToolView<'_> =
             serde_json::from_str(definition.get()).map_err(|error| error.to_string())?;
+        // Annotations that are not an object, or repeat a hint, give no hints, which is the least
+        // safe reading.
         let hints = view
             .annotations
             .and_then(|raw| serde_json::from_str::<Annotations>(raw.get()).ok())
@@ -99,7 +111,9 @@ impl Tool {
         compiled.as_ref()
     }
 
+    /// Parses the fields of the definition.
     pub fn view(&self) -> ToolView<'_> {
+        // `parse` has deserialized the same text, so this cannot fail.
         serde_json::from_str(self.definition.get()).unwrap_or_default()
     }
 }
@@ -124,5 +138,41 @@ fn check_definition(definition: &RawValue) -> Result<(), String> {
     match fields.get("name").map(|name| name.get()) {
         None | Some("null" | r#""""#) => Err("`name` is missing or empty".to_owned()),
         Some(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hints(annotations: &str) -> ToolHints {
+        let server = ServerName::parse("s").unwrap();
+        let text = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
+        let definition = RawValue::from_string(text).unwrap();
+        Tool::parse(&server, &definition).unwrap().hints
+    }
+
+    #[test]
+    fn invalid_hint_does_not_affect_the_others() {
+        let found = hints(
+            r#"{"title":5,"readOnlyHint":"yes","destructiveHint":false,"idempotentHint":null,"openWorldHint":true}"#,
+        );
+        let expected = ToolHints {
+            destructive: Some(false),
+            open_world: Some(true),
+            ..ToolHints::default()
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn unreadable_annotations_give_no_hints() {
+        for annotations in [
+            "null",
+            "true",
+            r#"{"readOnlyHint":false,"readOnlyHint":true}"#,
+        ] {
+            assert_eq!(hints(annotations), ToolHints::default(), "{annotations}");
+        }
     }
 }

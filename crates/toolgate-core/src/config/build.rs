@@ -15,7 +15,7 @@ use entry::{ServerEntry, non_zero_duration, parse_url};
 use indexmap::IndexMap;
 use rule::{PendingRule, selector_severity};
 
-use super::check::{CheckedFile, find_nearest};
+use super::check::CheckedFile;
 use super::document::{Document, escape_step};
 use super::file::{
     AuditTable, ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable,
@@ -26,6 +26,7 @@ use super::{
     ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings,
 };
 use crate::name::ServerName;
+use crate::nearest::find_nearest;
 use crate::pattern::{Selector, SelectorMode};
 
 pub(super) fn build_config(
@@ -34,13 +35,13 @@ pub(super) fn build_config(
     findings: &mut Vec<ConfigFinding>,
 ) -> Config {
     let mut builder = ConfigBuilder::default();
-    for (document, read) in documents.iter().zip(files) {
+    for (document, checked) in documents.iter().zip(files) {
         let mut context = FileContext {
             document,
-            removed: read.removed,
+            removed: checked.removed,
             findings,
         };
-        builder.add(read.file, &mut context);
+        builder.add(checked.file, &mut context);
     }
     builder.finish(findings)
 }
@@ -206,6 +207,7 @@ impl ConfigBuilder {
             }
             if let Some(server) = entry.build(&name, &pointer, context) {
                 let location = context.document.location(&pointer);
+                // A replaced server moves to the end, to the place of its new definition.
                 self.servers.shift_remove(&name);
                 self.servers.insert(name, (server, location));
             }
@@ -435,13 +437,13 @@ fn check_environment(
 }
 
 fn parse_origins(origins: &[String], context: &mut FileContext<'_>) -> Vec<String> {
-    let mut read = Vec::new();
+    let mut parsed = Vec::new();
     for (index, origin) in origins.iter().enumerate() {
         if let Some(url) = parse_url(&format!("/allowed_origins/{index}"), origin, context) {
-            read.push(url.origin().ascii_serialization());
+            parsed.push(url.origin().ascii_serialization());
         }
     }
-    read
+    parsed
 }
 
 pub(super) fn set_if_some<T>(slot: &mut T, value: Option<T>) {

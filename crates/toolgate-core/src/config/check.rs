@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::document::{Document, escape_step};
 use super::file::ConfigFile;
 use super::{ConfigFinding, Severity, foreign_keys};
+use crate::nearest::find_nearest;
 
 /// A deserialized file without its structurally invalid entries.
 #[derive(Debug, Default)]
@@ -78,6 +79,7 @@ pub(super) fn check_document(
             removed.insert(enclosing_entry(&pointer));
         }
     }
+    // Highest index first, so that a removal does not shift the entries still to be removed.
     let mut pointers: Vec<&String> = removed.iter().collect();
     pointers.sort_by_key(|pointer| Reverse(trailing_index(pointer)));
     for pointer in pointers {
@@ -86,6 +88,8 @@ pub(super) fn check_document(
     let file = match serde_json::from_value(value) {
         Ok(file) => file,
         Err(error) => {
+            // If an entry was removed, the file is already rejected, and this error may only be a
+            // consequence of the removal.
             if removed.is_empty() {
                 findings.push(ConfigFinding {
                     severity: Severity::Error,
@@ -125,6 +129,7 @@ fn explain_error(error: &ValidationError<'_>, schema: &Value) -> Vec<(String, St
             unexpected.iter().map(explain_key).collect()
         }
         ValidationErrorKind::Required { property } => {
+            // `required` lists strings, so the default is never used.
             let key = property.as_str().unwrap_or_default();
             vec![(pointer, format!("`{key}` is missing"))]
         }
@@ -205,23 +210,6 @@ fn describe_type(value: &Value) -> String {
         Value::Array(_) => "an array".to_owned(),
         Value::Object(_) => "an object".to_owned(),
     }
-}
-
-/// Finds the candidate most similar to `text`, if any is similar enough.
-pub(super) fn find_nearest<'a>(
-    text: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    candidates
-        .map(|candidate| {
-            (
-                strsim::jaro_winkler(&text.to_lowercase(), &candidate.to_lowercase()),
-                candidate,
-            )
-        })
-        .filter(|(score, _)| *score > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
 }
 
 /// Removes the value at `pointer`, so that the rest can be deserialized.

@@ -137,6 +137,7 @@ impl Document {
     /// Converts a byte offset to line and column, starting at 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|start| *start <= offset).max(1);
+        // `lines` starts with 0 and offsets come from the parser, so both lookups succeed.
         let start = self.lines.get(line - 1).copied().unwrap_or_default();
         let before = self.text.get(start..offset).unwrap_or_default();
         (line, before.chars().count() + 1)

@@ -3,10 +3,11 @@
 //! Servers set through the API are stored as entries of `mcp.client_configs`, so they pass the same
 //! checks as a file.
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 
 use super::Document;
-use crate::secret::{mask_arguments, mask_url};
+use crate::secret::{Secret, mask_arguments, mask_url};
 
 /// Placeholder for a masked secret.
 const MASK: &str = "***";
@@ -19,18 +20,20 @@ pub fn from_document(document: &Document) -> Vec<(String, Value)> {
         Some((name, client.clone()))
     });
     let tables = document.value["mcp_servers"].as_object();
-    let tables = tables.into_iter().flatten();
-    clients
-        .chain(tables.map(|(name, table)| (name.clone(), from_table(name, table))))
-        .collect()
+    // A server that is not a table is not an entry; loading the document reports it.
+    let tables = tables.into_iter().flatten().filter_map(|(name, table)| {
+        let entry = from_table(name, table.as_object()?);
+        Some((name.clone(), entry))
+    });
+    clients.chain(tables).collect()
 }
 
-/// Converts a `[mcp_servers.NAME]` table to an entry of `mcp.client_configs`.
-pub fn from_table(name: &str, table: &Value) -> Value {
+/// Converts a `[mcp_servers.NAME]` table to an entry of `mcp.client_configs`. Values of the wrong
+/// type are copied, so that the check of the entry reports them.
+fn from_table(name: &str, fields: &Map<String, Value>) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), name.into());
     let mut stdio = Map::new();
-    let fields = table.as_object().cloned().unwrap_or_default();
     let is_stdio = fields.contains_key("command");
     let kind = match (is_stdio, fields.get("transport").and_then(Value::as_str)) {
         (true, _) => "stdio",
@@ -40,16 +43,17 @@ pub fn from_table(name: &str, table: &Value) -> Value {
     entry.insert("connection_type".to_owned(), kind.into());
     entry.insert("tools_to_execute".to_owned(), json!(["*"]));
     for (key, value) in fields {
-        match key.as_str() {
-            "command" | "args" | "cwd" => drop(stdio.insert(key, value)),
-            "env" => drop(stdio.insert("envs".to_owned(), env_list(&value))),
-            "url" => drop(entry.insert("connection_string".to_owned(), value)),
-            "tls" => drop(entry.insert("tls_config".to_owned(), value)),
-            "timeout" => drop(entry.insert("tool_execution_timeout".to_owned(), value)),
-            "enabled" => drop(entry.insert("disabled".to_owned(), (value == false).into())),
-            "transport" => {}
-            _ => drop(entry.insert(key, value)),
-        }
+        let (target, key, value) = match key.as_str() {
+            "transport" => continue,
+            "command" | "args" | "cwd" => (&mut stdio, key.as_str(), value.clone()),
+            "env" => (&mut stdio, "envs", env_list(value)),
+            "url" => (&mut entry, "connection_string", value.clone()),
+            "tls" => (&mut entry, "tls_config", value.clone()),
+            "timeout" => (&mut entry, "tool_execution_timeout", value.clone()),
+            "enabled" => (&mut entry, "disabled", negate(value)),
+            key => (&mut entry, key, value.clone()),
+        };
+        target.insert(key.to_owned(), value);
     }
     if is_stdio {
         entry.insert("stdio_config".to_owned(), stdio.into());
@@ -59,29 +63,34 @@ pub fn from_table(name: &str, table: &Value) -> Value {
 
 /// Applies a patch to an entry. `null` removes a key, and a masked value sent back unchanged keeps
 /// the secret. Any other mask is an error, because it would be stored as the secret.
-pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, MaskedSecretError> {
-    let mut patched = entry.as_object().cloned().unwrap_or_default();
+pub fn patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, PatchError> {
+    let mut patched = entry.as_object().ok_or(PatchError::NotAnObject)?.clone();
     for (key, value) in patch {
         if value.is_null() {
             patched.shift_remove(key);
             continue;
         }
-        let old = patched.get(key).cloned().unwrap_or_default();
+        let old = patched.get(key).cloned().unwrap_or(Value::Null);
         let new = unmask(key, &old, value);
         if new.to_string().contains(MASK) && !old.to_string().contains(MASK) {
-            return Err(MaskedSecretError(key.clone()));
+            return Err(PatchError::MaskedSecret(key.clone()));
         }
         patched.insert(key.clone(), new);
     }
     Ok(patched.into())
 }
 
-/// Error returned when a patch contains a mask that does not match a stored secret.
+/// Error returned when a patch cannot be applied to an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` contains a masked secret (`{MASK}`) along with other changes; send the secret itself, or omit the key"
-)]
-pub struct MaskedSecretError(pub String);
+pub enum PatchError {
+    /// The patch contains a mask that does not match a stored secret.
+    #[error(
+        "`{0}` contains a masked secret (`{MASK}`) along with other changes; send the secret itself, or omit the key"
+    )]
+    MaskedSecret(String),
+    #[error("the stored entry is not a JSON object; replace the whole entry")]
+    NotAnObject,
+}
 
 /// Replaces masked values in `new` with the corresponding values of `old`.
 fn unmask(key: &str, old: &Value, new: &Value) -> Value {
@@ -97,17 +106,25 @@ fn unmask(key: &str, old: &Value, new: &Value) -> Value {
                 .map(|(key, value)| (key.clone(), unmask(key, &old[key], value)));
             Value::Object(fields.collect())
         }
-        (_, Value::String(text)) => match old.as_str() {
-            Some(old_text) if *text == MASK || *text == mask_url(old_text) => old.clone(),
-            _ => new.clone(),
-        },
+        (_, Value::String(text)) if is_masked_form(text, old) => old.clone(),
         _ => new.clone(),
+    }
+}
+
+/// Returns whether `text` is the form in which the secret `old`, a string or an object, is shown.
+fn is_masked_form(text: &str, old: &Value) -> bool {
+    match Secret::deserialize(old) {
+        Ok(Secret::Literal(value)) => text == MASK || text == mask_url(&value),
+        Ok(Secret::Env(_)) => text == MASK,
+        // Not a secret, so it is never masked.
+        Err(_) => false,
     }
 }
 
 /// Restores each masked argument that equals the masked old argument at the same index.
 fn unmask_arguments(old: &Value, items: &[Value]) -> Value {
-    let old: Vec<String> = serde_json::from_value(old.clone()).unwrap_or_default();
+    // Arguments that are absent or invalid have no secrets to restore.
+    let old = Vec::<String>::deserialize(old).unwrap_or_default();
     let masked = mask_arguments(&old);
     let unmasked = items.iter().enumerate().map(|(index, item)| {
         let equals_masked = |at: usize| masked.get(at).map(String::as_str) == item.as_str();
@@ -135,19 +152,24 @@ fn unmask_variable(old: &Value, item: &Value) -> Value {
     previous.map_or_else(|| item.clone(), Value::from)
 }
 
+/// Converts a table of variables, whose values are secrets in any spelling, to `NAME=value` items.
 fn env_list(env: &Value) -> Value {
-    let variables = env.as_object().into_iter().flatten();
-    let list = variables.map(|(name, value)| match value.as_str() {
-        Some(text) => format!("{name}={text}"),
-        None => format!(
-            "{name}={}",
-            value["ref"]
-                .as_str()
-                .map(|name| format!("env.{name}"))
-                .unwrap_or_default()
-        ),
-    });
-    list.collect::<Vec<_>>().into()
+    let Some(variables) = env.as_object() else {
+        return env.clone();
+    };
+    let item = |(name, value): (&String, &Value)| match Secret::deserialize(value) {
+        Ok(Secret::Literal(text)) => format!("{name}={text}").into(),
+        Ok(Secret::Env(variable)) => format!("{name}=env.{variable}").into(),
+        Err(_) => value.clone(),
+    };
+    variables.iter().map(item).collect()
+}
+
+fn negate(value: &Value) -> Value {
+    match value {
+        Value::Bool(boolean) => (!boolean).into(),
+        other => other.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -181,6 +203,63 @@ mod tests {
         let (converted, findings) = Config::load(&[converted]).unwrap();
         assert_eq!(findings, []);
         assert_eq!(converted.servers, direct.servers);
+    }
+
+    #[test]
+    fn every_spelling_of_a_variable_survives_conversion() {
+        let toml = r#"
+            [mcp_servers.a]
+            command = "x"
+            [mcp_servers.a.env]
+            TEXT = "t"
+            NAME = "env.N"
+            VALUE = { value = "v", type = "plain_text" }
+            REF = { ref = "R", type = "env" }
+            VARIABLE = { value = "", env_var = "env.V", from_env = true }
+        "#;
+        let document = Document::parse("t", ConfigFormat::Toml, toml);
+        let (_, entry) = from_document(&document).remove(0);
+        assert_eq!(
+            entry["stdio_config"]["envs"],
+            json!([
+                "TEXT=t",
+                "NAME=env.N",
+                "VALUE=v",
+                "REF=env.R",
+                "VARIABLE=env.V"
+            ])
+        );
+    }
+
+    #[test]
+    fn invalid_values_are_copied_so_that_the_check_reports_them() {
+        let table = json!({"command": "x", "env": {"A": 5}, "enabled": "yes"});
+        let entry = from_table("a", table.as_object().unwrap());
+        assert_eq!(entry["stdio_config"]["envs"], json!([5]));
+        assert_eq!(entry["disabled"], "yes");
+        let table = json!({"mcp_servers": {"a": "text"}});
+        assert_eq!(from_document(&Document::from_value("t", table)), []);
+        assert_eq!(
+            patch(&json!("text"), &Map::new()),
+            Err(PatchError::NotAnObject)
+        );
+    }
+
+    #[test]
+    fn masked_secret_objects_can_be_sent_back() {
+        let entry = json!({
+            "connection_string": {"value": "http://u:p@h/mcp"},
+            "headers": {"A": {"value": "s1"}, "B": {"ref": "X"}},
+        });
+        let shown = json!({
+            "connection_string": "http://***@h/mcp", "headers": {"A": "***", "B": "env.X"},
+        });
+        let patched = patch(&entry, shown.as_object().unwrap()).unwrap();
+        assert_eq!(patched["connection_string"], entry["connection_string"]);
+        assert_eq!(
+            patched["headers"],
+            json!({"A": {"value": "s1"}, "B": "env.X"})
+        );
     }
 
     #[test]

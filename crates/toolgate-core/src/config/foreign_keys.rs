@@ -164,7 +164,7 @@ pub(super) fn remove_foreign_keys(
     for foreign in FOREIGN_KEYS {
         let steps: Vec<&str> = foreign.pointer.split('/').skip(1).collect();
         let mut removed = Vec::new();
-        remove_matching(value, &steps, &mut String::new(), &mut removed);
+        remove_matching(value, &steps, "", &mut removed);
         for pointer in removed {
             let key = foreign.pointer.rsplit('/').next().unwrap_or_default();
             let verb = match foreign.severity {
@@ -180,12 +180,8 @@ pub(super) fn remove_foreign_keys(
     }
 }
 
-fn remove_matching(
-    value: &mut Value,
-    steps: &[&str],
-    pointer: &mut String,
-    removed: &mut Vec<String>,
-) {
+/// Removes every value whose pointer below `pointer` matches the steps, and records its pointer.
+fn remove_matching(value: &mut Value, steps: &[&str], pointer: &str, removed: &mut Vec<String>) {
     let [step, rest @ ..] = steps else { return };
     let names: Vec<String> = match (&*value, *step) {
         (Value::Object(object), "*") => object.keys().cloned().collect(),
@@ -200,12 +196,12 @@ fn remove_matching(
             }
             Value::Object(object) => {
                 if let Some(inner) = object.get_mut(&name) {
-                    remove_matching(inner, rest, &mut here.clone(), removed);
+                    remove_matching(inner, rest, &here, removed);
                 }
             }
             Value::Array(array) => {
                 if let Some(inner) = name.parse().ok().and_then(|i: usize| array.get_mut(i)) {
-                    remove_matching(inner, rest, &mut here.clone(), removed);
+                    remove_matching(inner, rest, &here, removed);
                 }
             }
             _ => {}

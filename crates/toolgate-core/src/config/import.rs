@@ -4,15 +4,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Document;
-use crate::name::{NameError, ServerName};
+use std::collections::HashSet;
 
-/// An import server as an entry of `mcp.client_configs`.
+use super::Document;
+use crate::name::ServerName;
+
+/// An imported server as an entry of `mcp.client_configs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImportedServer {
     pub name: String,
     pub entry: Value,
-    /// Settings that could not be import unchanged.
+    /// Settings that could not be imported unchanged.
     pub notes: Vec<String>,
 }
 
@@ -49,21 +51,43 @@ pub fn read_servers(document: &Document) -> Result<Vec<ImportedServer>, ImportEr
     if servers.is_empty() {
         return Err(ImportError::NoServers);
     }
+    let names = assign_names(servers.keys().map(String::as_str));
     Ok(servers
         .iter()
-        .map(|(name, server)| import_server(name, server))
+        .zip(names)
+        .map(|((raw_name, server), name)| import_server(raw_name, name.to_string(), server))
         .collect())
 }
 
-fn import_server(raw_name: &str, server: &Value) -> ImportedServer {
+/// Returns a valid, distinct server name for each raw name, in order. Names that are valid and
+/// distinct already do not change.
+fn assign_names<'a>(raw_names: impl Iterator<Item = &'a str>) -> Vec<ServerName> {
+    let raw_names: Vec<&str> = raw_names.collect();
+    let mut taken: HashSet<String> = HashSet::new();
+    // Valid names come first, so that no renamed server takes one of them.
+    let unchanged: Vec<Option<ServerName>> = raw_names
+        .iter()
+        .map(|raw_name| ServerName::parse(raw_name).ok())
+        .map(|name| name.filter(|name| taken.insert(name.to_folded())))
+        .collect();
+    raw_names
+        .iter()
+        .zip(unchanged)
+        .map(|(raw_name, unchanged)| {
+            unchanged.unwrap_or_else(|| {
+                let name = ServerName::derive(raw_name, |name| !taken.contains(&name.to_folded()));
+                taken.insert(name.to_folded());
+                name
+            })
+        })
+        .collect()
+}
+
+fn import_server(raw_name: &str, name: String, server: &Value) -> ImportedServer {
     let mut notes = Vec::new();
-    let name = match ServerName::parse(raw_name) {
-        Err(NameError::Characters(_, fixed)) => {
-            notes.push(format!("renamed from `{raw_name}`"));
-            fixed
-        }
-        _ => raw_name.to_owned(),
-    };
+    if name != raw_name {
+        notes.push(format!("renamed from `{raw_name}`"));
+    }
     let empty = Map::new();
     let fields = server.as_object().unwrap_or(&empty);
     let mut entry = json!({"name": name, "tools_to_execute": ["*"]});
@@ -234,6 +258,47 @@ mod tests {
         let document = Document::from_value("import", json!({"mcp": {"client_configs": entries}}));
         let (config, findings) = Config::load(&[document]).unwrap();
         assert_eq!((config.servers.len(), findings.len()), (4, 0));
+    }
+
+    #[test]
+    fn unusable_names_are_replaced_by_distinct_valid_ones() {
+        let long = "x".repeat(70);
+        let raw_names = [
+            "a b",
+            "a_b",
+            "A-B",
+            "Toolgate",
+            "",
+            &long,
+            &format!("{long}y"),
+            "ok",
+        ];
+        let servers: Map<String, Value> = raw_names
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({"command": "x"})))
+            .collect();
+        let found = import(&json!({"mcpServers": servers}).to_string());
+        let names: Vec<&str> = found.iter().map(|server| server.name.as_str()).collect();
+        let cut = "x".repeat(62);
+        assert_eq!(
+            names,
+            [
+                "a_b_2",
+                "a_b",
+                "A-B_3",
+                "Toolgate_2",
+                "server",
+                &"x".repeat(64),
+                &format!("{cut}_2"),
+                "ok"
+            ]
+        );
+        assert_eq!(found[3].notes, ["renamed from `Toolgate`"]);
+        assert_eq!(found[7].notes, [""; 0]);
+        let entries: Vec<Value> = found.into_iter().map(|server| server.entry).collect();
+        let document = Document::from_value("import", json!({"mcp": {"client_configs": entries}}));
+        let (config, findings) = Config::load(&[document]).unwrap();
+        assert_eq!((config.servers.len(), findings.len()), (raw_names.len(), 0));
     }
 
     #[test]

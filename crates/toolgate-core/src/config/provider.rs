@@ -202,7 +202,8 @@ impl Preset {
         self.name == "gemini"
     }
 
-    /// Provider to use if none is configured and the API key is set in the environment.
+    /// Provider to use if none is configured and the API key is set in the environment. `None` if
+    /// every customer has a different URL.
     pub fn to_provider(&self) -> Option<ProviderConfig> {
         let key = ProviderKey {
             name: self.key_variable.to_owned(),

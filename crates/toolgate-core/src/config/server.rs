@@ -12,7 +12,7 @@ use crate::hash::sha256_hex;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
 use crate::rate::Rate;
-use crate::secret::Secret;
+use crate::secret::{Secret, UnsetVariable};
 
 /// A configured upstream server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,6 +171,7 @@ impl ServerConfig {
 
     /// Settings of a tool, by raw name.
     pub fn tool_limits(&self, raw: &str) -> ToolLimits {
+        // A tool without settings has no limits of its own.
         self.limits.tools.get(raw).copied().unwrap_or_default()
     }
 
@@ -187,11 +188,14 @@ impl ServerConnection {
     /// Hash of everything that determines which server is reached and with which identity: command or
     /// URL, variables, headers and credentials.
     pub fn fingerprint(&self, env: &dyn Fn(&str) -> Option<String>) -> String {
+        // Grants are stored with this hash, so the text for resolved secrets must not change. An
+        // unset variable counts by its name: two of them need not have the same value later.
         let values = |map: &IndexMap<String, Secret>| {
-            let resolved = map
-                .iter()
-                .map(|(name, secret)| (name, secret.resolve(env).ok()));
-            let mut values: Vec<String> = resolved.map(|pair| format!("{pair:?}")).collect();
+            let value = |(name, secret): (&String, &Secret)| match secret.resolve(env) {
+                Ok(value) => format!("{:?}", (name, Some(value))),
+                Err(UnsetVariable(variable)) => format!("({name:?}, unset {variable:?})"),
+            };
+            let mut values: Vec<String> = map.iter().map(value).collect();
             values.sort_unstable();
             values
         };
@@ -207,8 +211,11 @@ impl ServerConnection {
                 format!("stdio {command:?} {args:?} {cwd:?} {:?}", values(vars))
             }
             Self::Http(http) => {
-                let url = http.url.resolve(env).unwrap_or_default();
-                format!("http {url:?} {:?}", values(&http.headers))
+                let url = match http.url.resolve(env) {
+                    Ok(url) => format!("{url:?}"),
+                    Err(UnsetVariable(variable)) => format!("unset {variable:?}"),
+                };
+                format!("http {url} {:?}", values(&http.headers))
             }
         };
         sha256_hex(description)
@@ -221,5 +228,44 @@ impl HttpConnection {
             Secret::Literal(url) => crate::secret::mask_url(url),
             reference @ Secret::Env(_) => reference.to_masked_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(url: &str, header: &str) -> ServerConnection {
+        ServerConnection::Http(HttpConnection {
+            url: Secret::parse(url),
+            headers: [("A".to_owned(), Secret::parse(header))].into(),
+            forwarded_headers: Vec::new(),
+            tls: Tls::default(),
+            transport: HttpTransport::Auto,
+        })
+    }
+
+    #[test]
+    fn fingerprint_distinguishes_unset_variables() {
+        let unset = |connection: &ServerConnection| connection.fingerprint(&|_| None);
+        let all = [
+            http("env.X", "h"),
+            http("env.Y", "h"),
+            http("", "h"),
+            http("", "env.X"),
+            http("", "env.Y"),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            for other in &all[index + 1..] {
+                assert_ne!(unset(one), unset(other), "{one:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn fingerprint_of_resolved_secrets_is_stable() {
+        let set = |name: &str| Some(format!("http://{name}/"));
+        let expected = sha256_hex(r#"http "http://X/" ["(\"A\", Some(\"h\"))"]"#);
+        assert_eq!(http("env.X", "h").fingerprint(&set), expected);
     }
 }

@@ -48,6 +48,7 @@ impl ArgumentCondition {
             Value::String(text) => self.matches_text(text),
             Value::Array(items) => self.matches_values(items.iter()),
             Value::Object(fields) => self.matches_values(fields.values()),
+            // `1e3` and `1000.0` reach the tool as the number 1000.
             Value::Number(number) if !self.strict => {
                 let plain = number.as_f64().map(|number| number.to_string());
                 self.matches_text(&number.to_string())
@@ -98,9 +99,12 @@ fn collect_at_path<'v>(value: &'v Value, path: &str, found: &mut Vec<&'v Value>)
 
 /// Returns whether the text has a `..` segment, plain or percent-encoded.
 fn has_parent_segment(text: &str) -> bool {
-    let text = text.to_lowercase().replace("%2e", ".");
-    let text = text.replace("%2f", "/").replace("%5c", "/");
-    text.split(['/', '\\']).any(|segment| segment == "..")
+    let decoded = text
+        .to_lowercase()
+        .replace("%2e", ".")
+        .replace("%2f", "/")
+        .replace("%5c", "/");
+    decoded.split(['/', '\\']).any(|segment| segment == "..")
 }
 
 /// Decodes a text the way a server might before opening it: trims it and removes `file://` and

@@ -60,8 +60,7 @@ fn is_invisible(character: char) -> bool {
 pub(super) fn format_literal(value: &Value) -> String {
     match value {
         Value::String(text) => format!("\"{}\"", escape_line(text, MAX_VALUE_CHARS)),
-        Value::Object(_) | Value::Array(_) => escape_line(&to_json(value), MAX_VALUE_CHARS),
-        scalar => escape_line(&scalar.to_string(), MAX_VALUE_CHARS),
+        other => escape_line(&other.to_string(), MAX_VALUE_CHARS),
     }
 }
 
@@ -121,27 +120,4 @@ pub(super) fn join_list(words: &[String], max_items: usize, conjunction: &str) -
         [only] => only.clone(),
         [first @ .., last] => format!("{} {conjunction} {last}", first.join(", ")),
     }
-}
-
-/// Finds the candidate most similar to `text`, if any is similar enough.
-pub(super) fn find_nearest<'a>(
-    text: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let lower = text.to_lowercase();
-    candidates
-        // Comparing long texts is slow, and real names are short.
-        .filter(|candidate| candidate.len() <= MAX_NAME_CHARS && text.len() <= MAX_NAME_CHARS)
-        .map(|candidate| {
-            let score = strsim::jaro_winkler(&lower, &candidate.to_lowercase());
-            (score, candidate)
-        })
-        .filter(|(score, _)| *score > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
-}
-
-/// Serializes a value from a schema; schemas are size-limited.
-fn to_json(value: &Value) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }

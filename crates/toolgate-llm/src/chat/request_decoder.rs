@@ -8,7 +8,7 @@ use crate::prompt::{
     ReasoningEffort, RequestedToolCall, ResponseFormat, ResponseLimits, Sampling, ToolChoice,
 };
 
-/// FieldReader that SDKs add to a response for their own use and send back with it.
+/// Fields that SDKs add to a response for their own use and send back with it.
 const SDK_PARSED_FIELDS: &[&str] = &["parsed", "parsed_arguments"];
 
 pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, FieldError> {
@@ -50,7 +50,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
             .take_string("reasoning_effort")?
             .map(ReasoningEffort::Level),
         user: fields.take_string("user")?,
-        stream: fields.take_bool("stream")?.unwrap_or_default(),
+        stream: fields.take_bool("stream")?.unwrap_or(false),
         stream_usage: read_stream_options(&mut fields)?,
     };
     // Values that every provider supports: a single text choice that is not stored.
@@ -75,7 +75,7 @@ fn read_stream_options(fields: &mut FieldReader<'_>) -> Result<bool, FieldError>
     let Some(mut options) = fields.take_object("stream_options")? else {
         return Ok(false);
     };
-    let usage = options.take_bool("include_usage")?.unwrap_or_default();
+    let usage = options.take_bool("include_usage")?.unwrap_or(false);
     options.discard(&["include_obfuscation"]);
     options.finish()?;
     Ok(usage)
@@ -199,7 +199,7 @@ fn read_message(
             let result = PromptPart::ToolResult {
                 id: message.require_string("tool_call_id")?,
                 parts: read_content(&mut message)?,
-                is_error: message.take_bool("is_error")?.unwrap_or_default(),
+                is_error: message.take_bool("is_error")?.unwrap_or(false),
             };
             message.discard(&["name"]);
             PromptMessage::new(MessageRole::User, vec![result])

@@ -9,12 +9,12 @@ use crate::prompt::{
 };
 
 /// Encodes messages as the items of `messages`.
-pub(crate) fn encode_messages(content_parts: &[PromptMessage]) -> Result<Vec<Value>, FieldError> {
-    let mut messages = Vec::new();
-    for message in content_parts {
-        encode_message(message, &mut messages)?;
+pub(crate) fn encode_messages(messages: &[PromptMessage]) -> Result<Vec<Value>, FieldError> {
+    let mut encoded = Vec::new();
+    for message in messages {
+        encode_message(message, &mut encoded)?;
     }
-    Ok(messages)
+    Ok(encoded)
 }
 
 pub fn encode_request(prompt: &Prompt) -> Result<String, FieldError> {
@@ -148,9 +148,9 @@ fn encode_assistant(parts: &[PromptPart]) -> Result<Option<Value>, FieldError> {
         _ => None,
     });
     let calls: Vec<Value> = calls.collect();
-    let content_parts =
+    let is_content =
         |part: &&PromptPart| !matches!(part, PromptPart::ToolCall(_) | PromptPart::Reasoning);
-    let content_parts: Vec<&PromptPart> = parts.iter().filter(content_parts).collect();
+    let content_parts: Vec<&PromptPart> = parts.iter().filter(is_content).collect();
     if content_parts.is_empty() && calls.is_empty() {
         return Ok(None);
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::request_encoder::encode_call;
 use super::{decode_error, decode_finish_reason, decode_usage, encode_usage, finish_reason};
-use crate::event::{FinishReason, ResponseDecodeError, TurnEvent};
+use crate::event::{FinishReason, ResponseDecodeError, TurnEvent, nameless_call_error};
 use crate::prompt::json_object;
 use crate::turn::{ModelTurn, ResponseHead, TurnItem};
 
@@ -42,13 +42,14 @@ pub fn decode_response(body: &str) -> Result<Vec<TurnEvent>, ResponseDecodeError
         if function.is_null() {
             return Err(ResponseDecodeError::new("a tool call has no `function`"));
         }
-        let (id, name) = (text(&call["id"]), text(&function["name"]));
+        let name = text(&function["name"]).filter(|name| !name.is_empty());
         let arguments = text(&function["arguments"]).unwrap_or_default();
         events.extend([
             TurnEvent::CallStart {
                 index,
-                id: id.unwrap_or_default(),
-                name: name.unwrap_or_default(),
+                // Some providers send no ids.
+                id: text(&call["id"]).unwrap_or_default(),
+                name: name.ok_or_else(nameless_call_error)?,
             },
             TurnEvent::CallDelta { index, arguments },
             TurnEvent::CallEnd { index },
@@ -114,4 +115,22 @@ pub fn encode_response(head: &ResponseHead, turn: &ModelTurn) -> String {
         ("usage", turn.usage.as_ref().map(encode_usage)),
     ]);
     body.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tool_call_without_a_name_is_an_error() {
+        let decode = |call: &str| {
+            decode_response(&format!(
+                r#"{{"choices":[{{"message":{{"tool_calls":[{call}]}}}}]}}"#
+            ))
+        };
+        assert!(decode(r#"{"function":{"name":"f"}}"#).is_ok(), "no id");
+        for call in [r#"{"id":"c","function":{}}"#, r#"{"function":{"name":""}}"#] {
+            assert!(decode(call).is_err(), "{call}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use super::response::decode_reasoning;
 use super::{
     decode_error, decode_finish_reason, decode_usage, encode_error, encode_usage, finish_reason,
 };
-use crate::event::{FinishReason, ResponseDecodeError, TokenUsage, TurnEvent};
+use crate::event::{FinishReason, ResponseDecodeError, TokenUsage, TurnEvent, nameless_call_error};
 use crate::turn::ResponseHead;
 
 /// Decodes a stream of chunks into events.
@@ -116,15 +116,14 @@ impl ChatDecoder {
             None => self.calls.len(),
         };
         if !self.calls.contains(&index) {
-            if function["name"].is_null() {
-                return Err(ResponseDecodeError::new("a tool call has no name"));
+            let name = text(&function["name"]);
+            if name.is_empty() {
+                return Err(nameless_call_error());
             }
             self.calls.push(index);
-            out.push(TurnEvent::CallStart {
-                index,
-                id: text(&call["id"]),
-                name: text(&function["name"]),
-            });
+            // Some providers send no ids.
+            let id = text(&call["id"]);
+            out.push(TurnEvent::CallStart { index, id, name });
         }
         let arguments = text(&function["arguments"]);
         if !arguments.is_empty() {

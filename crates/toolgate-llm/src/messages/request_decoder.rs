@@ -16,7 +16,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
     let mut fields = FieldReader::new(body, "", ignored)?;
     let (choice, parallel) = read_choice(&mut fields)?;
     let config = read_output_config(&mut fields)?;
-    let stream = fields.take_bool("stream")?.unwrap_or_default();
+    let stream = fields.take_bool("stream")?.unwrap_or(false);
     let prompt = Prompt {
         model: fields.require_string("model")?,
         messages: read_messages(&mut fields)?,
@@ -40,7 +40,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
     fields.allow_only("service_tier", &[json!("auto"), json!("standard_only")])?;
     fields.allow_only("speed", &[json!("standard")])?;
     fields.allow_only("mcp_servers", &[json!([])])?;
-    // Caching and context trimming do not change what is asked of the model.
+    // Caching and context trimming do not change the meaning of the request.
     fields.discard(&["cache_control", "context_management"]);
     fields.finish()?;
     Ok(prompt)

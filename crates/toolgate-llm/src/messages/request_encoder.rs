@@ -105,10 +105,8 @@ fn has_adaptive_thinking(model: &str) -> bool {
     let mut numbers = numbers
         .skip_while(Option::is_none)
         .map_while(|number| number);
-    let version = (
-        numbers.next().unwrap_or_default(),
-        numbers.next().unwrap_or_default(),
-    );
+    // A name without a minor version means `.0`, one without any version is older than all others.
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (4, 6)
 }
 
@@ -202,7 +200,7 @@ fn check_sampling(prompt: &Prompt, thinking: Option<Thinking>) -> Result<(), Fie
     let value = |number: &Option<Number>| number.as_ref().and_then(Number::as_f64);
     let temperature = value(&sampling.temperature);
     if temperature.is_some_and(|temperature| temperature > 1.0) {
-        return unsupported("temperature", "must be at max 1");
+        return unsupported("temperature", "must be at most 1");
     }
     if !thinking.is_some_and(Thinking::is_on) {
         return Ok(());

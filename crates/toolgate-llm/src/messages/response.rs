@@ -6,7 +6,9 @@ use super::request_encoder::parse_input;
 use super::{
     decode_error, decode_stop_reason, decode_usage, encode_usage, stop_reason, stop_sequence,
 };
-use crate::event::{FinishReason, ReasoningProof, ResponseDecodeError, TokenUsage, TurnEvent};
+use crate::event::{
+    FinishReason, ReasoningProof, ResponseDecodeError, TokenUsage, TurnEvent, nameless_call_error,
+};
 use crate::prompt::RequestedToolCall;
 use crate::turn::{ModelTurn, ResponseHead, TurnItem};
 
@@ -61,7 +63,7 @@ fn decode(
                 calls += 1;
                 let arguments = encode_arguments(&block["input"]);
                 events.extend([
-                    call_start_event(index, block),
+                    call_start_event(index, block)?,
                     TurnEvent::CallDelta { index, arguments },
                     TurnEvent::CallEnd { index },
                 ]);
@@ -98,12 +100,15 @@ pub(super) fn redacted_event(block: &Value) -> Option<TurnEvent> {
     Some(TurnEvent::ReasoningEnd(Some(proof)))
 }
 
-pub(super) fn call_start_event(index: usize, block: &Value) -> TurnEvent {
-    TurnEvent::CallStart {
+pub(super) fn call_start_event(
+    index: usize,
+    block: &Value,
+) -> Result<TurnEvent, ResponseDecodeError> {
+    Ok(TurnEvent::CallStart {
         index,
         id: non_empty_string(&block["id"]).unwrap_or_default(),
-        name: non_empty_string(&block["name"]).unwrap_or_default(),
-    }
+        name: non_empty_string(&block["name"]).ok_or_else(nameless_call_error)?,
+    })
 }
 
 /// Encodes a tool input as the arguments text of a call.
@@ -122,6 +127,7 @@ pub(super) fn unknown_block_error(kind: &str) -> ResponseDecodeError {
 pub fn encode_response(head: &ResponseHead, turn: &ModelTurn) -> String {
     let blocks: Vec<Value> = turn.items.iter().flat_map(encode_item).collect();
     let finish = turn.finish.as_ref().unwrap_or(&FinishReason::Stop);
+    // The dialect requires the member, so unknown usage is reported as zero.
     let mut message = empty_message(head, &turn.usage.unwrap_or_default());
     message["content"] = Value::Array(blocks);
     message["stop_reason"] = json!(stop_reason(finish));

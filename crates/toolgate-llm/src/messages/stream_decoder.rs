@@ -145,16 +145,19 @@ impl MessagesDecoder {
             "tool_use" => {
                 let index = self.calls;
                 self.calls += 1;
-                out.push(call_start_event(index, start));
+                out.push(call_start_event(index, start)?);
                 OpenBlock::Call {
                     index,
                     input: Some(encode_arguments(&start["input"])),
                 }
             }
-            _ if self.unknown_blocks == UnknownBlocks::Preserve => OpenBlock::Raw {
-                block: start.clone(),
-                input: String::new(),
-            },
+            // Its input is set as a member later, so it must be an object.
+            _ if self.unknown_blocks == UnknownBlocks::Preserve && start.is_object() => {
+                OpenBlock::Raw {
+                    block: start.clone(),
+                    input: String::new(),
+                }
+            }
             other => return Err(unknown_block_error(other)),
         };
         self.open_blocks.push((data["index"].as_u64(), block));
@@ -185,7 +188,7 @@ impl MessagesDecoder {
                 }
             }
             ("input_json_delta", Some((_, OpenBlock::Raw { input, .. }))) => {
-                input.push_str(&non_empty_string(&delta["partial_json"]).unwrap_or_default());
+                input.push_str(delta["partial_json"].as_str().unwrap_or(""));
             }
             (_, Some((_, OpenBlock::Raw { .. }))) => {}
             // Callers of another dialect cannot request citations, so they are dropped.
@@ -250,6 +253,35 @@ fn end_block(block: OpenBlock, out: &mut Vec<TurnEvent>) {
         OpenBlock::Call { index, input } => {
             out.extend(input.map(|arguments| TurnEvent::CallDelta { index, arguments }));
             out.push(TurnEvent::CallEnd { index });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(events: &[&str]) -> Result<Vec<TurnEvent>, ResponseDecodeError> {
+        let mut decoder = MessagesDecoder::default().preserve_raw();
+        let mut out = Vec::new();
+        for data in events {
+            let event = sse::SseEvent {
+                data: (*data).to_owned(),
+                ..sse::SseEvent::default()
+            };
+            decoder.decode(&event, &mut out)?;
+        }
+        Ok(out)
+    }
+
+    #[test]
+    fn malformed_block_is_an_error() {
+        let delta = r#"{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":"{}"}}"#;
+        let stop = r#"{"type":"content_block_stop","index":0}"#;
+        for block in [r#""x""#, "7", r#"{"type":"tool_use","id":"t"}"#] {
+            let start =
+                format!(r#"{{"type":"content_block_start","index":0,"content_block":{block}}}"#);
+            assert!(decode(&[&start, delta, stop]).is_err(), "{block}");
         }
     }
 }

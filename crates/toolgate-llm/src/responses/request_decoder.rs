@@ -44,7 +44,7 @@ pub fn decode_request(body: &str, ignored: &IgnoredFields) -> Result<Prompt, Fie
         format: read_format(&mut fields)?,
         effort: read_effort(&mut fields)?,
         user: fields.take_string("user")?,
-        stream: fields.take_bool("stream")?.unwrap_or_default(),
+        stream: fields.take_bool("stream")?.unwrap_or(false),
         // Streams always end with the usage in this dialect.
         stream_usage: true,
     };

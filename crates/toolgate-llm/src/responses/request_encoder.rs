@@ -121,7 +121,7 @@ fn encode_tool(tool: &PromptTool) -> Value {
         ("description", tool.description.as_deref().map(Value::from)),
         ("parameters", Some(parameters.unwrap_or_else(empty_schema))),
         // Strict is the default only in this dialect.
-        ("strict", Some(json!(tool.strict.unwrap_or_default()))),
+        ("strict", Some(json!(tool.strict.unwrap_or(false)))),
     ])
 }
 

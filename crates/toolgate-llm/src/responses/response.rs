@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::output::OutputItem;
 use super::{ResponseStatus, build_response, decode_usage, final_event, qualify_tool_name};
 use crate::chat::decode_error;
-use crate::event::{ReasoningProof, ResponseDecodeError, TurnEvent};
+use crate::event::{ReasoningProof, ResponseDecodeError, TurnEvent, nameless_call_error};
 use crate::turn::{ModelTurn, ResponseHead};
 
 /// Separator between reasoning parts, which are paragraphs.
@@ -79,7 +79,7 @@ pub(super) fn decode_item(
             *calls += 1;
             let arguments = string_or_empty(&item["arguments"]);
             out.extend([
-                call_start_event(item, index),
+                call_start_event(item, index)?,
                 TurnEvent::CallDelta { index, arguments },
                 TurnEvent::CallEnd { index },
             ]);
@@ -138,17 +138,21 @@ pub(super) fn decode_proof(item: &Value) -> Option<ReasoningProof> {
     })
 }
 
-pub(super) fn call_start_event(item: &Value, index: usize) -> TurnEvent {
+pub(super) fn call_start_event(
+    item: &Value,
+    index: usize,
+) -> Result<TurnEvent, ResponseDecodeError> {
     let id = item["call_id"].as_str().or(item["id"].as_str());
-    let name = string_or_empty(&item["name"]);
-    let namespace = item["namespace"].as_str();
-    TurnEvent::CallStart {
+    let name = item["name"].as_str().filter(|name| !name.is_empty());
+    let name = name.ok_or_else(nameless_call_error)?;
+    Ok(TurnEvent::CallStart {
         index,
-        id: id.unwrap_or_default().to_owned(),
-        name: namespace.map_or(name.clone(), |namespace| {
-            qualify_tool_name(namespace, &name)
-        }),
-    }
+        id: id.unwrap_or("").to_owned(),
+        name: match item["namespace"].as_str() {
+            Some(namespace) => qualify_tool_name(namespace, name),
+            None => name.to_owned(),
+        },
+    })
 }
 
 pub(super) fn unknown_item_error(kind: &str) -> ResponseDecodeError {
@@ -176,4 +180,21 @@ pub fn encode_response(head: &ResponseHead, turn: &ModelTurn) -> String {
     let status = ResponseStatus::from_outcome(turn.finish.as_ref(), turn.error.as_ref());
     let output = OutputItem::from_turn(head, turn, status);
     build_response(head, status, &output, turn.usage.as_ref()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tool_call_without_a_name_is_an_error() {
+        for (name, is_valid) in [
+            (r#","name":"f""#, true),
+            (r#","name":"""#, false),
+            ("", false),
+        ] {
+            let body = format!(r#"{{"output":[{{"type":"function_call","call_id":"c"{name}}}]}}"#);
+            assert_eq!(decode_response(&body).is_ok(), is_valid, "{body}");
+        }
+    }
 }

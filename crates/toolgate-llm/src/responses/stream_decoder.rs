@@ -10,7 +10,9 @@ use super::response::{
 };
 use super::{decode_usage, final_event};
 use crate::chat::decode_error;
-use crate::event::{ProviderError, ReasoningProof, ResponseDecodeError, TurnEvent};
+use crate::event::{
+    ProviderError, ReasoningProof, ResponseDecodeError, TurnEvent, nameless_call_error,
+};
 
 /// Decodes a stream of server-sent events into turn events.
 #[derive(Debug, Default)]
@@ -72,7 +74,9 @@ impl ResponsesDecoder {
                 self.start(&data["response"], out);
             }
             "response.output_item.added" => match item_kind(&data["item"]) {
-                Ok(kind) => drop(self.begin_item(kind, &data, &data["item"], out)),
+                Ok(kind) => {
+                    self.begin_item(kind, &data, &data["item"], out)?;
+                }
                 Err(error) => self.push_raw_item(None, error, out)?,
             },
             "response.output_item.done" => self.finish_item(&data, out)?,
@@ -85,13 +89,13 @@ impl ResponsesDecoder {
             {
                 out.push(TurnEvent::Annotation(data["annotation"].clone()));
             }
-            "response.output_text.delta" => self.decode_text_delta(&data, TurnEvent::Text, out),
-            "response.refusal.delta" => self.decode_text_delta(&data, TurnEvent::Refusal, out),
+            "response.output_text.delta" => self.decode_text_delta(&data, TurnEvent::Text, out)?,
+            "response.refusal.delta" => self.decode_text_delta(&data, TurnEvent::Refusal, out)?,
             "response.reasoning_summary_text.delta" => {
-                self.decode_reasoning_delta(&data, "summary_index", out)
+                self.decode_reasoning_delta(&data, "summary_index", out)?
             }
             "response.reasoning_text.delta" => {
-                self.decode_reasoning_delta(&data, "content_index", out)
+                self.decode_reasoning_delta(&data, "content_index", out)?
             }
             "response.function_call_arguments.delta" => self.decode_arguments_delta(&data, out)?,
             "response.completed" => self.finish(&data["response"], "completed", out)?,
@@ -133,7 +137,7 @@ impl ResponsesDecoder {
         data: &Value,
         item: &Value,
         out: &mut Vec<TurnEvent>,
-    ) -> usize {
+    ) -> Result<usize, ResponseDecodeError> {
         self.start(&Value::Null, out);
         self.end_reasoning(out);
         let (id, call_index) = (string_or_empty(&item["id"]), self.calls);
@@ -144,7 +148,7 @@ impl ResponsesDecoder {
             ItemKind::Message | ItemKind::Reasoning => {}
             ItemKind::Call => {
                 self.calls += 1;
-                out.push(call_start_event(item, call_index));
+                out.push(call_start_event(item, call_index)?);
             }
         }
         self.items.push(OpenItem {
@@ -157,7 +161,7 @@ impl ResponsesDecoder {
             emitted: false,
             ended: false,
         });
-        self.items.len() - 1
+        Ok(self.items.len() - 1)
     }
 
     /// Finds the item that an event refers to: by output index, then by id, then the last open one
@@ -184,12 +188,12 @@ impl ResponsesDecoder {
         kind: ItemKind,
         data: &Value,
         out: &mut Vec<TurnEvent>,
-    ) -> &mut OpenItem {
+    ) -> Result<&mut OpenItem, ResponseDecodeError> {
         let at = match self.find_item(data, kind) {
             Some(at) => at,
-            None => self.begin_item(kind, data, &json!({"id": data["item_id"]}), out),
+            None => self.begin_item(kind, data, &json!({"id": data["item_id"]}), out)?,
         };
-        &mut self.items[at]
+        Ok(&mut self.items[at])
     }
 
     fn decode_text_delta(
@@ -197,13 +201,14 @@ impl ResponsesDecoder {
         data: &Value,
         event: fn(String) -> TurnEvent,
         out: &mut Vec<TurnEvent>,
-    ) {
+    ) -> Result<(), ResponseDecodeError> {
         let delta = string_or_empty(&data["delta"]);
         if !delta.is_empty() {
-            self.find_or_begin_item(ItemKind::Message, data, out)
+            self.find_or_begin_item(ItemKind::Message, data, out)?
                 .emitted = true;
             out.push(event(delta));
         }
+        Ok(())
     }
 
     fn decode_reasoning_delta(
@@ -211,18 +216,19 @@ impl ResponsesDecoder {
         data: &Value,
         index: &'static str,
         out: &mut Vec<TurnEvent>,
-    ) {
+    ) -> Result<(), ResponseDecodeError> {
         let delta = string_or_empty(&data["delta"]);
         if delta.is_empty() {
-            return;
+            return Ok(());
         }
-        let item = self.find_or_begin_item(ItemKind::Reasoning, data, out);
+        let item = self.find_or_begin_item(ItemKind::Reasoning, data, out)?;
         item.emitted = true;
         let part = (index, data[index].as_u64());
         if item.part.replace(part).is_some_and(|last| last != part) {
             out.push(TurnEvent::Reasoning(REASONING_SEPARATOR.to_owned()));
         }
         out.push(TurnEvent::Reasoning(delta));
+        Ok(())
     }
 
     fn decode_arguments_delta(
@@ -232,7 +238,8 @@ impl ResponsesDecoder {
     ) -> Result<(), ResponseDecodeError> {
         let arguments = string_or_empty(&data["delta"]);
         let Some(at) = self.find_item(data, ItemKind::Call) else {
-            return Err(ResponseDecodeError::new("a tool call has no name"));
+            // The name is in the start event, which is missing.
+            return Err(nameless_call_error());
         };
         if !arguments.is_empty() {
             let item = &mut self.items[at];
@@ -256,7 +263,7 @@ impl ResponsesDecoder {
         };
         let at = match self.find_item(data, kind) {
             Some(at) => at,
-            None => self.begin_item(kind, data, value, out),
+            None => self.begin_item(kind, data, value, out)?,
         };
         let item = &mut self.items[at];
         let was_emitted = std::mem::replace(&mut item.emitted, true);

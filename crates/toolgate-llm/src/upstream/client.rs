@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use reqwest::{Certificate, Client, Proxy as HttpProxy, redirect};
 use toolgate_core::config::provider::{ProviderConfig, Proxy};
 use toolgate_core::secret::{Secret, UnsetVariable};
@@ -56,7 +57,7 @@ impl ProviderClients {
         env: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Client, SetupError> {
         let settings = ClientSettings::from_provider(provider, env)?;
-        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.0.lock();
         if let Some(client) = clients.get(&settings) {
             return Ok(client.clone());
         }
@@ -127,9 +128,10 @@ impl ClientSettings {
             TrustRoots::None => builder.tls_certs_only([]),
             TrustRoots::System => builder,
             TrustRoots::SystemAnd(pem) => {
-                let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
+                let certificates = Certificate::from_pem_bundle(pem.as_bytes())
+                    .map_err(SetupError::InvalidCertificate)?;
                 if certificates.is_empty() {
-                    return Err(SetupError::Certificate);
+                    return Err(SetupError::NoCertificate);
                 }
                 builder.tls_certs_merge(certificates)
             }

@@ -48,6 +48,14 @@ pub enum OpenError {
     Handshake(#[from] HandshakeError),
 }
 
+/// A lane to be opened.
+struct LaneOpening<'a> {
+    key: LaneKey,
+    server: &'a ServerConfig,
+    dependencies: &'a Dependencies,
+    era_hint: Option<Era>,
+}
+
 impl Lane {
     pub(crate) async fn open(
         key: LaneKey,
@@ -55,116 +63,87 @@ impl Lane {
         dependencies: &Dependencies,
         era_hint: Option<Era>,
     ) -> Result<(Self, TransportEvents), OpenError> {
-        let Dependencies {
-            local,
-            environment,
-            clients,
-            tail,
-            tasks,
-            client: _,
-        } = dependencies;
+        let opening = LaneOpening {
+            key,
+            server,
+            dependencies,
+            era_hint,
+        };
+        let environment = &dependencies.environment;
         match &server.connection {
             ServerConnection::Stdio(stdio) => {
                 let (stdio, events) = StdioTransport::start(
                     &child_command(stdio, environment)?,
-                    tail,
-                    tasks,
+                    &dependencies.tail,
+                    &dependencies.tasks,
                     dependencies.handler(),
                 )?;
-                Self::handshake_on(
-                    key,
-                    server,
-                    dependencies,
-                    (Transport::Stdio(stdio), events),
-                    era_hint,
-                )
-                .await
+                opening.handshake(Transport::Stdio(stdio), events).await
             }
             ServerConnection::Http(http) => {
+                let clients = &dependencies.clients;
                 let endpoint = ResolvedEndpoint::resolve(http, environment, clients)?;
-                Self::open_http(
-                    key,
-                    server,
-                    (&endpoint, http.transport),
-                    dependencies,
-                    era_hint,
-                )
-                .await
+                opening.open_http(&endpoint, http.transport).await
             }
             ServerConnection::InProcess => {
-                let local = local.clone();
-                let local = local.ok_or_else(|| {
+                let local = dependencies.local.clone().ok_or_else(|| {
                     OpenError::Config(
                         "no in-process tools are registered for this server".to_owned(),
                     )
                 })?;
-                Self::handshake_on(
-                    key,
-                    server,
-                    dependencies,
-                    (Transport::Local(local), LocalServer::events()),
-                    era_hint,
-                )
-                .await
+                let events = LocalServer::events();
+                opening.handshake(Transport::Local(local), events).await
             }
         }
     }
+}
 
+impl LaneOpening<'_> {
     async fn open_http(
-        key: LaneKey,
-        server: &ServerConfig,
-        (endpoint, http_transport): (&ResolvedEndpoint, HttpTransport),
-        dependencies: &Dependencies,
-        era_hint: Option<Era>,
-    ) -> Result<(Self, TransportEvents), OpenError> {
-        let tasks = &dependencies.tasks;
+        &self,
+        endpoint: &ResolvedEndpoint,
+        transport: HttpTransport,
+    ) -> Result<(Lane, TransportEvents), OpenError> {
+        let tasks = &self.dependencies.tasks;
         let mut refusal = None;
-        if http_transport != HttpTransport::Sse {
-            let (http, events) = StreamableHttp::new(endpoint, tasks, dependencies.handler())?;
-            let streamable = (Transport::Http(Box::new(http)), events);
-            match Self::handshake_on(key.clone(), server, dependencies, streamable, era_hint).await
+        if transport != HttpTransport::Sse {
+            let handler = self.dependencies.handler();
+            let (http, events) = StreamableHttp::new(endpoint, tasks, handler)?;
+            match self
+                .handshake(Transport::Http(Box::new(http)), events)
+                .await
             {
-                Err(error) if http_transport == HttpTransport::Auto && suggests_sse(&error) => {
+                Err(error) if transport == HttpTransport::Auto && suggests_sse(&error) => {
                     refusal = Some(error)
                 }
                 opened => return opened,
             }
         }
-        match SseTransport::start(endpoint, tasks, dependencies.handler()).await {
-            Ok((sse, events)) => {
-                Self::handshake_on(
-                    key,
-                    server,
-                    dependencies,
-                    (Transport::Sse(Box::new(sse)), events),
-                    era_hint,
-                )
-                .await
-            }
+        match SseTransport::start(endpoint, tasks, self.dependencies.handler()).await {
+            Ok((sse, events)) => self.handshake(Transport::Sse(Box::new(sse)), events).await,
             // For a server that supports neither transport, the first refusal says more.
             Err(error) => Err(refusal.unwrap_or_else(|| HandshakeError::Request(error).into())),
         }
     }
 
-    async fn handshake_on(
-        key: LaneKey,
-        server: &ServerConfig,
-        dependencies: &Dependencies,
-        (transport, events): (Transport, TransportEvents),
-        era_hint: Option<Era>,
-    ) -> Result<(Self, TransportEvents), OpenError> {
-        let capabilities = Arc::clone(&dependencies.client.capabilities);
-        match handshake::negotiate(&transport, server.protocol, era_hint, &capabilities).await {
+    async fn handshake(
+        &self,
+        transport: Transport,
+        events: TransportEvents,
+    ) -> Result<(Lane, TransportEvents), OpenError> {
+        let capabilities = &self.dependencies.client.capabilities;
+        let protocol = self.server.protocol;
+        match handshake::negotiate(&transport, protocol, self.era_hint, capabilities).await {
             Ok(session) => {
                 let inner = Inner {
-                    key,
+                    key: self.key.clone(),
                     transport,
                     session,
-                    modern_meta: handshake::modern_meta(&capabilities),
-                    ping: server.tuning.ping,
-                    masker: dependencies.environment.masker(server),
+                    modern_meta: handshake::modern_meta(capabilities),
+                    ping: self.server.tuning.ping,
+                    masker: self.dependencies.environment.masker(self.server),
                 };
-                Ok((Self(Arc::new(inner)), events))
+                Ok((Lane(Arc::new(inner)), events))
             }
             Err(error) => {
                 let error = with_exit_reason(error, &transport).await;

@@ -4,9 +4,10 @@
 //! session or when the server's connection settings change.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -75,12 +76,7 @@ impl LaneSlot {
     }
 
     fn is_idle(&self) -> bool {
-        self.calls.is_empty() && self.last_used().elapsed() > SESSION_IDLE_TIMEOUT
-    }
-
-    fn last_used(&self) -> std::sync::MutexGuard<'_, Instant> {
-        let last_used = self.last_used.lock();
-        last_used.unwrap_or_else(PoisonError::into_inner)
+        self.calls.is_empty() && self.last_used.lock().elapsed() > SESSION_IDLE_TIMEOUT
     }
 
     async fn close(&self) {
@@ -105,7 +101,7 @@ impl SessionLanes {
             // slot or prevents its creation.
             let server = server().filter(|_| !client.disconnected.is_cancelled())?;
             if let Some(slot) = lanes.get(key).filter(|slot| slot.is_usable(&server)) {
-                *slot.last_used() = Instant::now();
+                *slot.last_used.lock() = Instant::now();
                 return Some(Arc::clone(slot));
             }
             if lanes.len() >= MAX_SESSIONS && !lanes.contains_key(key) {
@@ -130,7 +126,7 @@ impl SessionLanes {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut HashMap<LaneKey, Arc<LaneSlot>>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 
     pub(super) async fn close(&self) {
@@ -203,6 +199,7 @@ impl Registry {
             entry.has_session_lanes().then(|| Arc::clone(&entry.server))
         };
         let Some(slot) = self.lanes.slot(key, client, server) else {
+            // A disconnected client must not fall back to the shared lane: its call is pointless.
             return if client.disconnected.is_cancelled() {
                 Err(unavailable(
                     key,
@@ -241,6 +238,7 @@ impl Registry {
     ) -> Result<Lane, String> {
         let mut dependencies = self.lane_dependencies(&slot.server, StderrTail::default());
         dependencies.client = client.clone();
+        // Only a legacy server can send requests, so `initialize` is tried first.
         let opened = Lane::open(key.clone(), &slot.server, &dependencies, Some(Era::Legacy)).await;
         let (lane, _events) = opened.map_err(|error| {
             let masker = self.dependencies.environment.masker(&slot.server);

@@ -4,12 +4,13 @@
 //! renewed whenever that lane reconnects.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use indexmap::IndexMap;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::watch;
@@ -35,8 +36,12 @@ const MAX_RESUBSCRIBE_DELAY: Duration = Duration::from_secs(30);
 /// Timeout of `resources/subscribe` and `resources/unsubscribe` on legacy servers.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A resource: its server and its URI there.
-type ResourceKey = (ServerName, String);
+/// Identifies a resource. Ordered by server, so that the resources of one server are adjacent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ResourceKey {
+    server: ServerName,
+    uri: String,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct UpstreamSubscriptions(Mutex<BTreeMap<ResourceKey, SubscribedResource>>);
@@ -122,7 +127,8 @@ impl ClientHandler for ResourceUpdateHandler {
                     return;
                 };
                 for uri in notifications.resource_subscriptions {
-                    let key = (self.server.clone(), uri);
+                    let server = self.server.clone();
+                    let key = ResourceKey { server, uri };
                     self.subscriptions.mark_accepted(&key);
                 }
             }
@@ -176,10 +182,14 @@ impl UpstreamSubscriptions {
     /// Notifies the subscribers of a resource and of its parents.
     fn notify(&self, server: &ServerName, uri: &str, params: &RawValue) {
         let handlers: Vec<Arc<dyn ClientHandler>> = self.with(|subscriptions| {
-            let of_server = subscriptions.range((server.clone(), String::new())..);
-            let of_server = of_server.take_while(|((name, _), _)| name == server);
-            let matching = of_server.filter(|((_, resource), _)| is_same_or_below(uri, resource));
-            matching
+            let first = ResourceKey {
+                server: server.clone(),
+                uri: String::new(),
+            };
+            subscriptions
+                .range(first..)
+                .take_while(|(key, _)| key.server == *server)
+                .filter(|(key, _)| is_same_or_below(uri, &key.uri))
                 .flat_map(|(_, resource)| resource.handlers.clone())
                 .collect()
         });
@@ -208,10 +218,10 @@ impl UpstreamSubscriptions {
     }
 
     /// Reports a resource as changed because updates may have been missed.
-    fn notify_missed_updates(&self, (server, uri): &ResourceKey) {
-        let params = Object::new().text("uri", uri).to_string();
+    fn notify_missed_updates(&self, key: &ResourceKey) {
+        let params = Object::new().text("uri", &key.uri).to_string();
         if let Ok(params) = RawValue::from_string(params) {
-            self.notify(server, uri, &params);
+            self.notify(&key.server, &key.uri, &params);
         }
     }
 
@@ -240,18 +250,20 @@ impl UpstreamSubscriptions {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut BTreeMap<ResourceKey, SubscribedResource>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }
 
 /// Removes the id of our upstream subscription, which clients do not know, from parameters.
 fn without_subscription_id(params: &RawValue) -> Box<RawValue> {
     type Members<'a> = IndexMap<String, &'a RawValue>;
-    let mut members: Members<'_> = serde_json::from_str(params.get()).unwrap_or_default();
+    let Ok(mut members) = serde_json::from_str::<Members<'_>>(params.get()) else {
+        return params.to_owned();
+    };
     let meta = members.get("_meta").copied();
     let Some(mut meta) = meta.and_then(|meta| serde_json::from_str::<Members<'_>>(meta.get()).ok())
     else {
-        return params.to_owned();
+        return params.to_owned(); // without `_meta` there is no id
     };
     meta.shift_remove("io.modelcontextprotocol/subscriptionId");
     let rest = to_raw_value(&meta).unwrap_or_else(|_| params.to_owned());
@@ -305,7 +317,10 @@ impl Registry {
         within: Duration,
     ) -> Result<ResourceSubscription, SubscribeError> {
         let lane = self.access(server, within).await?.lane;
-        let key = (server.clone(), uri.to_owned());
+        let key = ResourceKey {
+            server: server.clone(),
+            uri: uri.to_owned(),
+        };
         let added = self.subscriptions.add(key.clone(), handler);
         let (subscription, first) = added.ok_or(SubscribeError::TooMany)?;
         if let Some(stop) = first {
@@ -343,10 +358,10 @@ impl Registry {
 
 impl SubscriptionTask {
     async fn run(mut self, mut lane: Lane) {
-        let uri = self.key.1.clone();
+        let uri = self.key.uri.clone();
         loop {
             let next = tokio::select! {
-                next = next_lane(&self.key.0, &self.entries, &mut self.changes, &lane) => next,
+                next = next_lane(&self.key.server, &self.entries, &mut self.changes, &lane) => next,
                 () = listen(&lane, &self.key, &self.subscriptions) => return,
                 () = self.stop.cancelled() => break,
             };
@@ -355,7 +370,7 @@ impl SubscriptionTask {
             if lane.session().era == Era::Legacy {
                 let renewed = subscribe(&lane, "resources/subscribe", &uri, SUBSCRIBE_TIMEOUT);
                 if let Err(error) = renewed.await {
-                    tracing::debug!(server = %self.key.0, %error, "failed to renew resource subscription");
+                    tracing::debug!(server = %self.key.server, %error, "failed to renew resource subscription");
                 }
                 self.subscriptions.notify_missed_updates(&self.key);
             }
@@ -417,7 +432,7 @@ async fn subscribe(
 async fn listen(lane: &Lane, key: &ResourceKey, subscriptions: &UpstreamSubscriptions) {
     let mut delay = RESUBSCRIBE_DELAY;
     while lane.session().era == Era::Modern {
-        let filter = serde_json::json!({"resourceSubscriptions": [key.1]}).to_string();
+        let filter = serde_json::json!({"resourceSubscriptions": [key.uri]}).to_string();
         let params = Object::new().raw("notifications", &filter);
         let request = lane.request("subscriptions/listen", params, HeaderMap::new());
         match request.await {

@@ -30,9 +30,9 @@ impl CloseReceiver {
     /// Waits until the connection has closed and returns the reason.
     pub(super) async fn wait(&self) -> String {
         let mut closed = self.0.clone();
-        match closed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => "the connection was closed".to_owned(),
-        }
+        let reason = closed.wait_for(Option::is_some).await.ok();
+        reason
+            .and_then(|reason| reason.clone())
+            .unwrap_or_else(|| "the connection was closed".to_owned())
     }
 }

@@ -18,6 +18,7 @@ use direct::DirectClient;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Client, Request, Response};
+use serde_json::value::RawValue;
 use stream::{EventStream, ResumeState};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -25,7 +26,7 @@ use tokio_util::task::TaskTracker;
 use url::Url;
 
 use super::close_signal::{self, CloseNotifier, CloseReceiver};
-use super::server_requests::ServerRequests;
+use super::server_requests::{ServerRequest, ServerRequests};
 use super::{OutgoingRequest, RequestError, TransportEvent, TransportEvents};
 use crate::MAX_MESSAGE_BYTES;
 use crate::client_handler::ClientHandler;
@@ -115,7 +116,7 @@ impl StreamableHttp {
     pub(super) async fn request(
         &self,
         outgoing: OutgoingRequest,
-    ) -> Result<RpcResult, RequestError> {
+    ) -> Result<Box<RawValue>, RequestError> {
         let result = self.send_request(outgoing).await;
         let in_session = self.session.get().is_some();
         let is_suspect = match &result {
@@ -131,9 +132,10 @@ impl StreamableHttp {
         result
     }
 
-    async fn send_request(&self, outgoing: OutgoingRequest) -> Result<RpcResult, RequestError> {
+    async fn send_request(&self, outgoing: OutgoingRequest) -> Result<Box<RawValue>, RequestError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let message = outgoing.message(id);
+        // Before negotiation the version is unset too, and `initialize` must not be cancelled.
         let is_legacy = self.version.get().is_some();
         let mut guard = RequestGuard {
             http: self,
@@ -230,11 +232,19 @@ impl StreamableHttp {
                 .notify("the session has expired on the server");
             return Err(RequestError::SessionGone);
         }
-        let body = Box::pin(read_body(response)).await.unwrap_or_default();
-        let rpc = parse_rpc_error(&body);
-        let text = match &rpc {
-            Some(error) => error.to_string(),
-            None => excerpt(&body),
+        let (text, rpc) = match Box::pin(read_body(response)).await {
+            Ok(body) => match parse_rpc_error(&body) {
+                Some(error) => (error.to_string(), Some(error)),
+                None => (excerpt(&body), None),
+            },
+            // The lost body may have held the JSON-RPC error by which negotiation tells a modern
+            // server from a legacy one. Modern servers send these errors with 400 and 404.
+            Err(error @ RequestError::Lost(_))
+                if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) =>
+            {
+                return Err(error);
+            }
+            Err(error) => (format!("error body is unreadable: {error}"), None),
         };
         Err(RequestError::Status {
             status: status.as_u16(),
@@ -248,7 +258,7 @@ impl StreamableHttp {
         response: Response,
         id: u64,
         handler: Option<&Arc<dyn ClientHandler>>,
-    ) -> Result<RpcResult, RequestError> {
+    ) -> Result<Box<RawValue>, RequestError> {
         if is_event_stream(&response) {
             return Box::pin(self.read_stream_response(response, id, handler)).await;
         }
@@ -261,10 +271,14 @@ impl StreamableHttp {
                 Incoming::Response {
                     id: Some(response_id),
                     result,
-                } if response_id == id => Some(result),
+                } if response_id == id => Some(result.map_err(RequestError::Rpc)),
                 _ => None,
             })
-            .ok_or_else(|| RequestError::Malformed("no response to the request".to_owned()))
+            .unwrap_or_else(|| {
+                Err(RequestError::Malformed(
+                    "no response to the request".to_owned(),
+                ))
+            })
     }
 
     async fn read_stream_response(
@@ -272,7 +286,7 @@ impl StreamableHttp {
         response: Response,
         id: u64,
         handler: Option<&Arc<dyn ClientHandler>>,
-    ) -> Result<RpcResult, RequestError> {
+    ) -> Result<Box<RawValue>, RequestError> {
         let mut stream = EventStream::new(response);
         let mut resume = ResumeState::default();
         // Server requests on a request's stream end with the request.
@@ -287,7 +301,7 @@ impl StreamableHttp {
             match stream.next_message(&mut resume).await {
                 Ok(Some(text)) => {
                     if let Some(result) = self.handle_message(&text, &context) {
-                        return Ok(result);
+                        return result.map_err(RequestError::Rpc);
                     }
                 }
                 Err(error @ RequestError::TooLarge(_)) => return Err(error),
@@ -342,7 +356,11 @@ impl StreamableHttp {
                 }
                 Incoming::Request { id, method, params } => {
                     let poster = self.poster();
-                    let request = (id, &*method, params);
+                    let request = ServerRequest {
+                        id,
+                        method: &method,
+                        params,
+                    };
                     // On a shared connection no client can answer.
                     let handler = stream
                         .handler
@@ -513,4 +531,81 @@ pub(super) fn excerpt(body: &str) -> String {
         .take(MAX_EXCERPT_CHARS)
         .collect();
     text.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use serde_json::value::RawValue;
+    use toolgate_core::config::{HttpConnection, HttpTransport, Tls};
+    use toolgate_core::secret::Secret;
+
+    use super::*;
+    use crate::environment::Environment;
+
+    #[derive(Debug)]
+    struct NoHandler;
+
+    impl ClientHandler for NoHandler {
+        fn on_notification(&self, _: &str, _: Option<&RawValue>) {}
+
+        fn on_request(
+            &self,
+            _: &str,
+            _: Option<&RawValue>,
+        ) -> futures_util::future::BoxFuture<'static, RpcResult> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// Sends `server/discover` to a server that answers with the given bytes and closes.
+    async fn discover(answer: &'static str) -> RequestError {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let config = HttpConnection {
+            url: Secret::Literal(url),
+            headers: indexmap::IndexMap::new(),
+            forwarded_headers: Vec::new(),
+            tls: Tls::default(),
+            transport: HttpTransport::Auto,
+        };
+        let environment = Environment::new(|_| None);
+        let endpoint =
+            ResolvedEndpoint::resolve(&config, &environment, &HttpClients::default()).unwrap();
+        let handler = Arc::new(NoHandler);
+        let (http, _events) = StreamableHttp::new(&endpoint, &TaskTracker::new(), handler).unwrap();
+        let outgoing = OutgoingRequest {
+            method: "server/discover",
+            ..OutgoingRequest::default()
+        };
+        http.request(outgoing).await.unwrap_err()
+    }
+
+    /// A cut-off error body may have said that the server is modern, so it must not look like the
+    /// refusal of a legacy server.
+    #[tokio::test]
+    async fn cut_off_error_body_is_a_lost_connection() {
+        let cut_off = "HTTP/1.1 400 Bad Request\r\ncontent-length: 99\r\n\r\n{\"jsonrpc\"";
+        let error = discover(cut_off).await;
+        assert!(matches!(error, RequestError::Lost(_)), "{error:?}");
+        let whole = "HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno";
+        let error = discover(whole).await;
+        assert!(
+            matches!(&error, RequestError::Status { status: 400, text, rpc: None } if text == "no"),
+            "{error:?}"
+        );
+        let unauthorized = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 99\r\n\r\n{";
+        let error = discover(unauthorized).await;
+        assert!(
+            matches!(error, RequestError::Status { status: 401, .. }),
+            "{error:?}"
+        );
+    }
 }

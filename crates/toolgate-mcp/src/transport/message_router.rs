@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::pending::PendingRequests;
-use super::server_requests::ServerRequests;
-use super::{TransportEvent, forward_list_changed, progress_request_id};
+use super::server_requests::{ServerRequest, ServerRequests};
+use super::{RequestError, TransportEvent, forward_list_changed, progress_request_id};
 use crate::client_handler::ClientHandler;
 use crate::jsonrpc::{self, Incoming};
 
@@ -43,7 +43,8 @@ impl MessageRouter {
                     id: Some(id),
                     result,
                 } => {
-                    if !self.pending.complete(id, Ok(result)) {
+                    let outcome = result.map_err(RequestError::Rpc);
+                    if !self.pending.complete(id, outcome) {
                         tracing::debug!(id, "ignoring response without a pending request");
                     }
                 }
@@ -51,7 +52,11 @@ impl MessageRouter {
                     tracing::debug!("ignoring response with an unknown id")
                 }
                 Incoming::Request { id, method, params } => {
-                    let request = (id, &*method, params);
+                    let request = ServerRequest {
+                        id,
+                        method: &method,
+                        params,
+                    };
                     let (handler, end) = self.request_handler();
                     self.server_requests
                         .answer(&handler, request, &end, reply.clone());

@@ -1,16 +1,17 @@
 //! Requests waiting for their responses, by id.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::RequestError;
 use crate::client_handler::ClientHandler;
-use crate::jsonrpc::RpcResult;
 
-type RequestOutcome = Result<RpcResult, RequestError>;
+type RequestOutcome = Result<Box<RawValue>, RequestError>;
 
 /// The requests in flight on one connection.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +29,7 @@ struct PendingTable {
 struct PendingEntry {
     sender: oneshot::Sender<RequestOutcome>,
     handler: Option<Arc<dyn ClientHandler>>,
-    /// Ends server requests made for this request.
+    /// Ends server requests made for this request; created by the first of them.
     end: Option<(CancellationToken, DropGuard)>,
 }
 
@@ -51,15 +52,12 @@ impl PendingRequests {
             Some(reason) => Err(RequestError::NotSent(reason.clone())),
             None => {
                 table.last_id += 1;
-                let end = None;
-                table.waiting.insert(
-                    table.last_id,
-                    PendingEntry {
-                        sender,
-                        handler,
-                        end,
-                    },
-                );
+                let entry = PendingEntry {
+                    sender,
+                    handler,
+                    end: None,
+                };
+                table.waiting.insert(table.last_id, entry);
                 Ok(table.last_id)
             }
         })?;
@@ -115,7 +113,7 @@ impl PendingRequests {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut PendingTable) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.0.lock())
     }
 }
 

@@ -1,8 +1,9 @@
 //! Requests from a server to the client, tracked until they are answered or cancelled.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,6 +19,14 @@ pub(super) struct ServerRequests {
     open: Arc<Mutex<HashMap<String, CancellationToken>>>,
 }
 
+/// One request from a server, borrowed from its message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerRequest<'a> {
+    pub(super) id: &'a RawValue,
+    pub(super) method: &'a str,
+    pub(super) params: Option<&'a RawValue>,
+}
+
 impl ServerRequests {
     pub(super) fn new(tasks: &TaskTracker) -> Self {
         Self {
@@ -31,18 +40,17 @@ impl ServerRequests {
     pub(super) fn answer(
         &self,
         handler: &Arc<dyn ClientHandler>,
-        (id, method, params): (&RawValue, &str, Option<&RawValue>),
+        request: ServerRequest<'_>,
         end: &CancellationToken,
         reply: impl FnOnce(String) + Send + 'static,
     ) {
+        let ServerRequest { id, method, params } = request;
         if method == "ping" || !handler.can_answer_requests() {
             return reply(jsonrpc::default_response(id, method));
         }
-        let (id, response, end) = (
-            id.to_owned(),
-            handler.on_request(method, params),
-            end.child_token(),
-        );
+        let id = id.to_owned();
+        let response = handler.on_request(method, params);
+        let end = end.child_token();
         self.with(|open| open.insert(id.get().to_owned(), end.clone()));
         let requests = self.clone();
         self.tasks.spawn(async move {
@@ -67,7 +75,7 @@ impl ServerRequests {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut HashMap<String, CancellationToken>) -> T) -> T {
-        f(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.open.lock())
     }
 }
 
@@ -97,7 +105,11 @@ mod tests {
         let requests = ServerRequests::new(&tasks);
         let handler: Arc<dyn ClientHandler> = Arc::new(NeverAnswers);
         for id in ["1", "\"1\""] {
-            let request = (&*raw(id), "elicitation/create", None);
+            let request = ServerRequest {
+                id: &raw(id),
+                method: "elicitation/create",
+                params: None,
+            };
             requests.answer(&handler, request, &end, |reply| panic!("{reply}"));
         }
         let params = raw(r#"{"requestId": 1}"#);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Client, Response};
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,7 +20,7 @@ use super::pending::{PendingRequest, PendingRequests};
 use super::server_requests::ServerRequests;
 use super::{OutgoingRequest, RequestError, TransportEvents};
 use crate::client_handler::ClientHandler;
-use crate::jsonrpc::{self, Object, RpcResult};
+use crate::jsonrpc::{self, Object};
 
 /// Timeout for the `endpoint` event, and for messages sent in the background.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -106,7 +107,7 @@ impl SseTransport {
     pub(super) async fn request(
         &self,
         outgoing: OutgoingRequest,
-    ) -> Result<RpcResult, RequestError> {
+    ) -> Result<Box<RawValue>, RequestError> {
         let request = self.pending.register(outgoing.handler.clone())?;
         let message = outgoing.message(request.id);
         let mut guard = RequestGuard {
@@ -163,7 +164,11 @@ impl MessagePoster {
         if status.is_success() {
             return Ok(());
         }
-        let text = http::excerpt(&http::read_body(response).await.unwrap_or_default());
+        // The body only explains the status, which is the error to report even without it.
+        let text = match http::read_body(response).await {
+            Ok(body) => http::excerpt(&body),
+            Err(error) => format!("error body is unreadable: {error}"),
+        };
         Err(RequestError::Status {
             status: status.as_u16(),
             text,
@@ -175,10 +180,12 @@ impl MessagePoster {
     fn post_detached(&self, message: String) {
         let poster = self.clone();
         self.tasks.spawn(async move {
-            let posted =
-                tokio::time::timeout(ENDPOINT_TIMEOUT, poster.post(message, HeaderMap::new()))
-                    .await;
-            if !matches!(posted, Ok(Ok(()))) {
+            let posting = poster.post(message, HeaderMap::new());
+            if !matches!(
+                tokio::time::timeout(ENDPOINT_TIMEOUT, posting).await,
+                Ok(Ok(()))
+            ) {
+                // The error is not logged because its text is not masked here.
                 tracing::debug!("failed to post a message to the server");
             }
         });

@@ -1,7 +1,9 @@
 //! The end of a child's standard error, bounded in size and safe to display.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 const MAX_TAIL_BYTES: usize = 8 * 1024;
 
@@ -17,7 +19,7 @@ struct Ring {
 
 impl StderrTail {
     pub(super) fn push(&self, chunk: &[u8]) {
-        let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.0.lock();
         let chunk = &chunk[chunk.len().saturating_sub(MAX_TAIL_BYTES)..];
         let excess = (ring.bytes.len() + chunk.len()).saturating_sub(MAX_TAIL_BYTES);
         if excess > 0 {
@@ -29,9 +31,10 @@ impl StderrTail {
 
     /// Returns whole lines without control characters or terminal escapes.
     pub fn text(&self) -> String {
-        let ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.0.lock();
         let bytes: Vec<u8> = ring.bytes.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
+        // The ring starts in the middle of a line once it has overflowed.
         let text = match (ring.truncated, text.split_once('\n')) {
             (true, Some((_, whole))) => whole,
             _ => &text,

@@ -8,6 +8,7 @@ mod child;
 use std::sync::Arc;
 
 use child::ChildProcess;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
@@ -21,7 +22,7 @@ use super::server_requests::ServerRequests;
 use super::{OutgoingRequest, RequestError, StderrTail, TransportEvents};
 use crate::MAX_MESSAGE_BYTES;
 use crate::client_handler::ClientHandler;
-use crate::jsonrpc::{self, Object, RpcResult};
+use crate::jsonrpc::{self, Object};
 use crate::line::{LineReader, MessageLine};
 
 pub use child::{ChildCommand, SpawnError};
@@ -76,6 +77,7 @@ impl StdioTransport {
                 _ = &mut writer => {}
                 () = stop.cancelled() => {}
             }
+            // Closes the child's stdin, which asks it to exit.
             writer.abort();
             let status = child.shut_down(stop.is_cancelled()).await;
             // Wait briefly for the rest of stderr; a grandchild may hold the pipe open forever.
@@ -101,7 +103,7 @@ impl StdioTransport {
     pub(super) async fn request(
         &self,
         outgoing: OutgoingRequest,
-    ) -> Result<RpcResult, RequestError> {
+    ) -> Result<Box<RawValue>, RequestError> {
         let request = self.pending.register(outgoing.handler.clone())?;
         let message = outgoing.message(request.id);
         let mut guard = RequestGuard {
@@ -182,6 +184,7 @@ async fn write_messages(
             () = stop.cancelled() => None,
         };
         let Some(message) = message else { return };
+        // Messages that are already queued share one flush.
         let mut written = write_line(&mut stdin, &message).await;
         while let (true, Ok(message)) = (written.is_ok(), outgoing.try_recv()) {
             written = write_line(&mut stdin, &message).await;

@@ -64,12 +64,12 @@ pub(crate) fn tools(fillers: &[FillerTool]) -> Vec<Arc<Tool>> {
 
 fn list_tools(server: &str, definitions: &[Value]) -> ServerListing {
     let server = ServerName::parse(server).expect("the server name is valid");
-    let mut offer = ServerListing::default();
+    let mut listing = ServerListing::default();
     for definition in definitions {
         let raw = to_raw_value(definition).expect("the definition is valid JSON");
-        offer.add(&server, ItemKind::Tool, &raw);
+        listing.add(&server, ItemKind::Tool, &raw);
     }
-    offer.into_sorted()
+    listing.into_sorted()
 }
 
 /// Encodes a tool for a chat completion request.

@@ -182,9 +182,9 @@ impl<'v> PercentFormatter<'v> {
                 spec.kind = Some(kind);
                 spec.format_number(&require_number(kind, value)?)
             }
-            'c' if value.unpack_str().is_some() => {
+            'c' if let Some(text) = value.unpack_str() => {
                 spec.align.get_or_insert('>');
-                spec.format_text(value.unpack_str().unwrap_or_default())
+                spec.format_text(text)
             }
             'c' => {
                 spec.kind = Some('c');

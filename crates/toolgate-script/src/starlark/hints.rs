@@ -30,12 +30,14 @@ pub(super) fn add_hints(failure: &mut ScriptFailure, source: &ScriptSource) {
     };
     let hints = match &failure.kind {
         FailureKind::Syntax => syntax_hints(failure, source, number, text),
-        FailureKind::UndefinedName(name) => names::hint(name, text).into_iter().collect(),
+        FailureKind::UndefinedName(name) => names::hint(name).into_iter().collect(),
         FailureKind::Runtime => runtime::hint(&failure.message, text).into_iter().collect(),
         _ => Vec::new(),
     };
     // Our hint is more specific than the evaluator's suggestion.
-    if let (false, Some(at)) = (hints.is_empty(), failure.message.find(", did you mean")) {
+    if !hints.is_empty()
+        && let Some(at) = failure.message.find(", did you mean")
+    {
         failure.message.truncate(at);
     }
     failure.hints.extend(hints);
@@ -98,7 +100,8 @@ fn hint_for_line(
     text: &str,
 ) -> Option<String> {
     let line = TokenizedLine::new(text);
-    if starts.is_statement(number) {
+    let is_statement = starts.is_statement(number);
+    if is_statement {
         if let Some(hint) = statements::hint(&line, source, number) {
             return Some(hint);
         }
@@ -106,9 +109,9 @@ fn hint_for_line(
             return None;
         }
     }
-    let is_whole = starts.is_statement(number);
-    let rewritten = rewrite::rewrite_line(text, is_whole)?;
-    let rewritten = rewritten.trim().replace('\n', "` and then `");
+    let rewritten = rewrite::rewrite_line(text, is_statement)?
+        .trim()
+        .replace('\n', "` and then `");
     Some(format!("write `{rewritten}`"))
 }
 

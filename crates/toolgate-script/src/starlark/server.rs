@@ -1,9 +1,10 @@
 //! Servers and tools as script values: a server is an object whose methods are its tools.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use allocative::Allocative;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use starlark::any::ProvidesStaticType;
 use starlark::collections::StarlarkHasher;
@@ -22,10 +23,16 @@ use crate::protocol::{ScriptCall, ScriptCallResult, ScriptServer, ScriptTool};
 /// Maximum size of the arguments of one call as JSON.
 const MAX_ARGUMENTS_BYTES: usize = 1024 * 1024;
 
-/// Server and name of the last tool lookup that failed.
-///
-/// Kept on the side because the evaluator can only report "no such attribute".
-pub(super) type MissingTool = Arc<Mutex<Option<(String, String)>>>;
+/// The last tool lookup that failed.
+#[derive(Debug)]
+pub(super) struct MissingTool {
+    pub(super) server: String,
+    pub(super) tool: String,
+}
+
+/// Slot for the last failed lookup. It is recorded here because the evaluator can only report "no
+/// such attribute". The lock is never contended, but script values must be `Sync`.
+pub(super) type MissingToolSlot = Arc<Mutex<Option<MissingTool>>>;
 
 /// A server. Its attributes are its tools.
 #[derive(Debug, ProvidesStaticType, NoSerialize, StarlarkPagablePanic, Allocative)]
@@ -33,7 +40,7 @@ pub(super) struct ServerValue {
     #[allocative(skip)]
     server: Arc<ScriptServer>,
     #[allocative(skip)]
-    missing: MissingTool,
+    missing: MissingToolSlot,
 }
 
 /// A callable tool.
@@ -60,10 +67,10 @@ impl fmt::Display for ToolValue {
 }
 
 impl ServerValue {
-    pub(super) fn new(server: &ScriptServer, missed: &MissingTool) -> Self {
+    pub(super) fn new(server: &ScriptServer, missing: &MissingToolSlot) -> Self {
         Self {
             server: Arc::new(server.clone()),
-            missing: Arc::clone(missed),
+            missing: Arc::clone(missing),
         }
     }
 
@@ -76,8 +83,10 @@ impl ServerValue {
 impl<'v> StarlarkValue<'v> for ServerValue {
     fn get_attr(&self, attribute: &str, heap: Heap<'v>) -> Option<Value<'v>> {
         let Some(index) = self.position(attribute) else {
-            let mut missed = self.missing.lock().unwrap_or_else(PoisonError::into_inner);
-            *missed = Some((self.server.name.clone(), attribute.to_owned()));
+            *self.missing.lock() = Some(MissingTool {
+                server: self.server.name.clone(),
+                tool: attribute.to_owned(),
+            });
             return None;
         };
         Some(heap.alloc(ToolValue {
@@ -166,7 +175,9 @@ impl ToolValue {
         heap: Heap<'v>,
     ) -> Result<ScriptCall, ScriptError> {
         let arguments = match (positional, named) {
-            ([only], []) if self.is_argument_dict(*only) => self.arguments_from_dict(*only)?,
+            ([only], []) if let Some(entries) = self.argument_dict(*only) => {
+                self.arguments_from_dict(&entries)?
+            }
             _ => self.bind_arguments(positional, named)?,
         };
         let mut text = String::from("{");
@@ -224,29 +235,28 @@ impl ToolValue {
         self.tool().parameters.is_empty()
     }
 
-    /// Returns whether a single positional argument is a dict of all arguments.
-    fn is_argument_dict(&self, value: Value<'_>) -> bool {
-        DictRef::from_value(value).is_some_and(|dict| {
-            dict.keys().all(|key| {
-                let name = key.unpack_str();
-                name.is_some_and(|name| {
-                    self.takes_any_arguments() || self.wire_name(name).is_some()
-                })
+    /// Returns the entries of a single positional argument that is a dict of all arguments. A dict
+    /// with any other key is itself the value of the first parameter.
+    fn argument_dict<'v>(&self, value: Value<'v>) -> Option<Vec<(&'v str, Value<'v>)>> {
+        let is_known = |name: &str| self.takes_any_arguments() || self.wire_name(name).is_some();
+        let dict = DictRef::from_value(value)?;
+        dict.iter()
+            .map(|(key, value)| {
+                let name = key.unpack_str().filter(|name| is_known(name))?;
+                Some((name, value))
             })
-        })
+            .collect()
     }
 
-    /// Takes all arguments from a dict, unchanged and including its nulls.
+    /// Takes all arguments from the entries of a dict, unchanged and including its nulls.
     fn arguments_from_dict<'v>(
         &self,
-        value: Value<'v>,
+        entries: &[(&str, Value<'v>)],
     ) -> Result<Vec<(String, Value<'v>)>, ScriptError> {
         let mut arguments = Vec::new();
-        let dict = DictRef::from_value(value).ok_or(ScriptError::NoRun)?;
-        for (key, value) in dict.iter() {
-            let name = key.unpack_str().unwrap_or_default();
+        for (name, value) in entries {
             let wire = self.wire_name(name).unwrap_or(name).to_owned();
-            self.push_argument(&mut arguments, wire, value)?;
+            self.push_argument(&mut arguments, wire, *value)?;
         }
         Ok(arguments)
     }

@@ -20,7 +20,8 @@ impl ScriptSource {
         let indent = common_indent(&lines);
         let lines: Vec<&str> = lines
             .into_iter()
-            .map(|line| line.get(indent..).unwrap_or_default())
+            // Blank lines may be shorter than the common indentation.
+            .map(|line| line.get(indent..).unwrap_or(""))
             .collect();
         Self {
             text: lines.join("\n"),

@@ -110,13 +110,13 @@ pub(super) fn json_functions(builder: &mut GlobalsBuilder) {
         let separators: Option<Vec<String>> = match separators {
             Some(separators) => {
                 use starlark::values::UnpackValue;
-                let pair = UnpackListOrTuple::<String>::unpack_value(separators)?;
-                let pair = pair.filter(|pair| pair.items.len() == 2);
-                let pair = pair.ok_or_else(|| {
-                    ScriptError::misuse(
-                        "`separators` must be a pair of strings, like `(\",\", \":\")`",
-                    )
-                })?;
+                let pair = UnpackListOrTuple::<String>::unpack_value(separators)?
+                    .filter(|pair| pair.items.len() == 2)
+                    .ok_or_else(|| {
+                        ScriptError::misuse(
+                            "`separators` must be a pair of strings, like `(\",\", \":\")`",
+                        )
+                    })?;
                 Some(pair.items)
             }
             None => None,

@@ -45,6 +45,12 @@ pub(super) fn format_docs(
     if !text.ends_with("\"\"\"") {
         text.push_str("\n\n    ");
     }
+    if let Some(error) = schemas.input_error() {
+        let _ = write!(
+            text,
+            "The input schema cannot be read ({error}), so the parameters are unknown.\n\n    "
+        );
+    }
     if !parameters.is_empty() {
         text.push_str("Args:");
     }
@@ -106,7 +112,7 @@ fn push_argument(text: &mut String, parameter: &SignatureParameter<'_>) {
     let description = schema
         .get("description")
         .and_then(Value::as_str)
-        .unwrap_or_default();
+        .unwrap_or("");
     let description = docstring_text(
         &single_line(description, MAX_PARAMETER_CHARS),
         MAX_PARAMETER_CHARS,

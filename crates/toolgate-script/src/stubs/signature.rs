@@ -25,10 +25,16 @@ const MAX_SCHEMA_PARTS: usize = 64;
 /// Maximum number of alternative schemas kept for one parameter.
 const MAX_ALTERNATIVES: usize = 16;
 
+const UNREADABLE_SCHEMA_COMMENT: &str = "parameters unknown (unreadable schema)";
+
 /// The parsed schemas of a tool.
 #[derive(Debug)]
 pub(super) struct Schemas {
+    /// Null if the tool has no input schema or it cannot be parsed.
     input: Value,
+    /// Reason why the input schema cannot be parsed.
+    input_error: Option<String>,
+    /// `None` if absent, unreadable, or not an object: the result is then untyped.
     output: Option<Value>,
 }
 
@@ -44,13 +50,26 @@ pub(super) struct SignatureParameter<'a> {
 }
 
 impl Schemas {
-    /// Parses the schemas. A schema that does not parse counts as absent.
+    /// Parses the schemas. Both are valid JSON, but may be nested too deeply to be read.
     pub(super) fn parse(input: Option<&RawValue>, output: Option<&RawValue>) -> Self {
-        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get());
+        let (input, input_error) = match input.map(value) {
+            Some(Ok(input)) => (input, None),
+            Some(Err(error)) => (Value::Null, Some(error.to_string())),
+            None => (Value::Null, None),
+        };
         Self {
-            input: input.and_then(value).unwrap_or_default(),
-            output: output.and_then(value).filter(Value::is_object),
+            input,
+            input_error,
+            output: output
+                .and_then(|raw| value(raw).ok())
+                .filter(Value::is_object),
         }
+    }
+
+    /// Reason why the input schema cannot be read. The server validates the arguments of such a tool.
+    pub(super) fn input_error(&self) -> Option<&str> {
+        self.input_error.as_deref()
     }
 
     /// Returns the parameters: required ones first, otherwise in the schema's order.
@@ -79,8 +98,8 @@ impl Schemas {
             .collect()
     }
 
-    /// Returns whether a tool without named parameters accepts arguments: it has no schema, or its schema
-    /// allows additional properties.
+    /// Returns whether a tool without named parameters accepts arguments: it has no readable schema, or its
+    /// schema allows additional properties.
     fn takes_anything(&self) -> bool {
         match &self.input {
             Value::Object(schema) => match schema.get("additionalProperties") {
@@ -113,9 +132,17 @@ impl Schemas {
 /// Formats the line of a tool in its server's stub file.
 pub(super) fn signature_line(identifier: &str, schemas: &Schemas, description: &str) -> String {
     let head = head(identifier, schemas);
-    match first_sentence(description, MAX_COMMENT_CHARS) {
-        comment if comment.is_empty() => head,
-        comment => format!("{head}  # {comment}"),
+    let sentence = first_sentence(description, MAX_COMMENT_CHARS);
+    let comments: Vec<&str> = [UNREADABLE_SCHEMA_COMMENT]
+        .into_iter()
+        .filter(|_| schemas.input_error.is_some())
+        .chain([sentence.as_str()])
+        .filter(|comment| !comment.is_empty())
+        .collect();
+    if comments.is_empty() {
+        head
+    } else {
+        format!("{head}  # {}", comments.join(": "))
     }
 }
 
@@ -319,6 +346,7 @@ fn required_in_all(variants: &[Value]) -> HashSet<&str> {
         .iter()
         .filter_map(Value::as_object)
         .map(|variant| required_names(variant).collect::<HashSet<_>>());
+    // Without variants, no name is required.
     let first = sets.next().unwrap_or_default();
     sets.fold(first, |all, set| all.intersection(&set).copied().collect())
 }

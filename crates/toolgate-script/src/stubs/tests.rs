@@ -11,13 +11,13 @@ use super::*;
 
 fn tools(server: &str, definitions: &[Value]) -> Vec<Arc<catalog::Tool>> {
     let server = ServerName::parse(server).unwrap();
-    let mut offer = ServerListing::default();
+    let mut listing = ServerListing::default();
     for definition in definitions {
         let raw = serde_json::value::to_raw_value(definition).unwrap();
-        offer.add(&server, ItemKind::Tool, &raw);
+        listing.add(&server, ItemKind::Tool, &raw);
     }
-    assert!(offer.problems.is_empty(), "{:?}", offer.problems);
-    offer.into_sorted().tools
+    assert!(listing.problems.is_empty(), "{:?}", listing.problems);
+    listing.into_sorted().tools
 }
 
 fn tools_with_names(server: &str, names: &[&str]) -> Vec<Arc<catalog::Tool>> {
@@ -129,6 +129,32 @@ fn adversarial_schemas() {
         wires.contains(&("from_", "from_")) && wires.contains(&("import_", "import")),
         "{wires:?}"
     );
+}
+
+#[test]
+fn unreadable_input_schema_is_not_shown_as_taking_anything() {
+    let depth = 200;
+    let nested = format!(
+        "{}{}",
+        r#"{"items":"#.repeat(depth) + "true",
+        "}".repeat(depth)
+    );
+    let text = format!(r#"{{"name":"t","description":"Does it.","inputSchema":{nested}}}"#);
+    let definition = serde_json::value::RawValue::from_string(text).unwrap();
+    let server = ServerName::parse("s").unwrap();
+    let mut listing = ServerListing::default();
+    listing.add(&server, ItemKind::Tool, &definition);
+    let bindings = Bindings::new(&listing.into_sorted().tools);
+    assert_eq!(
+        signature(&bindings),
+        "def t(**arguments) -> Any:  # parameters unknown (unreadable schema): Does it"
+    );
+    let docs = bindings.docs("s", "t").unwrap();
+    assert!(
+        docs.contains("The input schema cannot be read (recursion limit exceeded"),
+        "{docs}"
+    );
+    check_file(&read(&bindings, "s"));
 }
 
 #[test]

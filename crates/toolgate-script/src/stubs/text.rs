@@ -45,6 +45,7 @@ fn truncate_line(line: &str, word: &str, room: usize) -> String {
 
 /// Returns the first sentence of a text, on one line.
 pub(super) fn first_sentence(text: &str, limit: usize) -> String {
+    // Descriptions can be megabytes long, and only their start matters.
     let start: String = text.chars().take(limit * 8).collect();
     let line = single_line(&start, limit * 4);
     let mut end = line.len();
@@ -66,7 +67,7 @@ pub(super) fn first_sentence(text: &str, limit: usize) -> String {
             _ => {}
         }
     }
-    self::single_line(line[..end].trim_end_matches('.'), limit)
+    single_line(line[..end].trim_end_matches('.'), limit)
 }
 
 /// Formats text of several lines for a docstring, so that it cannot close the quotes.

@@ -2,8 +2,7 @@
 //!
 //! Linux has all of these restrictions; other Unix systems only have resource limits.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 
 #[cfg(unix)]
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,16 +14,21 @@ const EXTRA_CPU_SECONDS: u64 = 2;
 /// A process without file access that can still read its own memory usage.
 #[derive(Debug)]
 pub(super) struct Sandbox {
-    /// `/proc/self/statm`, where available. Opened before the file system becomes inaccessible.
-    statm: Option<File>,
+    /// `/proc/self/statm`, opened before the file system becomes inaccessible.
+    #[cfg(target_os = "linux")]
+    statm: std::fs::File,
 }
 
 /// Revokes access to the file system and the network for this thread and its children.
 pub(super) fn restrict_files() -> io::Result<Sandbox> {
-    let statm = File::open("/proc/self/statm").ok();
+    #[cfg(target_os = "linux")]
+    let statm = std::fs::File::open("/proc/self/statm")?;
     #[cfg(target_os = "linux")]
     apply_landlock()?;
-    Ok(Sandbox { statm })
+    Ok(Sandbox {
+        #[cfg(target_os = "linux")]
+        statm,
+    })
 }
 
 #[cfg(target_os = "linux")]
@@ -47,10 +51,16 @@ fn apply_landlock() -> io::Result<()> {
 }
 
 impl Sandbox {
-    /// Limits memory to the current usage plus `memory` bytes and blocks all system calls other than
-    /// those needed to run and to talk to the host.
+    /// Limits memory to the current usage plus `memory` bytes (on Linux) and blocks all system calls
+    /// other than those needed to run and to talk to the host.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        allow(unused_variables, reason = "memory is limited only on Linux")
+    )]
     pub(super) fn restrict_fully(self, memory: u64) -> io::Result<()> {
-        let size = self.address_space_bytes();
+        #[cfg(target_os = "linux")]
+        let max_address_space = self.address_space_bytes()?.saturating_add(memory);
+        // Closes `statm`, because no further file may be open below.
         drop(self);
         #[cfg(unix)]
         {
@@ -58,15 +68,8 @@ impl Sandbox {
             set_limit(Resource::Fsize, 0)?;
             // Scripts yield to the gateway. Failing to lower the priority is harmless.
             let _priority = rustix::process::nice(10);
-            match size {
-                Some(size) => set_limit(Resource::As, size.saturating_add(memory))?,
-                None if cfg!(target_os = "linux") => {
-                    return Err(io::Error::other(
-                        "cannot limit memory: the size of the process is unknown",
-                    ));
-                }
-                None => {}
-            }
+            #[cfg(target_os = "linux")]
+            set_limit(Resource::As, max_address_space)?;
             // Standard input, output and error stay open; nothing else can be opened.
             set_limit(Resource::Nofile, 3)?;
         }
@@ -76,21 +79,26 @@ impl Sandbox {
     }
 
     /// Returns the bytes of address space in use.
-    fn address_space_bytes(&self) -> Option<u64> {
-        let mut statm = String::new();
-        self.statm.as_ref()?.read_to_string(&mut statm).ok()?;
-        let pages: u64 = statm.split(' ').next()?.parse().ok()?;
-        let page = u64::try_from(rustix::param::page_size()).ok()?;
-        pages.checked_mul(page)
+    #[cfg(target_os = "linux")]
+    fn address_space_bytes(&self) -> io::Result<u64> {
+        // The first number is the size in pages.
+        let statm = io::read_to_string(&self.statm)?;
+        let size = statm.split(' ').next().unwrap_or("");
+        let pages: u64 = size.parse().map_err(|_| {
+            io::Error::other("cannot limit memory: the size of the process is unknown")
+        })?;
+        let page_bytes = u64::try_from(rustix::param::page_size()).map_err(io::Error::other)?;
+        Ok(pages.saturating_mul(page_bytes))
     }
 }
 
 /// Limits the CPU time of the next script, in case its host is no longer able to stop it.
 #[cfg(unix)]
 pub(super) fn limit_cpu_time(own_ms: u64) -> io::Result<()> {
+    // The limit counts from the start of the process, so earlier scripts have used part of it.
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let used = u64::try_from(used.tv_sec).unwrap_or_default();
-    let limit = used + own_ms.div_ceil(1000) + EXTRA_CPU_SECONDS;
+    let used_seconds = u64::try_from(used.tv_sec).map_err(io::Error::other)?;
+    let limit = used_seconds + own_ms.div_ceil(1000) + EXTRA_CPU_SECONDS;
     let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
     let current = Some(limit);
     Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)

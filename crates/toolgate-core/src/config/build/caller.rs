@@ -6,13 +6,13 @@ use indexmap::IndexMap;
 
 use super::{ConfigBuilder, FileContext};
 use crate::config::ConfigLocation;
-use crate::config::check::find_nearest;
 use crate::config::document::escape_step;
 use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 use crate::config::{
     APPROVER_ROLE, Config, ConfigFinding, KeyConfig, KeyCredential, KeyLimits, RoleConfig,
     RunLimits, Severity, VirtualServer, micro_usd,
 };
+use crate::nearest::find_nearest;
 use crate::pattern::SelectorMode;
 use crate::rate::Budget;
 use crate::secret::Secret;
@@ -154,10 +154,9 @@ fn build_key(
         context.error(&format!("{pointer}/key"), message);
         return None;
     }
-    let expires_at = match expires_at.map(|text| parse_time(&text)) {
-        None => None,
-        Some(Some(time)) => Some(time),
-        Some(None) => {
+    let expires_at = match expires_at.as_deref().map(parse_time).transpose() {
+        Ok(time) => time,
+        Err(_) => {
             let message = "not a valid time; use a form such as `2027-01-31T00:00:00Z`";
             context.error(&format!("{pointer}/expires_at"), message);
             return None;
@@ -195,8 +194,8 @@ fn merge_grants(
         tools_to_execute,
     } in grants
     {
-        let key_name = tools_to_execute.iter();
-        texts.extend(key_name.map(|tool| format!("{mcp_client_name}.{tool}")));
+        let tools = tools_to_execute.iter();
+        texts.extend(tools.map(|tool| format!("{mcp_client_name}.{tool}")));
     }
     Some(texts)
 }
@@ -221,8 +220,8 @@ fn parse_digest(hex: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-fn parse_time(text: &str) -> Option<SystemTime> {
-    humantime::parse_rfc3339_weak(text.trim()).ok()
+fn parse_time(text: &str) -> Result<SystemTime, humantime::TimestampError> {
+    humantime::parse_rfc3339_weak(text.trim())
 }
 
 /// Reports an invalid name. Returns whether the name is valid.

@@ -100,13 +100,12 @@ fn from_client(
         tuning: ServerTuning {
             sync_interval: non_zero_duration(*tool_sync_interval),
             ping: is_ping_available.unwrap_or(true),
-            ..server_tuning(
-                (*max_in_flight, *max_queue),
-                *idle_stop,
-                &connection,
-                pointer,
-                context,
-            )
+            ..TuningKeys {
+                max_in_flight: *max_in_flight,
+                max_queue: *max_queue,
+                idle_stop: *idle_stop,
+            }
+            .build(&connection, pointer, context)
         },
         fallback: parse_server_name(fallback.as_deref(), &format!("{pointer}/fallback"), context),
         connection,
@@ -179,13 +178,12 @@ fn from_table(
         name: name.clone(),
         id: name.to_string(),
         enabled: enabled.unwrap_or(true),
-        tuning: server_tuning(
-            (*max_in_flight, *max_queue),
-            *idle_stop,
-            &connection,
-            pointer,
-            context,
-        ),
+        tuning: TuningKeys {
+            max_in_flight: *max_in_flight,
+            max_queue: *max_queue,
+            idle_stop: *idle_stop,
+        }
+        .build(&connection, pointer, context),
         fallback: parse_server_name(fallback.as_deref(), &format!("{pointer}/fallback"), context),
         connection,
         protocol: *protocol,
@@ -203,27 +201,35 @@ fn from_table(
     })
 }
 
-fn server_tuning(
-    (max_in_flight, max_queue): (Option<u32>, Option<u32>),
+/// Keys for concurrency and idling that both file formats have.
+struct TuningKeys {
+    max_in_flight: Option<u32>,
+    max_queue: Option<u32>,
     idle_stop: Option<ConfigDuration>,
-    connection: &ServerConnection,
-    pointer: &str,
-    context: &mut FileContext<'_>,
-) -> ServerTuning {
-    let idle_stop = non_zero_duration(idle_stop);
-    if idle_stop.is_some() && !matches!(connection, ServerConnection::Stdio(_)) {
-        context.error(
-            &format!("{pointer}/idle_stop"),
-            "only a stdio server can be stopped when idle",
-        );
-    }
-    let default = ServerTuning::default();
-    let size = |value: Option<u32>, default| value.map_or(default, |value| value as usize);
-    ServerTuning {
-        max_in_flight: size(max_in_flight, default.max_in_flight),
-        max_queue: size(max_queue, default.max_queue),
-        idle_stop,
-        ..default
+}
+
+impl TuningKeys {
+    fn build(
+        self,
+        connection: &ServerConnection,
+        pointer: &str,
+        context: &mut FileContext<'_>,
+    ) -> ServerTuning {
+        let idle_stop = non_zero_duration(self.idle_stop);
+        if idle_stop.is_some() && !matches!(connection, ServerConnection::Stdio(_)) {
+            context.error(
+                &format!("{pointer}/idle_stop"),
+                "only a stdio server can be stopped when idle",
+            );
+        }
+        let default = ServerTuning::default();
+        let size = |value: Option<u32>, default| value.map_or(default, |value| value as usize);
+        ServerTuning {
+            max_in_flight: size(self.max_in_flight, default.max_in_flight),
+            max_queue: size(self.max_queue, default.max_queue),
+            idle_stop,
+            ..default
+        }
     }
 }
 

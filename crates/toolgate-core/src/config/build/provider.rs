@@ -7,7 +7,6 @@ use url::Url;
 
 use super::entry::parse_url;
 use super::{ConfigBuilder, FileContext};
-use crate::config::check::find_nearest;
 use crate::config::document::escape_step;
 use crate::config::file::{
     CustomProviderConfig, DialectNames, NetworkConfig, OneOrMany, PriceTable, ProviderKeyTable,
@@ -17,6 +16,7 @@ use crate::config::provider::{
     ModelPrice, PRESETS, Preset, ProviderAuth, ProviderConfig, ProviderKey, ProviderNetwork, Proxy,
 };
 use crate::config::{ConfigFinding, ConfigLocation, Dialect, Severity, Tls, micro_usd};
+use crate::nearest::find_nearest;
 use crate::secret::Secret;
 
 const MAX_NAME_LEN: usize = 64;
@@ -146,7 +146,11 @@ fn build_provider(
         custom_provider_config,
     } = table;
     let custom = custom_provider_config.as_ref();
-    let preset = find_preset(name, preset, custom, pointer, context)?;
+    let preset = match find_preset(name, preset, custom, pointer, context) {
+        PresetLookup::Found(preset) => Some(preset),
+        PresetLookup::NoPreset => None,
+        PresetLookup::Invalid => return None,
+    };
     let bifrost = network_config.unwrap_or_default();
     let base_url = resolve_base_url(base_url, &bifrost, preset, pointer, context)?;
     let keys = build_keys(api_key, keys, preset, custom);
@@ -196,25 +200,35 @@ fn build_provider(
     })
 }
 
-/// Finds the preset that supplies a provider's defaults. The outer `None` means that an error was
-/// reported.
+/// Result of looking up the preset of a provider.
+enum PresetLookup {
+    Found(&'static Preset),
+    /// The provider does not use a preset.
+    NoPreset,
+    /// The provider names an unknown preset, which has been reported.
+    Invalid,
+}
+
+/// Finds the preset that supplies a provider's defaults.
 fn find_preset(
     name: &str,
     preset: Option<String>,
     custom: Option<&CustomProviderConfig>,
     pointer: &str,
     context: &mut FileContext<'_>,
-) -> Option<Option<&'static Preset>> {
+) -> PresetLookup {
     let (preset_name, at) = match (preset, custom) {
         (Some(preset), _) => (preset, "preset"),
         (None, Some(custom)) => (
             custom.base_provider_type.clone(),
             "custom_provider_config/base_provider_type",
         ),
-        (None, None) => return Some(Preset::find(name)),
+        (None, None) => {
+            return Preset::find(name).map_or(PresetLookup::NoPreset, PresetLookup::Found);
+        }
     };
     if let Some(preset) = Preset::find(&preset_name) {
-        return Some(Some(preset));
+        return PresetLookup::Found(preset);
     }
     let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
     let message = format!(
@@ -222,7 +236,7 @@ fn find_preset(
         names.join(", ")
     );
     context.error(&format!("{pointer}/{at}"), message);
-    None
+    PresetLookup::Invalid
 }
 
 fn resolve_base_url(
@@ -234,15 +248,15 @@ fn resolve_base_url(
 ) -> Option<Url> {
     if let Some(url) = base_url {
         let pointer = format!("{pointer}/base_url");
-        let read = parse_url(&pointer, &url, context)?;
-        if read.query().is_some() || read.fragment().is_some() {
+        let url = parse_url(&pointer, &url, context)?;
+        if url.query().is_some() || url.fragment().is_some() {
             context.error(
                 &pointer,
                 "the URL must not have a query or fragment; use `headers` for extra parameters, or remove it",
             );
             return None;
         }
-        return Some(read);
+        return Some(url);
     }
     if let Some(url) = &bifrost.base_url {
         let with_version = format!("{}/v1", url.trim_end_matches('/'));
@@ -264,7 +278,7 @@ fn resolve_base_url(
         };
         context.error(pointer, message);
     }
-    Url::parse(preset_url?).ok()
+    parse_url(pointer, preset_url?, context)
 }
 
 fn build_keys(
@@ -279,7 +293,7 @@ fn build_keys(
         models: None,
         weight: 1.0,
     };
-    let mut read: Vec<ProviderKey> = api_key
+    let mut built: Vec<ProviderKey> = api_key
         .map(|value| key("api_key", value))
         .into_iter()
         .collect();
@@ -288,7 +302,7 @@ fn build_keys(
             continue;
         }
         let all = table.models.is_empty() || table.models.iter().any(|model| model == "*");
-        read.push(ProviderKey {
+        built.push(ProviderKey {
             name: table.name.unwrap_or_else(|| format!("key {}", index + 1)),
             value: table.value,
             models: (!all).then_some(table.models),
@@ -299,10 +313,10 @@ fn build_keys(
     let variable = preset
         .map(|preset| preset.key_variable)
         .filter(|name| !name.is_empty());
-    if let Some(variable) = variable.filter(|_| read.is_empty() && !keyless) {
-        read.push(key(variable, Secret::Env(variable.to_owned())));
+    if let Some(variable) = variable.filter(|_| built.is_empty() && !keyless) {
+        built.push(key(variable, Secret::Env(variable.to_owned())));
     }
-    read
+    built
 }
 
 fn build_bifrost_proxy(
@@ -316,13 +330,25 @@ fn build_bifrost_proxy(
         username,
         password,
     } = config;
+    // A user without a password is common for tokens; a password alone cannot be sent.
+    let user = match (username, password) {
+        (Some(name), password) => {
+            let password = password.unwrap_or_else(|| Secret::Literal(String::new()));
+            Some((name, password))
+        }
+        (None, Some(_)) => {
+            context.warn(
+                &format!("{pointer}/proxy_config/password"),
+                "`password` has no effect without `username`",
+            );
+            None
+        }
+        (None, None) => None,
+    };
     match (kind, url) {
         (ProxyKind::None, _) => Some(Proxy::None),
         (ProxyKind::Environment, _) => Some(Proxy::Environment),
-        (ProxyKind::Http | ProxyKind::Socks5, Some(url)) => Some(Proxy::Url {
-            url,
-            user: username.zip(password),
-        }),
+        (ProxyKind::Http | ProxyKind::Socks5, Some(url)) => Some(Proxy::Url { url, user }),
         (ProxyKind::Http | ProxyKind::Socks5, None) => {
             context.error(
                 &format!("{pointer}/proxy_config"),

@@ -89,6 +89,29 @@ fn bifrost_format_loads() {
 }
 
 #[test]
+fn bifrost_proxy_user_needs_no_password() {
+    let load_proxy = |credentials: &str| {
+        let json = format!(
+            r#"{{"providers": {{"openai": {{
+                "proxy_config": {{"type": "http", "url": "http://p:3128", {credentials}}}
+            }}}}}}"#
+        );
+        let (config, findings) = load(ConfigFormat::Json, &json).unwrap();
+        let Proxy::Url { user, .. } = provider(&config, "openai").network.proxy.clone() else {
+            panic!("the proxy has a URL");
+        };
+        let messages: Vec<String> = findings.into_iter().map(|f| f.message).collect();
+        (user, messages)
+    };
+    let (user, messages) = load_proxy(r#""username": "token""#);
+    let expected = (Secret::parse("token"), Secret::parse(""));
+    assert_eq!((user, messages), (Some(expected), Vec::new()));
+    let (user, messages) = load_proxy(r#""password": "p""#);
+    assert_eq!(user, None);
+    assert_eq!(messages, ["`password` has no effect without `username`"]);
+}
+
+#[test]
 fn undefined_provider_names_are_errors() {
     let toml = r#"
         default_provider = "opnai"

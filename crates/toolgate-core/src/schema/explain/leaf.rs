@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::super::{message_text, validation_options};
 use super::path::ArgumentPath;
 use super::{Explainer, MAX_PROBLEMS, Problem};
+use crate::nearest::find_nearest;
 
 /// Cost of compiling a small schema, in steps of the walk.
 const COMPILE_COST: usize = 100;
@@ -54,6 +55,7 @@ impl<'a> Explainer<'a> {
                 return None;
             }
             *steps = steps.saturating_sub(COMPILE_COST);
+            // The whole schema compiles, so its rules do too. If not, the general message applies.
             validation_options(draft).build(&Value::Object(rules)).ok()
         });
         let Some(validator) = validator.as_ref().filter(|rules| !rules.is_valid(value)) else {
@@ -106,6 +108,7 @@ fn report(
 ) {
     match error.kind() {
         ValidationErrorKind::Required { property } => {
+            // `required` lists strings, so the default is never used.
             let key = property.as_str().unwrap_or_default();
             found.push(path.problem(path.missing_message(key)));
         }
@@ -233,7 +236,7 @@ fn describe_enum(options: &Value, value: &Value) -> String {
         .collect();
     let suggestion = value
         .as_str()
-        .and_then(|text| message_text::find_nearest(text, options.iter().filter_map(Value::as_str)))
+        .and_then(|text| find_nearest(text, options.iter().filter_map(Value::as_str)))
         .map(|suggestion| {
             format!(
                 " (did you mean \"{}\"?)",

@@ -2,6 +2,7 @@
 
 use super::super::message_text;
 use super::Problem;
+use crate::nearest::find_nearest;
 
 const MAX_PATH_CHARS: usize = 200;
 
@@ -98,7 +99,7 @@ impl<'a> ArgumentPath<'a> {
     /// Message for an unknown name, with the most similar known one as a suggestion.
     pub(super) fn unknown_message(&self, key: &str, known: &[&str]) -> String {
         let path = self.key(key);
-        match message_text::find_nearest(key, known.iter().copied()) {
+        match find_nearest(key, known.iter().copied()) {
             Some(suggestion) => format!(
                 "unknown argument {}, did you mean `{}`?",
                 path.to_text(),

@@ -51,7 +51,7 @@ fn read_block(block: Value, path: &str, ignored: &IgnoredFields) -> Result<Promp
         "tool_result" => PromptPart::ToolResult {
             id: block.require_string("tool_use_id")?,
             parts: read_content(&mut block, "content")?,
-            is_error: block.take_bool("is_error")?.unwrap_or_default(),
+            is_error: block.take_bool("is_error")?.unwrap_or(false),
         },
         // A tool found by tool search; it is already in `tools`.
         "tool_reference" => {

@@ -4,18 +4,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
+use parking_lot::Mutex;
 use reqwest::{Certificate, Client, redirect};
 use toolgate_core::config::HttpConnection as Config;
 use toolgate_core::secret::UnsetVariable;
 use url::Url;
 
 use super::direct::DirectClient;
+use super::errors::root_cause;
 use crate::environment::Environment;
 
 const USER_AGENT_VALUE: &str = concat!("toolgate/", env!("CARGO_PKG_VERSION"));
@@ -54,8 +56,7 @@ struct SharedClients {
 
 impl HttpClients {
     fn get(&self, settings: &ClientSettings) -> Result<Client, ClientError> {
-        let clients = &self.0.by_settings;
-        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.0.by_settings.lock();
         if let Some(client) = clients.get(settings) {
             return Ok(client.clone());
         }
@@ -80,7 +81,9 @@ pub enum ClientError {
     #[error("header `{0}` has an invalid name or value")]
     Header(String),
     #[error("`ca_cert_pem` contains no PEM certificate")]
-    Certificate,
+    NoCertificate,
+    #[error("`ca_cert_pem` is invalid: {0}")]
+    InvalidCertificate(String),
     #[error("failed to build HTTP client: {0}")]
     Client(reqwest::Error),
 }
@@ -147,9 +150,10 @@ impl ClientSettings {
             }
         }
         if let Some(pem) = &self.ca_cert_pem {
-            let certificates = Certificate::from_pem_bundle(pem.as_bytes()).unwrap_or_default();
+            let certificates = Certificate::from_pem_bundle(pem.as_bytes())
+                .map_err(|error| ClientError::InvalidCertificate(root_cause(&error)))?;
             if certificates.is_empty() {
-                return Err(ClientError::Certificate);
+                return Err(ClientError::NoCertificate);
             }
             builder = builder.tls_certs_merge(certificates);
         }
@@ -180,12 +184,38 @@ fn same_origin_policy() -> redirect::Policy {
 
 impl fmt::Debug for HttpClients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Clients")
+        f.write_str("HttpClients")
     }
 }
 
 impl fmt::Debug for ResolvedEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").finish_non_exhaustive()
+        f.debug_struct("ResolvedEndpoint").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_certificate_is_reported_with_its_cause() {
+        let error = |pem: &str| {
+            let settings = ClientSettings {
+                is_loopback: true,
+                is_plain: false,
+                insecure_skip_verify: false,
+                ca_cert_pem: Some(pem.to_owned()),
+            };
+            settings.build_client().unwrap_err()
+        };
+        assert!(matches!(error("nonsense"), ClientError::NoCertificate));
+        let broken = "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n";
+        let error = error(broken);
+        assert!(
+            matches!(error, ClientError::InvalidCertificate(_)),
+            "{error}"
+        );
+        assert!(!error.to_string().contains("unknown cause"), "{error}");
     }
 }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{Response, ResponseBuilderExt as _};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -67,6 +68,17 @@ struct DrivenBody {
     pool: Arc<Pool>,
 }
 
+/// Reasons why a connection yielded no response.
+enum SendError {
+    /// Nothing was sent, so the request can be repeated on another connection.
+    Unsent {
+        request: Box<PostRequest>,
+        error: RequestError,
+    },
+    /// The request may have been executed.
+    Failed(RequestError),
+}
+
 impl DirectClient {
     /// Creates a client; `None` if the URL has no host.
     pub(super) fn new(url: &Url, connect_timeout: Duration) -> Option<Self> {
@@ -104,17 +116,19 @@ impl DirectClient {
         *request.headers_mut() = headers;
         while let Some(connection) = pool.take_idle() {
             match connection.send(request, pool).await {
-                Ok(response) => return Ok(to_reqwest_response(response, url)),
+                Ok(response) => return to_reqwest_response(response, url),
                 // The idle connection had closed; try the next one.
-                Err((Some(unsent), _)) => request = unsent,
-                Err((None, error)) => return Err(error),
+                Err(SendError::Unsent {
+                    request: unsent, ..
+                }) => request = *unsent,
+                Err(SendError::Failed(error)) => return Err(error),
             }
         }
         let connection = pool.connect().await?;
-        let response = connection.send(request, pool).await;
-        response
-            .map(|response| to_reqwest_response(response, url))
-            .map_err(|(_, error)| error)
+        match connection.send(request, pool).await {
+            Ok(response) => to_reqwest_response(response, url),
+            Err(SendError::Unsent { error, .. } | SendError::Failed(error)) => Err(error),
+        }
     }
 
     /// Periodically removes expired idle connections until `stop` is cancelled.
@@ -133,7 +147,7 @@ impl DirectClient {
 
 impl Pool {
     fn idle(&self) -> MutexGuard<'_, Vec<PooledConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     /// Takes the most recently used connection that is still reusable.
@@ -170,14 +184,15 @@ impl Pool {
 }
 
 impl PooledConnection {
-    /// Sends a request; the error returns the request if it was not sent.
+    /// Sends a request, driving the connection meanwhile.
     async fn send(
         mut self,
         request: PostRequest,
         pool: &Arc<Pool>,
-    ) -> Result<http::Response<DrivenBody>, (Option<PostRequest>, RequestError)> {
+    ) -> Result<http::Response<DrivenBody>, SendError> {
         let mut answer = pin!(self.sender.try_send_request(request));
         let mut ended = false;
+        // The connection must not be polled again once it has ended.
         let answer = poll_fn(|context| {
             ended = ended || self.driver_ended(context);
             answer.as_mut().poll(context)
@@ -189,13 +204,14 @@ impl PooledConnection {
                 pool: Arc::clone(pool),
             })),
             Err(mut error) => {
-                let unsent = error.take_message();
                 let cause = innermost_source(error.error());
-                let error = match &unsent {
-                    Some(_) => not_sent_error(&cause),
-                    None => lost_error(&cause),
-                };
-                Err((unsent, error))
+                Err(match error.take_message() {
+                    Some(request) => SendError::Unsent {
+                        request: Box::new(request),
+                        error: not_sent_error(&cause),
+                    },
+                    None => SendError::Failed(lost_error(&cause)),
+                })
             }
         }
     }
@@ -216,8 +232,7 @@ impl PooledConnection {
 
 impl DrivenBody {
     fn connection(&mut self) -> &mut Option<PooledConnection> {
-        let connection = self.connection.get_mut();
-        connection.unwrap_or_else(PoisonError::into_inner)
+        self.connection.get_mut()
     }
 
     /// Polls the next frame, and returns the connection to the pool at the end of the body.
@@ -275,7 +290,10 @@ impl Drop for DrivenBody {
 }
 
 /// Converts to a reqwest response, so that both clients share the rest of the code.
-fn to_reqwest_response(response: http::Response<DrivenBody>, url: &Url) -> Response {
+fn to_reqwest_response(
+    response: http::Response<DrivenBody>,
+    url: &Url,
+) -> Result<Response, RequestError> {
     let (head, body) = response.into_parts();
     let mut builder = http::Response::builder()
         .status(head.status)
@@ -283,8 +301,10 @@ fn to_reqwest_response(response: http::Response<DrivenBody>, url: &Url) -> Respo
     if let Some(headers) = builder.headers_mut() {
         *headers = head.headers;
     }
-    let response = builder.body(reqwest::Body::wrap(body));
-    response.unwrap_or_default().into()
+    builder
+        .body(reqwest::Body::wrap(body))
+        .map(Response::from)
+        .map_err(|error| RequestError::Malformed(error.to_string()))
 }
 
 impl fmt::Debug for Pool {

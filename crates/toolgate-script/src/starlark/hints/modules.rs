@@ -2,7 +2,11 @@
 
 /// Returns a hint on what to use instead of a module.
 pub(super) fn replacement_hint(module: &str) -> String {
-    let root = module.split('.').next().unwrap_or(module);
+    let root = match module {
+        // Its types only occur in annotations, unlike those of `collections`.
+        "collections.abc" => module,
+        _ => module.split('.').next().unwrap_or(module),
+    };
     let alternative = match root {
         "json" | "math" => {
             return format!("remove this line: `{root}` is available without import");
@@ -23,7 +27,7 @@ pub(super) fn replacement_hint(module: &str) -> String {
             "regular expressions are not available: use the string methods `split`, `find`, \
              `startswith`, `replace`, `partition`, and `in`"
         }
-        "datetime" | "time" | "calendar" | "zoneinfo" | "dateutil" => {
+        "datetime" | "timedelta" | "time" | "calendar" | "zoneinfo" | "dateutil" => {
             "there is no clock and no sleep: ISO dates compare as strings, and `d.split(\"-\")` returns \
              their parts"
         }

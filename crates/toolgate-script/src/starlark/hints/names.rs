@@ -5,7 +5,7 @@ use super::super::server::find_similar;
 use super::modules;
 
 /// Returns a hint for an undefined name.
-pub(super) fn hint(name: &str, _line: &str) -> Option<String> {
+pub(super) fn hint(name: &str) -> Option<String> {
     let text = match name {
         "true" => "write `True`".to_owned(),
         "false" => "write `False`".to_owned(),

@@ -104,7 +104,7 @@ pub(super) fn dict_spread(line: &TokenizedLine<'_>) -> Option<String> {
                 .iter()
                 .any(|(from, _)| line.matches(*from, "**"))
     })?;
-    let parts = spread_parts(line, open, "**", |value| value.to_owned(), ("{", "}"))?;
+    let parts = spread_parts(line, open, "**", str::to_owned)?;
     let whole = match &parts[..] {
         [only] if !only.starts_with('{') => format!("dict({only})"),
         several => several.join(" | "),
@@ -130,7 +130,7 @@ pub(super) fn list_spread(line: &TokenizedLine<'_>) -> Option<String> {
                 .any(|(from, _)| line.matches(*from, "*"))
     })?;
     let list = |value: &str| format!("list({value})");
-    let parts = spread_parts(line, open, "*", list, ("[", "]"))?;
+    let parts = spread_parts(line, open, "*", list)?;
     let close = line.closing_bracket(open)?;
     let whole = parts.join(" + ");
     Some(line.replace(
@@ -146,14 +146,14 @@ fn spread_parts(
     open: usize,
     star: &str,
     value: impl Fn(&str) -> String,
-    brackets: (&str, &str),
 ) -> Option<Vec<String>> {
     let close = line.closing_bracket(open)?;
+    let (left, right) = (line.token(open), line.token(close));
     let mut parts: Vec<String> = Vec::new();
     let mut plain: Vec<&str> = Vec::new();
     let flush = |plain: &mut Vec<&str>, parts: &mut Vec<String>| {
         if !plain.is_empty() {
-            parts.push(format!("{}{}{}", brackets.0, plain.join(", "), brackets.1));
+            parts.push(format!("{left}{}{right}", plain.join(", ")));
             plain.clear();
         }
     };
@@ -302,6 +302,7 @@ pub(super) fn find_conversion(line: &TokenizedLine<'_>) -> Option<usize> {
     (0..line.len()).find_map(|at| {
         let literal = Some(line.token(at)).filter(|_| line.is_kind(at, TokenKind::String))?;
         let (open, _) = find_fields(literal).into_iter().find(|(open, end)| {
+            // A field without a closing brace may be too short for the range.
             let inner = literal.get(open + 1..end - 1).unwrap_or_default();
             Field::parse(inner).conversion.is_some()
         })?;
@@ -396,11 +397,10 @@ impl<'a> Field<'a> {
             Some(spec) => format!("format({value}, {quote}{spec}{quote})"),
             None => value,
         };
-        let label = if self.is_debug { self.expression } else { "" };
         let label = if self.is_debug {
-            format!("{label}=")
+            format!("{}=", self.expression)
         } else {
-            label.to_owned()
+            String::new()
         };
         Some(format!("{label}{{{value}}}"))
     }

@@ -16,7 +16,8 @@ pub(super) fn hint(message: &str, text: &str) -> Option<String> {
         return format_method_hint(&line);
     }
     if message.contains("(iter)") {
-        return iteration_hint(&line, quoted.last().copied().unwrap_or_default());
+        // A message without quotes gets the general hint.
+        return iteration_hint(&line, quoted.last().copied().unwrap_or(""));
     }
     let annotation = ["type annotation", "type expression", "`tuple[]`"];
     if annotation.iter().any(|words| message.contains(words)) {
@@ -96,7 +97,14 @@ fn missing_attribute_hint(line: &TokenizedLine<'_>, kind: &str, name: &str) -> O
     if matches!(name, "encode" | "decode") {
         return encoding_hint(line, kind, start, close);
     }
-    let Some(call) = replace_method_call(line, kind, name, (object, at + 1, close)) else {
+    let call = MethodCall {
+        object,
+        kind,
+        name,
+        open: at + 1,
+        close,
+    };
+    let Some(call) = call.replacement(line) else {
         return attribute_hint(kind, name);
     };
     let rewritten = line.replace(start, close + 1, &call);
@@ -114,37 +122,54 @@ fn missing_attribute_hint(line: &TokenizedLine<'_>, kind: &str, name: &str) -> O
     Some(suggest_line(&rewritten))
 }
 
-/// Returns an expression equivalent to a call of a missing method.
-fn replace_method_call(
-    line: &TokenizedLine<'_>,
-    kind: &str,
-    name: &str,
-    (object, open, close): (&str, usize, usize),
-) -> Option<String> {
-    let arguments = line.span(open + 1, close);
-    Some(match (kind, name) {
-        ("dict" | "set", "copy") => format!("{kind}({object})"),
-        ("list", "copy") => format!("list({object})"),
-        ("list" | "tuple", "count") => format!("len([x for x in {object} if x == {arguments}])"),
-        ("str", "zfill") => format!("format({object}, {})", padding_spec("0>", arguments)?),
-        ("str", "ljust") => format!("format({object}, {})", padding_spec("<", arguments)?),
-        ("str", "rjust") => format!("format({object}, {})", padding_spec(">", arguments)?),
-        ("str", "center") => format!("format({object}, {})", padding_spec("^", arguments)?),
-        ("str", "casefold") => format!("{object}.lower()"),
-        ("str", "isnumeric" | "isdecimal") => format!("{object}.isdigit()"),
-        ("str", "format_map") => format!("{object}.format(**{arguments})"),
-        ("dict", "has_key") => format!("({arguments} in {object})"),
-        ("dict", "iteritems") => format!("{object}.items()"),
-        ("function", "fromkeys") => {
-            let parts = line.bracket_items(open, close);
-            let (from, to) = parts.first()?;
-            let value = parts
-                .get(1)
-                .map_or("None", |(from, to)| line.span(*from, *to));
-            format!("{{key: {value} for key in {}}}", line.span(*from, *to))
-        }
-        _ => return None,
-    })
+/// A call of a method that the type of its object does not have.
+struct MethodCall<'a> {
+    object: &'a str,
+    /// Type of the object.
+    kind: &'a str,
+    name: &'a str,
+    /// Tokens of the parentheses.
+    open: usize,
+    close: usize,
+}
+
+impl MethodCall<'_> {
+    /// Returns an equivalent expression.
+    fn replacement(&self, line: &TokenizedLine<'_>) -> Option<String> {
+        let Self {
+            object,
+            kind,
+            name,
+            open,
+            close,
+        } = *self;
+        let arguments = line.span(open + 1, close);
+        Some(match (kind, name) {
+            ("dict" | "set", "copy") => format!("{kind}({object})"),
+            ("list", "copy") => format!("list({object})"),
+            ("list" | "tuple", "count") => {
+                format!("len([x for x in {object} if x == {arguments}])")
+            }
+            ("str", "zfill") => format!("format({object}, {})", padding_spec("0>", arguments)?),
+            ("str", "ljust") => format!("format({object}, {})", padding_spec("<", arguments)?),
+            ("str", "rjust") => format!("format({object}, {})", padding_spec(">", arguments)?),
+            ("str", "center") => format!("format({object}, {})", padding_spec("^", arguments)?),
+            ("str", "casefold") => format!("{object}.lower()"),
+            ("str", "isnumeric" | "isdecimal") => format!("{object}.isdigit()"),
+            ("str", "format_map") => format!("{object}.format(**{arguments})"),
+            ("dict", "has_key") => format!("({arguments} in {object})"),
+            ("dict", "iteritems") => format!("{object}.items()"),
+            ("function", "fromkeys") => {
+                let parts = line.bracket_items(open, close);
+                let (from, to) = parts.first()?;
+                let value = parts
+                    .get(1)
+                    .map_or("None", |(from, to)| line.span(*from, *to));
+                format!("{{key: {value} for key in {}}}", line.span(*from, *to))
+            }
+            _ => return None,
+        })
+    }
 }
 
 /// Suggests a line without `encode` and `decode`.

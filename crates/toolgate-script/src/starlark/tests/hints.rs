@@ -103,6 +103,16 @@ const CASES: &[(&str, &str)] = &[
         "x = datetime.now()",
         "there is no clock and no sleep: ISO dates compare as strings, and `d.split(\"-\")` returns their parts",
     ),
+    (
+        "from collections.abc import Iterable",
+        "remove this line: annotations are not checked, and `Any`, `Optional`, `List` and `Dict` are \
+         available without import",
+    ),
+    (
+        "x = timedelta(days=1)",
+        "there is no clock and no sleep: ISO dates compare as strings, and `d.split(\"-\")` returns \
+         their parts",
+    ),
     ("pritn(1)", "did you mean `print`?"),
     ("x = null", "write `None`"),
     (

@@ -33,19 +33,18 @@ pub(super) fn client_connection(
             ),
         },
         ConnectionType::Http | ConnectionType::Sse => match &client.connection_string {
-            Some(url) => http_connection(
-                (&format!("{pointer}/connection_string"), url),
-                (&format!("{pointer}/headers"), &client.headers),
-                &client.allowed_extra_headers,
-                (
-                    &client.tls_config,
-                    match client.connection_type {
-                        ConnectionType::Sse => HttpTransport::Sse,
-                        _ => HttpTransport::Auto,
-                    },
-                ),
-                context,
-            ),
+            Some(url) => HttpKeys {
+                url_key: "connection_string",
+                url,
+                headers: &client.headers,
+                forwarded_headers: &client.allowed_extra_headers,
+                tls: &client.tls_config,
+                transport: match client.connection_type {
+                    ConnectionType::Sse => HttpTransport::Sse,
+                    _ => HttpTransport::Auto,
+                },
+            }
+            .build(pointer, context),
             None => fail(
                 pointer,
                 "an HTTP server needs `connection_string` with its URL",
@@ -133,20 +132,19 @@ pub(super) fn table_connection(
                 cwd: table.cwd.as_ref().map(PathBuf::from),
             })
         }
-        (transport, None, Some(url)) => http_connection(
-            (&format!("{pointer}/url"), url),
-            (&format!("{pointer}/headers"), &table.headers),
-            &table.allowed_extra_headers,
-            (
-                &table.tls,
-                match transport {
-                    TransportName::Sse => HttpTransport::Sse,
-                    TransportName::Http => HttpTransport::Streamable,
-                    TransportName::Auto | TransportName::Stdio => HttpTransport::Auto,
-                },
-            ),
-            context,
-        )?,
+        (transport, None, Some(url)) => HttpKeys {
+            url_key: "url",
+            url,
+            headers: &table.headers,
+            forwarded_headers: &table.allowed_extra_headers,
+            tls: &table.tls,
+            transport: match transport {
+                TransportName::Sse => HttpTransport::Sse,
+                TransportName::Http => HttpTransport::Streamable,
+                TransportName::Auto | TransportName::Stdio => HttpTransport::Auto,
+            },
+        }
+        .build(pointer, context)?,
     };
     Some(connection)
 }
@@ -180,48 +178,56 @@ fn stdio_connection(
     })
 }
 
-fn http_connection(
-    (url_at, url): (&str, &Secret),
-    (headers_at, headers): (&str, &IndexMap<String, Secret>),
-    forwarded_headers: &[String],
-    (tls, transport): (&TlsConfig, HttpTransport),
-    context: &mut FileContext<'_>,
-) -> Option<ServerConnection> {
-    if let Secret::Literal(url) = url {
-        parse_url(url_at, url, context)?;
-    }
-    for (name, value) in headers {
-        let pointer = format!("{headers_at}/{}", escape_step(name));
-        if !is_token(name) {
-            context.error(
-                &pointer,
-                format!("`{name}` is not a valid HTTP header name"),
-            );
+/// Keys of an HTTP server that both file formats have.
+struct HttpKeys<'a> {
+    /// Name of the key that holds the URL.
+    url_key: &'static str,
+    url: &'a Secret,
+    headers: &'a IndexMap<String, Secret>,
+    forwarded_headers: &'a [String],
+    tls: &'a TlsConfig,
+    transport: HttpTransport,
+}
+
+impl HttpKeys<'_> {
+    fn build(self, pointer: &str, context: &mut FileContext<'_>) -> Option<ServerConnection> {
+        // A URL from the environment is checked when the gateway connects.
+        if let Secret::Literal(url) = self.url {
+            parse_url(&format!("{pointer}/{}", self.url_key), url, context)?;
         }
-        if matches!(value, Secret::Literal(text) if text.chars().any(char::is_control)) {
-            context.error(
-                &pointer,
-                "the value contains a line break or control character; remove it",
-            );
+        for (name, value) in self.headers {
+            let pointer = format!("{pointer}/headers/{}", escape_step(name));
+            if !is_token(name) {
+                context.error(
+                    &pointer,
+                    format!("`{name}` is not a valid HTTP header name"),
+                );
+            }
+            if matches!(value, Secret::Literal(text) if text.chars().any(char::is_control)) {
+                context.error(
+                    &pointer,
+                    "the value contains a line break or control character; remove it",
+                );
+            }
         }
+        let TlsConfig {
+            insecure_skip_verify,
+            ca_cert_pem,
+        } = self.tls;
+        let forwarded_headers = self.forwarded_headers.iter();
+        Some(ServerConnection::Http(HttpConnection {
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            forwarded_headers: forwarded_headers
+                .map(|name| name.to_ascii_lowercase())
+                .collect(),
+            tls: Tls {
+                insecure_skip_verify: *insecure_skip_verify,
+                ca_cert_pem: ca_cert_pem.clone(),
+            },
+            transport: self.transport,
+        }))
     }
-    let TlsConfig {
-        insecure_skip_verify,
-        ca_cert_pem,
-    } = tls;
-    Some(ServerConnection::Http(HttpConnection {
-        url: url.clone(),
-        headers: headers.clone(),
-        forwarded_headers: forwarded_headers
-            .iter()
-            .map(|name| name.to_ascii_lowercase())
-            .collect(),
-        tls: Tls {
-            insecure_skip_verify: *insecure_skip_verify,
-            ca_cert_pem: ca_cert_pem.clone(),
-        },
-        transport,
-    }))
 }
 
 fn check_command(pointer: &str, command: &str, context: &mut FileContext<'_>) {
