@@ -218,7 +218,9 @@ impl Configuration {
         entry: Value,
     ) -> Result<Result<ProbeResult, String>, ChangeError> {
         match self.request(ConfigRequest::Check { entry }).await? {
-            ConfigResponse::Checked(server) => Ok(self.gateway.probe(&server, PROBE_TIMEOUT).await),
+            ConfigResponse::Checked(server) => {
+                Ok(self.gateway.servers().probe(&server, PROBE_TIMEOUT).await)
+            }
             ConfigResponse::Server(_) | ConfigResponse::Settings => Err(ChangeError::Stopping),
         }
     }

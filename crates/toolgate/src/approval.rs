@@ -6,11 +6,13 @@
 //! permanently, as long as the server still runs the same program.
 
 mod service;
+mod store;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 
 pub(crate) use service::{ApprovalService, Clearance};
+pub(crate) use store::{ApprovalStore, revoke_caller};
 
 use crate::call::Arguments;
 use crate::store::StoreError;

@@ -187,7 +187,7 @@ impl RunningManager {
     async fn revoke_grants_of_removed_keys(&self) {
         let snapshot = self.snapshot.load_full();
         let keys = &snapshot.config.keys;
-        let grants = self.manager.store.grants().await.unwrap_or_default();
+        let grants = self.gateway.approvals().grants().await.unwrap_or_default();
         let callers = grants.iter().filter_map(|grant| grant.caller.as_deref());
         let removed = callers.filter(|name| keys.iter().all(|key| key.name != *name));
         revoke_grants(&self.gateway, removed).await;
@@ -264,6 +264,7 @@ impl RunningManager {
         let existing = self
             .gateway
             .servers()
+            .list()
             .into_iter()
             .find(|known| Ok(known.server.name.to_folded()) == folded);
         if let Some(existing) = existing {
@@ -459,7 +460,7 @@ impl RunningManager {
 
     /// Finds a configured server by id or name; returns its name and id.
     fn find_server(&self, id: &str) -> Result<(String, String), ChangeError> {
-        let servers = self.gateway.servers();
+        let servers = self.gateway.servers().list();
         let by_id = servers.iter().find(|entry| entry.server.id == id);
         let found = by_id.or_else(|| {
             servers
@@ -513,7 +514,7 @@ impl RunningManager {
 /// Revokes the grants of removed keys, so that a later key with the same name does not inherit them.
 async fn revoke_grants(gateway: &Gateway, names: impl Iterator<Item = &str>) {
     for name in names {
-        if let Err(error) = gateway.reset_caller(name).await {
+        if let Err(error) = gateway.keys().reset(name).await {
             tracing::error!(%error, key = name, "could not revoke grants of removed key");
         }
     }

@@ -139,7 +139,7 @@ impl IncomingModelRequest {
         RawQuery(query): RawQuery,
         body: Result<Bytes, BytesRejection>,
     ) -> Response {
-        let (dialect, models) = (self.dialect, self.app.gateway().models().clone());
+        let dialect = self.dialect;
         let request = match (body, request::parse_filters(&self.headers)) {
             (Ok(body), Ok(filters)) => ModelRequest {
                 dialect,
@@ -157,7 +157,7 @@ impl IncomingModelRequest {
             (Err(rejection), _) => return ApiError::from(rejection).into_response(),
             (_, Err(error)) => return error.into_response(),
         };
-        match models.complete(&self.caller, request).await {
+        match self.app.gateway().complete(&self.caller, request).await {
             Ok(answer) => model_response(answer),
             Err(error) => model_error_response(dialect, &error),
         }

@@ -39,7 +39,7 @@ pub(crate) async fn read_result(
 ) -> Result<Json<ResultPart>, ApiError> {
     let (Path(handle), Query(params)) = (handle?, params?);
     let offset = params.offset.unwrap_or(0);
-    let part = app.gateway().read_result(&caller, &handle, offset);
+    let part = app.gateway().tools().read_result(&caller, &handle, offset);
     let part = part.ok_or_else(|| {
         ApiError::not_found(
             "no result is stored under this handle, or it has expired; call the tool again",

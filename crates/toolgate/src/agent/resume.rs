@@ -23,10 +23,11 @@ use super::loop_guard::LoopGuard;
 use super::sink::{CallHandler, RunSink};
 use super::task::StartedRun;
 use super::tool_calls::{CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
-use super::{AgentRun, RunRecord};
+use super::{AgentRun, RunRecord, RunStep, Runs};
 use crate::call::RequestContext;
 use crate::caller::Caller;
-use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
+use crate::engine::Engine;
+use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Operation};
 use crate::store::StoreError;
 
 /// Decision about one pending call.
@@ -44,6 +45,17 @@ pub enum CallDecision {
         text: String,
         is_error: bool,
     },
+}
+
+/// Request to resume a run.
+#[derive(Clone, Debug, Default)]
+pub struct ResumeRequest {
+    /// Decisions by call id.
+    pub decisions: HashMap<String, CallDecision>,
+    /// The person who decided, as recorded in the journal.
+    pub decided_by: String,
+    /// Whether to stream the response; by default as in the original request.
+    pub stream: Option<bool>,
 }
 
 /// Reason why a run cannot be resumed.
@@ -154,8 +166,7 @@ pub(super) struct ResumePlan {
     replay: Replay,
     /// Calls without a result.
     unanswered: Vec<RequestedToolCall>,
-    decisions: HashMap<String, CallDecision>,
-    decided_by: String,
+    request: ResumeRequest,
     /// The record before the resume.
     pub(super) record: RunRecord,
 }
@@ -180,11 +191,11 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn from_steps(steps: &[(i64, i64, Value)]) -> Self {
+    pub(super) fn from_steps(steps: &[RunStep]) -> Self {
         let mut replay = Self::default();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let count = |value: &Value| value.as_u64().unwrap_or_default();
-        for (seq, _, step) in steps {
+        for RunStep { seq, step, .. } in steps {
             replay.next_seq = seq + 1;
             let id = step["id"].as_str().unwrap_or_default().to_owned();
             match step["kind"].as_str().unwrap_or_default() {
@@ -250,47 +261,45 @@ impl Replay {
 
 /// Resumes a run. The work is spawned so that a claimed run always has an owner, even if the caller
 /// disconnects.
-pub(crate) async fn resume(
-    models: &Models,
+pub(super) async fn resume(
+    runs: &Runs,
     id: &str,
-    decisions: &HashMap<String, CallDecision>,
-    (by, stream): (&str, Option<bool>),
+    request: ResumeRequest,
 ) -> Result<ModelResponse, ResumeError> {
-    let (task_models, run_id, by) = (models.clone(), id.to_owned(), by.to_owned());
-    let decisions = decisions.clone();
-    let work = async move { start_resumed(&task_models, &run_id, decisions, (by, stream)).await };
-    let started = models.tasks().spawn(work).await;
+    let (task_runs, run_id) = (runs.clone(), id.to_owned());
+    let work = async move { start_resumed(&task_runs, &run_id, request).await };
+    let started = runs.tasks().spawn(work).await;
     let started = started.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))?;
-    Ok(started.response(id).await??)
+    started.response(id).await
 }
 
 async fn start_resumed(
-    models: &Models,
+    runs: &Runs,
     id: &str,
-    decisions: HashMap<String, CallDecision>,
-    (by, stream): (String, Option<bool>),
+    request: ResumeRequest,
 ) -> Result<StartedRun, ResumeError> {
-    let store = models.store();
-    let found = store.run(id).await?;
-    let (record, request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
+    let store = runs.store();
+    let found = store.get(id).await?;
+    let (record, model_request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
     let replay = Replay::from_steps(&store.steps(id).await?);
-    let unanswered = replay.unanswered_calls();
-    let mut model_call = model_call_from_record(&record, &request)?;
+    let mut model_call = model_call_from_record(&record, &model_request)?;
     if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
         return Err(ResumeError::AwaitsCaller(id.to_owned()));
     }
-    let undecided = undecided_calls(
-        models,
-        &model_call,
-        (&replay, &unanswered, &record),
-        &decisions,
-    );
+    let plan = ResumePlan {
+        unanswered: replay.unanswered_calls(),
+        replay,
+        request,
+        record,
+    };
+    let undecided = plan.undecided_calls(runs.engine(), &model_call);
     if !undecided.is_empty() {
         return Err(ResumeError::Undecided(undecided));
     }
-    model_call.stream = stream.unwrap_or(record.stream);
-    let limits = models.run_limits(&model_call)?;
-    if !store.claim_run(id).await? {
+    let ResumePlan { replay, record, .. } = &plan;
+    model_call.stream = plan.request.stream.unwrap_or(record.stream);
+    let limits = runs.limits(&model_call)?;
+    if !store.claim(id).await? {
         return Err(ResumeError::NotResumable {
             id: id.to_owned(),
             state: record.state.as_str(),
@@ -298,7 +307,7 @@ async fn start_resumed(
     }
     let run = AgentRun {
         id: id.to_owned(),
-        models: models.clone(),
+        runs: runs.clone(),
         caller_tools: CallerTools::from_body(&model_call.body),
         limits,
         started_at: Instant::now(),
@@ -319,38 +328,29 @@ async fn start_resumed(
         },
         model_call,
     };
-    let plan = ResumePlan {
-        replay,
-        unanswered,
-        decisions,
-        decided_by: by,
-        record,
-    };
     Ok(super::task::start(run, Some(plan)))
 }
 
-/// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
-/// progress and calls that run without approval need none.
-fn undecided_calls(
-    models: &Models,
-    model_call: &ModelCall,
-    (replay, unanswered, record): (&Replay, &[RequestedToolCall], &RunRecord),
-    decisions: &HashMap<String, CallDecision>,
-) -> Vec<String> {
-    let interrupted = record.state == super::RunState::Interrupted;
-    let caller_tools = CallerTools::from_body(&model_call.body);
-    let needs_no_decision = |call: &RequestedToolCall| {
-        let tool_call = tool_call(call, &model_call.context);
-        let runs_unasked =
-            || models.engine().preview(&model_call.caller, &tool_call) == Verdict::Allow;
-        interrupted
-            && !caller_tools.contains(&call.name)
-            && (replay.opened.contains(&call.id) || runs_unasked())
-    };
-    let needs = unanswered
-        .iter()
-        .filter(|call| !decisions.contains_key(&call.id) && !needs_no_decision(call));
-    needs.map(|call| call.id.clone()).collect()
+impl ResumePlan {
+    /// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
+    /// progress and calls that run without approval need none.
+    fn undecided_calls(&self, engine: &Engine, model_call: &ModelCall) -> Vec<String> {
+        let interrupted = self.record.state == super::RunState::Interrupted;
+        let caller_tools = CallerTools::from_body(&model_call.body);
+        let needs_no_decision = |call: &RequestedToolCall| {
+            let tool_call = tool_call(call, &model_call.context);
+            let runs_unasked = || engine.preview(&model_call.caller, &tool_call) == Verdict::Allow;
+            interrupted
+                && !caller_tools.contains(&call.name)
+                && (self.replay.opened.contains(&call.id) || runs_unasked())
+        };
+        let decisions = &self.request.decisions;
+        let needs = self
+            .unanswered
+            .iter()
+            .filter(|call| !decisions.contains_key(&call.id) && !needs_no_decision(call));
+        needs.map(|call| call.id.clone()).collect()
+    }
 }
 
 impl AgentRun {
@@ -363,7 +363,9 @@ impl AgentRun {
         let ResumePlan {
             replay, unanswered, ..
         } = plan;
-        self.journal.record_resumed(&plan.decided_by).await?;
+        self.journal
+            .record_resumed(&plan.request.decided_by)
+            .await?;
         if replay.calls.is_empty() {
             return Ok(());
         }
@@ -414,12 +416,11 @@ impl AgentRun {
     async fn apply_decision(
         &self,
         call: &RequestedToolCall,
-        ResumePlan {
-            replay, decisions, ..
-        }: &ResumePlan,
+        plan: &ResumePlan,
         (request, handler): (&Arc<RequestContext>, &CallHandler),
     ) -> Result<ExecutedCall, ResumeError> {
-        let executed = match decisions.get(&call.id) {
+        let replay = &plan.replay;
+        let executed = match plan.request.decisions.get(&call.id) {
             Some(CallDecision::Deny { reason }) => {
                 let reason = reason.as_deref().unwrap_or("no reason given");
                 let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);

@@ -108,7 +108,8 @@ pub(crate) async fn list(
     let limit = PageParams::page_size(filter.limit)?;
     let found = app
         .gateway()
-        .approvals(state, filter.cursor.as_deref(), limit + 1);
+        .approvals()
+        .list(state, filter.cursor.as_deref(), limit + 1);
     let mut found = found.await.map_err(ChangeError::Store)?;
     let has_more = found.len() > limit;
     found.truncate(limit);
@@ -130,7 +131,7 @@ pub(crate) async fn get(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<ApprovalView>, ApiError> {
     let Path(id) = id?;
-    let found = app.gateway().approval(&id).await;
+    let found = app.gateway().approvals().get(&id).await;
     let found = found.map_err(ChangeError::Store)?;
     let found = found.ok_or(DecideError::NotFound(id))?;
     Ok(Json(ApprovalView::new(&found)))
@@ -155,12 +156,16 @@ pub(crate) async fn decide(
         ..
     } = &ruling
     {
-        let pending = app.gateway().approval(&id).await;
+        let pending = app.gateway().approvals().get(&id).await;
         if let Some(pending) = pending.map_err(ChangeError::Store)? {
             check_arguments(&app.gateway().catalog(), &pending.request, arguments)?;
         }
     }
-    let decided = app.gateway().decide(&id, ruling, &decider).await?;
+    let decided = app
+        .gateway()
+        .approvals()
+        .decide(&id, ruling, &decider)
+        .await?;
     tracing::info!(
         approval = id,
         tool = %decided.request.tool,

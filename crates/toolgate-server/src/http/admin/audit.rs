@@ -115,7 +115,7 @@ pub(crate) async fn list(
     let query = filter.to_query()?;
     let export = match filter.format.as_deref() {
         None | Some("json") => {
-            let page = app.gateway().audit(&query).await;
+            let page = app.gateway().audit().query(&query).await;
             let page = page.map_err(ChangeError::Store)?;
             let last = page.records.last().filter(|_| page.more);
             return Ok(Json(RecordPage {
@@ -177,7 +177,7 @@ fn export_records(
             let gateway = gateway.clone();
             async move {
                 let Some(query) = query else { return Ok(None) };
-                let page = gateway.audit(&query).await?;
+                let page = gateway.audit().query(&query).await?;
                 let remaining = remaining.saturating_sub(page.records.len());
                 let next = page.records.last().filter(|_| page.more && remaining > 0);
                 let next = next.map(|record| AuditQuery {

@@ -136,7 +136,7 @@ pub(crate) async fn list(
     page: Result<Query<PageParams>, QueryRejection>,
 ) -> Result<Json<ClientPage>, ApiError> {
     let Query(page) = page?;
-    let entries = app.gateway().servers().into_iter();
+    let entries = app.gateway().servers().list().into_iter();
     let (entries, next_cursor) = page.paginate(entries, |entry| entry.server.name.to_string())?;
     let snapshot = StatusSnapshot::new(&app);
     let clients = entries
@@ -163,7 +163,7 @@ pub(crate) async fn get(
 
 /// Finds the server with this `client_id` or name.
 pub(super) fn find_server(app: &App, id: &str) -> Result<Arc<RegistryEntry>, ApiError> {
-    let entries = app.gateway().servers();
+    let entries = app.gateway().servers().list();
     let by_id = entries.iter().find(|entry| entry.server.id == id);
     let found = by_id.or_else(|| {
         entries

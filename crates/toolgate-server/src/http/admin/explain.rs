@@ -111,7 +111,7 @@ pub(crate) fn explain_tool(
     filters: &Filters,
     tool: &str,
 ) -> Result<ExplanationView, CallError> {
-    let explanation = gateway.explain(caller, filters, tool)?;
+    let explanation = gateway.tools().explain(caller, filters, tool)?;
     Ok(ExplanationView::new(explanation))
 }
 
@@ -121,7 +121,7 @@ fn explain_server(
     filters: &Filters,
     server: &str,
 ) -> Result<ServerExplanation, ApiError> {
-    let entries = app.gateway().servers();
+    let entries = app.gateway().servers().list();
     let entry = entries
         .iter()
         .find(|entry| entry.server.name.as_str() == server || entry.server.id == server)

@@ -81,7 +81,7 @@ pub(crate) struct GrantView {
 #[utoipa::path(get, path = "/api/permissions", tag = "api", responses((status = 200, body = PermissionsView)))]
 pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>, ApiError> {
     let snapshot = app.configuration().snapshot();
-    let grants = app.gateway().store().grants().await;
+    let grants = app.gateway().approvals().grants().await;
     let grants = grants.map_err(ChangeError::Store)?;
     let PermissionSettings {
         rules,
@@ -145,7 +145,7 @@ pub(crate) async fn revoke_grant(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Deleted>, ApiError> {
     let Path(id) = id?;
-    let removed = app.gateway().store().delete_grant(&id).await;
+    let removed = app.gateway().approvals().revoke_grant(&id).await;
     if removed.map_err(ChangeError::Store)? {
         Ok(Json(Deleted { deleted: id }))
     } else {

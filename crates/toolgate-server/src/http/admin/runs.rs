@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate::Arguments;
-use toolgate::agent::{CallDecision, ResumeError, RunRecord, RunState};
+use toolgate::agent::{
+    CallDecision, ResumeError, ResumeRequest, RunDetails, RunQuery, RunRecord, RunState, RunStep,
+};
 use toolgate::approval::{ApprovalScope, DecideError, Decider, Ruling};
 use toolgate::metrics::micro_usd_to_dollars;
-use toolgate::models::RunQuery;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
@@ -149,7 +150,7 @@ pub(crate) async fn list(
         before: params.cursor,
         limit: limit + 1,
     };
-    let runs = app.gateway().models().list_runs(&query).await;
+    let runs = app.gateway().runs().list(&query).await;
     let mut runs = runs.map_err(ChangeError::Store)?;
     let has_more = runs.len() > limit;
     runs.truncate(limit);
@@ -169,11 +170,13 @@ pub(crate) async fn get(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<RunDetail>, ApiError> {
     let Path(id) = id?;
-    let (record, steps) = find_run(&app, &access, &id).await?;
-    let timeline = steps.into_iter().map(|(at, step)| RunStepView {
-        at: format_time(at),
-        step,
-    });
+    let RunDetails { record, steps } = find_run(&app, &access, &id).await?;
+    let timeline = steps
+        .into_iter()
+        .map(|RunStep { at, step, .. }| RunStepView {
+            at: format_time(at),
+            step,
+        });
     Ok(Json(RunDetail {
         run: RunView::new(record),
         timeline: timeline.collect(),
@@ -189,8 +192,8 @@ pub(crate) async fn cancel(
     id: Result<Path<String>, PathRejection>,
 ) -> Result<Json<Cancelled>, ApiError> {
     let Path(id) = id?;
-    let (record, _) = find_run(&app, &access, &id).await?;
-    if app.gateway().models().cancel_run(&id) {
+    let RunDetails { record, .. } = find_run(&app, &access, &id).await?;
+    if app.gateway().runs().cancel(&id) {
         Ok(Json(Cancelled { cancelled: id }))
     } else {
         let message = format!("run `{id}` is {}, not running", record.state.as_str());
@@ -215,7 +218,7 @@ pub(crate) async fn resume(
         serde_json::from_slice(&body)
             .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?
     };
-    let (_, steps) = find_run(&app, &access, &id).await?;
+    let RunDetails { steps, .. } = find_run(&app, &access, &id).await?;
     let mut decisions = HashMap::new();
     for decision in body.decisions {
         let (approvals, is_suspended_script) = pending_approvals(&steps, &decision.id);
@@ -226,14 +229,18 @@ pub(crate) async fn resume(
         let decision = decide_approvals(&app, &access, &approvals, decision).await?;
         decisions.insert(call, decision);
     }
-    let models = app.gateway().models();
-    let resumed = models.resume(&id, &decisions, access.name(), body.stream);
+    let request = ResumeRequest {
+        decisions,
+        decided_by: access.name().to_owned(),
+        stream: body.stream,
+    };
+    let resumed = app.gateway().runs().resume(&id, request);
     Ok(models::model_response(resumed.await?))
 }
 
 /// Returns the approvals that a call waits for, and whether the call is a script suspended midway.
-fn pending_approvals(steps: &[(i64, Value)], call: &str) -> (Vec<String>, bool) {
-    let mut steps = steps.iter().rev().map(|(_, step)| step);
+fn pending_approvals(steps: &[RunStep], call: &str) -> (Vec<String>, bool) {
+    let mut steps = steps.iter().rev().map(|step| &step.step);
     let waiting = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
     let inner = waiting.and_then(|step| step["inner"].as_array());
     let calls: Vec<&Value> = match inner {
@@ -256,7 +263,9 @@ async fn decide_approvals(
 ) -> Result<CallDecision, ApiError> {
     let decider = match access {
         RunAccess::Admin => Some(Decider::Admin),
-        RunAccess::Key(key) if app.gateway().is_approver(key) => Some(Decider::Key(key.clone())),
+        RunAccess::Key(key) if app.gateway().keys().is_approver(key) => {
+            Some(Decider::Key(key.clone()))
+        }
         RunAccess::Key(_) => None,
     };
     let Some(decider) = decider.filter(|_| !approvals.is_empty()) else {
@@ -276,7 +285,10 @@ async fn decide_approvals(
         CallDecision::Result { .. } => return Ok(decision),
     };
     for approval in approvals {
-        let decided = app.gateway().decide(approval, ruling.clone(), &decider);
+        let decided = app
+            .gateway()
+            .approvals()
+            .decide(approval, ruling.clone(), &decider);
         match decided.await {
             // An earlier decision stands.
             Ok(_) | Err(DecideError::AlreadyDecided(_)) => {}
@@ -292,18 +304,14 @@ async fn decide_approvals(
 
 /// Finds a run that the requester can access. Runs of other callers are reported as not found, so that
 /// their existence is not revealed.
-async fn find_run(
-    app: &App,
-    access: &RunAccess,
-    id: &str,
-) -> Result<(RunRecord, Vec<(i64, Value)>), ApiError> {
-    let found = app.gateway().models().run(id).await;
+async fn find_run(app: &App, access: &RunAccess, id: &str) -> Result<RunDetails, ApiError> {
+    let found = app.gateway().runs().get(id).await;
     let found = found.map_err(ChangeError::Store)?;
     let is_accessible = |record: &RunRecord| match access {
         RunAccess::Admin => true,
         RunAccess::Key(key) => record.caller.as_ref() == Some(key),
     };
-    let found = found.filter(|(record, _)| is_accessible(record));
+    let found = found.filter(|run| is_accessible(&run.record));
     found.ok_or_else(|| ApiError::not_found(format!("no run with id `{id}`")))
 }
 

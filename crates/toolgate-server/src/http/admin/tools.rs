@@ -125,7 +125,8 @@ pub(crate) async fn versions(
     };
     let versions = app
         .gateway()
-        .tool_versions(&entry.tool.id)
+        .tools()
+        .versions(&entry.tool.id)
         .await
         .map_err(ChangeError::Store)?;
     let versions = versions.into_iter().map(|version| VersionEntry {
