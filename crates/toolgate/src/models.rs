@@ -8,6 +8,7 @@ mod conversations;
 mod error;
 mod headers;
 mod model_call;
+mod request;
 mod response;
 mod span;
 mod store;
@@ -23,11 +24,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use conversations::Conversations;
 pub use error::ModelError;
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 pub(crate) use headers::caller_headers;
-use http::{HeaderMap, StatusCode};
 pub(crate) use model_call::ModelCall;
+pub use request::{ModelRequest, ModelResponse, Operation, ResponseBody};
 pub(crate) use response::{MAX_EVENT_BYTES, is_stream, parse_provider_error, read_body};
 use serde_json::Value;
 use store::ModelStore;
@@ -45,7 +44,6 @@ pub use usage_recorder::ModelRecord;
 use usage_recorder::UsageRecorder;
 pub(crate) use usage_recorder::UsageRecording;
 
-use crate::call::RequestContext;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError, unix_millis};
@@ -64,78 +62,6 @@ struct Inner {
     tool_definitions: ToolDefinitionCache,
     conversations: Conversations,
     store: ModelStore,
-}
-
-/// A model request as received from a caller.
-#[derive(Debug)]
-pub struct ModelRequest {
-    pub dialect: Dialect,
-    pub operation: Operation,
-    pub body: Bytes,
-    /// Query string of the caller's URL, forwarded to a provider of the same dialect.
-    pub query: Option<String>,
-    pub request: Arc<RequestContext>,
-}
-
-impl ModelRequest {
-    /// Creates a completion request in the given dialect.
-    pub fn new(dialect: Dialect, body: &Value) -> Self {
-        Self {
-            dialect,
-            operation: Operation::Complete,
-            body: body.to_string().into(),
-            query: None,
-            request: Arc::default(),
-        }
-    }
-
-    /// Sets the request context: id, filters and headers.
-    #[must_use]
-    pub fn with_request(self, request: &Arc<RequestContext>) -> Self {
-        Self {
-            request: Arc::clone(request),
-            ..self
-        }
-    }
-}
-
-impl ModelResponse {
-    /// Collects the whole body; of a stream, all its events.
-    pub async fn bytes(self) -> Bytes {
-        match self.body {
-            ResponseBody::Whole(bytes) => bytes,
-            ResponseBody::Stream(mut chunks) => {
-                let mut body = Vec::new();
-                while let Some(chunk) = chunks.next().await {
-                    body.extend_from_slice(&chunk);
-                }
-                body.into()
-            }
-        }
-    }
-}
-
-/// Operation requested from a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operation {
-    #[default]
-    Complete,
-    /// Count the tokens of a request, which only Anthropic's dialect supports.
-    CountTokens,
-}
-
-/// Response to a model request.
-pub struct ModelResponse {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: ResponseBody,
-}
-
-/// Body of a [`ModelResponse`].
-pub enum ResponseBody {
-    Whole(Bytes),
-    /// Server-sent events; an interrupted provider stream ends with an error event.
-    Stream(BoxStream<'static, Bytes>),
 }
 
 /// Name of an available model.
@@ -451,21 +377,4 @@ impl Models {
 /// Encodes an error in the format of a dialect.
 pub fn error_body(dialect: Dialect, failure: &ProviderError) -> String {
     dialect.encode_error(failure).to_string()
-}
-
-impl std::fmt::Debug for ResponseBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Whole(_) => "Whole",
-            Self::Stream(_) => "Stream",
-        })
-    }
-}
-
-impl std::fmt::Debug for ModelResponse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelResponse")
-            .field("status", &self.status)
-            .finish_non_exhaustive()
-    }
 }

@@ -15,7 +15,7 @@ use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
 use super::resume::{self, ResumeError, ResumeRequest};
 use super::store::{RunStep, RunStore};
-use super::{AgentRun, RunRecord, RunState, task};
+use super::{AgentRun, RunRecord, RunState, stored_request, task};
 use crate::call::CallError;
 use crate::caller::Caller;
 use crate::engine::Engine;
@@ -222,7 +222,7 @@ impl Runs {
         };
         let store = &self.0.store;
         store
-            .put(&record, &resume::request_value(&model_call))
+            .put(&record, &stored_request::request_value(&model_call))
             .await?;
         let run = AgentRun {
             journal: RunJournal::new(store, &id, 0),

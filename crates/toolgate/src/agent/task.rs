@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use super::active_runs::ActiveRunGuard;
+use super::replay::Replay;
 use super::report::RunStopReason;
-use super::resume::{Replay, ResumeError, ResumePlan};
+use super::resume::{ResumeError, ResumePlan};
 use super::sink::RunSink;
 use super::turn::TurnError;
 use super::{AgentRun, RunEnd, RunState};

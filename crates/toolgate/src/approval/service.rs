@@ -260,7 +260,7 @@ impl ApprovalService {
             scope,
             reason,
         });
-        let grant = (scope == ApprovalScope::Always).then(|| build_grant(&approval, &by));
+        let grant = (scope == ApprovalScope::Always).then(|| ApprovalGrant::new(&approval, &by));
         if !self
             .store
             .record_decision(&approval, grant.as_ref())
@@ -366,20 +366,6 @@ impl ApprovalService {
     fn publish(&self, approval: Approval) -> Approval {
         self.events.publish(|| Arc::new(approval.clone()));
         approval
-    }
-}
-
-fn build_grant(approval: &Approval, by: &Decider) -> ApprovalGrant {
-    let request = &approval.request;
-    ApprovalGrant {
-        id: Uuid::now_v7().to_string(),
-        caller: request.from.caller.clone(),
-        server: request.tool.server.to_string(),
-        tool: request.tool.tool.to_string(),
-        binding: request.binding.clone(),
-        approval: approval.id.clone(),
-        granted_by: by.to_string(),
-        created_at: unix_millis(SystemTime::now()),
     }
 }
 
