@@ -6,6 +6,7 @@ pub(crate) mod admin;
 pub(crate) mod auth;
 pub(crate) mod error;
 pub(crate) mod execute;
+mod extract;
 pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod mcp;

@@ -104,6 +104,16 @@ impl ConfigTable {
             Self::Providers => "providers",
         }
     }
+
+    /// What an entry of the table is called in errors and logs.
+    pub(super) fn entry_kind(self) -> &'static str {
+        match self {
+            Self::Keys => "key",
+            Self::Roles => "role",
+            Self::VirtualServers => "virtual server",
+            Self::Providers => "provider",
+        }
+    }
 }
 
 impl ConfigLayers {

@@ -6,9 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -22,6 +20,7 @@ use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiBytes, ApiQuery};
 use super::request::RequestId;
 use super::{App, request};
 
@@ -168,12 +167,10 @@ pub(crate) async fn execute(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Extension(RequestId(id)): Extension<RequestId>,
-    params: Result<Query<ExecuteParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<ExecuteParams>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let Query(params) = params?;
-    let body = body?;
     let format = CallFormat::parse(params.format.as_deref())?;
     let (calls, is_array) = parse_calls(&body)?;
     let context = ExecuteContext {

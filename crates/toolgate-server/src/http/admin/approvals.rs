@@ -1,8 +1,6 @@
 //! `/api/approvals`: calls that wait for an approver's decision, or were decided.
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -19,6 +17,7 @@ use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiJson, ApiPath, ApiQuery};
 
 /// A call that needs approval, and the decision once it is made.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -94,9 +93,8 @@ pub(crate) struct DecisionBody {
     responses((status = 200, body = ApprovalPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<ApprovalFilter>, QueryRejection>,
+    ApiQuery(filter): ApiQuery<ApprovalFilter>,
 ) -> Result<Json<ApprovalPage>, ApiError> {
-    let Query(filter) = filter?;
     let state = match filter.state.as_deref() {
         None => Some(ApprovalState::Pending),
         Some("all") => None,
@@ -127,9 +125,8 @@ pub(crate) async fn list(
     responses((status = 200, body = ApprovalView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let Path(id) = id?;
     let found = app.gateway().approval(&id).await;
     let found = found.map_err(ChangeError::Store)?;
     let found = found.ok_or(DecideError::NotFound(id))?;
@@ -143,12 +140,9 @@ pub(crate) async fn get(
 pub(crate) async fn decide(
     State(app): State<App>,
     Extension(decider): Extension<Decider>,
-    id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(id): ApiPath<String>,
+    ApiJson(body): ApiJson<DecisionBody>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let (Path(id), body) = (id?, body?);
-    let body: DecisionBody = serde_json::from_slice(&body)
-        .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?;
     let ruling = body.ruling()?;
     if let Ruling::Approve {
         arguments: Some(arguments),

@@ -4,8 +4,7 @@ use std::time::SystemTime;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
@@ -21,6 +20,7 @@ use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::ApiQuery;
 
 /// Records that an export reads from the store at a time.
 const EXPORT_BATCH_RECORDS: usize = 500;
@@ -109,9 +109,8 @@ enum ExportFormat {
     responses((status = 200, body = RecordPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<AuditFilter>, QueryRejection>,
+    ApiQuery(filter): ApiQuery<AuditFilter>,
 ) -> Result<Response, ApiError> {
-    let Query(filter) = filter?;
     let query = filter.to_query()?;
     let export = match filter.format.as_deref() {
         None | Some("json") => {

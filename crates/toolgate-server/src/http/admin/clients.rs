@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use toolgate::registry::RegistryEntry;
@@ -25,6 +24,7 @@ use super::stats::FiguresView;
 use crate::configuration::{ConfigSnapshot, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiPath, ApiQuery};
 
 /// A server: its configuration, its state and what it offers.
 #[derive(Debug, Serialize, ToSchema)]
@@ -133,9 +133,8 @@ pub(crate) struct ClientPage {
     responses((status = 200, body = ClientPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<PageParams>, QueryRejection>,
+    ApiQuery(page): ApiQuery<PageParams>,
 ) -> Result<Json<ClientPage>, ApiError> {
-    let Query(page) = page?;
     let entries = app.gateway().servers().into_iter();
     let (entries, next_cursor) = page.paginate(entries, |entry| entry.server.name.to_string())?;
     let snapshot = StatusSnapshot::new(&app);
@@ -155,9 +154,8 @@ pub(crate) async fn list(
     responses((status = 200, body = ClientEntry), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<ClientEntry>, ApiError> {
-    let Path(id) = id?;
     client_entry(&app, &id).map(Json)
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use toolgate::engine::Explanation;
@@ -13,6 +12,7 @@ use toolgate_core::scope::{Filters, GateResult};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::ApiQuery;
 use crate::http::{App, request};
 
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
@@ -86,10 +86,9 @@ pub(crate) enum ExplainResponse {
     responses((status = 200, body = ExplainResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn explain(
     State(app): State<App>,
-    params: Result<Query<ExplainParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<ExplainParams>,
     headers: HeaderMap,
 ) -> Result<Json<ExplainResponse>, ApiError> {
-    let Query(params) = params?;
     let sent = request::parse_filters(&headers)?;
     let caller = params.caller();
     let filters = params.filters(sent);

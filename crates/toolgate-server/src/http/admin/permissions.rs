@@ -1,10 +1,7 @@
 //! `/api/permissions`: permission rules, approval settings and standing grants.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::Path;
 use axum::extract::State;
-use axum::extract::rejection::{BytesRejection, PathRejection};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate::approval::ApprovalGrant;
@@ -12,11 +9,11 @@ use toolgate_core::config::{Approver, PermissionSettings};
 use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
 
-use super::changes::parse_object;
 use super::{Deleted, format_time};
 use crate::configuration::{ChangeError, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiObject, ApiPath};
 
 /// Permission rules, approval settings and standing grants.
 #[derive(Debug, Serialize, ToSchema)]
@@ -107,9 +104,8 @@ pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>,
     responses((status = 200, body = PermissionsView), (status = 400, body = ErrorBody)))]
 pub(crate) async fn put(
     State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
+    ApiObject(mut section): ApiObject,
 ) -> Result<Json<PermissionsView>, ApiError> {
-    let mut section = parse_object(&body?)?;
     // Accept the output of GET as input: drop its read-only fields.
     for read_only in ["grants", "source"] {
         section.shift_remove(read_only);
@@ -142,9 +138,8 @@ pub(crate) async fn reset(State(app): State<App>) -> Result<Json<PermissionsView
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
 pub(crate) async fn revoke_grant(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let Path(id) = id?;
     let removed = app.gateway().store().delete_grant(&id).await;
     if removed.map_err(ChangeError::Store)? {
         Ok(Json(Deleted { deleted: id }))

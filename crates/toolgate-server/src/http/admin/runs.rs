@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
@@ -24,6 +22,7 @@ use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiBytes, ApiPath, ApiQuery};
 use crate::http::models;
 
 /// Identity of a request to `/api/runs`, which determines the runs it can access.
@@ -129,9 +128,8 @@ pub(crate) struct Cancelled {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    params: Result<Query<RunParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<RunParams>,
 ) -> Result<Json<RunPage>, ApiError> {
-    let Query(params) = params?;
     if let Some(state) = &params.state
         && RunState::from_name(state).is_none()
     {
@@ -166,9 +164,8 @@ pub(crate) async fn list(
 pub(crate) async fn get(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<RunDetail>, ApiError> {
-    let Path(id) = id?;
     let (record, steps) = find_run(&app, &access, &id).await?;
     let timeline = steps.into_iter().map(|(at, step)| RunStepView {
         at: format_time(at),
@@ -186,9 +183,8 @@ pub(crate) async fn get(
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Cancelled>, ApiError> {
-    let Path(id) = id?;
     let (record, _) = find_run(&app, &access, &id).await?;
     if app.gateway().models().cancel_run(&id) {
         Ok(Json(Cancelled { cancelled: id }))
@@ -205,10 +201,9 @@ pub(crate) async fn cancel(
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(id): ApiPath<String>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let (Path(id), body) = (id?, body?);
     let body: ResumeBody = if body.trim_ascii().is_empty() {
         ResumeBody::default()
     } else {

@@ -1,8 +1,7 @@
 //! `/api/mcp/tools`: the tools in scope, as defined by their servers, and their version history.
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::{CallError, Caller, Gateway};
@@ -16,6 +15,7 @@ use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiPath, ApiQuery};
 
 /// A tool.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -94,9 +94,8 @@ pub(crate) struct ToolFilter {
     responses((status = 200, body = ToolPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<ToolFilter>, QueryRejection>,
+    ApiQuery(filter): ApiQuery<ToolFilter>,
 ) -> Result<Json<ToolPage>, ApiError> {
-    let Query(filter) = filter?;
     let page = PageParams {
         limit: filter.limit,
         cursor: filter.cursor.clone(),
@@ -114,9 +113,8 @@ pub(crate) async fn list(
     responses((status = 200, body = VersionList), (status = 404, body = ErrorBody)))]
 pub(crate) async fn versions(
     State(app): State<App>,
-    alias: Result<Path<String>, PathRejection>,
+    ApiPath(alias): ApiPath<String>,
 ) -> Result<Json<VersionList>, ApiError> {
-    let Path(alias) = alias?;
     let catalog = app.gateway().catalog();
     let Resolution::Found(entry) = catalog.resolve(&alias, |_| true) else {
         return Err(ApiError::not_found(format!(
