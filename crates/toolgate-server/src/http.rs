@@ -14,6 +14,7 @@ pub(crate) mod models;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;
+mod schema;
 mod spliced_body;
 mod ui;
 

@@ -90,12 +90,15 @@ pub(crate) struct ToolMessage {
     pub(crate) is_error: bool,
     /// Set if a fallback server executed the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) fallback: Option<Fallback>,
     /// Approval that the call needs or was executed with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) approval: Option<ApprovalNote>,
     /// Handle for reading the full result at `/v1/mcp/results/{handle}`, if it was truncated. It expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) result_handle: Option<String>,
 }
 
@@ -105,6 +108,7 @@ pub(crate) struct ApprovalNote {
     pub(crate) id: String,
     /// When the pending approval expires; absent if the call was executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) expires_at: Option<String>,
     /// Whether the approver changed the arguments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -130,10 +134,13 @@ struct FunctionCallOutput {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_error: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     fallback: Option<Fallback>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     approval: Option<ApprovalNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     result_handle: Option<String>,
 }
 

@@ -23,6 +23,7 @@ pub(crate) struct ResultPart {
     pub(crate) text: String,
     pub(crate) offset: usize,
     /// Offset of the next chunk; null at the end.
+    #[schema(required)]
     pub(crate) next_offset: Option<usize>,
     pub(crate) total_bytes: usize,
 }

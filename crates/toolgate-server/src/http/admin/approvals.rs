@@ -18,12 +18,13 @@ use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiJson, ApiPath, ApiQuery};
+use crate::http::schema::ApprovalStateSchema;
 
 /// A call that needs approval, and the decision once it is made.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalView {
     id: String,
-    /// `pending`, `approved`, `denied`, `expired`, `executing`, `done` or `unknown`.
+    #[schema(value_type = ApprovalStateSchema)]
     state: &'static str,
     server: String,
     tool: String,
@@ -33,32 +34,40 @@ pub(crate) struct ApprovalView {
     arguments: Box<RawValue>,
     /// Arguments that replace `arguments`, if the approver edited them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     edited_arguments: Option<Box<RawValue>>,
     /// Config key that requires the approval.
     rule: String,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
+    #[schema(required)]
     session: Option<String>,
     origin: String,
     request_id: String,
+    #[schema(required)]
     run_id: Option<String>,
     /// Conversation so far, if the caller sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Object>>, nullable = false)]
     conversation: Option<Box<RawValue>>,
     created_at: String,
     expires_at: String,
+    #[schema(required)]
     decided_at: Option<String>,
     /// `admin`, or `key:NAME`.
+    #[schema(required)]
     decided_by: Option<String>,
+    #[schema(required)]
     scope: Option<&'static str>,
+    #[schema(required)]
     reason: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalPage {
     approvals: Vec<ApprovalView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 

@@ -14,6 +14,7 @@ use crate::configuration::{ChangeError, Verify};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiBytes, ApiObject, ApiPath, ApiQuery};
+use crate::http::schema::BindingLevelSchema;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -26,7 +27,9 @@ pub(crate) struct AddParams {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TestResult {
     ok: bool,
+    #[schema(required)]
     error: Option<String>,
+    #[schema(required)]
     protocol_version: Option<String>,
     tools: Vec<String>,
 }
@@ -40,10 +43,29 @@ pub(crate) struct ImportResult {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ImportLine {
     pub(crate) name: String,
-    /// `created`, `exists` or `invalid`.
-    pub(crate) outcome: String,
+    pub(crate) outcome: ImportOutcome,
     /// Why the server was not created, and which settings were changed or dropped.
     pub(crate) notes: Vec<String>,
+}
+
+/// What became of a server in an imported file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ImportOutcome {
+    Created,
+    /// A server with this name is configured already.
+    Exists,
+    Invalid,
+}
+
+impl ImportOutcome {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Exists => "exists",
+            Self::Invalid => "invalid",
+        }
+    }
 }
 
 /// Tool execution settings.
@@ -55,8 +77,9 @@ pub(crate) struct ToolManagerView {
     tool_execution_timeout: f64,
     /// If true, tools are added to model requests only when a filter header is sent.
     disable_auto_tool_inject: bool,
-    /// Layout of code mode's stub files: one per `server` or one per `tool`.
-    code_mode_binding_level: String,
+    /// Layout of code mode's stub files: one per server or one per tool.
+    #[schema(value_type = BindingLevelSchema)]
+    code_mode_binding_level: &'static str,
 }
 
 /// Add a server. The gateway connects to it immediately and keeps it across restarts.
@@ -168,17 +191,17 @@ pub(crate) async fn import(
             .add_server(server.entry, Verify::No)
             .await
         {
-            Ok(_) => "created",
-            Err(ChangeError::Exists(_)) => "exists",
+            Ok(_) => ImportOutcome::Created,
+            Err(ChangeError::Exists(_)) => ImportOutcome::Exists,
             Err(ChangeError::Invalid(reasons)) => {
                 notes.extend(reasons);
-                "invalid"
+                ImportOutcome::Invalid
             }
             Err(error) => return Err(error.into()),
         };
         servers.push(ImportLine {
             name: server.name,
-            outcome: outcome.to_owned(),
+            outcome,
             notes,
         });
     }
@@ -198,12 +221,7 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
             .tool_execution_timeout
             .as_secs_f64(),
         disable_auto_tool_inject: !snapshot.config.tool_manager.inject_tools,
-        code_mode_binding_level: snapshot
-            .config
-            .tool_manager
-            .binding_level
-            .as_str()
-            .to_owned(),
+        code_mode_binding_level: snapshot.config.tool_manager.binding_level.as_str(),
     })
 }
 

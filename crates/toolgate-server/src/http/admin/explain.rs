@@ -13,6 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::ApiQuery;
+use crate::http::schema::{ServerStateSchema, VerdictSchema};
 use crate::http::{App, request};
 
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
@@ -38,13 +39,18 @@ pub(crate) struct ExplainParams {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ExplanationView {
     /// Name that models see; null if no server currently offers the tool.
+    #[schema(required)]
     pub(crate) alias: Option<String>,
+    #[schema(required)]
     pub(crate) server: Option<String>,
+    #[schema(required)]
     pub(crate) tool: Option<String>,
     pub(crate) visible: bool,
-    /// `allow`, `manual` or `ask` if the tool is visible.
+    /// Null if the tool is not visible.
+    #[schema(value_type = Option<VerdictSchema>, required)]
     pub(crate) verdict: Option<String>,
     /// Key of the first step that hides the tool.
+    #[schema(required)]
     pub(crate) hidden_by: Option<String>,
     pub(crate) steps: Vec<StepView>,
 }
@@ -62,7 +68,9 @@ pub(crate) struct StepView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerExplanation {
     server: String,
+    #[schema(value_type = ServerStateSchema)]
     state: String,
+    #[schema(required)]
     reason: Option<String>,
     /// Number of tools that the server offers.
     offered: usize,

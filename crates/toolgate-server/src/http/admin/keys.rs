@@ -26,15 +26,21 @@ use crate::http::extract::{ApiObject, ApiPath, ApiQuery};
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct KeyView {
     pub(crate) name: String,
+    #[schema(required)]
     pub(crate) description: Option<String>,
     pub(crate) enabled: bool,
+    #[schema(required)]
     pub(crate) expires_at: Option<String>,
     pub(crate) expired: bool,
     pub(crate) roles: Vec<String>,
     /// Patterns of tools that the key may use; null means no restriction.
+    #[schema(required)]
     pub(crate) tools: Option<Vec<String>>,
+    #[schema(required)]
     pub(crate) rate_limit: Option<String>,
+    #[schema(required)]
     pub(crate) max_in_flight: Option<usize>,
+    #[schema(required)]
     pub(crate) budget: Option<BudgetView>,
     /// `file` or `api`. Keys defined in a file can only be changed there.
     pub(crate) source: String,
@@ -44,10 +50,13 @@ pub(crate) struct KeyView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct BudgetView {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) calls: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) per: Option<String>,
 }
 
@@ -62,6 +71,7 @@ pub(crate) struct NewKey {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct KeyPage {
     pub(crate) keys: Vec<KeyView>,
+    #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
 

@@ -14,12 +14,13 @@ use crate::configuration::{ChangeError, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiObject, ApiPath};
+use crate::http::schema::VerdictSchema;
 
 /// Permission rules, approval settings and standing grants.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PermissionsView {
     /// Verdict if no rule matches; applies only where it is stricter than the server's tool lists.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<VerdictSchema>, required)]
     default: Option<Verdict>,
     rules: Vec<RuleView>,
     /// Who may decide calls with the verdict `ask`: `admin`, `client`.
@@ -41,8 +42,10 @@ pub(crate) struct RuleView {
     /// Location of the rule in the configuration.
     place: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     tool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     server: Option<String>,
     /// Patterns by argument name.
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -53,10 +56,9 @@ pub(crate) struct RuleView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     environment: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, nullable = false)]
     hint: Option<Hint>,
-    /// `allow`, `manual`, `ask` or `deny`.
-    #[schema(value_type = String)]
+    #[schema(value_type = VerdictSchema)]
     action: Verdict,
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct RuleView {
 pub(crate) struct GrantView {
     id: String,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
     server: String,
     tool: String,

@@ -34,6 +34,7 @@ pub(crate) struct ProviderView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ProviderPage {
     providers: Vec<ProviderView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 

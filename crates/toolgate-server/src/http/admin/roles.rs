@@ -18,8 +18,10 @@ use crate::http::extract::{ApiObject, ApiPath, ApiQuery};
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RoleView {
     pub(crate) name: String,
+    #[schema(required)]
     pub(crate) description: Option<String>,
     /// Patterns of tools that keys with this role may use; null means no restriction.
+    #[schema(required)]
     pub(crate) tools: Option<Vec<String>>,
     /// Names of the keys that have this role.
     pub(crate) keys: Vec<String>,
@@ -30,6 +32,7 @@ pub(crate) struct RoleView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RolePage {
     roles: Vec<RoleView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 

@@ -24,6 +24,7 @@ use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiBytes, ApiPath, ApiQuery};
 use crate::http::models;
+use crate::http::schema::RunStateSchema;
 
 /// Identity of a request to `/api/runs`, which determines the runs it can access.
 #[derive(Clone, Debug)]
@@ -36,10 +37,12 @@ pub(crate) enum RunAccess {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunView {
     id: String,
-    /// `running`, `done`, `waiting`, `failed`, `cancelled` or `interrupted`.
+    #[schema(value_type = RunStateSchema)]
     state: &'static str,
+    #[schema(required)]
     stop_reason: Option<String>,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
     request_id: String,
     model: String,
@@ -51,12 +54,14 @@ pub(crate) struct RunView {
     output_tokens: i64,
     cost_usd: f64,
     started_at: String,
+    #[schema(required)]
     ended_at: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
     runs: Vec<RunView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 

@@ -16,6 +16,7 @@ use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiPath, ApiQuery};
+use crate::http::schema::VerdictSchema;
 
 /// A tool.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -26,27 +27,28 @@ pub(crate) struct ToolEntry {
     /// Name that the server uses.
     pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) description: Option<String>,
     #[schema(value_type = Object)]
     pub(crate) input_schema: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) output_schema: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) annotations: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Object>>, nullable = false)]
     pub(crate) icons: Option<Box<RawValue>>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) meta: Option<Box<RawValue>>,
     /// SHA-256 of the definition.
     pub(crate) hash: String,
-    /// `allow`, `manual` or `ask`.
-    #[schema(value_type = String)]
+    #[schema(value_type = VerdictSchema)]
     pub(crate) verdict: Verdict,
     /// Config key that determined the verdict.
     pub(crate) because: String,
@@ -55,6 +57,7 @@ pub(crate) struct ToolEntry {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ToolPage {
     pub(crate) tools: Vec<ToolEntry>,
+    #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
 

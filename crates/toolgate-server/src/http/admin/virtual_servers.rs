@@ -18,6 +18,7 @@ use crate::http::extract::{ApiObject, ApiPath, ApiQuery};
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct VirtualServerView {
     name: String,
+    #[schema(required)]
     description: Option<String>,
     /// Patterns of the tools it exposes.
     tools: Vec<String>,
@@ -30,6 +31,7 @@ pub(crate) struct VirtualServerView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VirtualServerPage {
     virtual_servers: Vec<VirtualServerView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
