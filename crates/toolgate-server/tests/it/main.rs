@@ -36,6 +36,7 @@ mod mcp_sdk;
 mod mcp_stdio;
 mod models;
 mod models_sdk;
+mod optional_env;
 mod page;
 mod real_model;
 mod real_servers;

@@ -17,7 +17,7 @@ use crate::agent::{self, PATHS, add_call, request};
 use crate::code_mode::list_tool_names;
 use crate::gate::{TestGate, server, zoo};
 use crate::mcp_sdk::{env_file, node};
-use crate::real_model::print_note;
+use crate::optional_env::OptionalComponent;
 
 /// Upper bound for a scene; each of its steps has a much shorter timeout.
 const SCENE_TIMEOUT: Duration = Duration::from_secs(180);
@@ -29,12 +29,7 @@ const MARKUP: &str = "<img src=x onerror=\"broken=1\"><script>broken=1</script>"
 
 /// Runs a scene in a browser and returns its results; `None` if no browser is installed.
 async fn run_scene(scene: &str, gate: &TestGate, input: Value) -> Option<Value> {
-    let browser = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/env/browser/node_modules/.browser.json");
-    if !browser.exists() {
-        print_note(&format!(
-            "SKIPPED page, {scene}: no browser in tests/env/browser; run `make test-env`"
-        ));
+    if !OptionalComponent::Browser.check_available(&format!("page, {scene}")) {
         return None;
     }
     page_file("index.html");

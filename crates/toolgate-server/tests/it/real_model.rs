@@ -4,8 +4,7 @@
 //! The answers of such a model are unreliable, so this checks only their shape, and the one thing
 //! the model does well: calling a weather tool for a city.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::gate::{TestGate, server};
 use crate::mcp_sdk::env_file;
+use crate::optional_env::OptionalComponent;
 
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -23,11 +23,8 @@ struct RealModel {
 }
 
 impl RealModel {
-    /// Starts the server; `None` if the model is not installed.
-    fn start() -> Option<Self> {
-        if !is_installed() {
-            return None;
-        }
+    /// Starts the server. The model must be installed.
+    fn start() -> Self {
         let mut child = Command::new(env_file("llm/.venv/bin/python"))
             .arg(env_file("llm/serve.py"))
             .env_clear()
@@ -41,7 +38,7 @@ impl RealModel {
         output.read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("ready ");
         let url = url.expect("the model server did not start").to_owned();
-        Some(Self { child, url })
+        Self { child, url }
     }
 
     /// Configures a provider with these dialects; the model server supports all of them.
@@ -58,30 +55,12 @@ impl Drop for RealModel {
     }
 }
 
-pub(crate) fn is_installed() -> bool {
-    let stamp = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/env/llm/.venv/.installed");
-    stamp.exists()
-}
-
-/// Reports that a test was skipped.
-pub(crate) fn report_skipped(test: &str) {
-    print_note(&format!(
-        "SKIPPED {test}: no model in tests/env/llm; run `make test-env`"
-    ));
-}
-
-/// Prints a line to the terminal.
-pub(crate) fn print_note(line: &str) {
-    // Not `eprintln`, whose output is captured for passing tests.
-    let mut terminal = std::io::stderr();
-    writeln!(terminal, "{line}").unwrap();
-}
-
 #[tokio::test]
 async fn real_model_chats_and_calls_tool() {
-    let Some(model) = RealModel::start() else {
-        return report_skipped("real_model");
-    };
+    if !OptionalComponent::Model.check_available("real_model") {
+        return;
+    }
+    let model = RealModel::start();
     let python = env_file("python/.venv/bin/python");
     let weather = env_file("llm/weather.py");
     let toml = server(
