@@ -12,9 +12,9 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Declares a type that stands for an enum in `#[schema(value_type = …)]`.
-macro_rules! string_enum {
-    ($schema:ident, $component:literal, $names:expr) => {
+/// Declares types that stand for enums in `#[schema(value_type = …)]`, with the name of their component.
+macro_rules! string_enums {
+    ($($schema:ident $component:literal => $names:expr;)*) => {$(
         pub(crate) struct $schema;
 
         impl PartialSchema for $schema {
@@ -29,39 +29,18 @@ macro_rules! string_enum {
                 $component.into()
             }
         }
-    };
+    )*};
 }
 
-string_enum!(
-    ApprovalStateSchema,
-    "ApprovalState",
-    ApprovalState::ALL.map(ApprovalState::as_str)
-);
-string_enum!(
-    BindingLevelSchema,
-    "BindingLevel",
-    BindingLevel::ALL.map(BindingLevel::as_str)
-);
-string_enum!(
-    RunStateSchema,
-    "RunState",
-    RunState::ALL.map(RunState::as_str)
-);
-string_enum!(
-    ServerStateSchema,
-    "ServerState",
-    ServerState::ALL.map(ServerState::as_str)
-);
-// A tool in a server's listing is not necessarily in scope.
-string_enum!(
-    ToolLineVerdictSchema,
-    "ToolLineVerdict",
-    Verdict::ALL
-        .map(Verdict::as_str)
-        .into_iter()
-        .chain(["hidden"])
-);
-string_enum!(VerdictSchema, "Verdict", Verdict::ALL.map(Verdict::as_str));
+string_enums! {
+    ApprovalStateSchema "ApprovalState" => ApprovalState::ALL.map(ApprovalState::as_str);
+    BindingLevelSchema "BindingLevel" => BindingLevel::ALL.map(BindingLevel::as_str);
+    RunStateSchema "RunState" => RunState::ALL.map(RunState::as_str);
+    ServerStateSchema "ServerState" => ServerState::ALL.map(ServerState::as_str);
+    // A tool in a server's listing is not necessarily in scope.
+    ToolLineVerdictSchema "ToolLineVerdict" => Verdict::ALL.map(Verdict::as_str).into_iter().chain(["hidden"]);
+    VerdictSchema "Verdict" => Verdict::ALL.map(Verdict::as_str);
+}
 
 /// What an MCP server says about itself. It may have more fields.
 #[derive(ToSchema)]

@@ -20,6 +20,7 @@ mod call_pipeline;
 mod caller;
 mod cli;
 mod cli_chat;
+mod client_process;
 mod code_mode;
 mod config_changes;
 mod conformance;

@@ -6,15 +6,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::client_process;
 use crate::gate::{TestGate, server};
 use crate::mcp_sdk::env_file;
 use crate::optional_env::OptionalComponent;
-
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The model server; dropping it kills the process, which also exits when its stdin closes.
 struct RealModel {
@@ -80,19 +78,14 @@ async fn real_model_chats_and_calls_tool() {
 
 /// Runs the SDK client and returns its results for each model.
 async fn run_client(gate: &TestGate, models: &[&str]) -> Value {
-    let client = tokio::process::Command::new(env_file("models/.venv/bin/python"))
+    let mut client = tokio::process::Command::new(env_file("models/.venv/bin/python"));
+    client
         .arg(env_file("llm/client.py"))
         .arg(&gate.url)
         .args(models)
-        .env_clear()
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(CLIENT_TIMEOUT, client).await;
-    let output = output.expect("the client timed out").unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}\n{error}\n{}", gate.log()))
+        .env_clear();
+    let results = client_process::run_client(&mut client).await;
+    results.unwrap_or_else(|output| panic!("{output}\n{}", gate.log()))
 }
 
 fn check_scenes(model: &str, results: &Value) {

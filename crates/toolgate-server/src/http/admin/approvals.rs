@@ -13,7 +13,7 @@ use toolgate_core::catalog::Catalog;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
-use super::page::PageParams;
+use super::page::{PageParams, truncate_page};
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -117,12 +117,7 @@ pub(crate) async fn list(
         .gateway()
         .approvals(state, filter.cursor.as_deref(), limit + 1);
     let mut found = found.await.map_err(ChangeError::Store)?;
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let next_cursor = found
-        .last()
-        .filter(|_| has_more)
-        .map(|last| last.id.clone());
+    let next_cursor = truncate_page(&mut found, limit, |approval| approval.id.clone());
     Ok(Json(ApprovalPage {
         approvals: found.iter().map(ApprovalView::new).collect(),
         next_cursor,

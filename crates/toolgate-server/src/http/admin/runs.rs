@@ -18,7 +18,7 @@ use toolgate::models::RunQuery;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
-use super::page::PageParams;
+use super::page::{PageParams, truncate_page};
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -154,9 +154,7 @@ pub(crate) async fn list(
     };
     let runs = app.gateway().models().list_runs(&query).await;
     let mut runs = runs.map_err(ChangeError::Store)?;
-    let has_more = runs.len() > limit;
-    runs.truncate(limit);
-    let next_cursor = runs.last().filter(|_| has_more).map(|run| run.id.clone());
+    let next_cursor = truncate_page(&mut runs, limit, |run| run.id.clone());
     Ok(Json(RunPage {
         runs: runs.into_iter().map(RunView::new).collect(),
         next_cursor,
