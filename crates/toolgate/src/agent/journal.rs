@@ -57,6 +57,15 @@ pub(super) struct RunJournal {
 }
 
 impl RunState {
+    pub const ALL: [Self; 6] = [
+        Self::Running,
+        Self::Done,
+        Self::Waiting,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Interrupted,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -69,16 +78,7 @@ impl RunState {
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        [
-            Self::Running,
-            Self::Done,
-            Self::Waiting,
-            Self::Failed,
-            Self::Cancelled,
-            Self::Interrupted,
-        ]
-        .into_iter()
-        .find(|state| state.as_str() == name)
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 

@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
@@ -21,11 +19,13 @@ use toolgate::metrics::micro_usd_to_dollars;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
-use super::page::PageParams;
+use super::page::{PageParams, truncate_page};
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiBytes, ApiPath, ApiQuery};
 use crate::http::models;
+use crate::http::schema::RunStateSchema;
 
 /// Identity of a request to `/api/runs`, which determines the runs it can access.
 #[derive(Clone, Debug)]
@@ -38,10 +38,12 @@ pub(crate) enum RunAccess {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunView {
     id: String,
-    /// `running`, `done`, `waiting`, `failed`, `cancelled` or `interrupted`.
+    #[schema(value_type = RunStateSchema)]
     state: &'static str,
+    #[schema(required)]
     stop_reason: Option<String>,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
     request_id: String,
     model: String,
@@ -53,12 +55,14 @@ pub(crate) struct RunView {
     output_tokens: i64,
     cost_usd: f64,
     started_at: String,
+    #[schema(required)]
     ended_at: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
     runs: Vec<RunView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -130,9 +134,8 @@ pub(crate) struct Cancelled {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    params: Result<Query<RunParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<RunParams>,
 ) -> Result<Json<RunPage>, ApiError> {
-    let Query(params) = params?;
     if let Some(state) = &params.state
         && RunState::from_name(state).is_none()
     {
@@ -152,9 +155,7 @@ pub(crate) async fn list(
     };
     let runs = app.gateway().runs().list(&query).await;
     let mut runs = runs.map_err(ChangeError::Store)?;
-    let has_more = runs.len() > limit;
-    runs.truncate(limit);
-    let next_cursor = runs.last().filter(|_| has_more).map(|run| run.id.clone());
+    let next_cursor = truncate_page(&mut runs, limit, |run| run.id.clone());
     Ok(Json(RunPage {
         runs: runs.into_iter().map(RunView::new).collect(),
         next_cursor,
@@ -167,9 +168,8 @@ pub(crate) async fn list(
 pub(crate) async fn get(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<RunDetail>, ApiError> {
-    let Path(id) = id?;
     let RunDetails { record, steps } = find_run(&app, &access, &id).await?;
     let timeline = steps
         .into_iter()
@@ -189,9 +189,8 @@ pub(crate) async fn get(
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Cancelled>, ApiError> {
-    let Path(id) = id?;
     let RunDetails { record, .. } = find_run(&app, &access, &id).await?;
     if app.gateway().runs().cancel(&id) {
         Ok(Json(Cancelled { cancelled: id }))
@@ -208,10 +207,9 @@ pub(crate) async fn cancel(
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(id): ApiPath<String>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let (Path(id), body) = (id?, body?);
     let body: ResumeBody = if body.trim_ascii().is_empty() {
         ResumeBody::default()
     } else {
