@@ -73,10 +73,11 @@ $(TARGET_DIR)/tools/bin/cargo-deny:
 		--no-default-features --version $(CARGO_DENY_VERSION) cargo-deny
 	rm -rf "$(TARGET_DIR)/tools/build"
 
-docs: ## Generate the config schema, the OpenAPI document and the page's API types
+docs: web/node_modules/.installed ## Generate the config schema, the OpenAPI document and the page's API types
 	cargo build --locked --package toolgate-server
 	target/debug/toolgate schema config > docs/config.schema.json
 	target/debug/toolgate schema openapi > docs/openapi.json
+	cd web && npm run --silent api-types
 
 BENCH := $(TARGET_DIR)/dist/toolgate-bench
 BENCH_FLAGS = $(if $(filter-out 0,$(QUICK)),--quick) --only "$(ONLY)" --out "$(TARGET_DIR)/bench"

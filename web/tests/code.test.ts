@@ -5,6 +5,9 @@ import { parseScriptOutput } from "../src/code/script-output.ts";
 import { parseFileTree } from "../src/code/files.ts";
 import { indent, insertNewline, outdent } from "../src/code/text-editing.ts";
 
+/** Fields of every tool message, which the page does not read. */
+const MESSAGE = { role: "tool", tool_call_id: "" };
+
 test("file tree is parsed at server and at tool level", () => {
   assert.deepEqual(parseFileTree("servers/\n  fs.pyi  # read, write\n  web.pyi\n"), [
     "servers/fs.pyi",
@@ -17,7 +20,10 @@ test("file tree is parsed at server and at tool level", () => {
 });
 
 test("script output has a result, calls and printed text", () => {
-  const output = parseScriptOutput({ content: '{"sum":2}\ncalls: zoo.add×2\nprinted:\na\ncalls: not these' });
+  const output = parseScriptOutput({
+    ...MESSAGE,
+    content: '{"sum":2}\ncalls: zoo.add×2\nprinted:\na\ncalls: not these',
+  });
   assert.equal(output.text, '{"sum":2}');
   assert.equal(output.calls, "zoo.add×2");
   assert.equal(output.printed, "a\ncalls: not these");
@@ -26,6 +32,7 @@ test("script output has a result, calls and printed text", () => {
 
 test("failed script output has a line, a limit or an approval", () => {
   const failed = parseScriptOutput({
+    ...MESSAGE,
     content:
       "the script failed at line 3, column 10: no\n- did you mean `files`?\ncalls: fs.read (these are done)",
     is_error: true,
@@ -33,11 +40,13 @@ test("failed script output has a line, a limit or an approval", () => {
   assert.equal(failed.line, 3);
   assert.equal(failed.text, "the script failed at line 3, column 10: no\n- did you mean `files`?");
   const stopped = parseScriptOutput({
+    ...MESSAGE,
     content: "the script was stopped (time) at line 2: too long",
     is_error: true,
   });
   assert.deepEqual([stopped.limit, stopped.line], ["time", 2]);
   const waiting = parseScriptOutput({
+    ...MESSAGE,
     content: "the script is waiting for a decision",
     is_error: true,
     approval: { id: "a1" },

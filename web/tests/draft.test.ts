@@ -1,13 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import type { ClientConfig } from "../src/api/types.ts";
+import type { ClientView as ClientConfig } from "../src/api/schema.ts";
 import { buildServerPatch, isEmpty, toDraft } from "../src/servers/draft.ts";
 import { EMPTY_SERVER, toClientConfig } from "../src/servers/entry.ts";
 import { parseHeaders, splitCommandLine } from "../src/servers/text.ts";
 import { buildSettingsPatch, toSettingsForm } from "../src/settings/changes.ts";
 
+/** Settings that the page does not edit. */
+const DEFAULTS = { is_ping_available: true, max_in_flight: 64, max_queue: 256, protocol: "auto" };
+
 const STDIO: ClientConfig = {
+  ...DEFAULTS,
   name: "memory",
   client_id: "memory",
   connection_type: "stdio",
@@ -19,6 +23,7 @@ const STDIO: ClientConfig = {
 };
 
 const REMOTE: ClientConfig = {
+  ...DEFAULTS,
   name: "docs",
   client_id: "docs",
   connection_type: "http",

@@ -179,6 +179,9 @@ impl RuleSpec {
 }
 
 impl Verdict {
+    /// All verdicts, from the least to the most strict.
+    pub const ALL: [Self; 4] = [Self::Allow, Self::Manual, Self::Ask, Self::Deny];
+
     /// Mode for selectors that lead to this verdict: `allow` is narrow, everything else wide.
     pub fn selector_mode(self) -> SelectorMode {
         match self {

@@ -4,6 +4,7 @@
 //! one at a time. API changes are persisted in the store. They override an entry of a file until that
 //! entry changes; then the file wins.
 
+mod entry_changes;
 mod file_watcher;
 mod layers;
 mod manager;
@@ -88,6 +89,18 @@ pub(crate) enum EntryChange {
     /// Creates or replaces the entry.
     Replace(Value),
     Remove,
+}
+
+impl ConfigSnapshot {
+    /// Returns the source of an entry of a table.
+    pub(crate) fn entry_source(&self, table: ConfigTable, name: &str) -> ConfigSource {
+        let names = self.names_in_files.get(&table);
+        if names.is_some_and(|names| names.contains(name)) {
+            ConfigSource::File
+        } else {
+            ConfigSource::Api
+        }
+    }
 }
 
 impl EntryChange {
@@ -218,7 +231,9 @@ impl Configuration {
         entry: Value,
     ) -> Result<Result<ProbeResult, String>, ChangeError> {
         match self.request(ConfigRequest::Check { entry }).await? {
-            ConfigResponse::Checked(server) => Ok(self.gateway.probe(&server, PROBE_TIMEOUT).await),
+            ConfigResponse::Checked(server) => {
+                Ok(self.gateway.servers().probe(&server, PROBE_TIMEOUT).await)
+            }
             ConfigResponse::Server(_) | ConfigResponse::Settings => Err(ChangeError::Stopping),
         }
     }

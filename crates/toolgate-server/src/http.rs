@@ -6,6 +6,7 @@ pub(crate) mod admin;
 pub(crate) mod auth;
 pub(crate) mod error;
 pub(crate) mod execute;
+mod extract;
 pub(crate) mod guard;
 pub(crate) mod health;
 pub(crate) mod mcp;
@@ -13,6 +14,7 @@ pub(crate) mod models;
 pub(crate) mod request;
 pub(crate) mod results;
 pub(crate) mod router;
+mod schema;
 mod spliced_body;
 mod ui;
 

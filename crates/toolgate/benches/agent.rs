@@ -107,10 +107,7 @@ async fn measure(tools: usize) -> GapTimer {
             timer.with(|(_, gaps)| gaps.clear());
         }
         let model_request = ModelRequest::new(Dialect::Chat, &body).with_request(&request);
-        let response = gateway
-            .models()
-            .complete(&Caller::library(), model_request)
-            .await;
+        let response = gateway.complete(&Caller::library(), model_request).await;
         response.expect("a response").bytes().await;
     }
     gateway.stop(Duration::from_secs(5)).await;

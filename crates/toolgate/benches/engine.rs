@@ -173,7 +173,8 @@ async fn wait_for_definitions(gateway: &Gateway, tools: usize) {
         tool: ToolName::new(&format!("tool_{tools:05}")),
     };
     while gateway
-        .tool_versions(&last)
+        .tools()
+        .versions(&last)
         .await
         .expect("a store")
         .is_empty()

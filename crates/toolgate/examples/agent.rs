@@ -131,10 +131,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     let request =
         ModelRequest::new(Dialect::Chat, &body).with_request(&RequestContext::with_id("pears"));
-    let response = gateway
-        .models()
-        .complete(&Caller::library(), request)
-        .await?;
+    let response = gateway.complete(&Caller::library(), request).await?;
     // The clerk has already printed the streamed text; the last chunk lists the executed calls.
     let text = String::from_utf8(response.bytes().await.to_vec())?;
     let data = text.lines().filter_map(|line| line.strip_prefix("data: "));

@@ -53,7 +53,7 @@
 //!
 //! let body = json!({"model": "models/any", "messages": [{"role": "user", "content": "What time is it?"}]});
 //! let request = ModelRequest::new(Dialect::Chat, &body);
-//! let response = gateway.models().complete(&Caller::library(), request).await?;
+//! let response = gateway.complete(&Caller::library(), request).await?;
 //! let answer: Value = serde_json::from_slice(&response.bytes().await)?;
 //! assert_eq!(answer["choices"][0]["message"]["content"], "It is noon.");
 //! assert_eq!(answer["toolgate"]["executed"][0]["result"], "12:00");
@@ -61,12 +61,17 @@
 //! # Ok(()) }
 //! ```
 
-mod event;
+mod active_runs;
+mod event_sender;
 mod journal;
 mod loop_guard;
+mod replay;
 mod report;
 mod resume;
+mod runs;
 mod sink;
+mod store;
+mod stored_request;
 mod task;
 mod tool_calls;
 mod turn;
@@ -74,15 +79,16 @@ mod turn;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-pub use event::{RunEvent, RunEventKind};
 use journal::RunJournal;
 pub use journal::{RunRecord, RunState};
 use loop_guard::LoopGuard;
 use report::RunStopReason;
-pub(crate) use resume::resume;
-pub use resume::{CallDecision, ResumeError};
+pub use resume::{CallDecision, ResumeError, ResumeRequest};
+pub use runs::{RunDetails, RunQuery, Runs};
 use serde_json::Value;
 use sink::RunSink;
+pub use store::RunStep;
+pub(crate) use store::RunStore;
 use tool_calls::{ExecutedCall, PendingToolCall};
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
@@ -91,15 +97,15 @@ use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::ModelTurn;
 use toolgate_llm::{RequestBody, TokenUsage};
 use turn::{TurnError, TurnOutput};
-use uuid::Uuid;
 
-use crate::models::{ModelCall, ModelError, ModelResponse, Models};
+pub use crate::hook::{RunEvent, RunEventKind};
+use crate::models::{ModelCall, ModelError};
 use crate::store::unix_millis;
 
 /// State of a run in progress.
 struct AgentRun {
     id: String,
-    models: Models,
+    runs: Runs,
     /// The original request from the caller.
     model_call: ModelCall,
     /// Tools defined in the caller's request, which only the caller can execute.
@@ -136,57 +142,6 @@ impl RunEnd {
         let ended = matches!(self.stop, RunStopReason::Done | RunStopReason::CallerTool);
         self.error.is_none() && (ended || !self.pending.is_empty())
     }
-}
-
-/// Executes a model request as an agent run.
-pub(crate) async fn run(
-    models: &Models,
-    model_call: ModelCall,
-    limits: RunLimits,
-) -> Result<ModelResponse, ModelError> {
-    let id = format!("run_{}", Uuid::now_v7().simple());
-    let record = RunRecord {
-        id: id.clone(),
-        caller: model_call.caller.key().map(ToString::to_string),
-        request_id: model_call.context.id.clone().unwrap_or_default(),
-        dialect: model_call.request.dialect.as_str().to_owned(),
-        model: model_call.name().to_owned(),
-        stream: model_call.stream,
-        state: RunState::Running,
-        stop_reason: None,
-        iterations: 0,
-        input_tokens: 0,
-        output_tokens: 0,
-        cost_micro_usd: 0,
-        started_at: unix_millis(SystemTime::now()),
-        ended_at: None,
-    };
-    let store = models.store();
-    store
-        .put_run(&record, &resume::request_value(&model_call))
-        .await?;
-    let run = AgentRun {
-        journal: RunJournal::new(store, &id, 0),
-        id: id.clone(),
-        models: models.clone(),
-        caller_tools: CallerTools::from_body(&model_call.body),
-        limits,
-        started_at: Instant::now(),
-        history: Vec::new(),
-        iterations: 0,
-        turns: Vec::new(),
-        executed: Vec::new(),
-        loop_guard: LoopGuard::default(),
-        usage: TokenUsage::default(),
-        micro_usd: 0,
-        last_output: None,
-        record,
-        model_call,
-    };
-    let started = task::start(run, None);
-    // The outer error is a refusal to resume, which cannot happen to a new run.
-    let response = started.response(&id).await;
-    response.unwrap_or(Err(ModelError::Cancelled))
 }
 
 impl AgentRun {
@@ -330,7 +285,8 @@ impl AgentRun {
         let id = self.model_call.context.id.as_deref().unwrap_or(&self.id);
         let mut model_call = self.model_call.clone();
         let mut context = (*model_call.context).clone();
-        context.id = Some(self.models.turn_id(id, self.iterations));
+        let hook = self.runs.engine().hook();
+        context.id = Some(hook.turn_id(id, self.iterations));
         context.parent = Some(id.to_owned());
         context.run = Some(self.id.clone());
         model_call.context = Arc::new(context);

@@ -6,14 +6,19 @@
 //! permanently, as long as the server still runs the same program.
 
 mod service;
+mod store;
+
+use std::time::SystemTime;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
+use uuid::Uuid;
 
 pub(crate) use service::{ApprovalService, Clearance};
+pub(crate) use store::{ApprovalStore, revoke_caller};
 
 use crate::call::Arguments;
-use crate::store::StoreError;
+use crate::store::{StoreError, unix_millis};
 
 /// A call that needs, or has received, a decision.
 #[derive(Clone, Debug)]
@@ -166,6 +171,23 @@ impl ApprovalRequest {
             "{}\0{session}",
             caller.as_deref().unwrap_or_default()
         ))
+    }
+}
+
+impl ApprovalGrant {
+    /// Creates the grant that results from a decision.
+    fn new(approval: &Approval, by: &Decider) -> Self {
+        let request = &approval.request;
+        Self {
+            id: Uuid::now_v7().to_string(),
+            caller: request.from.caller.clone(),
+            server: request.tool.server.to_string(),
+            tool: request.tool.tool.to_string(),
+            binding: request.binding.clone(),
+            approval: approval.id.clone(),
+            granted_by: by.to_string(),
+            created_at: unix_millis(SystemTime::now()),
+        }
     }
 }
 

@@ -6,13 +6,15 @@
 
 mod attempt;
 mod record;
+mod span;
+mod store;
 mod writer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::AuditSettings as Settings;
@@ -21,50 +23,78 @@ use tracing::Span;
 
 pub(crate) use attempt::Attempt;
 pub use record::{AuditPage, AuditQuery, AuditRecord};
+pub(crate) use span::start_call_span;
+pub(crate) use store::AuditStore;
 
 use crate::call::CallError;
-use crate::event::EventBus;
-use crate::store::Store;
+use crate::event_channel::EventChannel;
+use crate::store::StoreError;
 
 /// Attempts that may be in flight or waiting to be written at once.
 const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
 /// Maximum time a call waits for a slot among them.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Accepts records and passes them to the writer task. Clones share state.
+/// The audit trail. Accepts records, passes them to the writer task and queries those written. Clones
+/// share state.
 #[derive(Clone, Debug)]
-pub(crate) struct AuditLog {
+pub struct AuditLog(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    store: AuditStore,
     queue: mpsc::UnboundedSender<writer::RecordUpdate>,
     slots: Arc<Semaphore>,
     settings: Arc<ArcSwap<Settings>>,
-    events: EventBus,
+    events: EventChannel<Arc<AuditRecord>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl AuditLog {
-    pub(crate) fn start(store: Store, settings: Settings, events: EventBus) -> Self {
+    pub(crate) fn start(store: AuditStore, settings: Settings) -> Self {
         let (queue, inbox) = mpsc::unbounded_channel();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let writer = writer::Writer {
-            store,
+            store: store.clone(),
             settings: Arc::clone(&settings),
         };
         tasks.spawn(writer.run(inbox, stop.clone()));
         tasks.close();
-        Self {
+        Self(Arc::new(Inner {
+            store,
             queue,
             slots: Arc::new(Semaphore::new(MAX_UNWRITTEN_ATTEMPTS)),
             settings,
-            events,
+            events: EventChannel::new(),
             tasks,
             stop,
-        }
+        }))
+    }
+
+    /// Returns matching records, newest first.
+    pub async fn query(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
+        self.0.store.query(query).await
+    }
+
+    /// Subscribes to redacted copies of records, published when a call is opened or closed.
+    pub fn subscribe(&self) -> broadcast::Receiver<Arc<AuditRecord>> {
+        self.0.events.subscribe()
     }
 
     pub(crate) fn apply(&self, settings: Settings) {
-        self.settings.store(Arc::new(settings));
+        self.0.settings.store(Arc::new(settings));
+    }
+
+    /// Returns the age at which records expire; `None` if they are kept forever.
+    pub(crate) fn retention(&self) -> Option<Duration> {
+        self.0.settings.load().retention
+    }
+
+    /// Deletes records of calls that started before a time and returns their number.
+    pub(crate) async fn delete(&self, before: i64) -> Result<u64, StoreError> {
+        self.0.store.delete(before).await
     }
 
     /// Starts an attempt once a slot for its record is available.
@@ -73,11 +103,11 @@ impl AuditLog {
         record: Box<AuditRecord>,
         span: Span,
     ) -> Result<Attempt, CallError> {
-        let slots = Arc::clone(&self.slots);
-        let slot = match slots.try_acquire_owned() {
+        let slots = &self.0.slots;
+        let slot = match Arc::clone(slots).try_acquire_owned() {
             Ok(slot) => slot,
             Err(_) => {
-                let slot = Arc::clone(&self.slots).acquire_owned();
+                let slot = Arc::clone(slots).acquire_owned();
                 match tokio::time::timeout(SLOT_TIMEOUT, slot).await {
                     Ok(Ok(slot)) => slot,
                     _ => return Err(CallError::Unrecorded),
@@ -87,17 +117,29 @@ impl AuditLog {
         Ok(Attempt::new(record, span, self.clone(), slot))
     }
 
-    /// Returns the redacted copy of a record for event subscribers.
-    fn to_event_record(&self, record: &AuditRecord, masker: Option<&Masker>) -> Arc<AuditRecord> {
-        let content = self.settings.load().content;
-        let mut record = record.clone();
-        writer::prepare_record(&mut record, masker, content);
-        Arc::new(record)
+    /// Publishes the redacted copy of a record to event subscribers.
+    fn publish(&self, record: &AuditRecord, masker: Option<&Masker>) {
+        self.0.events.publish(|| {
+            let content = self.0.settings.load().content;
+            let mut record = record.clone();
+            writer::prepare_record(&mut record, masker, content);
+            Arc::new(record)
+        });
+    }
+
+    /// Queues an update of a record for the writer.
+    fn enqueue(&self, update: writer::RecordUpdate) {
+        if let Err(lost) = self.0.queue.send(update) {
+            tracing::error!(
+                request = lost.0.record.request_id,
+                "dropping audit record because the gateway has stopped"
+            );
+        }
     }
 
     /// Writes all remaining records and stops the writer.
     pub(crate) async fn stop(&self) {
-        self.stop.cancel();
-        self.tasks.wait().await;
+        self.0.stop.cancel();
+        self.0.tasks.wait().await;
     }
 }

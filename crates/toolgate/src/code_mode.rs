@@ -9,6 +9,7 @@ mod journal;
 mod pool;
 pub(crate) mod results;
 mod run;
+mod store;
 mod token_savings;
 mod value;
 
@@ -17,9 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
-pub(crate) use journal::{
-    ScriptKey, ScriptState, ScriptStep, StoredScript, steps_from_value, steps_to_value,
-};
+use journal::{ScriptKey, ScriptState, ScriptStep, StoredScript};
 use moka::sync::Cache;
 use pool::WorkerPool;
 pub(crate) use pool::WorkerProgram;
@@ -27,6 +26,7 @@ pub(crate) use run::ToolCaller;
 use run::{ScriptEnd, ScriptRun};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+pub(crate) use store::{ScriptStore, delete_scripts_of};
 use token_savings::TokenSavings;
 use toolgate_core::Config;
 use toolgate_core::config::{self, BindingLevel};
@@ -62,7 +62,7 @@ pub(crate) struct CodeMode {
     /// Bindings by scope address, which is unique because the value keeps the scope alive.
     scope_bindings: Cache<usize, ScopeBindings>,
     token_savings: TokenSavings,
-    store: Store,
+    store: ScriptStore,
 }
 
 /// Settings in effect and the pool that belongs to them.
@@ -117,7 +117,7 @@ impl CodeMode {
                 .time_to_idle(BINDINGS_IDLE_TTL)
                 .build(),
             token_savings: TokenSavings::new(),
-            store,
+            store: ScriptStore::new(store),
         };
         code_mode.apply(config);
         code_mode
@@ -319,11 +319,11 @@ impl CodeMode {
         );
         let stored = self
             .store
-            .find_script(&key, unix_millis(SystemTime::now()))
+            .find(&key, unix_millis(SystemTime::now()))
             .await?;
         if let Some(stored) = &stored {
             let is_claimed =
-                stored.state == ScriptState::Waiting && self.store.claim_script(&stored.id).await?;
+                stored.state == ScriptState::Waiting && self.store.claim(&stored.id).await?;
             if !is_claimed {
                 worker.release();
                 return Ok(results::already_started(stored));
@@ -363,7 +363,7 @@ impl CodeMode {
             script.id = stored.id;
         }
         let now = unix_millis(SystemTime::now());
-        match self.store.put_script(key, &script, now).await {
+        match self.store.put(key, &script, now).await {
             Ok(()) => CallError::ScriptSuspended(Box::new(suspended)),
             Err(error) => {
                 tracing::error!(%error, "failed to store suspended script");
@@ -384,9 +384,9 @@ impl CodeMode {
         };
         let now = unix_millis(SystemTime::now());
         let written = if key.belongs_to_run() || script.expires_at == i64::MAX {
-            self.store.put_script(key, &script, now).await
+            self.store.put(key, &script, now).await
         } else {
-            self.store.delete_script(&script.id).await
+            self.store.delete(&script.id).await
         };
         if let Err(error) = written {
             tracing::error!(%error, "failed to record the end of a script");

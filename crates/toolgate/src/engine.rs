@@ -11,14 +11,18 @@ mod dispatch;
 mod execute;
 mod explain;
 mod find;
+mod key_limits;
+mod keys;
 mod limits;
 mod preview;
+mod resources;
 mod result_cache;
 mod result_store;
 mod rules;
 mod scope_cache;
 mod script;
 mod send;
+mod spending;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +34,10 @@ use cancel_on_drop::CancelOnDrop;
 use execute::{CallContext, CallProgress, Ticket};
 pub use explain::Explanation;
 use futures_util::FutureExt as _;
-use limits::{Budgets, LimitTarget};
+pub(crate) use key_limits::{KeyLimits, ModelSlot};
+pub use keys::Keys;
+use limits::Budgets;
+pub use resources::Resources;
 use result_cache::ResultCache;
 pub use result_store::ResultChunk;
 use result_store::ResultStore;
@@ -38,32 +45,23 @@ pub use rules::KeyError;
 use rules::Rules;
 use scope_cache::ScopeCache;
 pub(crate) use script::CodeTool;
-use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::RunLimits;
-use toolgate_core::name::ServerName;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
-use toolgate_mcp::client_handler::ClientHandler;
-use toolgate_mcp::lane::UpstreamRequest;
-use toolgate_mcp::registry::{Registry, ResourceSubscription};
+use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
 
 use crate::approval::ApprovalService;
-use crate::audit::{AuditLog, AuditRecord};
-use crate::call::{CallError, Outcome, RequestContext, ToolCall};
+use crate::audit::{self, AuditLog, AuditRecord};
+use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
 use crate::hook::Hook;
 use crate::metrics::Metrics;
 use crate::store::Store;
-use crate::trace::{self, TraceContext, Tracer};
-
-/// Maximum time a model request waits for a concurrency slot of its key.
-const MODEL_SLOT_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::trace::{TraceContext, Tracer};
 
 /// Authorizes and dispatches tool calls. Clones share state.
 #[derive(Clone, Debug)]
@@ -99,12 +97,6 @@ struct Inner {
     stop: CancellationToken,
 }
 
-/// Concurrency slot of a model request, counted against its caller's key.
-#[derive(Debug)]
-pub(crate) struct ModelSlot(
-    #[expect(dead_code, reason = "held for its Drop")] Option<OwnedSemaphorePermit>,
-);
-
 impl Engine {
     pub(crate) fn new(config: &Config, parts: EngineDependencies) -> Self {
         let rules = Rules::new(config, &parts.environment, None);
@@ -134,28 +126,24 @@ impl Engine {
         self.0.code_mode.apply(config);
     }
 
-    /// Returns the name of the presented key.
-    pub(crate) fn authenticate(&self, presented: &str) -> Result<Arc<str>, KeyError> {
-        self.0.rules.load().authenticate(presented)
+    /// Returns the handle for the keys of callers.
+    pub(crate) fn keys(&self) -> Keys<'_> {
+        Keys::new(&self.0)
     }
 
-    /// Returns whether any keys are configured.
-    pub(crate) fn has_keys(&self) -> bool {
-        self.0.rules.load().has_keys()
+    /// Returns the handle for the limits of keys.
+    pub(crate) fn limits(&self) -> KeyLimits<'_> {
+        KeyLimits::new(&self.0)
     }
 
-    pub(crate) fn has_role(&self, key: &str, role: &str) -> bool {
-        self.0.rules.load().has_role(key, role)
+    /// Returns the handle for resources and prompts of servers.
+    pub(crate) fn resources(&self) -> Resources<'_> {
+        Resources::new(&self.0)
     }
 
     /// Returns the approval settings in force.
     pub(crate) fn approval_settings(&self) -> config::ApprovalSettings {
         self.0.rules.load().approvals.clone()
-    }
-
-    /// Resets the spending counted against a key's budget.
-    pub(crate) fn reset_budget(&self, key: &str) {
-        self.0.budgets.reset(key);
     }
 
     /// Returns the tools visible to a request.
@@ -178,15 +166,6 @@ impl Engine {
         found.cloned()
     }
 
-    /// Returns the servers whose resources and prompts are visible to a request.
-    pub(crate) fn servers_with_resources(
-        &self,
-        caller: &Caller,
-        filters: &Filters,
-    ) -> Result<Vec<ServerName>, CallError> {
-        self.0.rules.load().servers_with_resources(caller, filters)
-    }
-
     /// Returns whether a request can see any part of any server, whether or not that server is up.
     pub(crate) fn can_see_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
         let rules = self.0.rules.load();
@@ -197,88 +176,6 @@ impl Engine {
                 None => rules.servers.keys().any(|name| view.can_see_server(name)),
             }
         })
-    }
-
-    /// Returns whether the caller's key, if it has one, is still valid.
-    pub(crate) fn has_valid_key(&self, caller: &Caller) -> bool {
-        self.0.rules.load().key_entry(caller).is_ok()
-    }
-
-    /// Sends a request other than a tool call to a server. Dropping the future cancels it.
-    pub(crate) async fn send_request(
-        &self,
-        caller: &Caller,
-        request: &RequestContext,
-        server: &ServerName,
-        upstream: UpstreamRequest,
-    ) -> Result<Box<RawValue>, CallError> {
-        let rules = self.0.rules.load_full();
-        if let Some(key) = caller.key() {
-            rules
-                .limits
-                .check_rate(&LimitTarget::Key(Arc::clone(key)))?;
-        }
-        self.0
-            .send_request(&rules, caller, request, server, upstream)
-            .await
-    }
-
-    /// Admits a model request under the rate, concurrency and budget limits of the caller's key.
-    pub(crate) async fn admit_model_request(
-        &self,
-        caller: &Caller,
-    ) -> Result<ModelSlot, CallError> {
-        let rules = self.0.rules.load_full();
-        let key_entry = rules.key_entry(caller)?;
-        let (Some(key), Some(key_entry)) = (caller.key(), key_entry) else {
-            return Ok(ModelSlot(None));
-        };
-        let target = LimitTarget::Key(Arc::clone(key));
-        rules.limits.check_rate(&target)?;
-        if let Some(budget) = &key_entry.limits.budget {
-            let store = &self.0.deps.store;
-            Box::pin(self.0.budgets.check_remaining(store, key, budget)).await?;
-        }
-        let slot = rules
-            .limits
-            .acquire_slot(&target, MODEL_SLOT_TIMEOUT)
-            .await?;
-        Ok(ModelSlot(slot))
-    }
-
-    /// Returns whether the caller's token or dollar usage counts against a budget.
-    pub(crate) fn has_budget(&self, caller: &Caller) -> bool {
-        let rules = self.0.rules.load();
-        let key_entry = rules.key_entry(caller).ok().flatten();
-        let budget = key_entry.and_then(|key_entry| key_entry.limits.budget);
-        budget.is_some_and(|budget| budget.tokens.is_some() || budget.micro_usd.is_some())
-    }
-
-    /// Returns whether the caller's key has a budget in dollars.
-    pub(crate) fn has_money_budget(&self, caller: &Caller) -> bool {
-        let rules = self.0.rules.load();
-        let key_entry = rules.key_entry(caller).ok().flatten();
-        let budget = key_entry.and_then(|key_entry| key_entry.limits.budget);
-        budget.is_some_and(|budget| budget.micro_usd.is_some())
-    }
-
-    /// Deducts the usage of a model request from the budget of the caller's key.
-    pub(crate) fn record_spending(&self, caller: &Caller, tokens: u64, micro_usd: u64) {
-        if let Some(key) = caller.key() {
-            self.0.budgets.record_spending(key, tokens, micro_usd);
-        }
-    }
-
-    /// Returns the limits on an agent run of this caller.
-    pub(crate) fn run_limits(&self, caller: &Caller) -> RunLimits {
-        let rules = self.0.rules.load();
-        let key_entry = rules.key_entry(caller).ok().flatten();
-        let key_limits = key_entry.map(|entry| entry.limits.run).unwrap_or_default();
-        let depth = RunLimits {
-            depth: Some(rules.manager.max_agent_depth),
-            ..RunLimits::default()
-        };
-        rules.agent.combine(key_limits).combine(depth)
     }
 
     pub(crate) fn hook(&self) -> &Arc<dyn Hook> {
@@ -293,26 +190,6 @@ impl Engine {
     /// Returns whether tools are injected into model requests that have no tool filter.
     pub(crate) fn injects_tools(&self) -> bool {
         self.0.rules.load().manager.inject_tools
-    }
-
-    /// Subscribes `handler` to changes of a resource until the returned subscription is dropped.
-    pub(crate) async fn subscribe_resource(
-        &self,
-        caller: &Caller,
-        filters: &Filters,
-        (server, uri): (&ServerName, &str),
-        handler: Arc<dyn ClientHandler>,
-    ) -> Result<ResourceSubscription, CallError> {
-        let rules = self.0.rules.load_full();
-        if let Some(key) = caller.key() {
-            rules
-                .limits
-                .check_rate(&LimitTarget::Key(Arc::clone(key)))?;
-        }
-        rules.check_resource_access(caller, filters, server)?;
-        let timeout = rules.server_timeout(server);
-        let registry = &self.0.deps.registry;
-        dispatch::subscribe_resource(registry, server, uri, handler, timeout).await
     }
 
     /// Explains why a tool is or is not visible to a request.
@@ -348,7 +225,7 @@ impl Engine {
         let id = call.request.id.clone();
         let request_id = id.unwrap_or_else(|| inner.deps.hook.request_id());
         let record = Box::new(AuditRecord::new(caller, &call, &request_id));
-        let span = trace::call::start_span(&*inner.deps.tracer, &call.request);
+        let span = audit::start_call_span(&*inner.deps.tracer, &call.request);
         let attempt = inner.deps.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
         let attempt = (attempt, cancel.clone());

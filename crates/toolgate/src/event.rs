@@ -1,9 +1,10 @@
-//! Events of a gateway, broadcast to subscribers.
+//! Events of a gateway: merges the event channels of its components.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_mcp::ServerState;
@@ -11,9 +12,7 @@ use toolgate_mcp::registry::Registry;
 
 use crate::approval::Approval;
 use crate::audit::AuditRecord;
-
-/// Events buffered for a slow subscriber before it loses the oldest.
-const MAX_BUFFERED_EVENTS: usize = 1024;
+use crate::event_channel::EventChannel;
 
 /// An event of the gateway.
 #[derive(Clone, Debug)]
@@ -33,13 +32,19 @@ pub struct ServerEvent {
     pub reason: Option<String>,
 }
 
-/// Broadcasts events to all subscribers; clones share the channel.
-#[derive(Clone, Debug)]
-pub(crate) struct EventBus(broadcast::Sender<GatewayEvent>);
+/// Subscription to the events of a gateway. Events of one kind arrive in the order in which they
+/// happened.
+#[derive(Debug)]
+pub struct GatewayEvents {
+    pub(crate) servers: Receiver<ServerEvent>,
+    pub(crate) approvals: Receiver<Arc<Approval>>,
+    pub(crate) calls: Receiver<Arc<AuditRecord>>,
+}
 
 /// Task that publishes state changes of servers.
 #[derive(Debug)]
 pub(crate) struct ServerWatcher {
+    events: EventChannel<ServerEvent>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -55,30 +60,34 @@ impl GatewayEvent {
     }
 }
 
-impl EventBus {
-    pub(crate) fn new() -> Self {
-        Self(broadcast::channel(MAX_BUFFERED_EVENTS).0)
-    }
-
-    pub(crate) fn subscribe(&self) -> broadcast::Receiver<GatewayEvent> {
-        self.0.subscribe()
-    }
-
-    /// Publishes an event, which is built only if there are subscribers.
-    pub(crate) fn publish(&self, event: impl FnOnce() -> GatewayEvent) {
-        if self.0.receiver_count() > 0 {
-            // Sending fails if the last subscriber has just left.
-            let _ = self.0.send(event());
+impl GatewayEvents {
+    /// Waits for the next event. A subscriber that is too slow loses the oldest events of a kind and
+    /// gets `RecvError::Lagged`. Cancelling the future loses no event.
+    pub async fn recv(&mut self) -> Result<GatewayEvent, RecvError> {
+        tokio::select! {
+            server = self.servers.recv() => server.map(GatewayEvent::Server),
+            approval = self.approvals.recv() => approval.map(GatewayEvent::Approval),
+            call = self.calls.recv() => call.map(GatewayEvent::Call),
         }
     }
 }
 
 impl ServerWatcher {
-    pub(crate) fn start(registry: Arc<Registry>, events: EventBus) -> Self {
+    pub(crate) fn start(registry: Arc<Registry>) -> Self {
+        let events = EventChannel::new();
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(watch_servers(registry, events, stop.clone()));
+        tasks.spawn(watch_servers(registry, events.clone(), stop.clone()));
         tasks.close();
-        Self { tasks, stop }
+        Self {
+            events,
+            tasks,
+            stop,
+        }
+    }
+
+    /// Subscribes to state changes of servers.
+    pub(crate) fn subscribe(&self) -> Receiver<ServerEvent> {
+        self.events.subscribe()
     }
 
     pub(crate) async fn stop(&self) {
@@ -87,7 +96,11 @@ impl ServerWatcher {
     }
 }
 
-async fn watch_servers(registry: Arc<Registry>, events: EventBus, stop: CancellationToken) {
+async fn watch_servers(
+    registry: Arc<Registry>,
+    events: EventChannel<ServerEvent>,
+    stop: CancellationToken,
+) {
     let mut changes = registry.changes();
     let mut previous: BTreeMap<String, ServerState> = BTreeMap::new();
     loop {
@@ -97,12 +110,10 @@ async fn watch_servers(registry: Arc<Registry>, events: EventBus, stop: Cancella
             let status = entry.status();
             let server = entry.server.name.to_string();
             if previous.get(&server) != Some(&status.state) {
-                events.publish(|| {
-                    GatewayEvent::Server(ServerEvent {
-                        server: server.clone(),
-                        state: status.state,
-                        reason: status.reason.clone(),
-                    })
+                events.publish(|| ServerEvent {
+                    server: server.clone(),
+                    state: status.state,
+                    reason: status.reason.clone(),
                 });
             }
             current.insert(server, status.state);

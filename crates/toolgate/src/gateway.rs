@@ -1,39 +1,40 @@
 //! The gateway handle, which owns all components and their lifecycle.
 
+mod approvals;
+mod retention;
+mod servers;
+mod tools;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-use tokio::sync::{broadcast, watch};
-use toolgate_core::config::{
-    APPROVER_ROLE, Approver, Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning,
-    VirtualServer,
-};
+pub use approvals::Approvals;
+use retention::{ExpiringData, RetentionTask};
+pub use servers::Servers;
+use tokio::sync::watch;
+use toolgate_core::config::{Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
-use toolgate_core::{Catalog, Config, ToolId};
-use toolgate_mcp::client_handler::ClientHandler;
-use toolgate_mcp::lane::UpstreamRequest;
-use toolgate_mcp::registry::{
-    ProbeResult, Registry, RegistryConfig, RegistryDependencies, RegistryEntry,
-    ResourceSubscription,
-};
+use toolgate_core::{Catalog, Config};
+use toolgate_mcp::registry::{Registry, RegistryConfig, RegistryDependencies};
 use toolgate_mcp::{Environment, LocalServer};
+pub use tools::Tools;
 
-use crate::approval::{Approval, ApprovalService, ApprovalState, DecideError, Decider, Ruling};
-use crate::audit::{AuditLog, AuditPage, AuditQuery};
-use crate::call::{CallError, Outcome, RequestContext, ToolCall};
+use crate::agent::{RunStore, Runs};
+use crate::approval::{ApprovalService, ApprovalStore};
+use crate::audit::{AuditLog, AuditStore};
+use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
-use crate::code_mode::WorkerProgram;
-use crate::engine::{Engine, EngineDependencies, Explanation, KeyError, ResultChunk};
-use crate::event::{EventBus, GatewayEvent, ServerWatcher};
+use crate::code_mode::{ScriptStore, WorkerProgram};
+use crate::engine::{Engine, EngineDependencies, Keys, Resources};
+use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
 use crate::hook::{Hook, NoHook};
 use crate::mcp::ToolPageCache;
 use crate::metrics::{Metrics, Stats};
-use crate::models::{Models, UsageRecorder};
-use crate::store::{Store, StoreError, ToolVersion};
+use crate::models::{ModelError, ModelRequest, ModelResponse, Models};
+use crate::store::{Store, StoreError};
 use crate::trace::{NoTracer, Tracer};
 
 /// A running gateway. Clones share it.
@@ -51,9 +52,9 @@ struct Inner {
     history: DefinitionHistory,
     audit: AuditLog,
     approvals: ApprovalService,
-    events: EventBus,
     models: Models,
-    ledger: UsageRecorder,
+    runs: Runs,
+    retention: RetentionTask,
     tool_pages: ToolPageCache,
     server_watch: ServerWatcher,
 }
@@ -181,9 +182,14 @@ impl GatewayBuilder {
         };
         let registry = Arc::new(Registry::start(setup, plan(&config)));
         let metrics = Arc::new(Metrics::new());
-        let events = EventBus::new();
-        let audit = AuditLog::start(store.clone(), config.audit, events.clone());
-        let approvals = ApprovalService::new(store.clone(), events.clone());
+        let audit_store = AuditStore::new(store.clone());
+        let approval_store = ApprovalStore::new(store.clone());
+        let run_store = RunStore::new(store.clone());
+        audit_store.mark_interrupted().await?;
+        approval_store.mark_interrupted().await?;
+        run_store.mark_interrupted().await?;
+        let audit = AuditLog::start(audit_store, config.audit);
+        let approvals = ApprovalService::new(approval_store);
         let parts = EngineDependencies {
             registry: Arc::clone(&registry),
             metrics: Arc::clone(&metrics),
@@ -196,26 +202,35 @@ impl GatewayBuilder {
             worker,
         };
         let engine = Engine::new(&config, parts);
-        let ledger = UsageRecorder::start(store.clone(), Arc::clone(&metrics));
+        let models = Models::start(
+            &config,
+            engine.clone(),
+            environment,
+            store.clone(),
+            Arc::clone(&metrics),
+        );
+        let runs = Runs::new(engine.clone(), models.clone(), run_store);
+        let retention = RetentionTask::start(ExpiringData {
+            audit: audit.clone(),
+            approvals: approvals.clone(),
+            models: models.clone(),
+            runs: runs.clone(),
+            scripts: ScriptStore::new(store.clone()),
+        });
         Ok(Gateway(Arc::new(Inner {
-            models: Models::new(
-                &config,
-                engine.clone(),
-                environment,
-                (ledger.clone(), store.clone()),
-            ),
             engine,
-            ledger,
+            models,
+            runs,
+            retention,
             tool_pages: ToolPageCache::new(),
             history: DefinitionHistory::start(store.clone(), registry.subscribe()),
-            server_watch: ServerWatcher::start(Arc::clone(&registry), events.clone()),
+            server_watch: ServerWatcher::start(Arc::clone(&registry)),
             registry,
             metrics,
             in_process_servers,
             store,
             audit,
             approvals,
-            events,
         })))
     }
 }
@@ -238,7 +253,22 @@ impl Gateway {
         self.0.engine.call(caller, call).await
     }
 
-    /// Returns the handle for model requests.
+    /// Sends a request to a model. The request becomes an agent run if tools in its scope run without
+    /// approval. Dropping the response cancels it.
+    pub async fn complete(
+        &self,
+        caller: &Caller,
+        request: ModelRequest,
+    ) -> Result<ModelResponse, ModelError> {
+        self.0.runs.complete(caller, request).await
+    }
+
+    /// Returns the handle for agent runs.
+    pub fn runs(&self) -> &Runs {
+        &self.0.runs
+    }
+
+    /// Returns the handle for providers and their models.
     pub fn models(&self) -> &Models {
         &self.0.models
     }
@@ -259,158 +289,43 @@ impl Gateway {
         &self.0.tool_pages
     }
 
-    /// Closes the lanes of a client session.
-    pub(crate) fn end_session(&self, session: &str) {
-        self.0.registry.end_session(session);
+    /// Returns the handle for approvals.
+    pub fn approvals(&self) -> Approvals<'_> {
+        Approvals::new(&self.0)
     }
 
-    /// Sends a request over all lanes of a client session.
-    pub(crate) fn request_on_session_lanes(&self, session: &str, request: &UpstreamRequest) {
-        self.0.registry.send_to_session_lanes(session, request);
+    /// Returns the audit trail.
+    pub fn audit(&self) -> &AuditLog {
+        &self.0.audit
     }
 
-    /// Sends a notification over all lanes of a client session.
-    pub(crate) fn notify_session_lanes(&self, session: &str, method: &'static str) {
-        self.0.registry.notify_session_lanes(session, method);
+    /// Returns the handle for the keys of callers.
+    pub fn keys(&self) -> Keys<'_> {
+        self.0.engine.keys()
     }
 
-    /// Returns whether the caller's key, if it has one, is still valid.
-    pub fn has_valid_key(&self, caller: &Caller) -> bool {
-        self.0.engine.has_valid_key(caller)
+    /// Returns the handle for resources and prompts of servers.
+    pub fn resources(&self) -> Resources<'_> {
+        self.0.engine.resources()
     }
 
-    /// Returns whether a request can see any part of any server, whether or not that server is up.
-    pub(crate) fn can_see_any_server(&self, caller: &Caller, filters: &Filters) -> bool {
-        self.0.engine.can_see_any_server(caller, filters)
+    /// Returns the handle for servers.
+    pub fn servers(&self) -> Servers<'_> {
+        Servers::new(&self.0)
     }
 
-    /// Returns a virtual server, a named subset of the tools.
-    pub fn virtual_server(&self, name: &str) -> Option<VirtualServer> {
-        self.0.engine.virtual_server(name)
-    }
-
-    /// Returns the servers whose resources and prompts are visible to a request.
-    pub fn servers_with_resources(
-        &self,
-        caller: &Caller,
-        filters: &Filters,
-    ) -> Result<Vec<ServerName>, CallError> {
-        self.0.engine.servers_with_resources(caller, filters)
-    }
-
-    /// Sends a request other than a tool call to a server, for example to read a resource.
-    pub async fn send_request(
-        &self,
-        caller: &Caller,
-        request: &RequestContext,
-        server: &ServerName,
-        upstream: UpstreamRequest,
-    ) -> Result<Box<RawValue>, CallError> {
-        self.0
-            .engine
-            .send_request(caller, request, server, upstream)
-            .await
-    }
-
-    /// Subscribes `handler` to changes of a resource until the returned subscription is dropped.
-    pub async fn subscribe_resource(
-        &self,
-        caller: &Caller,
-        filters: &Filters,
-        server: &ServerName,
-        uri: &str,
-        handler: Arc<dyn ClientHandler>,
-    ) -> Result<ResourceSubscription, CallError> {
-        let resource = (server, uri);
-        self.0
-            .engine
-            .subscribe_resource(caller, filters, resource, handler)
-            .await
-    }
-
-    /// Explains why a tool is or is not visible to a request.
-    pub fn explain(
-        &self,
-        caller: &Caller,
-        filters: &Filters,
-        tool: &str,
-    ) -> Result<Explanation, CallError> {
-        self.0.engine.explain(caller, filters, tool)
-    }
-
-    /// Returns the name of the presented key if it is valid.
-    pub fn authenticate(&self, key: &str) -> Result<Arc<str>, KeyError> {
-        self.0.engine.authenticate(key)
-    }
-
-    /// Returns whether any keys are configured, so that callers need one.
-    pub fn has_keys(&self) -> bool {
-        self.0.engine.has_keys()
-    }
-
-    /// Returns whether a key may decide on approvals.
-    pub fn is_approver(&self, key: &str) -> bool {
-        self.0.engine.has_role(key, APPROVER_ROLE)
-    }
-
-    /// Returns a chunk of a large result, starting at an offset; `None` if no such result is stored
-    /// for this caller.
-    pub fn read_result(&self, caller: &Caller, handle: &str, offset: u64) -> Option<ResultChunk> {
-        self.0.engine.read_result(caller, handle, offset)
-    }
-
-    /// Returns approvals, oldest first.
-    pub async fn approvals(
-        &self,
-        state: Option<ApprovalState>,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Approval>, StoreError> {
-        self.0.approvals.list(state, after, limit).await
-    }
-
-    /// Returns an approval by id.
-    pub async fn approval(&self, id: &str) -> Result<Option<Approval>, StoreError> {
-        self.0.store.approval(id).await
-    }
-
-    /// Decides on a pending approval.
-    pub async fn decide(
-        &self,
-        id: &str,
-        ruling: Ruling,
-        by: &Decider,
-    ) -> Result<Approval, DecideError> {
-        let settings = self.0.engine.approval_settings();
-        self.0.approvals.decide(id, ruling, by, &settings).await
-    }
-
-    /// Returns the time that a call of an MCP client waits for its approval.
-    pub(crate) fn approval_wait(&self) -> Duration {
-        self.0.engine.approval_settings().wait
-    }
-
-    /// Returns whether the users of MCP clients may approve their own calls.
-    pub(crate) fn can_clients_approve(&self) -> bool {
-        let settings = self.0.engine.approval_settings();
-        settings.by.contains(&Approver::Client)
-    }
-
-    /// Revokes everything granted to a key, by name, and resets its budget.
-    pub async fn reset_caller(&self, key: &str) -> Result<(), StoreError> {
-        self.0.approvals.revoke_caller(key).await?;
-        self.0.engine.reset_budget(key);
-        Ok(())
-    }
-
-    /// Returns audit records, newest first.
-    pub async fn audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
-        self.0.store.records(query).await
+    /// Returns the handle for tools.
+    pub fn tools(&self) -> Tools<'_> {
+        Tools::new(&self.0)
     }
 
     /// Subscribes to events about servers, approvals and calls.
-    pub fn events(&self) -> broadcast::Receiver<GatewayEvent> {
-        self.0.events.subscribe()
+    pub fn events(&self) -> GatewayEvents {
+        GatewayEvents {
+            servers: self.0.server_watch.subscribe(),
+            approvals: self.0.approvals.subscribe(),
+            calls: self.0.audit.subscribe(),
+        }
     }
 
     /// Subscribes to catalog updates.
@@ -418,14 +333,9 @@ impl Gateway {
         self.0.registry.subscribe()
     }
 
-    /// Returns the registry entries of all servers.
-    pub fn servers(&self) -> Vec<Arc<RegistryEntry>> {
-        self.0.registry.entries()
-    }
-
     /// Waits until every server has either connected or failed to.
     pub async fn wait_until_settled(&self) {
-        for entry in self.servers() {
+        for entry in self.servers().list() {
             entry.wait_settled().await;
         }
     }
@@ -441,22 +351,9 @@ impl Gateway {
         Ok(())
     }
 
+    /// Returns the store for persistent state.
     pub fn store(&self) -> &Store {
         &self.0.store
-    }
-
-    /// Returns all definitions that a tool has had, most recently seen first.
-    pub async fn tool_versions(&self, tool: &ToolId) -> Result<Vec<ToolVersion>, StoreError> {
-        self.0.store.tool_versions(tool).await
-    }
-
-    /// Connects to a server temporarily to find out what it offers.
-    pub async fn probe(
-        &self,
-        server: &ServerConfig,
-        within: Duration,
-    ) -> Result<ProbeResult, String> {
-        self.0.registry.probe(server, within).await
     }
 
     /// Returns calls, errors, bytes and latencies per server and tool.
@@ -471,11 +368,12 @@ impl Gateway {
 
     /// Waits up to `within` for calls in flight, then stops all servers and closes the store.
     pub async fn stop(&self, within: Duration) {
-        self.0.models.drain(within).await;
+        self.0.retention.stop().await;
+        self.0.runs.drain(within).await;
         self.0.engine.drain(within).await;
         self.0.approvals.stop().await;
         self.0.audit.stop().await;
-        self.0.ledger.stop().await;
+        self.0.models.stop().await;
         self.0.registry.stop().await;
         self.0.server_watch.stop().await;
         self.0.history.stop().await;

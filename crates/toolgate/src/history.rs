@@ -1,24 +1,46 @@
 //! History of tool definitions: stores each new definition as catalogs change.
 
+mod store;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use store::DefinitionStore;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::{Catalog, ToolId};
 
-use crate::store::{ObservedTool, Store};
+use crate::store::{Store, StoreError};
 
 /// Delay before a failed write is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 /// Effectively never; the select below needs some duration.
 const NO_RETRY: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Task that records definitions.
+/// A current or former definition of a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToolVersion {
+    pub hash: String,
+    pub definition: String,
+    /// Milliseconds since the Unix epoch.
+    pub first_seen: i64,
+    pub last_seen: i64,
+}
+
+/// A tool definition currently offered by a server.
+#[derive(Clone, Debug)]
+struct ObservedTool {
+    tool: ToolId,
+    hash: String,
+    definition: String,
+}
+
+/// Records definitions in a task and returns those recorded.
 #[derive(Debug)]
 pub(crate) struct DefinitionHistory {
+    store: DefinitionStore,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -26,9 +48,15 @@ pub(crate) struct DefinitionHistory {
 impl DefinitionHistory {
     pub(crate) fn start(store: Store, catalogs: watch::Receiver<Arc<Catalog>>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(record_definitions(store, catalogs, stop.clone()));
+        let store = DefinitionStore::new(store);
+        tasks.spawn(record_definitions(store.clone(), catalogs, stop.clone()));
         tasks.close();
-        Self { tasks, stop }
+        Self { store, tasks, stop }
+    }
+
+    /// Returns all definitions of a tool, most recently seen first.
+    pub(crate) async fn versions(&self, tool: &ToolId) -> Result<Vec<ToolVersion>, StoreError> {
+        self.store.versions(tool).await
     }
 
     pub(crate) async fn stop(&self) {
@@ -39,7 +67,7 @@ impl DefinitionHistory {
 
 /// Stores the new and changed definitions of each catalog until stopped.
 async fn record_definitions(
-    store: Store,
+    store: DefinitionStore,
     mut catalogs: watch::Receiver<Arc<Catalog>>,
     stop: CancellationToken,
 ) {
@@ -50,7 +78,7 @@ async fn record_definitions(
         let stored = if changed.is_empty() {
             Ok(())
         } else {
-            store.record_definitions(&changed).await
+            store.record(&changed).await
         };
         let retry_after = match stored {
             Ok(()) => {

@@ -1,5 +1,5 @@
 //! Extension point for embedding programs: a [`Hook`] can review every call before it runs, generate
-//! request ids, and observe the runs of [`crate::agent`].
+//! request ids, and observe agent runs.
 //!
 //! ```
 //! use futures_util::future::BoxFuture;
@@ -42,11 +42,13 @@
 //! # Ok(()) }
 //! ```
 
+mod run_event;
+
 use futures_util::future::BoxFuture;
+pub use run_event::{RunEvent, RunEventKind};
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Decision;
 
-use crate::agent::RunEvent;
 use crate::call::Arguments;
 use crate::caller::Caller;
 

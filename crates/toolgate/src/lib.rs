@@ -43,8 +43,9 @@ pub mod config {
 mod code_mode;
 pub mod engine;
 pub mod event;
+mod event_channel;
 pub mod gateway;
-mod history;
+pub mod history;
 pub mod hook;
 pub mod mcp;
 pub mod metrics;
@@ -56,7 +57,7 @@ mod ttl_cache;
 
 pub use call::{Arguments, CallError, ClientSession, Outcome, RequestContext, ToolCall};
 pub use caller::{CallOrigin, Caller};
-pub use event::GatewayEvent;
+pub use event::{GatewayEvent, GatewayEvents};
 pub use gateway::Gateway;
 pub use hook::{Hook, Proposal, Review};
 pub use models::{ModelError, ModelRequest, ModelResponse, Models, ResponseBody};

@@ -78,13 +78,17 @@ impl McpServer {
         let instructions = match &endpoint {
             McpEndpoint::All => Some(Cow::Borrowed(INSTRUCTIONS)),
             McpEndpoint::Server(name) => {
-                let entries = gateway.servers();
+                let entries = gateway.servers().list();
                 let entry = entries.iter().find(|entry| entry.server.name == *name)?;
                 let status = entry.status();
                 let session = status.session.as_ref();
                 session.and_then(|session| session.instructions.clone().map(Cow::Owned))
             }
-            McpEndpoint::Virtual(name) => gateway.virtual_server(name)?.description.map(Cow::Owned),
+            McpEndpoint::Virtual(name) => gateway
+                .tools()
+                .virtual_server(name)?
+                .description
+                .map(Cow::Owned),
         };
         let server = Self {
             gateway: gateway.clone(),
@@ -93,7 +97,7 @@ impl McpServer {
         };
         let filters = server.filters(Filters::default());
         let exists =
-            server.endpoint == McpEndpoint::All || gateway.can_see_any_server(caller, &filters);
+            server.endpoint == McpEndpoint::All || gateway.servers().has_visible(caller, &filters);
         exists.then_some(server)
     }
 

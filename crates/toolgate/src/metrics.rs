@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram as Percentiles;
 use models::ModelMetrics;
+pub(crate) use models::{ModelRequestSample, ModelRequestTiming};
 pub use models::{ModelStats, micro_usd_to_dollars};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -19,8 +20,6 @@ use prometheus_client::registry::Registry as Prometheus;
 use toolgate_core::ToolId;
 use toolgate_mcp::ServerState;
 use toolgate_mcp::registry::Registry;
-
-use crate::models::ModelRecord;
 
 /// Metrics of one gateway.
 #[derive(Debug)]
@@ -228,8 +227,8 @@ impl Metrics {
     }
 
     /// Counts a model request.
-    pub(crate) fn record_model_request(&self, record: &ModelRecord) {
-        self.models.record(record);
+    pub(crate) fn record_model_request(&self, sample: &ModelRequestSample<'_>) {
+        self.models.record(sample);
     }
 
     /// Returns the statistics of all called tools, their servers, models and callers.

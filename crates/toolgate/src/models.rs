@@ -2,60 +2,53 @@
 //!
 //! A request sent in its own dialect keeps its bytes except for the model name and the spliced-in
 //! tools, and its response is passed through unchanged. All others are translated. Wire formats live in
-//! `toolgate_llm`; the agent loop lives in [`crate::agent`].
+//! `toolgate_llm`; the module `agent` decides which requests become runs.
 
-mod active_runs;
 mod conversations;
 mod error;
 mod headers;
 mod model_call;
+mod request;
 mod response;
+mod span;
+mod store;
 mod table;
 mod tool_definitions;
 mod usage_recorder;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-pub(crate) use active_runs::{ActiveRunGuard, ActiveRuns};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use conversations::Conversations;
 pub use error::ModelError;
-use futures_util::StreamExt as _;
-use futures_util::stream::BoxStream;
 pub(crate) use headers::caller_headers;
-use http::{HeaderMap, StatusCode};
 pub(crate) use model_call::ModelCall;
+pub use request::{ModelRequest, ModelResponse, Operation, ResponseBody};
 pub(crate) use response::{MAX_EVENT_BYTES, is_stream, parse_provider_error, read_body};
 use serde_json::Value;
-use table::ModelTable;
-pub(crate) use table::ModelTarget;
-use tokio_util::task::TaskTracker;
+use store::ModelStore;
+use table::{ModelTable, ModelTarget};
 use tool_definitions::ToolDefinitionCache;
 use toolgate_core::Config;
-use toolgate_core::config::{Dialect, RunLimits};
+use toolgate_core::config::Dialect;
+use toolgate_llm::WireFormat as _;
 pub use toolgate_llm::event::{ProviderError, TokenUsage};
 use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::tools::{CallerTools, DefinitionFormat};
 use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
-use toolgate_llm::{FieldError, RequestBody, WireFormat as _};
 use toolgate_mcp::Environment;
 pub use usage_recorder::ModelRecord;
-pub(crate) use usage_recorder::{UsageRecorder, UsageRecording};
+use usage_recorder::UsageRecorder;
+pub(crate) use usage_recorder::UsageRecording;
 
-use crate::agent::{self, CallDecision, ResumeError, RunRecord};
-use crate::call::{CallError, RequestContext};
-use crate::caller::Caller;
 use crate::engine::Engine;
+use crate::metrics::Metrics;
 use crate::store::{Store, StoreError, unix_millis};
 
-const MAX_DEPTH_HEADER: &str = "x-toolgate-max-depth";
-const BUDGET_HEADER: &str = "x-toolgate-budget";
-
-/// Handle for model requests and agent runs; clones share its state.
+/// Handle for providers and their models; clones share its state.
 #[derive(Clone, Debug)]
 pub struct Models(Arc<Inner>);
 
@@ -68,82 +61,7 @@ struct Inner {
     table: ArcSwap<ModelTable>,
     tool_definitions: ToolDefinitionCache,
     conversations: Conversations,
-    /// Tasks of agent runs.
-    tasks: TaskTracker,
-    active_runs: Arc<ActiveRuns>,
-    store: Store,
-}
-
-/// A model request as received from a caller.
-#[derive(Debug)]
-pub struct ModelRequest {
-    pub dialect: Dialect,
-    pub operation: Operation,
-    pub body: Bytes,
-    /// Query string of the caller's URL, forwarded to a provider of the same dialect.
-    pub query: Option<String>,
-    pub request: Arc<RequestContext>,
-}
-
-impl ModelRequest {
-    /// Creates a completion request in the given dialect.
-    pub fn new(dialect: Dialect, body: &Value) -> Self {
-        Self {
-            dialect,
-            operation: Operation::Complete,
-            body: body.to_string().into(),
-            query: None,
-            request: Arc::default(),
-        }
-    }
-
-    /// Sets the request context: id, filters and headers.
-    #[must_use]
-    pub fn with_request(self, request: &Arc<RequestContext>) -> Self {
-        Self {
-            request: Arc::clone(request),
-            ..self
-        }
-    }
-}
-
-impl ModelResponse {
-    /// Collects the whole body; of a stream, all its events.
-    pub async fn bytes(self) -> Bytes {
-        match self.body {
-            ResponseBody::Whole(bytes) => bytes,
-            ResponseBody::Stream(mut chunks) => {
-                let mut body = Vec::new();
-                while let Some(chunk) = chunks.next().await {
-                    body.extend_from_slice(&chunk);
-                }
-                body.into()
-            }
-        }
-    }
-}
-
-/// Operation requested from a model.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operation {
-    #[default]
-    Complete,
-    /// Count the tokens of a request, which only Anthropic's dialect supports.
-    CountTokens,
-}
-
-/// Response to a model request.
-pub struct ModelResponse {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: ResponseBody,
-}
-
-/// Body of a [`ModelResponse`].
-pub enum ResponseBody {
-    Whole(Bytes),
-    /// Server-sent events; an interrupted provider stream ends with an error event.
-    Stream(BoxStream<'static, Bytes>),
+    store: ModelStore,
 }
 
 /// Name of an available model.
@@ -167,15 +85,13 @@ pub struct ProviderStatus {
     pub ready: bool,
 }
 
-/// Filter and page for listing runs.
-#[derive(Clone, Debug, Default)]
-pub struct RunQuery {
-    /// Name of the caller's key.
-    pub caller: Option<String>,
-    pub state: Option<String>,
-    /// Return only runs before this id, the last one of the previous page.
-    pub before: Option<String>,
-    pub limit: usize,
+/// A response that the gateway issued under an id of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IssuedResponse<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) answer: &'a str,
+    pub(crate) provider_dialect: Dialect,
+    pub(crate) provider_id: &'a str,
 }
 
 /// Response of a provider, possibly an error status, with its usage recording.
@@ -186,24 +102,25 @@ pub(crate) struct ProviderResponse {
 }
 
 impl Models {
-    pub(crate) fn new(
+    /// Creates the handle and starts recording usage.
+    pub(crate) fn start(
         config: &Config,
         engine: Engine,
         environment: Environment,
-        (usage_recorder, store): (UsageRecorder, Store),
+        store: Store,
+        metrics: Arc<Metrics>,
     ) -> Self {
         let clients = ProviderClients::default();
         let table = ModelTable::new(&config.models, &environment, &clients);
+        let store = ModelStore::new(store);
         Self(Arc::new(Inner {
             engine,
             environment,
             clients,
-            usage_recorder,
+            usage_recorder: UsageRecorder::start(store.clone(), metrics),
             table: ArcSwap::from_pointee(table),
             tool_definitions: ToolDefinitionCache::new(),
             conversations: Conversations::new(),
-            tasks: TaskTracker::new(),
-            active_runs: Arc::default(),
             store,
         }))
     }
@@ -224,81 +141,20 @@ impl Models {
         self.0.table.load_full().list().await
     }
 
-    /// Handles a request: as an agent run if tools in its scope run without approval, otherwise by
-    /// relaying the model's response.
-    pub async fn complete(
-        &self,
-        caller: &Caller,
-        request: ModelRequest,
-    ) -> Result<ModelResponse, ModelError> {
-        if self.0.tasks.is_closed() {
-            return Err(ModelError::Refused(CallError::Stopping));
-        }
-        let body = RequestBody::parse(request.body.clone())?;
-        let model_call = ModelCall::new(request, body, caller.clone())?;
-        let limits = self.run_limits(&model_call)?;
-        if self.needs_agent(&model_call) {
-            // Boxed to keep the future of ordinary requests small.
-            return Box::pin(agent::run(self, model_call, limits)).await;
-        }
+    /// Sends a request to its model and relays the response.
+    pub(crate) async fn relay(&self, model_call: &ModelCall) -> Result<ModelResponse, ModelError> {
         let ProviderResponse {
             dialect: provider_dialect,
             response,
             recording,
-        } = self.send(&model_call).await?;
+        } = self.send(model_call).await?;
         response::relay_response(
-            &model_call,
+            model_call,
             provider_dialect,
             response,
             (recording, &self.0.conversations),
         )
         .await
-    }
-
-    /// Returns whether a request needs an agent run. The agent does not handle multiple choices
-    /// (`n` > 1) or Chat's provider-specific tool types.
-    fn needs_agent(&self, model_call: &ModelCall) -> bool {
-        let filters = &model_call.context.filters;
-        let engine = &self.0.engine;
-        let multiple_choices = model_call
-            .body
-            .get("n")
-            .is_some_and(|n| n != "1" && n != "null");
-        let offers_tools = engine.injects_tools() || !filters.is_empty();
-        model_call.request.operation == Operation::Complete
-            && !multiple_choices
-            && offers_tools
-            && engine.has_auto_execute_tools(&model_call.caller, filters)
-            && (model_call.request.dialect != Dialect::Chat
-                || !CallerTools::from_body(&model_call.body).has_provider_tools())
-    }
-
-    /// Combines the limits of a run from the configuration, the key and the request headers.
-    pub(crate) fn run_limits(&self, model_call: &ModelCall) -> Result<RunLimits, ModelError> {
-        let headers = &model_call.context.headers;
-        let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-        let invalid = |header: &str, problem: String| {
-            ModelError::Field(FieldError {
-                field: header.to_owned(),
-                problem,
-            })
-        };
-        let mut request_limits = match text(BUDGET_HEADER) {
-            Some(budget) => {
-                RunLimits::parse(budget).map_err(|problem| invalid(BUDGET_HEADER, problem))?
-            }
-            None => RunLimits::default(),
-        };
-        if let Some(depth) = text(MAX_DEPTH_HEADER) {
-            let depth = depth.trim().parse::<u32>().ok();
-            let problem = || invalid(MAX_DEPTH_HEADER, "must be a whole number".to_owned());
-            request_limits.depth = Some(depth.ok_or_else(problem)?);
-        }
-        Ok(self
-            .0
-            .engine
-            .run_limits(&model_call.caller)
-            .combine(request_limits))
     }
 
     /// Sends a request to its model, falling back to the next target if that one fails.
@@ -308,18 +164,15 @@ impl Models {
     ) -> Result<ProviderResponse, ModelError> {
         let table = self.0.table.load_full();
         let targets = table.resolve(&model_call.name, model_call.body.get("fallbacks"))?;
-        let slot = self
-            .0
-            .engine
-            .admit_model_request(&model_call.caller)
-            .await?;
+        let limits = self.0.engine.limits();
+        let slot = limits.admit_model_request(&model_call.caller).await?;
         let mut slot = Some(slot);
         let last = targets.len() - 1;
         for (index, target) in targets.iter().enumerate() {
             let parts = (&self.0.usage_recorder, &self.0.engine);
             let mut recording = UsageRecording::new(parts, model_call, target, &table);
             let has_cost_limit =
-                model_call.has_cost_limit || self.0.engine.has_money_budget(&model_call.caller);
+                model_call.has_cost_limit || limits.has_money_budget(&model_call.caller);
             if has_cost_limit && !table.prices.has_price(&target.upstream.name, &target.model) {
                 recording.record_failure(&Err(ModelError::NoPrice(target.qualified_name())));
                 return Err(ModelError::NoPrice(target.qualified_name()));
@@ -347,66 +200,17 @@ impl Models {
         Err(ModelError::MissingModel)
     }
 
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.0.engine
-    }
-
-    pub(crate) fn store(&self) -> &Store {
-        &self.0.store
-    }
-
-    pub(crate) fn active_runs(&self) -> &Arc<ActiveRuns> {
-        &self.0.active_runs
-    }
-
-    /// Cancels a run. Returns false if it is not active in this process.
-    pub fn cancel_run(&self, id: &str) -> bool {
-        self.0.active_runs.cancel(id)
-    }
-
-    /// Lists runs of one caller or of all, newest first.
-    pub async fn list_runs(&self, query: &RunQuery) -> Result<Vec<RunRecord>, StoreError> {
-        let RunQuery {
-            caller,
-            state,
-            before,
-            limit,
-        } = query;
-        let (caller, state, before) = (caller.as_deref(), state.as_deref(), before.as_deref());
-        self.0.store.runs(caller, state, before, *limit).await
-    }
-
-    /// Returns a run with its steps and their timestamps.
-    pub async fn run(
-        &self,
-        id: &str,
-    ) -> Result<Option<(RunRecord, Vec<(i64, Value)>)>, StoreError> {
-        let Some((record, _)) = self.0.store.run(id).await? else {
-            return Ok(None);
-        };
-        let steps = self.0.store.steps(id).await?;
-        let steps = steps.into_iter().map(|(_, at, step)| (at, step));
-        Ok(Some((record, steps.collect())))
-    }
-
-    /// Resumes a run after its pending calls were decided, or after a crash.
-    pub async fn resume(
-        &self,
-        id: &str,
-        decisions: &HashMap<String, CallDecision>,
-        by: &str,
-        stream: Option<bool>,
-    ) -> Result<ModelResponse, ResumeError> {
-        agent::resume(self, id, decisions, (by, stream)).await
-    }
-
     /// Stores a response issued under a gateway id: as a conversation, or as an alias for the id under
     /// which the provider stores it. Aliases survive restarts.
     pub(crate) async fn store_response(
         &self,
         model_call: &ModelCall,
-        (id, answer): (&str, &str),
-        (provider_dialect, provider_id): (Dialect, &str),
+        IssuedResponse {
+            id,
+            answer,
+            provider_dialect,
+            provider_id,
+        }: IssuedResponse<'_>,
     ) {
         let (conversations, caller) = (&self.0.conversations, &model_call.caller);
         if provider_dialect != Dialect::Responses {
@@ -419,7 +223,7 @@ impl Models {
         let stored = self
             .0
             .store
-            .put_response_id((id, provider_id), key, now)
+            .put_response_id(id, provider_id, key, now)
             .await;
         if let Err(error) = stored {
             tracing::warn!(%error, "failed to persist response id; it is valid only until the gateway stops");
@@ -443,27 +247,19 @@ impl Models {
         Some(Value::from(provider_id).to_string())
     }
 
-    pub(crate) fn tasks(&self) -> &TaskTracker {
-        &self.0.tasks
+    /// Deletes records of requests that started before a time.
+    pub(crate) async fn delete_records(&self, before: i64) -> Result<(), StoreError> {
+        self.0.store.delete_records(before).await
     }
 
-    /// Request id for one turn of a run.
-    pub(crate) fn turn_id(&self, request: &str, turn: u32) -> String {
-        self.0.engine.hook().turn_id(request, turn)
+    /// Deletes response ids issued before a time.
+    pub(crate) async fn delete_response_ids(&self, before: i64) -> Result<(), StoreError> {
+        self.0.store.delete_response_ids(before).await
     }
 
-    /// Waits for active runs to end and cancels those still running after the timeout.
-    pub(crate) async fn drain(&self, within: Duration) {
-        self.0.tasks.close();
-        let ended = tokio::time::timeout(within, self.0.tasks.wait()).await;
-        if ended.is_err() {
-            tracing::warn!(
-                runs = self.0.tasks.len(),
-                "cancelling runs that did not end in time"
-            );
-            self.0.active_runs.cancel_all();
-            self.0.tasks.wait().await;
-        }
+    /// Writes all remaining usage records.
+    pub(crate) async fn stop(&self) {
+        self.0.usage_recorder.stop().await;
     }
 
     async fn send_to(
@@ -581,21 +377,4 @@ impl Models {
 /// Encodes an error in the format of a dialect.
 pub fn error_body(dialect: Dialect, failure: &ProviderError) -> String {
     dialect.encode_error(failure).to_string()
-}
-
-impl std::fmt::Debug for ResponseBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Whole(_) => "Whole",
-            Self::Stream(_) => "Stream",
-        })
-    }
-}
-
-impl std::fmt::Debug for ModelResponse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ModelResponse")
-            .field("status", &self.status)
-            .finish_non_exhaustive()
-    }
 }

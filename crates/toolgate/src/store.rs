@@ -1,49 +1,27 @@
-//! Persistent state: servers and settings changed through the API, the history of tool definitions,
-//! approvals, agent runs and the audit trail.
+//! The database: connections, transactions, migrations, sealing, and the servers and settings changed
+//! through the API. Queries of other data live beside its owner, for example in `approval/store.rs`.
 //!
-//! Everything lives in one SQLite file in the data directory. Entries that may contain secrets are
+//! Everything is stored in one SQLite file in the data directory. Entries that may contain secrets are
 //! sealed (encrypted) with the key in `store.key` next to it.
 
-mod approvals;
-mod audit;
 mod bulk;
-mod models;
-mod runs;
 mod schema;
-mod scripts;
 mod seal;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use audit::Spending;
-use bulk::BulkInsert;
+pub(crate) use bulk::{BulkInsert, Statement};
 use seal::StoreCipher;
 use serde_json::Value;
 use sqlx::any::{AnyPoolOptions, AnyRow};
-use sqlx::{AnyPool, AssertSqlSafe, Connection as _, Executor as _, Row as _};
-use toolgate_core::ToolId;
+use sqlx::{Any, AnyPool, Connection as _, Executor as _, Row as _, Transaction};
+use uuid::Uuid;
 
-/// Definitions stored per tool.
-const MAX_VERSIONS_PER_TOOL: i64 = 50;
-/// Definitions recorded per transaction.
-const DEFINITION_BATCH_SIZE: usize = 256;
-
-static INSERT_VERSIONS: LazyLock<BulkInsert> = LazyLock::new(|| {
-    let columns = [
-        "server",
-        "tool",
-        "hash",
-        "definition",
-        "first_seen",
-        "last_seen",
-    ];
-    let on_conflict =
-        "ON CONFLICT (server, tool, hash) DO UPDATE SET last_seen = excluded.last_seen";
-    BulkInsert::new("tool_versions", &columns, on_conflict)
-});
+/// A transaction that is rolled back unless it is committed.
+pub(crate) type StoreTransaction = Transaction<'static, Any>;
 
 /// The database of a gateway. Clones share the connections.
 #[derive(Clone, Debug)]
@@ -65,24 +43,6 @@ pub struct ServerOverride {
     pub entry: Option<Value>,
     /// Hash of the config file's entry that it replaces; `None` if the file had none.
     pub file_hash: Option<String>,
-}
-
-/// A current or former definition of a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ToolVersion {
-    pub hash: String,
-    pub definition: String,
-    /// Milliseconds since the Unix epoch.
-    pub first_seen: i64,
-    pub last_seen: i64,
-}
-
-/// A tool definition currently offered by a server.
-#[derive(Clone, Debug)]
-pub struct ObservedTool {
-    pub tool: ToolId,
-    pub hash: String,
-    pub definition: String,
 }
 
 /// An error of the store.
@@ -144,26 +104,27 @@ impl Store {
         } else {
             pool_options(2).connect_lazy(url)?
         };
-        let store = Self {
+        Ok(Self {
             writer,
             readers,
             cipher,
             _lock: None,
-        };
-        store.mark_interrupted().await?;
-        Ok(store)
+        })
     }
 
-    /// Marks calls, approvals and runs that a previous gateway process left unfinished.
-    async fn mark_interrupted(&self) -> Result<(), StoreError> {
-        for sql in [
-            "UPDATE audit SET outcome = 'interrupted', error = 'the gateway stopped while the call was in flight; it may have run' WHERE outcome = 'open'",
-            "UPDATE approvals SET state = 'unknown' WHERE state = 'executing'",
-            "UPDATE runs SET state = 'interrupted' WHERE state = 'running'",
-        ] {
-            sqlx::query(sql).execute(&self.writer).await?;
-        }
-        Ok(())
+    /// Returns the connection for writes, and for reads that must see the latest write.
+    pub(crate) fn writer(&self) -> &AnyPool {
+        &self.writer
+    }
+
+    /// Returns the connections for reads that may take long.
+    pub(crate) fn readers(&self) -> &AnyPool {
+        &self.readers
+    }
+
+    /// Starts a transaction.
+    pub(crate) async fn begin(&self) -> Result<StoreTransaction, StoreError> {
+        Ok(self.writer.begin().await?)
     }
 
     /// Encrypts a text so that only this store can read it.
@@ -174,6 +135,13 @@ impl Store {
     /// Decrypts a text sealed by this store.
     pub(crate) fn unseal(&self, sealed: &str) -> Option<String> {
         self.cipher.unseal(sealed)
+    }
+
+    /// Unseals JSON. Fails instead of returning a default, because an unreadable entry must not look
+    /// like one that was never written.
+    pub(crate) fn unseal_json(&self, sealed: &str) -> Result<Value, StoreError> {
+        let text = self.cipher.unseal(sealed).ok_or(StoreError::Unreadable)?;
+        serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
     }
 
     /// Returns the servers changed through the API. Entries that cannot be unsealed are logged and
@@ -256,57 +224,6 @@ impl Store {
             .execute(&self.writer)
             .await?;
         Ok(())
-    }
-
-    /// Records the definitions currently in force. Writes in batches, so that other writes do not
-    /// wait for thousands of definitions.
-    pub async fn record_definitions(&self, seen: &[ObservedTool]) -> Result<(), StoreError> {
-        let now = now();
-        for batch in seen.chunks(DEFINITION_BATCH_SIZE) {
-            INSERT_VERSIONS
-                .write(&self.writer, batch, |query, seen| {
-                    query
-                        .bind(seen.tool.server.as_str())
-                        .bind(seen.tool.tool.as_str())
-                        .bind(&seen.hash)
-                        .bind(&seen.definition)
-                        .bind(now)
-                        .bind(now)
-                })
-                .await?;
-        }
-        let newest = "SELECT server, tool, hash, ROW_NUMBER() OVER
-            (PARTITION BY server, tool ORDER BY last_seen DESC, first_seen DESC) AS place FROM tool_versions";
-        let sql = format!(
-            "DELETE FROM tool_versions WHERE (server, tool, hash) IN
-             (SELECT server, tool, hash FROM ({newest}) AS newest WHERE place > $1)"
-        );
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(MAX_VERSIONS_PER_TOOL)
-            .execute(&self.writer)
-            .await?;
-        Ok(())
-    }
-
-    /// Returns all definitions of a tool, most recently seen first.
-    pub async fn tool_versions(&self, tool: &ToolId) -> Result<Vec<ToolVersion>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT hash, definition, first_seen, last_seen FROM tool_versions
-             WHERE server = $1 AND tool = $2 ORDER BY last_seen DESC, first_seen DESC",
-        )
-        .bind(tool.server.as_str())
-        .bind(tool.tool.as_str())
-        .fetch_all(&self.writer)
-        .await?;
-        let version = |row: &AnyRow| {
-            Ok(ToolVersion {
-                hash: row.try_get(0)?,
-                definition: row.try_get(1)?,
-                first_seen: row.try_get(2)?,
-                last_seen: row.try_get(3)?,
-            })
-        };
-        rows.iter().map(version).collect()
     }
 
     /// Finishes pending writes and closes the database.
@@ -396,6 +313,13 @@ pub fn unix_millis(time: SystemTime) -> i64 {
 /// Converts milliseconds since the Unix epoch to a time.
 pub fn from_unix_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + std::time::Duration::from_millis(millis.unsigned_abs())
+}
+
+/// Returns the lowest version 7 id that can be created at a time in milliseconds since the Unix epoch.
+pub(crate) fn min_id_at(millis: i64) -> String {
+    let mut bytes = [0; 16];
+    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
+    Uuid::from_bytes(bytes).to_string()
 }
 
 #[cfg(test)]
@@ -493,40 +417,5 @@ mod tests {
             Store::open(&broken).await,
             Err(StoreError::Database(_))
         ));
-    }
-
-    #[tokio::test]
-    async fn tool_versions_are_ordered_by_last_seen() {
-        let store = Store::in_memory().await.unwrap();
-        let tool = ToolId {
-            server: toolgate_core::ServerName::parse("s").unwrap(),
-            tool: toolgate_core::ToolName::new("t"),
-        };
-        let seen = |hash: &str| ObservedTool {
-            tool: tool.clone(),
-            hash: hash.to_owned(),
-            definition: format!("{{\"v\":\"{hash}\"}}"),
-        };
-        for hash in ["one", "two", "one"] {
-            store.record_definitions(&[seen(hash)]).await.unwrap();
-            // Times have millisecond resolution.
-            let before = now();
-            toolgate_testkit::eventually(
-                "the clock advances",
-                std::time::Duration::from_secs(1),
-                async || (now() > before).then_some(()),
-            )
-            .await;
-        }
-        let versions = store.tool_versions(&tool).await.unwrap();
-        let hashes: Vec<&str> = versions
-            .iter()
-            .map(|version| version.hash.as_str())
-            .collect();
-        assert_eq!(hashes, ["one", "two"]);
-        assert!(
-            versions[0].first_seen < versions[1].first_seen
-                && versions[0].last_seen > versions[1].last_seen
-        );
     }
 }

@@ -1,11 +1,9 @@
-//! Tracing: a span for every tool call and model request, with fields from OpenTelemetry's semantic
-//! conventions, and the trace context sent along with outgoing requests.
+//! Tracing: what the spans of tool calls (`audit/span.rs`) and model requests (`models/span.rs`) have in
+//! common, and the trace context sent along with outgoing requests. Fields follow OpenTelemetry's
+//! semantic conventions.
 //!
 //! The spans use a separate [`TARGET`], so that logs can exclude them; they cost nothing without a
 //! subscriber. Arguments, results and message contents are never recorded as fields.
-
-pub(crate) mod call;
-pub(crate) mod model;
 
 pub use toolgate_mcp::TraceContext;
 use tracing::Span;
@@ -58,7 +56,7 @@ pub(crate) fn outgoing_context(
 }
 
 /// Marks a span as failed with an error type.
-fn mark_failed(span: &Span, kind: &str) {
+pub(crate) fn mark_failed(span: &Span, kind: &str) {
     span.record("error.type", kind);
     span.record("otel.status_code", "error");
 }

@@ -3,7 +3,7 @@
 import { Fragment, type ReactNode } from "react";
 
 import { formatJson } from "../api/json.ts";
-import type { CallRecord } from "../api/types.ts";
+import type { RecordView as CallRecord } from "../api/schema.ts";
 import { routeHash } from "../route.ts";
 import { formatDateTime, formatDuration, formatNumber, formatUsd, pluralize } from "../ui/format.ts";
 import { Badge, CodeBlock, Notice } from "../ui/components.tsx";

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { useReloadOn } from "../api/hooks.ts";
 import { buildQuery, useDebounced, useList } from "../api/list.ts";
-import type { CallRecord } from "../api/types.ts";
+import type { RecordView as CallRecord } from "../api/schema.ts";
 import { replaceRoute } from "../route.ts";
 import { formatDateTime, formatDuration, formatRelativeTime } from "../ui/format.ts";
 import { ShowMore } from "../ui/show-more.tsx";

@@ -6,7 +6,7 @@
 import { sendRequest } from "./client.ts";
 import { parseJson } from "./json.ts";
 import { SseParser } from "./sse.ts";
-import type { Approval, CallRecord, ServerState } from "./types.ts";
+import type { ApprovalView as Approval, RecordView as CallRecord, ServerState } from "./schema.ts";
 
 /** Payload of each kind of event. */
 export interface FeedEvents {

@@ -5,7 +5,7 @@ import { useState } from "react";
 import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
 import { formatJson } from "../api/json.ts";
-import type { Approval, ApprovalState } from "../api/types.ts";
+import type { ApprovalState, ApprovalView as Approval } from "../api/schema.ts";
 import { formatDateTime, formatRelativeTime } from "../ui/format.ts";
 import { Badge, CodeBlock, ErrorNotice, type Tone } from "../ui/components.tsx";
 import { buildDecisionBody, type ApprovalScope, type Decision } from "./decision.ts";

@@ -2,7 +2,7 @@
 
 import { request } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
-import type { Approval } from "../api/types.ts";
+import type { ApprovalView as Approval } from "../api/schema.ts";
 
 export function usePendingCount(): number {
   const { data, reload } = useResource("pending", (signal) =>

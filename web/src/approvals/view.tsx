@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { fetchAll, request } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
-import type { Approval } from "../api/types.ts";
+import type { ApprovalView as Approval } from "../api/schema.ts";
 import { EmptyState, ErrorNotice, Loading, PageHeader, SegmentedControl } from "../ui/components.tsx";
 import { ApprovalCard } from "./card.tsx";
 

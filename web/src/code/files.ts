@@ -2,7 +2,7 @@
 
 import { request } from "../api/client.ts";
 import { buildQuery } from "../api/list.ts";
-import type { ToolMessage } from "../api/types.ts";
+import type { ToolMessage } from "../api/schema.ts";
 
 /** Parses the indented tree that `listToolFiles` returns: folders end with `/`, comments start with `#`. */
 export function parseFileTree(tree: string): string[] {

@@ -1,7 +1,7 @@
 /** The outcome of a script: its result or error, its calls, and its printed output. */
 
 import { formatIfJson } from "../api/json.ts";
-import type { CallRecord } from "../api/types.ts";
+import type { RecordView as CallRecord } from "../api/schema.ts";
 import { routeHash } from "../route.ts";
 import { formatDuration, formatNumber } from "../ui/format.ts";
 import { Badge, CodeBlock, Notice } from "../ui/components.tsx";

@@ -4,7 +4,7 @@
  * hints, calls and printed output.
  */
 
-import type { ToolMessage } from "../api/types.ts";
+import type { ToolMessage } from "../api/schema.ts";
 import { messageText } from "./files.ts";
 
 export interface ScriptOutput {

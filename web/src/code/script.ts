@@ -4,7 +4,7 @@ import { useCallback, useState } from "react";
 
 import { request } from "../api/client.ts";
 import { useAction, useFeedEvent } from "../api/hooks.ts";
-import type { CallRecord, ToolMessage } from "../api/types.ts";
+import type { RecordView as CallRecord, ToolMessage } from "../api/schema.ts";
 import { parseScriptOutput, type ScriptOutput } from "./script-output.ts";
 
 const STORAGE_KEY = "toolgate.script";

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { fetchAll } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
-import type { Key } from "../api/types.ts";
+import type { KeyView as Key } from "../api/schema.ts";
 import { routeHash } from "../route.ts";
 import { CodeBlock, EmptyState, ErrorNotice, Loading, PageHeader } from "../ui/components.tsx";
 import { Editor } from "./editor.tsx";

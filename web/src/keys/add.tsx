@@ -4,7 +4,7 @@ import { useId, useState, type FormEvent } from "react";
 
 import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
-import type { NewKey } from "../api/types.ts";
+import type { NewKey } from "../api/schema.ts";
 import { ErrorNotice, Field } from "../ui/components.tsx";
 import { discardWarning, Sheet } from "../ui/sheet.tsx";
 import { EMPTY_KEY_FORM, toKeyEntry, type KeyForm } from "./entry.ts";

@@ -1,6 +1,6 @@
 /** Shows a new or rotated key once. */
 
-import type { NewKey } from "../api/types.ts";
+import type { NewKey } from "../api/schema.ts";
 import { CopyButton, Notice } from "../ui/components.tsx";
 import { Sheet } from "../ui/sheet.tsx";
 

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { fetchAll, request } from "../api/client.ts";
 import { useAction, useResource } from "../api/hooks.ts";
-import type { Key, NewKey } from "../api/types.ts";
+import type { KeyView as Key, NewKey } from "../api/schema.ts";
 import { formatDateTime } from "../ui/format.ts";
 import { EmptyState, ErrorNotice, Loading, PageHeader, Status, Table } from "../ui/components.tsx";
 import { ConfirmDialog } from "../ui/sheet.tsx";

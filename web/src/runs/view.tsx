@@ -4,7 +4,7 @@ import { useEffect, useState } from "react";
 
 import { useReloadOn } from "../api/hooks.ts";
 import { buildQuery, useList } from "../api/list.ts";
-import type { Run } from "../api/types.ts";
+import type { RunView as Run } from "../api/schema.ts";
 import { navigate } from "../route.ts";
 import { formatDateTime, formatDuration, formatNumber, formatRelativeTime, formatUsd } from "../ui/format.ts";
 import { ShowMore } from "../ui/show-more.tsx";

@@ -4,7 +4,7 @@ import { useId, useState, type FormEvent } from "react";
 
 import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
-import type { Client, TestResult } from "../api/types.ts";
+import type { ClientEntry as Client, TestResult } from "../api/schema.ts";
 import { navigate } from "../route.ts";
 import { pluralize } from "../ui/format.ts";
 import { ErrorNotice, Notice } from "../ui/components.tsx";

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { fetchAll } from "../api/client.ts";
 import { useResource } from "../api/hooks.ts";
-import type { Client, Tool, ToolLine } from "../api/types.ts";
+import type { ClientEntry as Client, ToolEntry as Tool, ToolLine } from "../api/schema.ts";
 import { pluralize } from "../ui/format.ts";
 import { Badge, Notice, SearchInput, Switch } from "../ui/components.tsx";
 import type { Draft } from "./draft.ts";

@@ -1,6 +1,6 @@
 /** Basic Information: whether a server is enabled, its connection, and code mode. */
 
-import type { Client } from "../api/types.ts";
+import type { ClientEntry as Client } from "../api/schema.ts";
 import { Field, Switch } from "../ui/components.tsx";
 import type { Draft } from "./draft.ts";
 

@@ -1,6 +1,6 @@
 /** The editable settings of a server, and the patch with what the user changed. */
 
-import type { ClientConfig } from "../api/types.ts";
+import type { ClientView as ClientConfig } from "../api/schema.ts";
 import { formatHeaders, parseHeaders, splitLines } from "./text.ts";
 import { isSameList, type ToolLists } from "./tool-list.ts";
 

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
-import type { ImportLine } from "../api/types.ts";
+import type { ImportLine } from "../api/schema.ts";
 import { Badge, EmptyState, ErrorNotice, Field, type Tone } from "../ui/components.tsx";
 import { discardWarning, Sheet } from "../ui/sheet.tsx";
 

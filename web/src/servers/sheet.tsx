@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { request } from "../api/client.ts";
 import { useAction, useReloadOn, useResource } from "../api/hooks.ts";
-import type { Client } from "../api/types.ts";
+import type { ClientEntry as Client } from "../api/schema.ts";
 import { Badge, CodeBlock, ErrorNotice, Loading, Status } from "../ui/components.tsx";
 import { ConfirmDialog, discardWarning, Sheet } from "../ui/sheet.tsx";
 import { AvailableTools } from "./available-tools.tsx";

@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "react";
 
-import type { Client, ServerState } from "../api/types.ts";
+import type { ClientEntry as Client, ServerState } from "../api/schema.ts";
 import type { Tone } from "../ui/components.tsx";
 import { formatRelativeTime } from "../ui/format.ts";
 

@@ -2,7 +2,7 @@
 
 import { Fragment } from "react";
 
-import type { Client } from "../api/types.ts";
+import type { ClientEntry as Client } from "../api/schema.ts";
 import { formatDateTime, formatDuration, formatNumber, formatRelativeTime, pluralize } from "../ui/format.ts";
 import { Notice } from "../ui/components.tsx";
 import { describeProblem, describeState } from "./state.ts";

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { fetchAll } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
-import type { Client } from "../api/types.ts";
+import type { ClientEntry as Client } from "../api/schema.ts";
 import { navigate } from "../route.ts";
 import { formatNumber } from "../ui/format.ts";
 import { Badge, EmptyState, ErrorNotice, Loading, PageHeader, Status, Table } from "../ui/components.tsx";

@@ -1,6 +1,6 @@
 /** The settings form, and the patch with what the user changed in it. */
 
-import type { ToolManager } from "../api/types.ts";
+import type { ToolManagerView as ToolManager } from "../api/schema.ts";
 
 export interface SettingsForm {
   depth: string;

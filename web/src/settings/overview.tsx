@@ -2,7 +2,7 @@
 
 import { request } from "../api/client.ts";
 import { useReloadOn, useResource } from "../api/hooks.ts";
-import type { Figures, Stats } from "../api/types.ts";
+import type { FiguresView as Figures, StatsView as Stats } from "../api/schema.ts";
 import { formatDuration, formatNumber, formatUsd } from "../ui/format.ts";
 import { ErrorNotice, Loading, Table } from "../ui/components.tsx";
 

@@ -3,7 +3,7 @@
 import { useState, type FormEvent } from "react";
 
 import { useAction } from "../api/hooks.ts";
-import type { ToolManager } from "../api/types.ts";
+import type { ToolManagerView as ToolManager } from "../api/schema.ts";
 import { ErrorNotice, Field, Switch } from "../ui/components.tsx";
 import { buildSettingsPatch, toSettingsForm, type SettingsForm } from "./changes.ts";
 

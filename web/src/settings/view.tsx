@@ -2,7 +2,7 @@
 
 import { request } from "../api/client.ts";
 import { useResource } from "../api/hooks.ts";
-import type { ToolManager } from "../api/types.ts";
+import type { ToolManagerView as ToolManager } from "../api/schema.ts";
 import { ErrorNotice, Loading, PageHeader } from "../ui/components.tsx";
 import { Overview } from "./overview.tsx";
 import { ToolManagerForm } from "./tool-manager.tsx";

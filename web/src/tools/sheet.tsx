@@ -5,7 +5,7 @@ import { useState } from "react";
 import { fetchAll, request } from "../api/client.ts";
 import { useResource } from "../api/hooks.ts";
 import { formatJson } from "../api/json.ts";
-import type { Explanation, Key, Tool } from "../api/types.ts";
+import type { ExplanationView as Explanation, KeyView as Key, ToolEntry as Tool } from "../api/schema.ts";
 import { Badge, CodeBlock, ErrorNotice, Loading } from "../ui/components.tsx";
 import { Sheet } from "../ui/sheet.tsx";
 import { describeVerdict } from "./verdict.ts";

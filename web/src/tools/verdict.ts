@@ -1,6 +1,6 @@
 /** How verdicts are displayed. */
 
-import type { Verdict } from "../api/types.ts";
+import type { ToolLineVerdict as Verdict } from "../api/schema.ts";
 import type { Tone } from "../ui/components.tsx";
 
 interface VerdictDisplay {

@@ -4,7 +4,7 @@ import { useState } from "react";
 
 import { useReloadOn } from "../api/hooks.ts";
 import { buildQuery, useDebounced, useList } from "../api/list.ts";
-import type { Tool } from "../api/types.ts";
+import type { ToolEntry as Tool } from "../api/schema.ts";
 import { navigate } from "../route.ts";
 import { ShowMore } from "../ui/show-more.tsx";
 import {

@@ -109,6 +109,8 @@ impl CodeModeSettings {
 }
 
 impl BindingLevel {
+    pub const ALL: [Self; 2] = [Self::Server, Self::Tool];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",

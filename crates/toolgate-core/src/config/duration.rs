@@ -1,4 +1,8 @@
 //! Durations in configuration files: `"30s"`, `"1m30s"`, `"500ms"`, `"1.5h"`, or a number of seconds.
+//!
+//! The text is in the syntax of Go, because configuration files of a gateway written in Go are read as they
+//! are. `humantime` cannot replace the parser: it rejects `.5s`, `5.s` and fractions of a nanosecond, and
+//! accepts `1M` as a month.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -110,6 +114,10 @@ mod tests {
             (r#""1m30s""#, 90_000),
             (r#""500ms""#, 500),
             (r#""1.5h""#, 5_400_000),
+            // Forms that Go reads and `humantime` does not.
+            (r#"".5s""#, 500),
+            (r#""5.s""#, 5000),
+            (r#""1.00000000001s""#, 1000),
         ] {
             let span: ConfigDuration = serde_json::from_str(json).unwrap();
             assert_eq!(span.0.as_millis(), millis, "{json}");
@@ -122,6 +130,7 @@ mod tests {
             r#""30""#,
             r#""s""#,
             r#""1 day""#,
+            r#""1M""#,
             "true",
             "1e400",
         ] {

@@ -9,6 +9,7 @@ use toolgate_core::config::{ConfigFormat, Document, import};
 
 use super::print_line;
 use super::target::RemoteFlags;
+use crate::http::admin::changes::ImportOutcome;
 
 /// Import the servers of Claude Desktop, Claude Code, Cursor or VS Code
 #[derive(Debug, clap::Args)]
@@ -43,13 +44,13 @@ impl ImportCommand {
         let result = self.remote.open()?.import(&text).await?;
         let mut failed = false;
         for line in result.servers {
-            failed |= line.outcome == "invalid";
+            failed |= line.outcome == ImportOutcome::Invalid;
             let notes = if line.notes.is_empty() {
                 String::new()
             } else {
                 format!(" ({})", line.notes.join("; "))
             };
-            print_line(&format!("{}: {}{notes}", line.name, line.outcome))?;
+            print_line(&format!("{}: {}{notes}", line.name, line.outcome.as_str()))?;
         }
         Ok(ExitCode::from(u8::from(failed)))
     }

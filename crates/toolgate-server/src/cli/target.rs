@@ -99,7 +99,7 @@ impl CommandTarget {
     /// may refer to, or all.
     pub(super) async fn wait_until_ready(&self, tool: Option<&str>) {
         let Self::Local(gateway) = self else { return };
-        let all = gateway.servers();
+        let all = gateway.servers().list();
         let candidates: Vec<_> = match tool {
             Some(tool) => all
                 .iter()
@@ -170,6 +170,7 @@ impl CommandTarget {
             Self::Remote(remote) => remote.unavailable_servers().await,
             Self::Local(gateway) => Ok(gateway
                 .servers()
+                .list()
                 .iter()
                 .map(|entry| (entry.server.name.to_string(), entry.status()))
                 .filter(|(_, status)| {

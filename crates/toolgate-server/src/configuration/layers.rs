@@ -5,17 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolgate::store::ServerOverride;
 use toolgate_core::Config;
 use toolgate_core::config::{ConfigFinding, Document, InvalidConfig, apply_overlays, entries};
 use toolgate_core::hash::sha256_hex;
+use utoipa::ToSchema;
 
 /// Document name of the API changes in findings.
 const API_DOCUMENT: &str = "the API";
 
 /// The source of a part of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) enum ConfigSource {
     #[serde(rename = "file")]
     File,
@@ -102,6 +104,16 @@ impl ConfigTable {
             Self::Roles => "roles",
             Self::VirtualServers => "virtual_servers",
             Self::Providers => "providers",
+        }
+    }
+
+    /// What an entry of the table is called in errors and logs.
+    pub(super) fn entry_kind(self) -> &'static str {
+        match self {
+            Self::Keys => "key",
+            Self::Roles => "role",
+            Self::VirtualServers => "virtual server",
+            Self::Providers => "provider",
         }
     }
 }

@@ -18,8 +18,8 @@ use toolgate_core::config::{ConfigFinding, Document, ListenSettings, ServerConfi
 use super::file_watcher::FileWatcher;
 use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
 use super::{
-    ChangeError, ConfigRequest, ConfigResponse, ConfigSnapshot, Configuration, EntryChange,
-    PendingRequest, apply,
+    ChangeError, ConfigRequest, ConfigResponse, ConfigSnapshot, Configuration, PendingRequest,
+    apply,
 };
 use crate::files;
 
@@ -40,8 +40,8 @@ pub(crate) struct ConfigFiles {
 #[derive(Debug)]
 pub(crate) struct ConfigManager {
     files: ConfigFiles,
-    store: Store,
-    layers: ConfigLayers,
+    pub(super) store: Store,
+    pub(super) layers: ConfigLayers,
     /// Listen settings at startup, to detect changes that need a restart.
     listen: ListenSettings,
 }
@@ -154,10 +154,10 @@ impl ConfigManager {
 }
 
 /// The manager while its task runs.
-struct RunningManager {
-    manager: ConfigManager,
+pub(super) struct RunningManager {
+    pub(super) manager: ConfigManager,
     gateway: Gateway,
-    snapshot: Arc<ArcSwap<ConfigSnapshot>>,
+    pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
 }
 
 impl RunningManager {
@@ -187,7 +187,7 @@ impl RunningManager {
     async fn revoke_grants_of_removed_keys(&self) {
         let snapshot = self.snapshot.load_full();
         let keys = &snapshot.config.keys;
-        let grants = self.manager.store.grants().await.unwrap_or_default();
+        let grants = self.gateway.approvals().grants().await.unwrap_or_default();
         let callers = grants.iter().filter_map(|grant| grant.caller.as_deref());
         let removed = callers.filter(|name| keys.iter().all(|key| key.name != *name));
         revoke_grants(&self.gateway, removed).await;
@@ -254,7 +254,7 @@ impl RunningManager {
                 table,
                 name,
                 change,
-            } => self.change_entry(table, name, change).await,
+            } => self.change_entry(table, &name, change).await,
         }
     }
 
@@ -264,6 +264,7 @@ impl RunningManager {
         let existing = self
             .gateway
             .servers()
+            .list()
             .into_iter()
             .find(|known| Ok(known.server.name.to_folded()) == folded);
         if let Some(existing) = existing {
@@ -361,65 +362,6 @@ impl RunningManager {
         Ok(ConfigResponse::Settings)
     }
 
-    async fn change_entry(
-        &mut self,
-        table: ConfigTable,
-        name: String,
-        change: EntryChange,
-    ) -> Result<ConfigResponse, ChangeError> {
-        let kind = table.as_str().trim_end_matches('s').replace('_', " ");
-        let mut layers = self.manager.layers.clone();
-        let action = change.past_participle();
-        if layers.names_in_files(table).contains(&name) {
-            return Err(ChangeError::Conflict(format!(
-                "{kind} `{name}` is defined in a configuration file; change it there"
-            )));
-        }
-        if let (ConfigTable::Roles, EntryChange::Remove) = (table, &change) {
-            let snapshot = self.snapshot.load();
-            let mut keys = snapshot.config.keys.iter();
-            if let Some(key) = keys.find(|key| key.roles.contains(&name)) {
-                return Err(ChangeError::Conflict(format!(
-                    "key `{}` has the role `{name}`; remove it from the key first",
-                    key.name
-                )));
-            }
-        }
-        let current = layers.table_entry(table, &name).cloned();
-        let missing = || ChangeError::Missing(format!("no {kind} named `{name}`"));
-        let entry = match (change, current) {
-            (EntryChange::Create(_), Some(_)) => {
-                return Err(ChangeError::Conflict(format!(
-                    "{kind} `{name}` already exists"
-                )));
-            }
-            (EntryChange::Create(entry), None) | (EntryChange::Replace(entry), _) => Some(entry),
-            (EntryChange::Patch(patch), Some(current)) => Some(apply_patch(&current, &patch)?),
-            (EntryChange::Remove, Some(_)) => None,
-            (EntryChange::Patch(_) | EntryChange::Remove, None) => return Err(missing()),
-        };
-        let entries = layers.tables.entry(table).or_default();
-        match entry {
-            Some(entry) => drop(entries.insert(name.clone(), entry)),
-            None => drop(entries.shift_remove(&name)),
-        }
-        let stored = Value::Object(entries.clone());
-        layers
-            .build_config()
-            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
-        let store = &self.manager.store;
-        store.put_setting(table.as_str(), &stored, "").await?;
-        self.manager.layers = layers;
-        self.apply_layers().await?;
-        tracing::info!(
-            kind,
-            name,
-            action,
-            "configuration entry changed through the API"
-        );
-        Ok(ConfigResponse::Settings)
-    }
-
     /// Stores the change of a server and applies it.
     async fn save_server(
         &mut self,
@@ -459,7 +401,7 @@ impl RunningManager {
 
     /// Finds a configured server by id or name; returns its name and id.
     fn find_server(&self, id: &str) -> Result<(String, String), ChangeError> {
-        let servers = self.gateway.servers();
+        let servers = self.gateway.servers().list();
         let by_id = servers.iter().find(|entry| entry.server.id == id);
         let found = by_id.or_else(|| {
             servers
@@ -471,7 +413,7 @@ impl RunningManager {
     }
 
     /// Applies the layers to the gateway and publishes the new snapshot.
-    async fn apply_layers(&self) -> Result<Vec<ConfigFinding>, ChangeError> {
+    pub(super) async fn apply_layers(&self) -> Result<Vec<ConfigFinding>, ChangeError> {
         let (config, findings) = self
             .manager
             .layers
@@ -513,13 +455,13 @@ impl RunningManager {
 /// Revokes the grants of removed keys, so that a later key with the same name does not inherit them.
 async fn revoke_grants(gateway: &Gateway, names: impl Iterator<Item = &str>) {
     for name in names {
-        if let Err(error) = gateway.reset_caller(name).await {
+        if let Err(error) = gateway.keys().reset(name).await {
             tracing::error!(%error, key = name, "could not revoke grants of removed key");
         }
     }
 }
 
-fn apply_patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {
+pub(super) fn apply_patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {
     entries::patch(entry, patch).map_err(|masked| ChangeError::Invalid(vec![masked.to_string()]))
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod keys;
 pub(crate) mod page;
 pub(crate) mod permissions;
 pub(crate) mod providers;
+mod resource;
 pub(crate) mod roles;
 pub(crate) mod runs;
 pub(crate) mod stats;

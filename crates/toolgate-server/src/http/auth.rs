@@ -126,7 +126,7 @@ pub(crate) async fn require_approver(
 ) -> Result<Response, ApiError> {
     // A request with a caller key acts as that caller, even from loopback.
     let decider = match authenticate(&app, request.headers()) {
-        Some(Ok(key)) if app.gateway().is_approver(&key) => Decider::Key(key.to_string()),
+        Some(Ok(key)) if app.gateway().keys().is_approver(&key) => Decider::Key(key.to_string()),
         Some(Err(error @ (KeyError::Disabled | KeyError::Expired))) => {
             return Err(unauthorized_error(&error.to_string()));
         }
@@ -171,7 +171,7 @@ pub(crate) async fn require_caller(
     next: Next,
 ) -> Result<Response, ApiError> {
     let headers = request.headers();
-    let key_optional = !app.gateway().has_keys() && app.0.guard.is_local(peer, headers);
+    let key_optional = !app.gateway().keys().are_required() && app.0.guard.is_local(peer, headers);
     let caller = match authenticate(&app, headers) {
         Some(Ok(key)) => Caller::http().with_key(&key),
         _ if has_admin_key(&app, headers) => Caller::http(),
@@ -230,7 +230,7 @@ fn has_admin_key(app: &App, headers: &HeaderMap) -> bool {
 
 /// Returns the name of the first presented caller key that is valid, or the error of the first one.
 fn authenticate(app: &App, headers: &HeaderMap) -> Option<Result<Arc<str>, KeyError>> {
-    let attempts = presented_keys(headers).map(|given| app.gateway().authenticate(given));
+    let attempts = presented_keys(headers).map(|given| app.gateway().keys().authenticate(given));
     let mut first_error = None;
     for result in attempts {
         match result {

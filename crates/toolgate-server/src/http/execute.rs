@@ -6,9 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -22,6 +20,7 @@ use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiBytes, ApiQuery};
 use super::request::RequestId;
 use super::{App, request};
 
@@ -91,12 +90,15 @@ pub(crate) struct ToolMessage {
     pub(crate) is_error: bool,
     /// Set if a fallback server executed the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) fallback: Option<Fallback>,
     /// Approval that the call needs or was executed with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) approval: Option<ApprovalNote>,
     /// Handle for reading the full result at `/v1/mcp/results/{handle}`, if it was truncated. It expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) result_handle: Option<String>,
 }
 
@@ -106,6 +108,7 @@ pub(crate) struct ApprovalNote {
     pub(crate) id: String,
     /// When the pending approval expires; absent if the call was executed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) expires_at: Option<String>,
     /// Whether the approver changed the arguments.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -131,10 +134,13 @@ struct FunctionCallOutput {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_error: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     fallback: Option<Fallback>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     approval: Option<ApprovalNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     result_handle: Option<String>,
 }
 
@@ -168,12 +174,10 @@ pub(crate) async fn execute(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     Extension(RequestId(id)): Extension<RequestId>,
-    params: Result<Query<ExecuteParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<ExecuteParams>,
     headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let Query(params) = params?;
-    let body = body?;
     let format = CallFormat::parse(params.format.as_deref())?;
     let (calls, is_array) = parse_calls(&body)?;
     let context = ExecuteContext {

@@ -40,7 +40,7 @@ pub(crate) async fn health() -> Json<Health> {
 #[utoipa::path(get, path = "/ready", tag = "probes",
     responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping")))]
 pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
-    let servers = app.gateway().servers();
+    let servers = app.gateway().servers().list();
     let is_connected = |state| {
         matches!(
             state,

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{RawQuery, Request as HttpRequest, State};
+use axum::extract::{FromRequest, RawQuery, Request as HttpRequest, State};
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
@@ -20,66 +19,37 @@ use toolgate::{
 
 use super::App;
 use super::error::ApiError;
+use super::extract::ApiBytes;
 use super::request::{self, OwnedHeaders, RequestId};
 
 /// Create a chat completion with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "models", request_body = Object,
     responses((status = 200, description = "response in OpenAI's format, or an event stream"), (status = 404, description = "unknown model")))]
-pub(crate) async fn chat(
-    state: State<App>,
-    caller: Extension<Caller>,
-    id: Extension<RequestId>,
-    query: RawQuery,
-    OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let request = IncomingModelRequest::new(state, Dialect::Chat, caller, id, headers);
-    request.send(Operation::Complete, query, body).await
+pub(crate) async fn chat(request: IncomingModelRequest) -> Response {
+    request.send(Dialect::Chat, Operation::Complete).await
 }
 
 /// Create a response with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/responses", tag = "models", request_body = Object,
     responses((status = 200, description = "response in OpenAI's format, or an event stream"), (status = 404, description = "unknown model")))]
-pub(crate) async fn responses(
-    state: State<App>,
-    caller: Extension<Caller>,
-    id: Extension<RequestId>,
-    query: RawQuery,
-    OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let request = IncomingModelRequest::new(state, Dialect::Responses, caller, id, headers);
-    request.send(Operation::Complete, query, body).await
+pub(crate) async fn responses(request: IncomingModelRequest) -> Response {
+    request.send(Dialect::Responses, Operation::Complete).await
 }
 
 /// Create a message with any model; the caller's tools are added to the request.
 #[utoipa::path(post, path = "/v1/messages", tag = "models", request_body = Object,
     responses((status = 200, description = "response in Anthropic's format, or an event stream"), (status = 404, description = "unknown model")))]
-pub(crate) async fn messages(
-    state: State<App>,
-    caller: Extension<Caller>,
-    id: Extension<RequestId>,
-    query: RawQuery,
-    OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let request = IncomingModelRequest::new(state, Dialect::Messages, caller, id, headers);
-    request.send(Operation::Complete, query, body).await
+pub(crate) async fn messages(request: IncomingModelRequest) -> Response {
+    request.send(Dialect::Messages, Operation::Complete).await
 }
 
 /// Count the tokens of a request, if the provider supports it.
 #[utoipa::path(post, path = "/v1/messages/count_tokens", tag = "models", request_body = Object,
     responses((status = 200, description = "response in Anthropic's format"), (status = 404, description = "unknown model, or its provider does not count tokens")))]
-pub(crate) async fn count_tokens(
-    state: State<App>,
-    caller: Extension<Caller>,
-    id: Extension<RequestId>,
-    query: RawQuery,
-    OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let request = IncomingModelRequest::new(state, Dialect::Messages, caller, id, headers);
-    request.send(Operation::CountTokens, query, body).await
+pub(crate) async fn count_tokens(request: IncomingModelRequest) -> Response {
+    request
+        .send(Dialect::Messages, Operation::CountTokens)
+        .await
 }
 
 /// List the available models.
@@ -108,56 +78,66 @@ fn anthropic_list(models: &[ModelName]) -> Value {
 }
 
 /// An HTTP request to one of the model endpoints.
-struct IncomingModelRequest {
+pub(crate) struct IncomingModelRequest {
     app: App,
-    dialect: Dialect,
     caller: Caller,
     id: String,
+    query: Option<String>,
     headers: HeaderMap,
+    body: Bytes,
+}
+
+/// Extractors of an [`IncomingModelRequest`], in the order in which they run.
+type ModelRequestParts = (
+    Extension<Caller>,
+    Extension<RequestId>,
+    RawQuery,
+    OwnedHeaders,
+    ApiBytes,
+);
+
+impl FromRequest<App> for IncomingModelRequest {
+    type Rejection = Response;
+
+    async fn from_request(request: HttpRequest, app: &App) -> Result<Self, Response> {
+        let (
+            Extension(caller),
+            Extension(RequestId(id)),
+            RawQuery(query),
+            OwnedHeaders(headers),
+            ApiBytes(body),
+        ) = ModelRequestParts::from_request(request, app).await?;
+        Ok(Self {
+            app: app.clone(),
+            caller,
+            id,
+            query,
+            headers,
+            body,
+        })
+    }
 }
 
 impl IncomingModelRequest {
-    fn new(
-        State(app): State<App>,
-        dialect: Dialect,
-        Extension(caller): Extension<Caller>,
-        Extension(RequestId(id)): Extension<RequestId>,
-        headers: HeaderMap,
-    ) -> Self {
-        Self {
-            app,
-            dialect,
-            caller,
-            id,
-            headers,
-        }
-    }
-
-    async fn send(
-        self,
-        operation: Operation,
-        RawQuery(query): RawQuery,
-        body: Result<Bytes, BytesRejection>,
-    ) -> Response {
-        let (dialect, models) = (self.dialect, self.app.gateway().models().clone());
-        let request = match (body, request::parse_filters(&self.headers)) {
-            (Ok(body), Ok(filters)) => ModelRequest {
-                dialect,
-                operation,
-                body,
-                query,
-                request: Arc::new(RequestContext {
-                    id: Some(self.id),
-                    parent: request::parent_id(&self.headers),
-                    filters,
-                    headers: self.headers,
-                    ..RequestContext::default()
-                }),
-            },
-            (Err(rejection), _) => return ApiError::from(rejection).into_response(),
-            (_, Err(error)) => return error.into_response(),
+    async fn send(self, dialect: Dialect, operation: Operation) -> Response {
+        let filters = match request::parse_filters(&self.headers) {
+            Ok(filters) => filters,
+            Err(error) => return error.into_response(),
         };
-        match models.complete(&self.caller, request).await {
+        let request = ModelRequest {
+            dialect,
+            operation,
+            body: self.body,
+            query: self.query,
+            request: Arc::new(RequestContext {
+                id: Some(self.id),
+                parent: request::parent_id(&self.headers),
+                filters,
+                headers: self.headers,
+                ..RequestContext::default()
+            }),
+        };
+        match self.app.gateway().complete(&self.caller, request).await {
             Ok(answer) => model_response(answer),
             Err(error) => model_error_response(dialect, &error),
         }

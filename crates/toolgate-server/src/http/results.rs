@@ -1,7 +1,6 @@
 //! `GET /v1/mcp/results/{handle}`: the full text of a result that was truncated for the model.
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use toolgate::Caller;
@@ -9,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::App;
 use super::error::{ApiError, ErrorBody};
+use super::extract::{ApiPath, ApiQuery};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -23,6 +23,7 @@ pub(crate) struct ResultPart {
     pub(crate) text: String,
     pub(crate) offset: usize,
     /// Offset of the next chunk; null at the end.
+    #[schema(required)]
     pub(crate) next_offset: Option<usize>,
     pub(crate) total_bytes: usize,
 }
@@ -34,12 +35,11 @@ pub(crate) struct ResultPart {
 pub(crate) async fn read_result(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    handle: Result<Path<String>, PathRejection>,
-    params: Result<Query<ResultParams>, QueryRejection>,
+    ApiPath(handle): ApiPath<String>,
+    ApiQuery(params): ApiQuery<ResultParams>,
 ) -> Result<Json<ResultPart>, ApiError> {
-    let (Path(handle), Query(params)) = (handle?, params?);
     let offset = params.offset.unwrap_or(0);
-    let part = app.gateway().read_result(&caller, &handle, offset);
+    let part = app.gateway().tools().read_result(&caller, &handle, offset);
     let part = part.ok_or_else(|| {
         ApiError::not_found(
             "no result is stored under this handle, or it has expired; call the tool again",

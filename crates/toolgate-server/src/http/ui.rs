@@ -7,8 +7,6 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use axum::body::{Body, Bytes};
-use axum::extract::Path;
-use axum::extract::rejection::PathRejection;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -18,6 +16,7 @@ use axum::response::{IntoResponse as _, Response};
 use rust_embed::{EmbeddedFile, RustEmbed};
 
 use super::error::ApiError;
+use super::extract::ApiPath;
 
 /// Only same-origin resources, no inline scripts or styles, no strings as markup, no framing.
 const CONTENT_POLICY: &str = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; \
@@ -65,9 +64,8 @@ pub(super) async fn favicon(headers: HeaderMap) -> Result<Response, ApiError> {
 /// Serves a script, style or font.
 pub(super) async fn asset(
     headers: HeaderMap,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Response, ApiError> {
-    let Path(name) = name?;
     let path = format!("assets/{name}");
     // Debug builds read files from disk, where `..` would escape the folder.
     let file = Some(&path).filter(|_| !name.contains(['/', '\\']));

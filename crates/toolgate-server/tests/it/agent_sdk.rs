@@ -1,17 +1,13 @@
 //! Agent runs through the stream helpers of real SDKs: two rounds of tools, and a call returned to
 //! the SDK's program, which answers it.
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tokio::process::Command;
 use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
 
 use crate::agent::{PATHS, add_call, start_gate};
+use crate::client_process;
 use crate::mcp_sdk::env_file;
-
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Replies depending on the tool results in the request.
 fn reply(body: &Value) -> Reply {
@@ -65,19 +61,14 @@ async fn run_client(runtime: &str, script: &str) {
     let gate = start_gate(&model, "[\"add\"]", "").await;
     for (dialect, _) in PATHS {
         for events in ["off", "on"] {
-            let client = Command::new(env_file(runtime))
+            let mut client = Command::new(env_file(runtime));
+            client
                 .arg(env_file(script))
                 .args([&gate.url, dialect, events])
-                .env_clear()
-                .stdin(Stdio::null())
-                .kill_on_drop(true)
-                .output();
-            let output = tokio::time::timeout(CLIENT_TIMEOUT, client).await;
-            let output = output.expect("the client timed out").unwrap();
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            let (out, error) = (text(&output.stdout), text(&output.stderr));
-            let result: Value = serde_json::from_str(&out)
-                .unwrap_or_else(|_| panic!("{script}, {dialect}, events {events}: {out}\n{error}"));
+                .env_clear();
+            let result = client_process::run_client(&mut client)
+                .await
+                .unwrap_or_else(|output| panic!("{script}, {dialect}, events {events}: {output}"));
             for (api, result) in result.as_object().unwrap() {
                 check_result(
                     &format!("{script} with {dialect}, events {events}"),

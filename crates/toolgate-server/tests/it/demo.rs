@@ -11,7 +11,7 @@ use toolgate_testkit::zoo_path;
 
 use crate::gate::WAIT_TIMEOUT;
 use crate::mcp_sdk::env_file;
-use crate::real_model;
+use crate::optional_env::OptionalComponent;
 
 const DEMO_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -74,8 +74,8 @@ async fn demo_runs_with_scripted_model() {
 
 #[tokio::test]
 async fn demo_runs_with_real_model() {
-    if !real_model::is_installed() {
-        return real_model::report_skipped("demo");
+    if !OptionalComponent::Model.check_available("demo") {
+        return;
     }
     let output_text = run_demo(&[]).await;
     assert!(!output_text.contains("a script plays"), "{output_text}");

@@ -5,17 +5,13 @@
 //! expected results are here.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
 use toolgate_testkit::HttpZoo;
 
+use crate::client_process;
 use crate::gate::{TestGate, zoo};
-
-/// Upper bound for a client run; each of its steps has a much shorter timeout.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// All servers combined, and a single server.
 const PATHS: [&str; 2] = ["/mcp", "/mcp/fixtures"];
@@ -53,19 +49,14 @@ impl SdkGate {
 
     /// Runs a program and parses its output as JSON.
     async fn run_program(&self, program: &Path, arguments: &[&str]) -> Value {
-        let client = Command::new(program)
+        let mut client = Command::new(program);
+        client
             .args(arguments)
             .env_clear()
             .env("HOME", self.gate.folder.path())
-            .env("PATH", env!("PATH"))
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(CLIENT_TIMEOUT, client).await;
-        let output = output.expect("the client timed out").unwrap();
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (out, error) = (text(&output.stdout), text(&output.stderr));
-        serde_json::from_str(&out).unwrap_or_else(|_| panic!("{arguments:?}: {out}\n{error}"))
+            .env("PATH", env!("PATH"));
+        let results = client_process::run_client(&mut client).await;
+        results.unwrap_or_else(|output| panic!("{arguments:?}: {output}"))
     }
 
     /// Calls a method with the Inspector and returns the result.

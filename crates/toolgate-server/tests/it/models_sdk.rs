@@ -5,17 +5,14 @@
 //! reports its results, for providers of every dialect.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Stdio;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
 use toolgate_testkit::model::{Chunking, Reply, ScriptedModel, has_tool_result};
 
+use crate::client_process;
 use crate::gate::TestGate;
 use crate::mcp_sdk::env_file;
-
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A client program, and its error class names for each supported API.
 struct SdkClient {
@@ -144,19 +141,14 @@ async fn check_client(client: &SdkClient, endpoint: &ModelEndpoint<'_>) {
 /// Runs a client and returns its results.
 async fn run_client(client: &SdkClient, endpoint: &ModelEndpoint<'_>) -> Value {
     let script = client.script;
-    let program = Command::new(env_file(client.runtime))
+    let mut program = Command::new(env_file(client.runtime));
+    program
         .arg(env_file(script))
         .args([endpoint.url, endpoint.key, endpoint.model])
         // Keep keys, proxies and tracing of the environment away from these clients.
-        .env_clear()
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(CLIENT_TIMEOUT, program).await;
-    let output = output.expect("the client timed out").unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    serde_json::from_str(&out).unwrap_or_else(|_| panic!("{script}: {out}\n{error}"))
+        .env_clear();
+    let results = client_process::run_client(&mut program).await;
+    results.unwrap_or_else(|output| panic!("{script}: {output}"))
 }
 
 fn check_scenes(client: &str, results: &Value, error_names: &ErrorNames) {

@@ -3,8 +3,6 @@
 //! The browser scenes are in `tests/env/browser`; their expected results are here.
 
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 use reqwest::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, HeaderMap, IF_NONE_MATCH, ORIGIN};
 use reqwest::{Response, StatusCode};
@@ -14,13 +12,11 @@ use toolgate_testkit::model::{Reply, ScriptedModel};
 use toolgate_testkit::zoo_path;
 
 use crate::agent::{self, PATHS, add_call, request};
+use crate::client_process;
 use crate::code_mode::list_tool_names;
 use crate::gate::{TestGate, server, zoo};
 use crate::mcp_sdk::{env_file, node};
-use crate::real_model::print_note;
-
-/// Upper bound for a scene; each of its steps has a much shorter timeout.
-const SCENE_TIMEOUT: Duration = Duration::from_secs(180);
+use crate::optional_env::OptionalComponent;
 
 const ADMIN: &str = "admin-key-of-the-page";
 
@@ -29,31 +25,20 @@ const MARKUP: &str = "<img src=x onerror=\"broken=1\"><script>broken=1</script>"
 
 /// Runs a scene in a browser and returns its results; `None` if no browser is installed.
 async fn run_scene(scene: &str, gate: &TestGate, input: Value) -> Option<Value> {
-    let browser = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../tests/env/browser/node_modules/.browser.json");
-    if !browser.exists() {
-        print_note(&format!(
-            "SKIPPED page, {scene}: no browser in tests/env/browser; run `make test-env`"
-        ));
+    if !OptionalComponent::Browser.check_available(&format!("page, {scene}")) {
         return None;
     }
     page_file("index.html");
-    let visit = Command::new(node())
+    let mut visit = Command::new(node());
+    visit
         .arg(env_file("browser/visit.mjs"))
         .args([scene, &gate.url, &input.to_string()])
         .env_clear()
         .env("HOME", gate.folder.path())
         .env("TMPDIR", gate.folder.path())
-        .env("PATH", env!("PATH"))
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(SCENE_TIMEOUT, visit).await;
-    let output = output.expect("the scene timed out").unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    let report: Value =
-        serde_json::from_str(&out).unwrap_or_else(|_| panic!("{scene}: {out}\n{error}"));
+        .env("PATH", env!("PATH"));
+    let report = client_process::run_client(&mut visit).await;
+    let report = report.unwrap_or_else(|output| panic!("{scene}: {output}"));
     let errors = report["errors"].as_array().unwrap();
     let errors: Vec<&str> = errors.iter().filter_map(Value::as_str).collect();
     assert!(errors.is_empty(), "{scene}:\n{}", errors.join("\n"));

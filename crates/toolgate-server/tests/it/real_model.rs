@@ -4,17 +4,15 @@
 //! The answers of such a model are unreliable, so this checks only their shape, and the one thing
 //! the model does well: calling a weather tool for a city.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::client_process;
 use crate::gate::{TestGate, server};
 use crate::mcp_sdk::env_file;
-
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(300);
+use crate::optional_env::OptionalComponent;
 
 /// The model server; dropping it kills the process, which also exits when its stdin closes.
 struct RealModel {
@@ -23,11 +21,8 @@ struct RealModel {
 }
 
 impl RealModel {
-    /// Starts the server; `None` if the model is not installed.
-    fn start() -> Option<Self> {
-        if !is_installed() {
-            return None;
-        }
+    /// Starts the server. The model must be installed.
+    fn start() -> Self {
         let mut child = Command::new(env_file("llm/.venv/bin/python"))
             .arg(env_file("llm/serve.py"))
             .env_clear()
@@ -41,7 +36,7 @@ impl RealModel {
         output.read_line(&mut line).unwrap();
         let url = line.trim().strip_prefix("ready ");
         let url = url.expect("the model server did not start").to_owned();
-        Some(Self { child, url })
+        Self { child, url }
     }
 
     /// Configures a provider with these dialects; the model server supports all of them.
@@ -58,30 +53,12 @@ impl Drop for RealModel {
     }
 }
 
-pub(crate) fn is_installed() -> bool {
-    let stamp = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/env/llm/.venv/.installed");
-    stamp.exists()
-}
-
-/// Reports that a test was skipped.
-pub(crate) fn report_skipped(test: &str) {
-    print_note(&format!(
-        "SKIPPED {test}: no model in tests/env/llm; run `make test-env`"
-    ));
-}
-
-/// Prints a line to the terminal.
-pub(crate) fn print_note(line: &str) {
-    // Not `eprintln`, whose output is captured for passing tests.
-    let mut terminal = std::io::stderr();
-    writeln!(terminal, "{line}").unwrap();
-}
-
 #[tokio::test]
 async fn real_model_chats_and_calls_tool() {
-    let Some(model) = RealModel::start() else {
-        return report_skipped("real_model");
-    };
+    if !OptionalComponent::Model.check_available("real_model") {
+        return;
+    }
+    let model = RealModel::start();
     let python = env_file("python/.venv/bin/python");
     let weather = env_file("llm/weather.py");
     let toml = server(
@@ -101,19 +78,14 @@ async fn real_model_chats_and_calls_tool() {
 
 /// Runs the SDK client and returns its results for each model.
 async fn run_client(gate: &TestGate, models: &[&str]) -> Value {
-    let client = tokio::process::Command::new(env_file("models/.venv/bin/python"))
+    let mut client = tokio::process::Command::new(env_file("models/.venv/bin/python"));
+    client
         .arg(env_file("llm/client.py"))
         .arg(&gate.url)
         .args(models)
-        .env_clear()
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(CLIENT_TIMEOUT, client).await;
-    let output = output.expect("the client timed out").unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, error) = (text(&output.stdout), text(&output.stderr));
-    serde_json::from_str(&out).unwrap_or_else(|_| panic!("{out}\n{error}\n{}", gate.log()))
+        .env_clear();
+    let results = client_process::run_client(&mut client).await;
+    results.unwrap_or_else(|output| panic!("{output}\n{}", gate.log()))
 }
 
 fn check_scenes(model: &str, results: &Value) {

@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::{MediaSource, PromptPart, RequestedToolCall};
 
+use super::store::RunStore;
 use super::tool_calls::{ExecutedCall, PendingToolCall};
-use crate::call::CallError;
-use crate::models::ModelError;
-use crate::store::{Store, StoreError, unix_millis};
+use crate::store::{StoreError, unix_millis};
 
 /// Summary of a run, as stored and listed.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,12 +51,21 @@ pub enum RunState {
 /// Appends the steps of one run to the store; clones share the sequence number.
 #[derive(Clone, Debug)]
 pub(super) struct RunJournal {
-    store: Store,
+    store: RunStore,
     run_id: Arc<str>,
     next_seq: Arc<AtomicI64>,
 }
 
 impl RunState {
+    pub const ALL: [Self; 6] = [
+        Self::Running,
+        Self::Done,
+        Self::Waiting,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Interrupted,
+    ];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -70,28 +78,13 @@ impl RunState {
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        [
-            Self::Running,
-            Self::Done,
-            Self::Waiting,
-            Self::Failed,
-            Self::Cancelled,
-            Self::Interrupted,
-        ]
-        .into_iter()
-        .find(|state| state.as_str() == name)
-    }
-}
-
-impl From<StoreError> for ModelError {
-    fn from(error: StoreError) -> Self {
-        Self::Refused(CallError::Store(error))
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 
 impl RunJournal {
     /// Creates a journal whose next step gets sequence number `next`.
-    pub(super) fn new(store: &Store, run: &str, next: i64) -> Self {
+    pub(super) fn new(store: &RunStore, run: &str, next: i64) -> Self {
         Self {
             store: store.clone(),
             run_id: run.into(),
@@ -161,7 +154,7 @@ impl RunJournal {
     pub(super) async fn record_ended(&self, record: &RunRecord) {
         let step = json!({"kind": "ended", "state": record.state.as_str(), "stop_reason": record.stop_reason});
         let written = match self.append(step).await {
-            Ok(()) => self.store.update_run(record).await,
+            Ok(()) => self.store.update(record).await,
             error => error,
         };
         if let Err(error) = written {

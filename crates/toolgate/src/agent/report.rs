@@ -11,7 +11,7 @@ use toolgate_llm::{RequestBody, WireFormat as _};
 
 use super::turn::TurnError;
 use super::{AgentRun, RunEnd, RunState};
-use crate::models::{ModelError, ModelResponse, ResponseBody};
+use crate::models::{IssuedResponse, ModelError, ModelResponse, ResponseBody};
 
 /// Reason why a run stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,13 +94,14 @@ impl AgentRun {
             return;
         };
         if self.model_call.request.dialect == Dialect::Responses {
-            self.models
-                .store_response(
-                    &self.model_call,
-                    (id, answer),
-                    (last.provider_dialect, &last.turn.id),
-                )
-                .await;
+            let response = IssuedResponse {
+                id,
+                answer,
+                provider_dialect: last.provider_dialect,
+                provider_id: &last.turn.id,
+            };
+            let models = self.runs.models();
+            models.store_response(&self.model_call, response).await;
         }
     }
 

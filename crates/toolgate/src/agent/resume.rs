@@ -5,28 +5,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream;
-use http::{HeaderMap, HeaderName, HeaderValue};
-use serde_json::{Value, json};
-use toolgate_core::config::Dialect;
 use toolgate_core::policy::Verdict;
-use toolgate_core::scope::Filters;
 use toolgate_llm::prompt::{PromptPart, RequestedToolCall};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::has_pending_caller_call;
-use toolgate_llm::{RequestBody, TokenUsage};
 
-use super::journal::{RunJournal, call_from_value, part_from_value};
+use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
+use super::replay::Replay;
 use super::sink::{CallHandler, RunSink};
+use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
 use super::tool_calls::{CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
-use super::{AgentRun, RunRecord};
+use super::{AgentRun, RunRecord, Runs};
 use crate::call::RequestContext;
-use crate::caller::Caller;
-use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
+use crate::engine::Engine;
+use crate::models::{ModelCall, ModelError, ModelResponse};
 use crate::store::StoreError;
 
 /// Decision about one pending call.
@@ -44,6 +40,17 @@ pub enum CallDecision {
         text: String,
         is_error: bool,
     },
+}
+
+/// Request to resume a run.
+#[derive(Clone, Debug, Default)]
+pub struct ResumeRequest {
+    /// Decisions by call id.
+    pub decisions: HashMap<String, CallDecision>,
+    /// The person who decided, as recorded in the journal.
+    pub decided_by: String,
+    /// Whether to stream the response; by default as in the original request.
+    pub stream: Option<bool>,
 }
 
 /// Reason why a run cannot be resumed.
@@ -69,228 +76,57 @@ pub enum ResumeError {
     Store(#[from] StoreError),
 }
 
-/// Encodes the request of a run for storage.
-pub(super) fn request_value(model_call: &ModelCall) -> Value {
-    let headers = model_call.context.headers.iter();
-    let headers: Vec<Value> = headers
-        .filter(|(name, _)| is_stored_header(name.as_str()))
-        .filter_map(|(name, value)| Some(json!([name.as_str(), value.to_str().ok()?])))
-        .collect();
-    let Filters {
-        include_clients,
-        exclude_clients,
-        include_tools,
-        exclude_tools,
-        ..
-    } = &model_call.context.filters;
-    json!({
-        "body": model_call.body.as_str(),
-        "headers": headers,
-        "filters": [include_clients, exclude_clients, include_tools, exclude_tools],
-    })
-}
-
-/// Returns whether a header affects a run and is stored with it; credentials never are.
-fn is_stored_header(name: &str) -> bool {
-    name.starts_with("x-toolgate-")
-        || name.starts_with("anthropic-")
-        || matches!(
-            name,
-            "traceparent" | "tracestate" | "openai-beta" | "user-agent"
-        )
-}
-
-fn model_call_from_record(record: &RunRecord, request: &Value) -> Result<ModelCall, ModelError> {
-    let mut headers = HeaderMap::new();
-    for pair in request["headers"].as_array().into_iter().flatten() {
-        let name = pair[0]
-            .as_str()
-            .and_then(|name| HeaderName::try_from(name).ok());
-        let value = pair[1]
-            .as_str()
-            .and_then(|value| HeaderValue::from_str(value).ok());
-        if let (Some(name), Some(value)) = (name, value) {
-            headers.append(name, value);
-        }
-    }
-    let list = |index: usize| {
-        serde_json::from_value(request["filters"][index].clone())
-            .ok()
-            .flatten()
-    };
-    let context = Arc::new(RequestContext {
-        id: Some(record.request_id.clone()),
-        filters: Filters {
-            include_clients: list(0),
-            exclude_clients: list(1),
-            include_tools: list(2),
-            exclude_tools: list(3),
-            ..Filters::default()
-        },
-        headers,
-        ..RequestContext::default()
-    });
-    let dialect = Dialect::ALL
-        .into_iter()
-        .find(|dialect| dialect.as_str() == record.dialect);
-    let text = request["body"].as_str().unwrap_or_default().to_owned();
-    let body = RequestBody::parse(Bytes::from(text))?;
-    let caller = match &record.caller {
-        Some(key) => Caller::http().with_key(key),
-        None => Caller::http(),
-    };
-    let request = ModelRequest {
-        dialect: dialect.unwrap_or(Dialect::Chat),
-        operation: Operation::Complete,
-        body: body.bytes().clone(),
-        query: None,
-        request: Arc::clone(&context),
-    };
-    Ok(ModelCall::new(request, body, caller)?.with_context(context))
-}
-
 /// Decisions about a run, together with its replayed state.
 pub(super) struct ResumePlan {
     replay: Replay,
     /// Calls without a result.
     unanswered: Vec<RequestedToolCall>,
-    decisions: HashMap<String, CallDecision>,
-    decided_by: String,
+    request: ResumeRequest,
     /// The record before the resume.
     pub(super) record: RunRecord,
 }
 
-/// State of a run rebuilt from its journal.
-#[derive(Default)]
-pub(super) struct Replay {
-    history: Vec<Value>,
-    pub(super) turns: Vec<String>,
-    pub(super) iterations: u32,
-    pub(super) executed: Vec<ExecutedCall>,
-    pub(super) usage: TokenUsage,
-    pub(super) micro_usd: u64,
-    /// Calls and items of the last turn, until all its calls have results.
-    calls: Vec<RequestedToolCall>,
-    items: Vec<Value>,
-    /// Ids of calls of the last turn that were started and may have run.
-    pub(super) opened: Vec<String>,
-    /// Suspended scripts by call id, with a text listing the calls they have already made.
-    started_scripts: HashMap<String, String>,
-    next_seq: i64,
-}
-
-impl Replay {
-    pub(super) fn from_steps(steps: &[(i64, i64, Value)]) -> Self {
-        let mut replay = Self::default();
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let count = |value: &Value| value.as_u64().unwrap_or_default();
-        for (seq, _, step) in steps {
-            replay.next_seq = seq + 1;
-            let id = step["id"].as_str().unwrap_or_default().to_owned();
-            match step["kind"].as_str().unwrap_or_default() {
-                "turn" => {
-                    replay.iterations += 1;
-                    replay
-                        .turns
-                        .push(step["text"].as_str().unwrap_or_default().to_owned());
-                    replay.calls = list(&step["calls"]).iter().map(call_from_value).collect();
-                    replay.items = list(&step["items"]);
-                    replay.opened.clear();
-                    replay.usage = replay.usage.plus(TokenUsage {
-                        input: count(&step["input_tokens"]),
-                        output: count(&step["output_tokens"]),
-                        cached: count(&step["cached_tokens"]),
-                        cache_written: 0,
-                        reasoning: count(&step["reasoning_tokens"]),
-                    });
-                    replay.micro_usd += count(&step["cost_micro_usd"]);
-                }
-                "call_opened" => replay.opened.push(id),
-                "call_waits" => {
-                    replay.opened.retain(|known| *known != id);
-                    if step["inner"].is_array() {
-                        let calls_made = step["made"].as_str().unwrap_or_default();
-                        replay.started_scripts.insert(id, calls_made.to_owned());
-                    }
-                }
-                "call_closed" => {
-                    replay.executed.push(ExecutedCall {
-                        call: call_from_value(step),
-                        turn: u32::try_from(count(&step["turn"])).unwrap_or_default(),
-                        parts: list(&step["result"]).iter().map(part_from_value).collect(),
-                        is_error: step["is_error"] == true,
-                        ms: count(&step["ms"]),
-                    });
-                }
-                "answered" => {
-                    replay.history.append(&mut replay.items);
-                    replay.history.extend(list(&step["items"]));
-                    replay.calls.clear();
-                }
-                _ => {}
-            }
-        }
-        replay
-    }
-
-    /// Returns the calls of the last turn that have no result.
-    pub(super) fn unanswered_calls(&self) -> Vec<RequestedToolCall> {
-        let turn = self.iterations;
-        let is_answered = |call: &RequestedToolCall| {
-            let mut executed = self.executed.iter();
-            executed.any(|executed| executed.turn == turn && executed.call.id == call.id)
-        };
-        self.calls
-            .iter()
-            .filter(|call| !is_answered(call))
-            .cloned()
-            .collect()
-    }
-}
-
 /// Resumes a run. The work is spawned so that a claimed run always has an owner, even if the caller
 /// disconnects.
-pub(crate) async fn resume(
-    models: &Models,
+pub(super) async fn resume(
+    runs: &Runs,
     id: &str,
-    decisions: &HashMap<String, CallDecision>,
-    (by, stream): (&str, Option<bool>),
+    request: ResumeRequest,
 ) -> Result<ModelResponse, ResumeError> {
-    let (task_models, run_id, by) = (models.clone(), id.to_owned(), by.to_owned());
-    let decisions = decisions.clone();
-    let work = async move { start_resumed(&task_models, &run_id, decisions, (by, stream)).await };
-    let started = models.tasks().spawn(work).await;
+    let (task_runs, run_id) = (runs.clone(), id.to_owned());
+    let work = async move { start_resumed(&task_runs, &run_id, request).await };
+    let started = runs.tasks().spawn(work).await;
     let started = started.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))?;
-    Ok(started.response(id).await??)
+    started.response(id).await
 }
 
 async fn start_resumed(
-    models: &Models,
+    runs: &Runs,
     id: &str,
-    decisions: HashMap<String, CallDecision>,
-    (by, stream): (String, Option<bool>),
+    request: ResumeRequest,
 ) -> Result<StartedRun, ResumeError> {
-    let store = models.store();
-    let found = store.run(id).await?;
-    let (record, request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
+    let store = runs.store();
+    let found = store.get(id).await?;
+    let (record, model_request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
     let replay = Replay::from_steps(&store.steps(id).await?);
-    let unanswered = replay.unanswered_calls();
-    let mut model_call = model_call_from_record(&record, &request)?;
+    let mut model_call = model_call_from_record(&record, &model_request)?;
     if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
         return Err(ResumeError::AwaitsCaller(id.to_owned()));
     }
-    let undecided = undecided_calls(
-        models,
-        &model_call,
-        (&replay, &unanswered, &record),
-        &decisions,
-    );
+    let plan = ResumePlan {
+        unanswered: replay.unanswered_calls(),
+        replay,
+        request,
+        record,
+    };
+    let undecided = plan.undecided_calls(runs.engine(), &model_call);
     if !undecided.is_empty() {
         return Err(ResumeError::Undecided(undecided));
     }
-    model_call.stream = stream.unwrap_or(record.stream);
-    let limits = models.run_limits(&model_call)?;
-    if !store.claim_run(id).await? {
+    let ResumePlan { replay, record, .. } = &plan;
+    model_call.stream = plan.request.stream.unwrap_or(record.stream);
+    let limits = runs.limits(&model_call)?;
+    if !store.claim(id).await? {
         return Err(ResumeError::NotResumable {
             id: id.to_owned(),
             state: record.state.as_str(),
@@ -298,7 +134,7 @@ async fn start_resumed(
     }
     let run = AgentRun {
         id: id.to_owned(),
-        models: models.clone(),
+        runs: runs.clone(),
         caller_tools: CallerTools::from_body(&model_call.body),
         limits,
         started_at: Instant::now(),
@@ -319,38 +155,29 @@ async fn start_resumed(
         },
         model_call,
     };
-    let plan = ResumePlan {
-        replay,
-        unanswered,
-        decisions,
-        decided_by: by,
-        record,
-    };
     Ok(super::task::start(run, Some(plan)))
 }
 
-/// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
-/// progress and calls that run without approval need none.
-fn undecided_calls(
-    models: &Models,
-    model_call: &ModelCall,
-    (replay, unanswered, record): (&Replay, &[RequestedToolCall], &RunRecord),
-    decisions: &HashMap<String, CallDecision>,
-) -> Vec<String> {
-    let interrupted = record.state == super::RunState::Interrupted;
-    let caller_tools = CallerTools::from_body(&model_call.body);
-    let needs_no_decision = |call: &RequestedToolCall| {
-        let tool_call = tool_call(call, &model_call.context);
-        let runs_unasked =
-            || models.engine().preview(&model_call.caller, &tool_call) == Verdict::Allow;
-        interrupted
-            && !caller_tools.contains(&call.name)
-            && (replay.opened.contains(&call.id) || runs_unasked())
-    };
-    let needs = unanswered
-        .iter()
-        .filter(|call| !decisions.contains_key(&call.id) && !needs_no_decision(call));
-    needs.map(|call| call.id.clone()).collect()
+impl ResumePlan {
+    /// Returns the ids of calls that still need a decision. In an interrupted run, calls that were in
+    /// progress and calls that run without approval need none.
+    fn undecided_calls(&self, engine: &Engine, model_call: &ModelCall) -> Vec<String> {
+        let interrupted = self.record.state == super::RunState::Interrupted;
+        let caller_tools = CallerTools::from_body(&model_call.body);
+        let needs_no_decision = |call: &RequestedToolCall| {
+            let tool_call = tool_call(call, &model_call.context);
+            let runs_unasked = || engine.preview(&model_call.caller, &tool_call) == Verdict::Allow;
+            interrupted
+                && !caller_tools.contains(&call.name)
+                && (self.replay.opened.contains(&call.id) || runs_unasked())
+        };
+        let decisions = &self.request.decisions;
+        let needs = self
+            .unanswered
+            .iter()
+            .filter(|call| !decisions.contains_key(&call.id) && !needs_no_decision(call));
+        needs.map(|call| call.id.clone()).collect()
+    }
 }
 
 impl AgentRun {
@@ -363,7 +190,9 @@ impl AgentRun {
         let ResumePlan {
             replay, unanswered, ..
         } = plan;
-        self.journal.record_resumed(&plan.decided_by).await?;
+        self.journal
+            .record_resumed(&plan.request.decided_by)
+            .await?;
         if replay.calls.is_empty() {
             return Ok(());
         }
@@ -414,12 +243,11 @@ impl AgentRun {
     async fn apply_decision(
         &self,
         call: &RequestedToolCall,
-        ResumePlan {
-            replay, decisions, ..
-        }: &ResumePlan,
+        plan: &ResumePlan,
         (request, handler): (&Arc<RequestContext>, &CallHandler),
     ) -> Result<ExecutedCall, ResumeError> {
-        let executed = match decisions.get(&call.id) {
+        let replay = &plan.replay;
+        let executed = match plan.request.decisions.get(&call.id) {
             Some(CallDecision::Deny { reason }) => {
                 let reason = reason.as_deref().unwrap_or("no reason given");
                 let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);

@@ -6,6 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::config::Dialect;
@@ -14,16 +15,18 @@ use toolgate_llm::dialect::StreamEncoder;
 use toolgate_llm::event::{FinishReason, ProviderError, TurnEvent};
 use toolgate_llm::prompt::RequestedToolCall;
 
-use super::event::{EventSender, RunEventKind};
+use super::event_sender::EventSender;
 use super::resume::ResumeError;
 use super::task::RunStream;
 use super::turn::TurnError;
 use super::{AgentRun, RunEnd};
 use crate::call::{CallError, Outcome};
+use crate::hook::RunEventKind;
 use crate::models::ModelError;
 
 /// Chunks buffered for a slow caller before reading from the model is paused.
 const MAX_BUFFERED_CHUNKS: usize = 16;
+const EVENTS_HEADER: &str = "x-toolgate-events";
 /// Interval between SSE comments while nothing else is sent.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -66,9 +69,15 @@ pub(super) struct CallHandler {
     out: Option<(mpsc::Sender<Bytes>, Value)>,
 }
 
+/// Returns whether the caller asked for an event per tool call of a run.
+fn wants_call_events(headers: &HeaderMap) -> bool {
+    let events = headers.get(EVENTS_HEADER);
+    events.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"on"))
+}
+
 impl RunSink {
     pub(super) fn for_run(run: &AgentRun) -> (Self, Option<RunStream>) {
-        let events = EventSender::new(run.models.engine().hook(), &run.id);
+        let events = EventSender::new(run.runs.engine().hook(), &run.id);
         if !run.model_call.stream {
             let stream = None;
             return (Self { events, stream }, None);
@@ -92,7 +101,7 @@ impl RunSink {
             has_earlier_text: false,
             has_turn_text: false,
             start_signal: Some(start_signal),
-            sends_call_events: run.model_call.wants_call_events(),
+            sends_call_events: wants_call_events(&run.model_call.context.headers),
             held_events: Vec::new(),
             last_sent_at: Instant::now(),
             next_call_index: 0,

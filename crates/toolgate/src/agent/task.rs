@@ -10,17 +10,19 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::event::RunEventKind;
+use super::active_runs::ActiveRunGuard;
+use super::replay::Replay;
 use super::report::RunStopReason;
-use super::resume::{Replay, ResumeError, ResumePlan};
+use super::resume::{ResumeError, ResumePlan};
 use super::sink::RunSink;
 use super::turn::TurnError;
 use super::{AgentRun, RunEnd, RunState};
 use crate::call::CallError;
-use crate::models::{ActiveRunGuard, ModelError, ModelResponse, ResponseBody};
+use crate::hook::RunEventKind;
+use crate::models::{ModelError, ModelResponse, ResponseBody};
 
-/// Response of a run, or the reason why it could not be resumed.
-type RunResult = Result<Result<ModelResponse, ModelError>, ResumeError>;
+/// Response of a run, or the reason why it failed or could not be resumed.
+type RunResult = Result<ModelResponse, ResumeError>;
 
 /// Handle to a running task. Dropping it cancels the run.
 pub(super) struct StartedRun {
@@ -38,10 +40,10 @@ pub(super) struct RunStream {
 
 /// Spawns the task of a run and registers it as active.
 pub(super) fn start(run: AgentRun, plan: Option<ResumePlan>) -> StartedRun {
-    let active = run.models.active_runs().register(&run.id);
+    let active = run.runs.active().register(&run.id);
     let guard = active.token().clone().drop_guard();
     let (sink, stream) = RunSink::for_run(&run);
-    let tasks = run.models.tasks().clone();
+    let tasks = run.runs.tasks().clone();
     let work = tasks.spawn(Box::pin(execute(run, sink, plan, active)));
     StartedRun {
         work,
@@ -62,11 +64,11 @@ impl StartedRun {
         if let Some(RunStream { started, chunks }) = stream
             && started.await.is_ok()
         {
-            return Ok(Ok(stream_response(id, chunks, guard)));
+            return Ok(stream_response(id, chunks, guard));
         }
         let result = work.await;
         drop(guard);
-        result.unwrap_or(Ok(Err(ModelError::Cancelled)))
+        result.unwrap_or(Err(ResumeError::Model(ModelError::Cancelled)))
     }
 }
 
@@ -113,7 +115,7 @@ async fn execute(
     let stop_reason = end.stop.as_str();
     sink.send_event(RunEventKind::Ended { stop_reason });
     if !sink.has_started() {
-        return Ok(run.build_response(end).await);
+        return Ok(run.build_response(end).await?);
     }
     tokio::select! {
         biased;
@@ -121,14 +123,14 @@ async fn execute(
         // A caller that stopped reading must not block the task.
         () = active.token().cancelled() => {}
     }
-    Ok(Err(ModelError::Cancelled))
+    Err(ResumeError::Model(ModelError::Cancelled))
 }
 
 impl AgentRun {
     /// Restores the record a refused resume had marked as running.
     async fn restore_record(&self, plan: Option<ResumePlan>) {
         let Some(plan) = plan else { return };
-        let updated = self.models.store().update_run(&plan.record).await;
+        let updated = self.runs.store().update(&plan.record).await;
         if let Err(error) = updated {
             tracing::error!(%error, run = %self.id, "failed to restore run record");
         }
@@ -136,7 +138,7 @@ impl AgentRun {
 
     /// Ends a run that was cancelled in the middle of a step, restoring what its journal recorded.
     async fn interrupt(&mut self, gateway_stopping: bool) -> RunEnd {
-        match self.models.store().steps(&self.id).await {
+        match self.runs.store().steps(&self.id).await {
             Ok(steps) => self.restore_from(&Replay::from_steps(&steps)),
             Err(error) => {
                 tracing::error!(%error, run = %self.id, "failed to read run journal");

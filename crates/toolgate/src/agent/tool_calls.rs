@@ -174,7 +174,7 @@ impl AgentRun {
             .clone()
             .with_origin(CallOrigin::Agent);
         let tool_call = tool_call(&call, request);
-        let engine = self.models.engine();
+        let engine = self.runs.engine();
         if engine.preview(&caller, &tool_call) == Verdict::Manual {
             return self.mark_pending(PendingToolCall::new(call, false)).await;
         }
@@ -203,7 +203,7 @@ impl AgentRun {
         handler.on_call_started(&call);
         let tool_call = tool_call(&call, request);
         let answer = self
-            .models
+            .runs
             .engine()
             .call(&self.model_call.caller, tool_call)
             .await;

@@ -66,7 +66,7 @@ impl AgentRun {
             dialect: provider_dialect,
             response,
             mut recording,
-        } = self.models.send(model_call).await?;
+        } = self.runs.models().send(model_call).await?;
         let caller_dialect = model_call.request.dialect;
         let status = response.status();
         let headers = crate::models::caller_headers(response.headers());

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use moka::sync::Cache;
-use tokio::sync::oneshot;
+use tokio::sync::{broadcast, oneshot};
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{ApprovalSettings as Settings, Approver};
 use toolgate_core::name::ToolId;
 use uuid::Uuid;
 
+use super::store::ApprovalStore;
 use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalRequest, ApprovalScope, ApprovalState,
     DecideError, Decider, Ruling,
 };
 use crate::call::{CallError, LimitReached};
-use crate::event::{EventBus, GatewayEvent};
-use crate::store::{Store, StoreError, unix_millis};
+use crate::event_channel::EventChannel;
+use crate::store::{StoreError, unix_millis};
 
 /// Pending approvals of one caller.
 const MAX_PENDING_PER_CALLER: i64 = 100;
@@ -43,8 +44,8 @@ pub(crate) enum Clearance {
 /// Manages all approvals of a gateway. Clones share state.
 #[derive(Clone, Debug)]
 pub(crate) struct ApprovalService {
-    store: Store,
-    events: EventBus,
+    store: ApprovalStore,
+    events: EventChannel<Arc<Approval>>,
     /// Maps to the id of the approval that created the grant.
     session_grants: Cache<SessionGrantKey, String>,
     /// Transitions that must complete even if the caller disconnects.
@@ -55,10 +56,10 @@ pub(crate) struct ApprovalService {
 type SessionGrantKey = (String, ToolId, String);
 
 impl ApprovalService {
-    pub(crate) fn new(store: Store, events: EventBus) -> Self {
+    pub(crate) fn new(store: ApprovalStore) -> Self {
         Self {
             store,
-            events,
+            events: EventChannel::new(),
             session_grants: Cache::builder()
                 .max_capacity(MAX_SESSION_GRANTS)
                 .time_to_idle(SESSION_GRANT_IDLE_TIMEOUT)
@@ -74,8 +75,8 @@ impl ApprovalService {
         self.tasks.wait().await;
     }
 
-    /// Revokes everything granted to a caller.
-    pub(crate) async fn revoke_caller(&self, caller: &str) -> Result<(), StoreError> {
+    /// Revokes the session grants of a caller.
+    pub(crate) fn revoke_session_grants(&self, caller: &str) {
         let prefix = format!("{caller}\0");
         let invalidated = self
             .session_grants
@@ -83,7 +84,6 @@ impl ApprovalService {
         if let Err(error) = invalidated {
             tracing::error!(%error, "failed to revoke session grants");
         }
-        self.store.reset_caller(caller).await
     }
 
     /// Claims a ticket or grant for a call, or requests an approval and fails with its id.
@@ -98,7 +98,7 @@ impl ApprovalService {
         for _ in 0..MAX_CLEARANCE_ATTEMPTS {
             let now = unix_millis(SystemTime::now());
             let latest = if has_approver {
-                self.store.latest_approval(&request, now).await?
+                self.store.latest(&request, now).await?
             } else {
                 None
             };
@@ -165,10 +165,7 @@ impl ApprovalService {
             ApprovalState::Executing => 0,
             _ => unix_millis(SystemTime::now()),
         };
-        let moved = self
-            .store
-            .transition_approval(&approval.id, from, to, now)
-            .await?;
+        let moved = self.store.transition(&approval.id, from, to, now).await?;
         Ok(moved.then(|| {
             self.publish(Approval {
                 state: to,
@@ -230,8 +227,8 @@ impl ApprovalService {
         expiry: Duration,
     ) -> Result<Approval, DecideError> {
         let now = unix_millis(SystemTime::now());
-        self.store.expire_approvals(now).await?;
-        let found = self.store.approval(&id).await?;
+        self.store.expire(now).await?;
+        let found = self.store.get(&id).await?;
         let mut approval = found.ok_or_else(|| DecideError::NotFound(id.clone()))?;
         if matches!(&by, Decider::Key(key) if approval.request.from.caller.as_ref() == Some(key)) {
             return Err(DecideError::OwnCall);
@@ -263,13 +260,13 @@ impl ApprovalService {
             scope,
             reason,
         });
-        let grant = (scope == ApprovalScope::Always).then(|| build_grant(&approval, &by));
+        let grant = (scope == ApprovalScope::Always).then(|| ApprovalGrant::new(&approval, &by));
         if !self
             .store
             .record_decision(&approval, grant.as_ref())
             .await?
         {
-            let state = self.store.approval(&id).await?.map(|now| now.state);
+            let state = self.store.get(&id).await?.map(|now| now.state);
             let state = state.unwrap_or(ApprovalState::Expired);
             return Err(DecideError::AlreadyDecided(state.as_str()));
         }
@@ -281,16 +278,40 @@ impl ApprovalService {
         Ok(self.publish(approval))
     }
 
+    /// Subscribes to approvals, published when they are created or change their state.
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<Approval>> {
+        self.events.subscribe()
+    }
+
+    /// Deletes closed approvals created before a time.
+    pub(crate) async fn delete_closed(&self, before: i64) -> Result<(), StoreError> {
+        self.store.delete_closed(before).await
+    }
+
+    /// Returns an approval by id.
+    pub(crate) async fn get(&self, id: &str) -> Result<Option<Approval>, StoreError> {
+        self.store.get(id).await
+    }
+
+    /// Returns all permanent grants, oldest first.
+    pub(crate) async fn grants(&self) -> Result<Vec<ApprovalGrant>, StoreError> {
+        self.store.grants().await
+    }
+
+    /// Revokes a permanent grant; returns `false` if it does not exist.
+    pub(crate) async fn revoke_grant(&self, id: &str) -> Result<bool, StoreError> {
+        self.store.delete_grant(id).await
+    }
+
+    /// Returns approvals, oldest first.
     pub(crate) async fn list(
         &self,
         state: Option<ApprovalState>,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Approval>, StoreError> {
-        self.store
-            .expire_approvals(unix_millis(SystemTime::now()))
-            .await?;
-        self.store.approvals(state, after, limit).await
+        self.store.expire(unix_millis(SystemTime::now())).await?;
+        self.store.list(state, after, limit).await
     }
 
     /// Returns the id of the approval behind a session or permanent grant that covers the call. The
@@ -331,35 +352,20 @@ impl ApprovalService {
             expires_at: unix_millis(now + expiry),
             decision: None,
         };
-        let expired = self.store.expire_approvals(approval.created_at).await;
+        let expired = self.store.expire(approval.created_at).await;
         expired?;
         let caller = request.from.caller.as_deref().unwrap_or_default();
         let (of_caller, all) = self.store.count_pending(caller).await?;
         if of_caller >= MAX_PENDING_PER_CALLER || all >= MAX_PENDING {
             return Err(limit_error(LimitReached::Approvals));
         }
-        let put = self.store.put_approval(&approval).await;
+        let put = self.store.put(&approval).await;
         Ok(put?.then(|| self.publish(approval)))
     }
 
     fn publish(&self, approval: Approval) -> Approval {
-        self.events
-            .publish(|| GatewayEvent::Approval(Arc::new(approval.clone())));
+        self.events.publish(|| Arc::new(approval.clone()));
         approval
-    }
-}
-
-fn build_grant(approval: &Approval, by: &Decider) -> ApprovalGrant {
-    let request = &approval.request;
-    ApprovalGrant {
-        id: Uuid::now_v7().to_string(),
-        caller: request.from.caller.clone(),
-        server: request.tool.server.to_string(),
-        tool: request.tool.tool.to_string(),
-        binding: request.binding.clone(),
-        approval: approval.id.clone(),
-        granted_by: by.to_string(),
-        created_at: unix_millis(SystemTime::now()),
     }
 }
 

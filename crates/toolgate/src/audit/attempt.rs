@@ -9,10 +9,8 @@ use tracing::Span;
 
 use super::record::byte_len;
 use super::writer::{self, RecordUpdate};
-use super::{AuditLog, AuditRecord};
+use super::{AuditLog, AuditRecord, span};
 use crate::call::{CallError, Outcome};
-use crate::event::GatewayEvent;
-use crate::trace;
 
 /// An attempt in flight. Dropping it unclosed records it as cancelled.
 #[derive(Debug)]
@@ -50,7 +48,7 @@ impl Attempt {
     /// Sets the tool that the call resolved to.
     pub(crate) fn set_tool(&mut self, tool: &ToolId) {
         self.record.set_tool(tool);
-        trace::call::set_span_name(&self.span, tool.tool.as_str());
+        span::set_span_name(&self.span, tool.tool.as_str());
     }
 
     /// Records that the call is about to be sent.
@@ -87,26 +85,18 @@ impl Attempt {
     fn finish(&mut self) {
         let micros = i64::try_from(self.started.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
-        trace::call::record_outcome(&self.span, &self.record);
+        span::record_outcome(&self.span, &self.record);
         let (record, slot) = (std::mem::take(&mut self.record), self.slot.take());
         self.enqueue(record, slot);
     }
 
     fn enqueue(&self, record: Box<AuditRecord>, slot: Option<OwnedSemaphorePermit>) {
-        self.audit.events.publish(|| {
-            GatewayEvent::Call(self.audit.to_event_record(&record, self.masker.as_ref()))
-        });
-        let update = RecordUpdate {
+        self.audit.publish(&record, self.masker.as_ref());
+        self.audit.enqueue(RecordUpdate {
             record,
             masker: self.masker.clone(),
             slot,
-        };
-        if let Err(lost) = self.audit.queue.send(update) {
-            tracing::error!(
-                request = lost.0.record.request_id,
-                "dropping audit record because the gateway has stopped"
-            );
-        }
+        });
     }
 }
 

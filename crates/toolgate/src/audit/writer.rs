@@ -1,9 +1,9 @@
-//! The task that writes audit records in batches and deletes expired ones. Of several updates to
-//! a record in a batch, only the last is written.
+//! The task that writes audit records in batches. Of several updates to a record in a batch, only the
+//! last is written.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
@@ -14,18 +14,13 @@ use toolgate_core::config::{AuditContent, AuditSettings as Settings};
 use toolgate_core::secret::Masker;
 use toolgate_core::secret::patterns;
 
-use super::AuditRecord;
-use crate::store::{Store, unix_millis};
+use super::{AuditRecord, AuditStore};
 
 /// Maximum delay before an update is written.
 const BATCH_DELAY: Duration = Duration::from_millis(50);
 const MAX_BATCH_UPDATES: usize = 512;
 /// Delay before retrying a failed write.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Interval between deletions of expired records.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
-/// Maximum age of agent run journals.
-const JOURNAL_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Bytes stored of the arguments and of the result.
 const MAX_CONTENT_BYTES: usize = 16 * 1024;
 /// Bytes kept in memory beyond [`MAX_CONTENT_BYTES`] until secrets have been redacted.
@@ -41,7 +36,7 @@ pub(super) struct RecordUpdate {
 }
 
 pub(super) struct Writer {
-    pub(super) store: Store,
+    pub(super) store: AuditStore,
     pub(super) settings: Arc<ArcSwap<Settings>>,
 }
 
@@ -52,7 +47,6 @@ impl Writer {
         mut inbox: mpsc::UnboundedReceiver<RecordUpdate>,
         stop: CancellationToken,
     ) {
-        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             tokio::select! {
                 biased;
@@ -61,7 +55,6 @@ impl Writer {
                     Some(first) => self.write(collect(first, &mut inbox, &stop).await, &stop).await,
                     None => return,
                 },
-                _ = sweep.tick() => self.delete_expired().await,
             }
         }
         inbox.close();
@@ -81,7 +74,7 @@ impl Writer {
         });
         // The slots are released when this function returns, after the records are written.
         let (records, _slots): (Vec<_>, Vec<_>) = prepared.unzip();
-        while let Err(error) = self.store.put_records(&records).await {
+        while let Err(error) = self.store.put(&records).await {
             tracing::error!(%error, records = records.len(), "failed to write audit records");
             if stop.is_cancelled() {
                 return;
@@ -90,25 +83,6 @@ impl Writer {
                 () = tokio::time::sleep(RETRY_DELAY) => {}
                 () = stop.cancelled() => {}
             }
-        }
-    }
-
-    async fn delete_expired(&self) {
-        let Some(retention) = self.settings.load().retention else {
-            return;
-        };
-        let before = unix_millis(SystemTime::now() - retention);
-        match self.store.delete_records(before).await {
-            Ok(0) => {}
-            Ok(deleted) => tracing::info!(deleted, "deleted expired audit records"),
-            Err(error) => tracing::error!(%error, "failed to delete expired audit records"),
-        }
-        let journals = unix_millis(SystemTime::now() - JOURNAL_RETENTION.min(retention));
-        if let Err(error) = self.store.delete_runs(journals).await {
-            tracing::error!(%error, "failed to delete expired runs");
-        }
-        if let Err(error) = self.store.delete_approvals(before).await {
-            tracing::error!(%error, "failed to delete expired approvals");
         }
     }
 }

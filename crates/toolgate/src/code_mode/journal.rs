@@ -17,7 +17,7 @@ use crate::store::unix_millis;
 
 /// A call and its result.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptStep {
+pub(super) struct ScriptStep {
     server: String,
     tool: String,
     arguments: Box<RawValue>,
@@ -26,33 +26,33 @@ pub(crate) struct ScriptStep {
 
 /// Identifies a suspended script when the same call is made again.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptKey {
-    pub(crate) caller: String,
-    pub(crate) session: String,
+pub(super) struct ScriptKey {
+    pub(super) caller: String,
+    pub(super) session: String,
     /// Id the model gave the call; empty if there is none.
-    pub(crate) call: String,
+    pub(super) call: String,
     /// Hash of the code.
-    pub(crate) digest: String,
+    pub(super) digest: String,
     /// Agent run the call belongs to; empty if there is none.
-    pub(crate) run: String,
+    pub(super) run: String,
     /// Hash of the request's filters and forwarded headers, which are constant within a run.
-    pub(crate) context: String,
+    pub(super) context: String,
 }
 
 /// Stored state of a script that was suspended.
 #[derive(Clone, Debug)]
-pub(crate) struct StoredScript {
-    pub(crate) id: String,
-    pub(crate) state: ScriptState,
+pub(super) struct StoredScript {
+    pub(super) id: String,
+    pub(super) state: ScriptState,
     /// Recorded calls; `None` for calls not made yet.
-    pub(crate) steps: Vec<Option<ScriptStep>>,
+    pub(super) steps: Vec<Option<ScriptStep>>,
     /// Expiry in milliseconds since the Unix epoch.
-    pub(crate) expires_at: i64,
+    pub(super) expires_at: i64,
 }
 
 /// State of a stored script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScriptState {
+pub(super) enum ScriptState {
     Waiting,
     /// Being resumed, or was when the gateway stopped.
     Running,
@@ -60,7 +60,7 @@ pub(crate) enum ScriptState {
 }
 
 impl ScriptState {
-    pub(crate) fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             Self::Running => "running",
@@ -68,7 +68,7 @@ impl ScriptState {
         }
     }
 
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         let all = [Self::Waiting, Self::Running, Self::Done];
         all.into_iter().find(|state| state.as_str() == name)
     }
@@ -154,7 +154,7 @@ impl ScriptStep {
 }
 
 /// Encodes steps for storage, preserving the exact text of JSON values.
-pub(crate) fn steps_to_value(steps: &[Option<ScriptStep>]) -> Value {
+pub(super) fn steps_to_value(steps: &[Option<ScriptStep>]) -> Value {
     let steps = steps.iter();
     steps
         .map(|step| step.as_ref().map_or(Value::Null, ScriptStep::to_value))
@@ -162,7 +162,7 @@ pub(crate) fn steps_to_value(steps: &[Option<ScriptStep>]) -> Value {
 }
 
 /// Decodes stored steps. Returns `None` if any step is unreadable, since a made call must not be lost.
-pub(crate) fn steps_from_value(value: &Value) -> Option<Vec<Option<ScriptStep>>> {
+pub(super) fn steps_from_value(value: &Value) -> Option<Vec<Option<ScriptStep>>> {
     let steps = value.as_array()?.iter();
     steps
         .map(|step| match step {

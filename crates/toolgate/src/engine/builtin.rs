@@ -217,7 +217,7 @@ impl Engine {
             tools.extend(CodeTool::ALL.map(BuiltinTool::Code));
         }
         let resource_tools = self.0.rules.load().manager.resource_tools;
-        let servers = self.servers_with_resources(caller, filters);
+        let servers = self.resources().servers(caller, filters);
         let mut servers = servers.unwrap_or_default().into_iter();
         let has_some = |server: ServerName| {
             let listing = scope.catalog().listing(&server);

@@ -16,8 +16,9 @@ use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::rate::{Budget, Rate};
 
+use super::spending::{self, Spending};
 use crate::call::{CallError, LimitReached};
-use crate::store::{Spending, Store, unix_millis};
+use crate::store::{Store, unix_millis};
 
 /// Calls that may queue for each concurrency slot.
 const MAX_QUEUED_PER_SLOT: usize = 4;
@@ -283,7 +284,7 @@ impl Budgets {
             calls,
             tokens,
             micro_usd,
-        } = store.spending(key, since).await?;
+        } = spending::spending(store, key, since).await?;
         self.start_window(
             key,
             Window {

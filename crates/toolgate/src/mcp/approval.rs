@@ -4,6 +4,7 @@
 //! question as a result, with a sealed state that binds the answer: a retry by another caller, or
 //! with another tool or other arguments, is rejected.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -15,9 +16,8 @@ use toolgate_mcp::jsonrpc::{INVALID_PARAMS, Object, RpcResult};
 use toolgate_mcp::serve::{empty_object, rpc_error};
 
 use super::{Era, McpRequestContext, McpServer};
-use crate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
+use crate::approval::{Approval, ApprovalScope, ApprovalState, Decider, Ruling};
 use crate::call::{Arguments, CallError, Outcome, RequiredApproval, ToolCall};
-use crate::event::GatewayEvent;
 
 /// Characters of the arguments shown in a question.
 const MAX_SHOWN_ARGUMENT_CHARS: usize = 2000;
@@ -87,7 +87,7 @@ impl McpServer {
         else {
             return Ok(outcome);
         };
-        if !context.request.can_approve() || !self.gateway.can_clients_approve() {
+        if !context.request.can_approve() || !self.gateway.approvals().can_clients_approve() {
             return Ok(if self.wait_with_progress(context, id).await {
                 self.gateway.call(&context.caller, call).await
             } else {
@@ -128,7 +128,7 @@ impl McpServer {
 
     /// Waits for a decision for up to the configured time, reporting progress to the client.
     async fn wait_with_progress(&self, context: &McpRequestContext, approval: &str) -> bool {
-        let wait = self.gateway.approval_wait();
+        let wait = self.gateway.approvals().wait_time();
         if wait.is_zero() {
             return false;
         }
@@ -153,10 +153,10 @@ impl McpServer {
     /// Waits for a decision on an approval; returns `false` on timeout.
     async fn wait_for_decision(&self, approval: &str, within: Duration) -> bool {
         // Subscribe before the first query, so that no decision is missed in between.
-        let mut events = self.gateway.events();
+        let mut events = self.gateway.approvals().subscribe();
         let decided = async {
             loop {
-                let found = self.gateway.approval(approval).await.ok().flatten();
+                let found = self.gateway.approvals().get(approval).await.ok().flatten();
                 if found.is_none_or(|found| found.state != ApprovalState::Pending) {
                     return;
                 }
@@ -204,6 +204,7 @@ impl McpServer {
         };
         let decided = self
             .gateway
+            .approvals()
             .decide(approval, ruling, &Decider::Client)
             .await;
         if let Err(error) = decided {
@@ -274,10 +275,10 @@ fn needs_another_approval(outcome: &Result<Outcome, CallError>, approval: &str) 
 }
 
 /// Waits for an event about an approval, or until such an event may have been missed.
-async fn wait_for_change(approval: &str, events: &mut broadcast::Receiver<GatewayEvent>) {
+async fn wait_for_change(approval: &str, events: &mut broadcast::Receiver<Arc<Approval>>) {
     loop {
         match events.recv().await {
-            Ok(GatewayEvent::Approval(changed)) if changed.id == approval => return,
+            Ok(changed) if changed.id == approval => return,
             Ok(_) => {}
             Err(RecvError::Lagged(_)) => return,
             Err(RecvError::Closed) => std::future::pending().await,

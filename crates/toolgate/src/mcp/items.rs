@@ -252,7 +252,8 @@ impl McpServer {
     fn visible_servers(&self, context: &McpRequestContext) -> Result<Vec<ServerName>, RpcError> {
         let filters = &context.request.filters;
         self.gateway
-            .servers_with_resources(&context.caller, filters)
+            .resources()
+            .servers(&context.caller, filters)
             .map_err(|error| to_rpc_error(&error))
     }
 
@@ -264,6 +265,7 @@ impl McpServer {
     ) -> RpcResult {
         let answer = self
             .gateway
+            .resources()
             .send_request(&context.caller, &context.request, server, upstream)
             .await;
         answer.map_err(|error| to_rpc_error(&error))

@@ -83,7 +83,9 @@ impl LegacyClient {
     pub fn handle_notification(&self, gateway: &Gateway, method: &str, params: Option<&RawValue>) {
         self.in_flight.on_notification(method, params);
         if method == ROOTS_CHANGED {
-            gateway.notify_session_lanes(&self.id, ROOTS_CHANGED);
+            gateway
+                .servers()
+                .notify_session_lanes(&self.id, ROOTS_CHANGED);
         }
     }
 
@@ -104,7 +106,7 @@ impl LegacyClient {
         self.disconnected.cancel();
         self.cancel_client_requests();
         self.resources.close();
-        gateway.end_session(&self.id);
+        gateway.servers().end_session(&self.id);
     }
 
     /// Returns a token that is cancelled when the client disconnects.
@@ -168,7 +170,9 @@ impl McpServer {
                 params: Object::new().text("level", level.as_str()),
                 ..UpstreamRequest::default()
             };
-            self.gateway.request_on_session_lanes(&client.id, &request);
+            self.gateway
+                .servers()
+                .request_on_session_lanes(&client.id, &request);
         }
         Ok(empty_object())
     }

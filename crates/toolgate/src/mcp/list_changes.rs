@@ -47,7 +47,7 @@ impl ListHashes {
             }
         }
         let (mut resources, mut prompts) = (DefaultHasher::new(), DefaultHasher::new());
-        let servers = gateway.servers_with_resources(caller, filters);
+        let servers = gateway.resources().servers(caller, filters);
         for server in servers.unwrap_or_default() {
             let Some(offer) = catalog.listing(&server) else {
                 continue;
@@ -115,7 +115,7 @@ impl ListChanges {
     pub async fn next(&mut self) -> Option<Vec<&'static str>> {
         loop {
             self.catalogs.changed().await.ok()?;
-            if !self.gateway.has_valid_key(&self.caller) {
+            if !self.gateway.keys().is_valid(&self.caller) {
                 return None;
             }
             let now = ListHashes::compute(&self.gateway, &self.caller, &self.filters);

@@ -119,7 +119,8 @@ impl McpServer {
         let handler = Arc::new(forwarder);
         let subscription =
             self.gateway
-                .subscribe_resource(&context.caller, filters, &server, raw_uri, handler);
+                .resources()
+                .subscribe(&context.caller, filters, &server, raw_uri, handler);
         subscription.await.map_err(|error| to_rpc_error(&error))
     }
 }
@@ -128,7 +129,8 @@ impl ClientHandler for UpdateForwarder {
     fn on_notification(&self, _: &str, params: Option<&RawValue>) {
         let in_scope = self
             .gateway
-            .servers_with_resources(&self.caller, &self.filters);
+            .resources()
+            .servers(&self.caller, &self.filters);
         let in_scope = in_scope.is_ok_and(|servers| servers.contains(&self.server));
         let Some(params) = params.filter(|_| in_scope) else {
             return;

@@ -12,10 +12,30 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Prometheus;
 use toolgate_llm::event::TokenUsage;
 
-use crate::models::ModelRecord;
-
 /// Models tracked individually; further ones are counted as `other` to bound cardinality.
 const MAX_TRACKED_MODELS: usize = 1000;
+
+/// Measurements of one finished model request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelRequestSample<'a> {
+    pub(crate) provider: &'a str,
+    pub(crate) model: &'a str,
+    /// Name of the caller's key.
+    pub(crate) caller: Option<&'a str>,
+    /// HTTP status of the response; 0 without a response.
+    pub(crate) status: u16,
+    pub(crate) outcome: &'a str,
+    pub(crate) usage: Option<TokenUsage>,
+    pub(crate) cost_micro_usd: Option<u64>,
+    pub(crate) timing: ModelRequestTiming,
+}
+
+/// Durations of one model request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelRequestTiming {
+    pub(crate) first_byte: Option<Duration>,
+    pub(crate) total: Duration,
+}
 
 #[derive(Debug)]
 pub(super) struct ModelMetrics {
@@ -103,9 +123,9 @@ impl ModelMetrics {
         metrics
     }
 
-    pub(super) fn record(&self, record: &ModelRecord) {
-        let provider = record.provider.clone();
-        let model = self.add_to_tallies(record);
+    pub(super) fn record(&self, sample: &ModelRequestSample<'_>) {
+        let provider = sample.provider.to_owned();
+        let model = self.add_to_tallies(sample);
         let labels = ModelLabels {
             provider: provider.clone(),
             model: model.clone(),
@@ -113,18 +133,18 @@ impl ModelMetrics {
         let request_labels = RequestLabels {
             provider: provider.clone(),
             model: model.clone(),
-            status: record.status.to_string(),
-            outcome: record.outcome.clone(),
+            status: sample.status.to_string(),
+            outcome: sample.outcome.to_owned(),
         };
         self.requests.get_or_create(&request_labels).inc();
-        let seconds = |micros: i64| Duration::from_micros(micros.unsigned_abs()).as_secs_f64();
+        let ModelRequestTiming { first_byte, total } = sample.timing;
         let whole = self.seconds.get_or_create(&labels);
-        whole.observe(seconds(record.duration_us));
-        if let Some(micros) = record.first_byte_us {
+        whole.observe(total.as_secs_f64());
+        if let Some(first_byte) = first_byte {
             let first = self.first_byte.get_or_create(&labels);
-            first.observe(seconds(micros));
+            first.observe(first_byte.as_secs_f64());
         }
-        let usage = record.usage.unwrap_or_default();
+        let usage = sample.usage.unwrap_or_default();
         for (kind, tokens) in [
             ("input", usage.input),
             ("output", usage.output),
@@ -138,7 +158,7 @@ impl ModelMetrics {
             };
             self.tokens.get_or_create(&labels).inc_by(tokens);
         }
-        if let Some(cost) = record.cost_micro_usd {
+        if let Some(cost) = sample.cost_micro_usd {
             self.cost
                 .get_or_create(&labels)
                 .inc_by(micro_usd_to_dollars(cost));
@@ -151,33 +171,33 @@ impl ModelMetrics {
     }
 
     /// Adds a request to the tallies and returns the model name it is counted under.
-    fn add_to_tallies(&self, record: &ModelRecord) -> String {
+    fn add_to_tallies(&self, sample: &ModelRequestSample<'_>) -> String {
         let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (record.provider.clone(), record.model.clone());
+        let key = (sample.provider.to_owned(), sample.model.to_owned());
         // Track a new model only after a success, since failed requests may name anything.
         let is_tracked = tallies.models.contains_key(&key)
-            || (record.status == 200 && tallies.models.len() < MAX_TRACKED_MODELS);
+            || (sample.status == 200 && tallies.models.len() < MAX_TRACKED_MODELS);
         let model = if is_tracked {
-            record.model.clone()
+            sample.model.to_owned()
         } else {
             "other".to_owned()
         };
-        let key = (record.provider.clone(), model.clone());
-        tallies.models.entry(key).or_default().add(record);
-        if let Some(caller) = &record.caller {
-            let caller = tallies.callers.entry(caller.clone());
-            caller.or_default().add(record);
+        let key = (sample.provider.to_owned(), model.clone());
+        tallies.models.entry(key).or_default().add(sample);
+        if let Some(caller) = sample.caller {
+            let caller = tallies.callers.entry(caller.to_owned());
+            caller.or_default().add(sample);
         }
         model
     }
 }
 
 impl ModelStats {
-    fn add(&mut self, record: &ModelRecord) {
+    fn add(&mut self, sample: &ModelRequestSample<'_>) {
         self.requests += 1;
-        self.errors += u64::from(record.outcome != "ok");
-        self.usage = self.usage.plus(record.usage.unwrap_or_default());
-        self.cost_micro_usd += record.cost_micro_usd.unwrap_or_default();
+        self.errors += u64::from(sample.outcome != "ok");
+        self.usage = self.usage.plus(sample.usage.unwrap_or_default());
+        self.cost_micro_usd += sample.cost_micro_usd.unwrap_or_default();
     }
 }
 

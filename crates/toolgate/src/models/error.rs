@@ -8,6 +8,7 @@ use toolgate_llm::event::{ProviderError, ResponseDecodeError};
 use toolgate_llm::upstream::SendError;
 
 use crate::call::CallError;
+use crate::store::StoreError;
 
 /// Reason why a model request has no response. Error statuses from providers count as responses.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,12 @@ pub enum ModelError {
     LimitExhausted(&'static str),
     #[error("the run was cancelled")]
     Cancelled,
+}
+
+impl From<StoreError> for ModelError {
+    fn from(error: StoreError) -> Self {
+        Self::Refused(CallError::Store(error))
+    }
 }
 
 impl ModelError {

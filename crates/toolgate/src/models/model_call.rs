@@ -13,7 +13,6 @@ use crate::caller::Caller;
 use crate::engine::Engine;
 
 const MAX_MODEL_NAME_BYTES: usize = 256;
-const EVENTS_HEADER: &str = "x-toolgate-events";
 
 /// A model request in progress.
 #[derive(Clone, Debug)]
@@ -74,7 +73,7 @@ impl ModelCall {
         self.request.dialect == Dialect::Chat
             && self.stream
             && !self.requests_stream_usage()
-            && (self.needs_usage || engine.has_budget(&self.caller))
+            && (self.needs_usage || engine.limits().has_budget(&self.caller))
     }
 
     /// Returns whether the caller requested the usage of a stream.
@@ -88,12 +87,6 @@ impl ModelCall {
         options
             .filter(Value::is_object)
             .unwrap_or_else(|| serde_json::json!({}))
-    }
-
-    /// Returns whether the caller asked for an event per tool call of a run.
-    pub(crate) fn wants_call_events(&self) -> bool {
-        let events = self.context.headers.get(EVENTS_HEADER);
-        events.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"on"))
     }
 
     /// Creates the metadata of a response to this request, without an id.

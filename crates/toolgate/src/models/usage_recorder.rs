@@ -11,13 +11,14 @@ use toolgate_llm::event::{FinishReason, TokenUsage};
 use tracing::Span;
 use uuid::Uuid;
 
+use super::span::ModelSpan;
+use super::store::ModelStore;
 use super::table::{ModelTable, ModelTarget};
 use super::{ModelCall, ModelError};
 use crate::caller::Caller;
 use crate::engine::{Engine, ModelSlot};
-use crate::metrics::Metrics;
-use crate::store::{Store, unix_millis};
-use crate::trace::model::ModelSpan;
+use crate::metrics::{Metrics, ModelRequestSample, ModelRequestTiming};
+use crate::store::unix_millis;
 
 /// Time to collect further records before writing a batch.
 const BATCH_DELAY: Duration = Duration::from_millis(50);
@@ -73,8 +74,27 @@ pub(crate) struct UsageRecording {
     slot: Option<ModelSlot>,
 }
 
+impl ModelRecord {
+    fn to_sample(&self) -> ModelRequestSample<'_> {
+        let duration = |micros: i64| Duration::from_micros(micros.unsigned_abs());
+        ModelRequestSample {
+            provider: &self.provider,
+            model: &self.model,
+            caller: self.caller.as_deref(),
+            status: self.status,
+            outcome: &self.outcome,
+            usage: self.usage,
+            cost_micro_usd: self.cost_micro_usd,
+            timing: ModelRequestTiming {
+                first_byte: self.first_byte_us.map(duration),
+                total: duration(self.duration_us),
+            },
+        }
+    }
+}
+
 impl UsageRecorder {
-    pub(crate) fn start(store: Store, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn start(store: ModelStore, metrics: Arc<Metrics>) -> Self {
         let (sender, inbox) = mpsc::channel(MAX_QUEUED_RECORDS);
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         tasks.spawn(write_batches(store, inbox, stop.clone()));
@@ -95,7 +115,7 @@ impl UsageRecorder {
 }
 
 async fn write_batches(
-    store: Store,
+    store: ModelStore,
     mut inbox: mpsc::Receiver<ModelRecord>,
     stop: CancellationToken,
 ) {
@@ -114,7 +134,7 @@ async fn write_batches(
         while let Ok(record) = inbox.try_recv() {
             records.push(record);
         }
-        if let Err(error) = store.put_model_records(&records).await {
+        if let Err(error) = store.put_records(&records).await {
             tracing::error!(%error, records = records.len(), "failed to write model records");
         }
         if stop.is_cancelled() || inbox.is_closed() {
@@ -243,9 +263,12 @@ impl Drop for UsageRecording {
             record.cost_micro_usd = prices.cost(&record.provider, &record.model, usage);
             let tokens = usage.input + usage.output;
             let cost = record.cost_micro_usd.unwrap_or_default();
-            self.engine.record_spending(&self.caller, tokens, cost);
+            let limits = self.engine.limits();
+            limits.record_spending(&self.caller, tokens, cost);
         }
-        self.recorder.metrics.record_model_request(record);
+        self.recorder
+            .metrics
+            .record_model_request(&record.to_sample());
         self.span.close(record);
         if self
             .recorder

@@ -9,17 +9,17 @@ use sqlx::{Any, AnyPool, AssertSqlSafe};
 /// Rows per statement. A few fixed sizes allow the prepared statements to be reused.
 const BATCH_SIZES: [usize; 3] = [64, 8, 1];
 
-pub(super) type Statement<'q> = Query<'q, Any, AnyArguments>;
+pub(crate) type Statement<'q> = Query<'q, Any, AnyArguments>;
 
 /// Insert statements for one table, one per batch size.
-pub(super) struct BulkInsert([(usize, Arc<str>); BATCH_SIZES.len()]);
+pub(crate) struct BulkInsert([(usize, Arc<str>); BATCH_SIZES.len()]);
 
 impl BulkInsert {
     /// `suffix` follows the values, for example an `ON CONFLICT` clause.
     ///
     /// Parameters are anonymous because SQLite searches all of a statement's parameters to resolve
     /// each named one.
-    pub(super) fn new(table: &str, columns: &[&str], suffix: &str) -> Self {
+    pub(crate) fn new(table: &str, columns: &[&str], suffix: &str) -> Self {
         let row = format!("({})", vec!["?"; columns.len()].join(", "));
         let names = columns.join(", ");
         Self(BATCH_SIZES.map(|rows| {
@@ -30,7 +30,7 @@ impl BulkInsert {
     }
 
     /// Writes all rows or none. `bind` adds the values of one row.
-    pub(super) async fn write<'q, Row>(
+    pub(crate) async fn write<'q, Row>(
         &self,
         pool: &AnyPool,
         rows: &'q [Row],

@@ -103,7 +103,7 @@ async fn hook_reviews_calls_and_receives_events_of_a_run() {
         let body = json!({"model": "p/m", "messages": messages, "stream": stream});
         let request =
             ModelRequest::new(Dialect::Chat, &body).with_request(&RequestContext::with_id("q"));
-        let answer = gateway.models().complete(&Caller::library(), request).await;
+        let answer = gateway.complete(&Caller::library(), request).await;
         let answer = String::from_utf8(answer.unwrap().bytes().await.to_vec()).unwrap();
         assert!(answer.contains("Done."), "{answer}");
         let sent = model.turns().last().unwrap().body["messages"].to_string();

@@ -72,7 +72,7 @@ async fn denied_record(gateway: &Gateway, reason: &str) -> AuditRecord {
     let matches_reason =
         |record: &AuditRecord| record.error.as_ref().is_some_and(|e| e.contains(reason));
     eventually("the record is written", WAIT_TIMEOUT, async || {
-        let page = gateway.audit(&query).await.unwrap();
+        let page = gateway.audit().query(&query).await.unwrap();
         page.records.into_iter().find(matches_reason)
     })
     .await
@@ -125,7 +125,11 @@ async fn unused_approval_ticket_is_released() {
         scope: ApprovalScope::Once,
         arguments: None,
     };
-    gateway.decide(&id, approve, &Decider::Admin).await.unwrap();
+    gateway
+        .approvals()
+        .decide(&id, approve, &Decider::Admin)
+        .await
+        .unwrap();
 
     // The only slot is taken, so the approved call waits with its ticket until it is dropped.
     let long = ToolCall::parse("zoo_sleep", r#"{"ms": 60000}"#);
@@ -165,7 +169,7 @@ async fn unused_approval_ticket_is_released() {
 
 async fn wait_for_approval_state(gateway: &Gateway, id: &str, state: ApprovalState) {
     eventually(state.as_str(), WAIT_TIMEOUT, async || {
-        let approval = gateway.approval(id).await.unwrap().unwrap();
+        let approval = gateway.approvals().get(id).await.unwrap().unwrap();
         (approval.state == state).then_some(())
     })
     .await;
@@ -185,7 +189,7 @@ async fn calls_are_recorded_under_their_request_id() {
         ..AuditQuery::default()
     };
     let records = eventually("both calls are recorded", WAIT_TIMEOUT, async || {
-        let page = gateway.audit(&query).await.unwrap();
+        let page = gateway.audit().query(&query).await.unwrap();
         (page.records.len() == 2).then_some(page.records)
     })
     .await;

@@ -15,6 +15,7 @@ mod faults;
 mod fidelity;
 mod hook;
 mod http;
+mod layers;
 mod local;
 mod progress;
 mod stdio;

@@ -278,6 +278,7 @@ async fn applying_a_configuration_drops_no_calls() {
         eventually("the calls are in flight", WAIT_TIMEOUT, async || {
             gateway
                 .servers()
+                .list()
                 .iter()
                 .all(|entry| entry.in_flight() == 1)
                 .then_some(())

@@ -72,7 +72,7 @@ pub(crate) async fn call_text(gateway: &Gateway, name: &str, arguments: &str) ->
 }
 
 pub(crate) fn server(gateway: &Gateway, name: &str) -> Arc<RegistryEntry> {
-    let entries = gateway.servers();
+    let entries = gateway.servers().list();
     let found = entries
         .into_iter()
         .find(|entry| entry.server.name.as_str() == name);

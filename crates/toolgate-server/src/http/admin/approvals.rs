@@ -1,8 +1,6 @@
 //! `/api/approvals`: calls that wait for an approver's decision, or were decided.
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -15,16 +13,18 @@ use toolgate_core::catalog::Catalog;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
-use super::page::PageParams;
+use super::page::{PageParams, truncate_page};
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiJson, ApiPath, ApiQuery};
+use crate::http::schema::ApprovalStateSchema;
 
 /// A call that needs approval, and the decision once it is made.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalView {
     id: String,
-    /// `pending`, `approved`, `denied`, `expired`, `executing`, `done` or `unknown`.
+    #[schema(value_type = ApprovalStateSchema)]
     state: &'static str,
     server: String,
     tool: String,
@@ -34,32 +34,40 @@ pub(crate) struct ApprovalView {
     arguments: Box<RawValue>,
     /// Arguments that replace `arguments`, if the approver edited them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     edited_arguments: Option<Box<RawValue>>,
     /// Config key that requires the approval.
     rule: String,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
+    #[schema(required)]
     session: Option<String>,
     origin: String,
     request_id: String,
+    #[schema(required)]
     run_id: Option<String>,
     /// Conversation so far, if the caller sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Object>>, nullable = false)]
     conversation: Option<Box<RawValue>>,
     created_at: String,
     expires_at: String,
+    #[schema(required)]
     decided_at: Option<String>,
     /// `admin`, or `key:NAME`.
+    #[schema(required)]
     decided_by: Option<String>,
+    #[schema(required)]
     scope: Option<&'static str>,
+    #[schema(required)]
     reason: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ApprovalPage {
     approvals: Vec<ApprovalView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -94,9 +102,8 @@ pub(crate) struct DecisionBody {
     responses((status = 200, body = ApprovalPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<ApprovalFilter>, QueryRejection>,
+    ApiQuery(filter): ApiQuery<ApprovalFilter>,
 ) -> Result<Json<ApprovalPage>, ApiError> {
-    let Query(filter) = filter?;
     let state = match filter.state.as_deref() {
         None => Some(ApprovalState::Pending),
         Some("all") => None,
@@ -108,14 +115,10 @@ pub(crate) async fn list(
     let limit = PageParams::page_size(filter.limit)?;
     let found = app
         .gateway()
-        .approvals(state, filter.cursor.as_deref(), limit + 1);
+        .approvals()
+        .list(state, filter.cursor.as_deref(), limit + 1);
     let mut found = found.await.map_err(ChangeError::Store)?;
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let next_cursor = found
-        .last()
-        .filter(|_| has_more)
-        .map(|last| last.id.clone());
+    let next_cursor = truncate_page(&mut found, limit, |approval| approval.id.clone());
     Ok(Json(ApprovalPage {
         approvals: found.iter().map(ApprovalView::new).collect(),
         next_cursor,
@@ -127,10 +130,9 @@ pub(crate) async fn list(
     responses((status = 200, body = ApprovalView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let Path(id) = id?;
-    let found = app.gateway().approval(&id).await;
+    let found = app.gateway().approvals().get(&id).await;
     let found = found.map_err(ChangeError::Store)?;
     let found = found.ok_or(DecideError::NotFound(id))?;
     Ok(Json(ApprovalView::new(&found)))
@@ -143,24 +145,25 @@ pub(crate) async fn get(
 pub(crate) async fn decide(
     State(app): State<App>,
     Extension(decider): Extension<Decider>,
-    id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(id): ApiPath<String>,
+    ApiJson(body): ApiJson<DecisionBody>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let (Path(id), body) = (id?, body?);
-    let body: DecisionBody = serde_json::from_slice(&body)
-        .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?;
     let ruling = body.ruling()?;
     if let Ruling::Approve {
         arguments: Some(arguments),
         ..
     } = &ruling
     {
-        let pending = app.gateway().approval(&id).await;
+        let pending = app.gateway().approvals().get(&id).await;
         if let Some(pending) = pending.map_err(ChangeError::Store)? {
             check_arguments(&app.gateway().catalog(), &pending.request, arguments)?;
         }
     }
-    let decided = app.gateway().decide(&id, ruling, &decider).await?;
+    let decided = app
+        .gateway()
+        .approvals()
+        .decide(&id, ruling, &decider)
+        .await?;
     tracing::info!(
         approval = id,
         tool = %decided.request.tool,

@@ -4,8 +4,7 @@ use std::time::SystemTime;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
@@ -21,6 +20,8 @@ use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::ApiQuery;
+use crate::http::schema::{ScriptSummary, VerdictSchema};
 
 /// Records that an export reads from the store at a time.
 const EXPORT_BATCH_RECORDS: usize = 500;
@@ -30,48 +31,59 @@ const EXPORT_BATCH_RECORDS: usize = 500;
 pub(crate) struct RecordView {
     id: String,
     request_id: String,
+    #[schema(required)]
     parent_id: Option<String>,
+    #[schema(required)]
     run_id: Option<String>,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
     origin: String,
     /// Tool name as sent by the caller.
     name: String,
+    #[schema(required)]
     server: Option<String>,
+    #[schema(required)]
     tool: Option<String>,
     /// Server that was called originally, if a fallback executed the call.
+    #[schema(required)]
     instead_of: Option<String>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, required)]
     arguments: Option<Box<RawValue>>,
-    /// `allow`, `manual`, `ask` or `deny`.
+    #[schema(value_type = Option<VerdictSchema>, required)]
     verdict: Option<String>,
     /// Config key that determined the verdict.
+    #[schema(required)]
     rule: Option<String>,
+    #[schema(required)]
     approval: Option<String>,
     /// Findings of the scanner.
     warnings: Vec<String>,
     /// `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `limited`, `away`,
     /// `busy`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`, `unrecorded` or `interrupted`.
     outcome: String,
+    #[schema(required)]
     error: Option<String>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, required)]
     result: Option<Box<RawValue>>,
     bytes_in: i64,
     bytes_out: i64,
     started_at: String,
+    #[schema(required)]
     duration_ms: Option<f64>,
     cost_usd: f64,
     /// Whether the result came from the cache.
     cached: bool,
-    /// For a script: the `calls` it made, the `limit` that stopped it, and `saved_tokens` per request.
+    /// Set if the call ran a script.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<ScriptSummary>, nullable = false)]
     script: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RecordPage {
     records: Vec<RecordView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -109,13 +121,12 @@ enum ExportFormat {
     responses((status = 200, body = RecordPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<AuditFilter>, QueryRejection>,
+    ApiQuery(filter): ApiQuery<AuditFilter>,
 ) -> Result<Response, ApiError> {
-    let Query(filter) = filter?;
     let query = filter.to_query()?;
     let export = match filter.format.as_deref() {
         None | Some("json") => {
-            let page = app.gateway().audit(&query).await;
+            let page = app.gateway().audit().query(&query).await;
             let page = page.map_err(ChangeError::Store)?;
             let last = page.records.last().filter(|_| page.more);
             return Ok(Json(RecordPage {
@@ -177,7 +188,7 @@ fn export_records(
             let gateway = gateway.clone();
             async move {
                 let Some(query) = query else { return Ok(None) };
-                let page = gateway.audit(&query).await?;
+                let page = gateway.audit().query(&query).await?;
                 let remaining = remaining.saturating_sub(page.records.len());
                 let next = page.records.last().filter(|_| page.more && remaining > 0);
                 let next = next.map(|record| AuditQuery {

@@ -1,12 +1,10 @@
 //! Routes that change servers and settings at runtime.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use toolgate_core::config::{ConfigFormat, Document, import};
 use utoipa::{IntoParams, ToSchema};
 
@@ -15,6 +13,8 @@ use super::clients::{ClientEntry, client_entry, find_server};
 use crate::configuration::{ChangeError, Verify};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiBytes, ApiObject, ApiPath, ApiQuery};
+use crate::http::schema::BindingLevelSchema;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -27,7 +27,9 @@ pub(crate) struct AddParams {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TestResult {
     ok: bool,
+    #[schema(required)]
     error: Option<String>,
+    #[schema(required)]
     protocol_version: Option<String>,
     tools: Vec<String>,
 }
@@ -41,10 +43,29 @@ pub(crate) struct ImportResult {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ImportLine {
     pub(crate) name: String,
-    /// `created`, `exists` or `invalid`.
-    pub(crate) outcome: String,
+    pub(crate) outcome: ImportOutcome,
     /// Why the server was not created, and which settings were changed or dropped.
     pub(crate) notes: Vec<String>,
+}
+
+/// What became of a server in an imported file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ImportOutcome {
+    Created,
+    /// A server with this name is configured already.
+    Exists,
+    Invalid,
+}
+
+impl ImportOutcome {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Exists => "exists",
+            Self::Invalid => "invalid",
+        }
+    }
 }
 
 /// Tool execution settings.
@@ -56,8 +77,9 @@ pub(crate) struct ToolManagerView {
     tool_execution_timeout: f64,
     /// If true, tools are added to model requests only when a filter header is sent.
     disable_auto_tool_inject: bool,
-    /// Layout of code mode's stub files: one per `server` or one per `tool`.
-    code_mode_binding_level: String,
+    /// Layout of code mode's stub files: one per server or one per tool.
+    #[schema(value_type = BindingLevelSchema)]
+    code_mode_binding_level: &'static str,
 }
 
 /// Add a server. The gateway connects to it immediately and keeps it across restarts.
@@ -65,10 +87,9 @@ pub(crate) struct ToolManagerView {
     responses((status = 201, body = ClientEntry), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody), (status = 422, body = ErrorBody)))]
 pub(crate) async fn add(
     State(app): State<App>,
-    params: Result<Query<AddParams>, QueryRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiQuery(params): ApiQuery<AddParams>,
+    ApiObject(entry): ApiObject,
 ) -> Result<(StatusCode, Json<ClientEntry>), ApiError> {
-    let Query(params) = params?;
     let verify = if params.verify == Some(true) {
         Verify::Yes
     } else {
@@ -76,7 +97,7 @@ pub(crate) async fn add(
     };
     let name = app
         .configuration()
-        .add_server(Value::Object(parse_object(&body?)?), verify)
+        .add_server(Value::Object(entry), verify)
         .await?;
     Ok((StatusCode::CREATED, Json(client_entry(&app, &name)?)))
 }
@@ -87,14 +108,10 @@ pub(crate) async fn add(
     responses((status = 200, body = ClientEntry), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn patch(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(id): ApiPath<String>,
+    ApiObject(patch): ApiObject,
 ) -> Result<Json<ClientEntry>, ApiError> {
-    let Path(id) = id?;
-    let name = app
-        .configuration()
-        .patch_server(id, parse_object(&body?)?)
-        .await?;
+    let name = app.configuration().patch_server(id, patch).await?;
     Ok(Json(client_entry(&app, &name)?))
 }
 
@@ -104,9 +121,8 @@ pub(crate) async fn patch(
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let Path(id) = id?;
     let deleted = app.configuration().remove_server(id).await?;
     Ok(Json(Deleted { deleted }))
 }
@@ -117,9 +133,8 @@ pub(crate) async fn remove(
     responses((status = 202, body = ClientEntry), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn reconnect(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<(StatusCode, Json<ClientEntry>), ApiError> {
-    let Path(id) = id?;
     let entry = find_server(&app, &id)?;
     if entry.status().state == toolgate::ServerState::Disabled {
         let message = format!(
@@ -136,9 +151,8 @@ pub(crate) async fn reconnect(
     responses((status = 200, body = TestResult), (status = 400, body = ErrorBody)))]
 pub(crate) async fn test(
     State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
+    ApiObject(mut entry): ApiObject,
 ) -> Result<Json<TestResult>, ApiError> {
-    let mut entry = parse_object(&body?)?;
     entry.entry("name").or_insert_with(|| "test".into());
     let result = match app.configuration().probe_server(entry.into()).await? {
         Ok(probe) => TestResult {
@@ -162,9 +176,8 @@ pub(crate) async fn test(
     responses((status = 200, body = ImportResult), (status = 400, body = ErrorBody)))]
 pub(crate) async fn import(
     State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Json<ImportResult>, ApiError> {
-    let body = body?;
     let text = std::str::from_utf8(&body)
         .map_err(|_| ApiError::bad_request("the body is not valid UTF-8"))?;
     let document = Document::parse("import", ConfigFormat::Json, text);
@@ -178,17 +191,17 @@ pub(crate) async fn import(
             .add_server(server.entry, Verify::No)
             .await
         {
-            Ok(_) => "created",
-            Err(ChangeError::Exists(_)) => "exists",
+            Ok(_) => ImportOutcome::Created,
+            Err(ChangeError::Exists(_)) => ImportOutcome::Exists,
             Err(ChangeError::Invalid(reasons)) => {
                 notes.extend(reasons);
-                "invalid"
+                ImportOutcome::Invalid
             }
             Err(error) => return Err(error.into()),
         };
         servers.push(ImportLine {
             name: server.name,
-            outcome: outcome.to_owned(),
+            outcome,
             notes,
         });
     }
@@ -208,12 +221,7 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
             .tool_execution_timeout
             .as_secs_f64(),
         disable_auto_tool_inject: !snapshot.config.tool_manager.inject_tools,
-        code_mode_binding_level: snapshot
-            .config
-            .tool_manager
-            .binding_level
-            .as_str()
-            .to_owned(),
+        code_mode_binding_level: snapshot.config.tool_manager.binding_level.as_str(),
     })
 }
 
@@ -222,17 +230,10 @@ pub(crate) async fn tool_manager(State(app): State<App>) -> Json<ToolManagerView
     responses((status = 200, body = ToolManagerView), (status = 400, body = ErrorBody)))]
 pub(crate) async fn set_tool_manager(
     State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
+    ApiObject(patch): ApiObject,
 ) -> Result<Json<ToolManagerView>, ApiError> {
-    app.configuration()
-        .set_tool_manager(parse_object(&body?)?)
-        .await?;
+    app.configuration().set_tool_manager(patch).await?;
     Ok(tool_manager(State(app)).await)
-}
-
-pub(super) fn parse_object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::bad_request(format!("the body must be a JSON object: {error}")))
 }
 
 impl From<ChangeError> for ApiError {

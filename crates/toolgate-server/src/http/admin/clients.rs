@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use toolgate::registry::RegistryEntry;
@@ -25,27 +24,34 @@ use super::stats::FiguresView;
 use crate::configuration::{ConfigSnapshot, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiPath, ApiQuery};
+use crate::http::schema::{ServerInfo, ServerStateSchema, ToolLineVerdictSchema};
 
 /// A server: its configuration, its state and what it offers.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClientEntry {
     config: ClientView,
-    /// `connecting`, `healthy`, `degraded`, `unavailable`, `asleep`, `needs_auth`, `disabled` or `error`.
-    #[schema(value_type = String)]
+    #[schema(value_type = ServerStateSchema)]
     state: ServerState,
     /// Why the server is not healthy.
+    #[schema(required)]
     reason: Option<String>,
     /// When the server entered this state.
     since: String,
     /// When the gateway tries to connect again.
+    #[schema(required)]
     next_try_at: Option<String>,
+    #[schema(required)]
     last_error: Option<String>,
     /// Last output of the server's process on standard error.
+    #[schema(required)]
     stderr_tail: Option<String>,
     /// Negotiated protocol revision.
+    #[schema(required)]
     protocol_version: Option<String>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<ServerInfo>, required)]
     server_info: Option<Box<RawValue>>,
+    #[schema(required)]
     instructions: Option<String>,
     tools: Vec<ToolLine>,
     resources: Vec<String>,
@@ -54,7 +60,7 @@ pub(crate) struct ClientEntry {
     /// Items that the server offers but the gateway cannot use.
     problems: Vec<ProblemLine>,
     /// `file`, `api` or `file+api`; null for a server registered by the embedding program.
-    #[schema(value_type = Option<String>)]
+    #[schema(required)]
     source: Option<ConfigSource>,
     /// Number of calls in flight.
     in_flight: usize,
@@ -66,11 +72,12 @@ pub(crate) struct ClientEntry {
 struct ClientView {
     name: String,
     client_id: String,
-    /// `stdio`, `http`, `sse` or `inprocess`.
-    connection_type: &'static str,
+    connection_type: ConnectionType,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     connection_string: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     stdio_config: Option<StdioView>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     headers: BTreeMap<String, String>,
@@ -80,13 +87,16 @@ struct ClientView {
     tools_to_auto_execute: Vec<String>,
     /// In seconds; absent if the tool manager's timeout applies.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     tool_execution_timeout: Option<f64>,
     max_in_flight: usize,
     max_queue: usize,
     /// In seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     idle_stop: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     fallback: Option<String>,
     is_ping_available: bool,
     #[schema(value_type = String)]
@@ -97,11 +107,21 @@ struct ClientView {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ConnectionType {
+    Stdio,
+    Http,
+    Sse,
+    InProcess,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
 struct StdioView {
     command: String,
     args: Vec<String>,
     envs: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     cwd: Option<String>,
 }
 
@@ -109,7 +129,8 @@ struct StdioView {
 struct ToolLine {
     name: String,
     alias: String,
-    /// `allow`, `manual` or `ask` for a caller without a key, or `hidden`.
+    /// Verdict for a caller without a key, or `hidden`.
+    #[schema(value_type = ToolLineVerdictSchema)]
     verdict: &'static str,
 }
 
@@ -125,6 +146,7 @@ struct ProblemLine {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClientPage {
     clients: Vec<ClientEntry>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -133,10 +155,9 @@ pub(crate) struct ClientPage {
     responses((status = 200, body = ClientPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<PageParams>, QueryRejection>,
+    ApiQuery(page): ApiQuery<PageParams>,
 ) -> Result<Json<ClientPage>, ApiError> {
-    let Query(page) = page?;
-    let entries = app.gateway().servers().into_iter();
+    let entries = app.gateway().servers().list().into_iter();
     let (entries, next_cursor) = page.paginate(entries, |entry| entry.server.name.to_string())?;
     let snapshot = StatusSnapshot::new(&app);
     let clients = entries
@@ -155,15 +176,14 @@ pub(crate) async fn list(
     responses((status = 200, body = ClientEntry), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<ClientEntry>, ApiError> {
-    let Path(id) = id?;
     client_entry(&app, &id).map(Json)
 }
 
 /// Finds the server with this `client_id` or name.
 pub(super) fn find_server(app: &App, id: &str) -> Result<Arc<RegistryEntry>, ApiError> {
-    let entries = app.gateway().servers();
+    let entries = app.gateway().servers().list();
     let by_id = entries.iter().find(|entry| entry.server.id == id);
     let found = by_id.or_else(|| {
         entries
@@ -287,22 +307,22 @@ impl ClientView {
                     envs: envs.collect(),
                     cwd: stdio.cwd.as_ref().map(|cwd| cwd.display().to_string()),
                 };
-                ("stdio", None, Some(view), BTreeMap::new())
+                (ConnectionType::Stdio, None, Some(view), BTreeMap::new())
             }
             ServerConnection::Http(http) => {
                 let shown =
                     |(name, value): (&String, &Secret)| (name.clone(), value.to_masked_string());
                 (
                     match http.transport {
-                        HttpTransport::Sse => "sse",
-                        HttpTransport::Auto | HttpTransport::Streamable => "http",
+                        HttpTransport::Sse => ConnectionType::Sse,
+                        HttpTransport::Auto | HttpTransport::Streamable => ConnectionType::Http,
                     },
                     Some(http.masked_url()),
                     None,
                     http.headers.iter().map(shown).collect(),
                 )
             }
-            ServerConnection::InProcess => ("inprocess", None, None, BTreeMap::new()),
+            ServerConnection::InProcess => (ConnectionType::InProcess, None, None, BTreeMap::new()),
         };
         Self {
             name: server.name.to_string(),

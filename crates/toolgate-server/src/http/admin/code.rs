@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,6 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::execute::ToolMessage;
+use crate::http::extract::{ApiBytes, ApiQuery};
 use crate::http::request::RequestId;
 
 /// A script and the caller it runs as.
@@ -41,9 +40,8 @@ pub(crate) struct FileParams {
 pub(crate) async fn files(
     State(app): State<App>,
     Extension(RequestId(id)): Extension<RequestId>,
-    params: Result<Query<FileParams>, QueryRejection>,
+    ApiQuery(FileParams { name, key }): ApiQuery<FileParams>,
 ) -> Result<Json<ToolMessage>, ApiError> {
-    let Query(FileParams { name, key }) = params?;
     let (tool, arguments) = match name {
         Some(name) => ("readToolFile", json!({"fileName": name})),
         None => ("listToolFiles", json!({})),
@@ -57,9 +55,9 @@ pub(crate) async fn files(
 pub(crate) async fn run(
     State(app): State<App>,
     Extension(RequestId(id)): Extension<RequestId>,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Json<ToolMessage>, ApiError> {
-    let CodeRun { code, key } = serde_json::from_slice(&body?).map_err(|error| {
+    let CodeRun { code, key } = serde_json::from_slice(&body).map_err(|error| {
         ApiError::bad_request(format!(
             "the body must be {{\"code\": \"result = …\"}}: {error}"
         ))

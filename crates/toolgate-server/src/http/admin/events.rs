@@ -7,10 +7,9 @@ use axum::extract::State;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
 use serde::Serialize;
-use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
-use toolgate::GatewayEvent;
+use toolgate::{GatewayEvent, GatewayEvents};
 
 use super::approvals::ApprovalView;
 use super::audit::RecordView;
@@ -42,10 +41,7 @@ pub(crate) async fn events(
 }
 
 /// Returns the next event, or `None` once the gateway shuts down.
-async fn next_event(
-    events: &mut Receiver<GatewayEvent>,
-    stopping: &CancellationToken,
-) -> Option<SseEvent> {
+async fn next_event(events: &mut GatewayEvents, stopping: &CancellationToken) -> Option<SseEvent> {
     let received = tokio::select! {
         received = events.recv() => received,
         () = stopping.cancelled() => return None,

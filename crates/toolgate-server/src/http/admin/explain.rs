@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use toolgate::engine::Explanation;
@@ -13,6 +12,8 @@ use toolgate_core::scope::{Filters, GateResult};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::ApiQuery;
+use crate::http::schema::{ServerStateSchema, VerdictSchema};
 use crate::http::{App, request};
 
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
@@ -38,13 +39,18 @@ pub(crate) struct ExplainParams {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ExplanationView {
     /// Name that models see; null if no server currently offers the tool.
+    #[schema(required)]
     pub(crate) alias: Option<String>,
+    #[schema(required)]
     pub(crate) server: Option<String>,
+    #[schema(required)]
     pub(crate) tool: Option<String>,
     pub(crate) visible: bool,
-    /// `allow`, `manual` or `ask` if the tool is visible.
+    /// Null if the tool is not visible.
+    #[schema(value_type = Option<VerdictSchema>, required)]
     pub(crate) verdict: Option<String>,
     /// Key of the first step that hides the tool.
+    #[schema(required)]
     pub(crate) hidden_by: Option<String>,
     pub(crate) steps: Vec<StepView>,
 }
@@ -62,7 +68,9 @@ pub(crate) struct StepView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ServerExplanation {
     server: String,
+    #[schema(value_type = ServerStateSchema)]
     state: String,
+    #[schema(required)]
     reason: Option<String>,
     /// Number of tools that the server offers.
     offered: usize,
@@ -86,10 +94,9 @@ pub(crate) enum ExplainResponse {
     responses((status = 200, body = ExplainResponse), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn explain(
     State(app): State<App>,
-    params: Result<Query<ExplainParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<ExplainParams>,
     headers: HeaderMap,
 ) -> Result<Json<ExplainResponse>, ApiError> {
-    let Query(params) = params?;
     let sent = request::parse_filters(&headers)?;
     let caller = params.caller();
     let filters = params.filters(sent);
@@ -111,7 +118,7 @@ pub(crate) fn explain_tool(
     filters: &Filters,
     tool: &str,
 ) -> Result<ExplanationView, CallError> {
-    let explanation = gateway.explain(caller, filters, tool)?;
+    let explanation = gateway.tools().explain(caller, filters, tool)?;
     Ok(ExplanationView::new(explanation))
 }
 
@@ -121,7 +128,7 @@ fn explain_server(
     filters: &Filters,
     server: &str,
 ) -> Result<ServerExplanation, ApiError> {
-    let entries = app.gateway().servers();
+    let entries = app.gateway().servers().list();
     let entry = entries
         .iter()
         .find(|entry| entry.server.name.as_str() == server || entry.server.id == server)

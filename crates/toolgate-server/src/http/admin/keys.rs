@@ -3,9 +3,7 @@
 use std::time::SystemTime;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde::{Deserialize, Serialize};
@@ -15,27 +13,34 @@ use toolgate_core::hash::sha256_hex;
 use toolgate_core::rate::Budget;
 use utoipa::ToSchema;
 
-use super::changes::parse_object;
 use super::page::PageParams;
+use super::resource::{self, AdminResource};
 use super::{Deleted, format_time};
-use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
+use crate::configuration::{ConfigSnapshot, ConfigSource, ConfigTable};
 use crate::http::App;
 use crate::http::auth::{KEY_LENGTH, KEY_PREFIX};
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiObject, ApiPath, ApiQuery};
 
 /// A caller's key.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct KeyView {
     pub(crate) name: String,
+    #[schema(required)]
     pub(crate) description: Option<String>,
     pub(crate) enabled: bool,
+    #[schema(required)]
     pub(crate) expires_at: Option<String>,
     pub(crate) expired: bool,
     pub(crate) roles: Vec<String>,
     /// Patterns of tools that the key may use; null means no restriction.
+    #[schema(required)]
     pub(crate) tools: Option<Vec<String>>,
+    #[schema(required)]
     pub(crate) rate_limit: Option<String>,
+    #[schema(required)]
     pub(crate) max_in_flight: Option<usize>,
+    #[schema(required)]
     pub(crate) budget: Option<BudgetView>,
     /// `file` or `api`. Keys defined in a file can only be changed there.
     pub(crate) source: String,
@@ -45,10 +50,13 @@ pub(crate) struct KeyView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct BudgetView {
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) calls: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) usd: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) per: Option<String>,
 }
 
@@ -63,6 +71,7 @@ pub(crate) struct NewKey {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct KeyPage {
     pub(crate) keys: Vec<KeyView>,
+    #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
 
@@ -70,12 +79,9 @@ pub(crate) struct KeyPage {
 #[utoipa::path(get, path = "/api/keys", tag = "api", params(PageParams), responses((status = 200, body = KeyPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<PageParams>, QueryRejection>,
+    ApiQuery(page): ApiQuery<PageParams>,
 ) -> Result<Json<KeyPage>, ApiError> {
-    let Query(page) = page?;
-    let mut keys = key_views(&app);
-    keys.sort_by(|a, b| a.name.cmp(&b.name));
-    let (keys, next_cursor) = page.paginate(keys.into_iter(), |key| key.name.clone())?;
+    let (keys, next_cursor) = resource::list(&app, &page)?;
     Ok(Json(KeyPage { keys, next_cursor }))
 }
 
@@ -85,21 +91,15 @@ pub(crate) async fn list(
     responses((status = 201, body = NewKey), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn add(
     State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
+    ApiObject(mut entry): ApiObject,
 ) -> Result<(StatusCode, Json<NewKey>), ApiError> {
-    let mut entry = parse_object(&body?)?;
-    let name = match entry.shift_remove("name") {
-        Some(Value::String(name)) => name,
-        _ => return Err(ApiError::bad_request("`name` is missing")),
+    let Some(Value::String(name)) = entry.shift_remove("name") else {
+        return Err(ApiError::bad_request("`name` is missing"));
     };
     reject_secret_fields(&entry)?;
     let key = new_key();
     entry.insert("sha256".to_owned(), sha256_hex(&key).into());
-    let change = EntryChange::Create(Value::Object(entry));
-    app.configuration()
-        .change_entry(ConfigTable::Keys, &name, change)
-        .await?;
-    let entry = find_key(&app, &name)?;
+    let entry = resource::create(&app, &name, entry).await?;
     Ok((StatusCode::CREATED, Json(NewKey { key, entry })))
 }
 
@@ -108,10 +108,9 @@ pub(crate) async fn add(
     responses((status = 200, body = KeyView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Json<KeyView>, ApiError> {
-    let Path(name) = name?;
-    Ok(Json(find_key(&app, &name)?))
+    resource::get(&app, &name).map(Json)
 }
 
 /// Change a key. Only the fields sent are changed; `null` removes a field.
@@ -119,21 +118,11 @@ pub(crate) async fn get(
     responses((status = 200, body = KeyView), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn patch(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(name): ApiPath<String>,
+    ApiObject(fields): ApiObject,
 ) -> Result<Json<KeyView>, ApiError> {
-    let Path(name) = name?;
-    let mut patch = parse_object(&body?)?;
-    // Accept the output of GET as input: drop its read-only fields.
-    for read_only in ["name", "expired", "source"] {
-        patch.shift_remove(read_only);
-    }
-    reject_secret_fields(&patch)?;
-    let change = EntryChange::Patch(patch);
-    app.configuration()
-        .change_entry(ConfigTable::Keys, &name, change)
-        .await?;
-    Ok(Json(find_key(&app, &name)?))
+    reject_secret_fields(&fields)?;
+    resource::patch(&app, &name, fields).await.map(Json)
 }
 
 /// Replace a key's secret. The old secret stops working immediately.
@@ -141,17 +130,12 @@ pub(crate) async fn patch(
     responses((status = 200, body = NewKey), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn rotate(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Json<NewKey>, ApiError> {
-    let Path(name) = name?;
     let key = new_key();
-    let mut patch = Map::new();
-    patch.insert("sha256".to_owned(), sha256_hex(&key).into());
-    let change = EntryChange::Patch(patch);
-    app.configuration()
-        .change_entry(ConfigTable::Keys, &name, change)
-        .await?;
-    let entry = find_key(&app, &name)?;
+    let mut fields = Map::new();
+    fields.insert("sha256".to_owned(), sha256_hex(&key).into());
+    let entry = resource::patch(&app, &name, fields).await?;
     Ok(Json(NewKey { key, entry }))
 }
 
@@ -160,34 +144,27 @@ pub(crate) async fn rotate(
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let Path(name) = name?;
-    let change = EntryChange::Remove;
-    app.configuration()
-        .change_entry(ConfigTable::Keys, &name, change)
-        .await?;
-    Ok(Json(Deleted { deleted: name }))
+    resource::remove::<KeyView>(&app, name).await.map(Json)
 }
 
-fn key_views(app: &App) -> Vec<KeyView> {
-    let snapshot = app.configuration().snapshot();
-    let in_files = snapshot.names_in_files.get(&ConfigTable::Keys);
-    let keys = snapshot.config.keys.iter();
-    keys.map(|key| {
-        let source = if in_files.is_some_and(|names| names.contains(&key.name)) {
-            ConfigSource::File
-        } else {
-            ConfigSource::Api
-        };
-        KeyView::new(key, source)
-    })
-    .collect()
-}
+impl AdminResource for KeyView {
+    const TABLE: ConfigTable = ConfigTable::Keys;
+    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "expired", "source"];
 
-fn find_key(app: &App, name: &str) -> Result<KeyView, ApiError> {
-    let found = key_views(app).into_iter().find(|key| key.name == name);
-    found.ok_or_else(|| ApiError::not_found(format!("no key named `{name}`; see /api/keys")))
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn all(_: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let view = |key: &KeyConfig| Self::new(key, snapshot.entry_source(Self::TABLE, &key.name));
+        snapshot.config.keys.iter().map(view).collect()
+    }
+
+    fn not_found(name: &str) -> ApiError {
+        ApiError::not_found(format!("no key named `{name}`; see /api/keys"))
+    }
 }
 
 impl KeyView {

@@ -44,11 +44,21 @@ impl PageParams {
                 .is_none_or(|cursor| key(item) > *cursor)
         };
         let mut page: Vec<T> = items.filter(is_after_cursor).take(limit + 1).collect();
-        let has_more = page.len() > limit;
-        page.truncate(limit);
-        let next = page.last().filter(|_| has_more).map(key);
+        let next = truncate_page(&mut page, limit, key);
         Ok((page, next))
     }
+}
+
+/// Truncates `items`, which holds one more than `limit` if there is another page, and returns the cursor
+/// of that page.
+pub(super) fn truncate_page<T>(
+    items: &mut Vec<T>,
+    limit: usize,
+    key: impl Fn(&T) -> String,
+) -> Option<String> {
+    let has_more = items.len() > limit;
+    items.truncate(limit);
+    items.last().filter(|_| has_more).map(key)
 }
 
 #[cfg(test)]

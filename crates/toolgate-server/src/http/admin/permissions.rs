@@ -1,10 +1,7 @@
 //! `/api/permissions`: permission rules, approval settings and standing grants.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::Path;
 use axum::extract::State;
-use axum::extract::rejection::{BytesRejection, PathRejection};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate::approval::ApprovalGrant;
@@ -12,17 +9,18 @@ use toolgate_core::config::{Approver, PermissionSettings};
 use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
 
-use super::changes::parse_object;
 use super::{Deleted, format_time};
 use crate::configuration::{ChangeError, ConfigSource};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiObject, ApiPath};
+use crate::http::schema::VerdictSchema;
 
 /// Permission rules, approval settings and standing grants.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PermissionsView {
     /// Verdict if no rule matches; applies only where it is stricter than the server's tool lists.
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<VerdictSchema>, required)]
     default: Option<Verdict>,
     rules: Vec<RuleView>,
     /// Who may decide calls with the verdict `ask`: `admin`, `client`.
@@ -44,8 +42,10 @@ pub(crate) struct RuleView {
     /// Location of the rule in the configuration.
     place: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     tool: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     server: Option<String>,
     /// Patterns by argument name.
     #[serde(skip_serializing_if = "Map::is_empty")]
@@ -56,10 +56,9 @@ pub(crate) struct RuleView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     environment: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, nullable = false)]
     hint: Option<Hint>,
-    /// `allow`, `manual`, `ask` or `deny`.
-    #[schema(value_type = String)]
+    #[schema(value_type = VerdictSchema)]
     action: Verdict,
 }
 
@@ -68,6 +67,7 @@ pub(crate) struct RuleView {
 pub(crate) struct GrantView {
     id: String,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
     server: String,
     tool: String,
@@ -81,7 +81,7 @@ pub(crate) struct GrantView {
 #[utoipa::path(get, path = "/api/permissions", tag = "api", responses((status = 200, body = PermissionsView)))]
 pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>, ApiError> {
     let snapshot = app.configuration().snapshot();
-    let grants = app.gateway().store().grants().await;
+    let grants = app.gateway().approvals().grants().await;
     let grants = grants.map_err(ChangeError::Store)?;
     let PermissionSettings {
         rules,
@@ -107,9 +107,8 @@ pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>,
     responses((status = 200, body = PermissionsView), (status = 400, body = ErrorBody)))]
 pub(crate) async fn put(
     State(app): State<App>,
-    body: Result<Bytes, BytesRejection>,
+    ApiObject(mut section): ApiObject,
 ) -> Result<Json<PermissionsView>, ApiError> {
-    let mut section = parse_object(&body?)?;
     // Accept the output of GET as input: drop its read-only fields.
     for read_only in ["grants", "source"] {
         section.shift_remove(read_only);
@@ -142,10 +141,9 @@ pub(crate) async fn reset(State(app): State<App>) -> Result<Json<PermissionsView
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
 pub(crate) async fn revoke_grant(
     State(app): State<App>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let Path(id) = id?;
-    let removed = app.gateway().store().delete_grant(&id).await;
+    let removed = app.gateway().approvals().revoke_grant(&id).await;
     if removed.map_err(ChangeError::Store)? {
         Ok(Json(Deleted { deleted: id }))
     } else {

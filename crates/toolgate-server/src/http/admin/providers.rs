@@ -1,20 +1,18 @@
 //! `/api/providers`: model providers. API keys are never returned.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::Serialize;
-use serde_json::Value;
 use toolgate::models::ProviderStatus;
 use utoipa::ToSchema;
 
 use super::Deleted;
-use super::changes::parse_object;
 use super::page::PageParams;
-use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
+use super::resource::{self, AdminResource};
+use crate::configuration::{ConfigSnapshot, ConfigSource, ConfigTable};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiObject, ApiPath, ApiQuery};
 
 /// A model provider.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -36,6 +34,7 @@ pub(crate) struct ProviderView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ProviderPage {
     providers: Vec<ProviderView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -43,13 +42,9 @@ pub(crate) struct ProviderPage {
 #[utoipa::path(get, path = "/api/providers", tag = "api", params(PageParams), responses((status = 200, body = ProviderPage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<PageParams>, QueryRejection>,
+    ApiQuery(page): ApiQuery<PageParams>,
 ) -> Result<Json<ProviderPage>, ApiError> {
-    let Query(page) = page?;
-    let mut providers = provider_views(&app);
-    providers.sort_by(|a, b| a.name.cmp(&b.name));
-    let (providers, next_cursor) =
-        page.paginate(providers.into_iter(), |provider| provider.name.clone())?;
+    let (providers, next_cursor) = resource::list(&app, &page)?;
     Ok(Json(ProviderPage {
         providers,
         next_cursor,
@@ -61,22 +56,10 @@ pub(crate) async fn list(
     responses((status = 200, body = ProviderView), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn put(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(name): ApiPath<String>,
+    ApiObject(entry): ApiObject,
 ) -> Result<Json<ProviderView>, ApiError> {
-    let Path(name) = name?;
-    let mut entry = parse_object(&body?)?;
-    entry.retain(|_, value| !value.is_null());
-    let change = EntryChange::Replace(Value::Object(entry));
-    app.configuration()
-        .change_entry(ConfigTable::Providers, &name, change)
-        .await?;
-    let found = provider_views(&app)
-        .into_iter()
-        .find(|provider| provider.name == name);
-    found.map(Json).ok_or_else(|| {
-        ApiError::bad_request("the provider was stored but cannot be used; see the gateway's log")
-    })
+    resource::replace(&app, &name, entry).await.map(Json)
 }
 
 /// Delete a provider.
@@ -84,43 +67,44 @@ pub(crate) async fn put(
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let Path(name) = name?;
-    let table = ConfigTable::Providers;
-    app.configuration()
-        .change_entry(table, &name, EntryChange::Remove)
-        .await?;
-    Ok(Json(Deleted { deleted: name }))
+    resource::remove::<ProviderView>(&app, name).await.map(Json)
 }
 
-fn provider_views(app: &App) -> Vec<ProviderView> {
-    let snapshot = app.configuration().snapshot();
-    let in_files = snapshot.names_in_files.get(&ConfigTable::Providers);
-    let configured = &snapshot.config.models.providers;
-    let view = |provider: ProviderStatus| {
-        let is_configured = configured.iter().any(|known| known.name == provider.name);
-        let source = if in_files.is_some_and(|names| names.contains(&provider.name)) {
-            ConfigSource::File.as_str()
-        } else if is_configured {
-            ConfigSource::Api.as_str()
-        } else {
-            "environment"
+impl AdminResource for ProviderView {
+    const TABLE: ConfigTable = ConfigTable::Providers;
+    // The view has none of the entry's fields, so it is never sent back.
+    const READ_ONLY_FIELDS: &'static [&'static str] = &[];
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn all(app: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let configured = &snapshot.config.models.providers;
+        let view = |provider: ProviderStatus| {
+            let is_configured = configured.iter().any(|known| known.name == provider.name);
+            let source = match snapshot.entry_source(Self::TABLE, &provider.name) {
+                ConfigSource::Api if !is_configured => "environment",
+                source => source.as_str(),
+            };
+            let dialects = provider.dialects.iter();
+            Self {
+                name: provider.name,
+                base_url: provider.base_url,
+                dialects: dialects.map(|dialect| dialect.as_str()).collect(),
+                models: provider.models,
+                keys: provider.keys,
+                ready: provider.ready,
+                source,
+            }
         };
-        ProviderView {
-            name: provider.name,
-            base_url: provider.base_url,
-            dialects: provider
-                .dialects
-                .iter()
-                .map(|dialect| dialect.as_str())
-                .collect(),
-            models: provider.models,
-            keys: provider.keys,
-            ready: provider.ready,
-            source,
-        }
-    };
-    let providers = app.gateway().models().providers();
-    providers.into_iter().map(view).collect()
+        let providers = app.gateway().models().providers();
+        providers.into_iter().map(view).collect()
+    }
+
+    fn not_found(_: &str) -> ApiError {
+        ApiError::bad_request("the provider was stored but cannot be used; see the gateway's log")
+    }
 }

@@ -1,27 +1,27 @@
 //! `/api/roles`: named sets of tools that keys can be given.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use toolgate_core::config::RoleConfig;
 use utoipa::ToSchema;
 
 use super::Deleted;
-use super::changes::parse_object;
 use super::page::PageParams;
-use crate::configuration::{ConfigSource, ConfigTable, EntryChange};
+use super::resource::{self, AdminResource};
+use crate::configuration::{ConfigSnapshot, ConfigTable};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiObject, ApiPath, ApiQuery};
 
 /// A role.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct RoleView {
     pub(crate) name: String,
+    #[schema(required)]
     pub(crate) description: Option<String>,
     /// Patterns of tools that keys with this role may use; null means no restriction.
+    #[schema(required)]
     pub(crate) tools: Option<Vec<String>>,
     /// Names of the keys that have this role.
     pub(crate) keys: Vec<String>,
@@ -32,6 +32,7 @@ pub(crate) struct RoleView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RolePage {
     roles: Vec<RoleView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -39,12 +40,9 @@ pub(crate) struct RolePage {
 #[utoipa::path(get, path = "/api/roles", tag = "api", params(PageParams), responses((status = 200, body = RolePage)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    page: Result<Query<PageParams>, QueryRejection>,
+    ApiQuery(page): ApiQuery<PageParams>,
 ) -> Result<Json<RolePage>, ApiError> {
-    let Query(page) = page?;
-    let mut roles = role_views(&app);
-    roles.sort_by(|a, b| a.name.cmp(&b.name));
-    let (roles, next_cursor) = page.paginate(roles.into_iter(), |role| role.name.clone())?;
+    let (roles, next_cursor) = resource::list(&app, &page)?;
     Ok(Json(RolePage { roles, next_cursor }))
 }
 
@@ -53,10 +51,9 @@ pub(crate) async fn list(
     responses((status = 200, body = RoleView), (status = 404, body = ErrorBody)))]
 pub(crate) async fn get(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Json<RoleView>, ApiError> {
-    let Path(name) = name?;
-    Ok(Json(find_role(&app, &name)?))
+    resource::get(&app, &name).map(Json)
 }
 
 /// Create or replace a role: `{"description": …, "tools": ["github.*"]}`.
@@ -64,21 +61,10 @@ pub(crate) async fn get(
     responses((status = 200, body = RoleView), (status = 400, body = ErrorBody), (status = 409, body = ErrorBody)))]
 pub(crate) async fn put(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(name): ApiPath<String>,
+    ApiObject(entry): ApiObject,
 ) -> Result<Json<RoleView>, ApiError> {
-    let Path(name) = name?;
-    let mut entry = parse_object(&body?)?;
-    // Accept the output of GET as input: drop its read-only fields.
-    for read_only in ["name", "keys", "source"] {
-        entry.shift_remove(read_only);
-    }
-    entry.retain(|_, value| !value.is_null());
-    let change = EntryChange::Replace(Value::Object(entry));
-    app.configuration()
-        .change_entry(ConfigTable::Roles, &name, change)
-        .await?;
-    Ok(Json(find_role(&app, &name)?))
+    resource::replace(&app, &name, entry).await.map(Json)
 }
 
 /// Delete a role. Fails while a key has it.
@@ -86,39 +72,38 @@ pub(crate) async fn put(
     responses((status = 200, body = Deleted), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody)))]
 pub(crate) async fn remove(
     State(app): State<App>,
-    name: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let Path(name) = name?;
-    let change = EntryChange::Remove;
-    app.configuration()
-        .change_entry(ConfigTable::Roles, &name, change)
-        .await?;
-    Ok(Json(Deleted { deleted: name }))
+    resource::remove::<RoleView>(&app, name).await.map(Json)
 }
 
-fn role_views(app: &App) -> Vec<RoleView> {
-    let snapshot = app.configuration().snapshot();
-    let in_files = snapshot.names_in_files.get(&ConfigTable::Roles);
-    let view = |role: &RoleConfig| {
-        let source = if in_files.is_some_and(|names| names.contains(&role.name)) {
-            ConfigSource::File
-        } else {
-            ConfigSource::Api
+impl AdminResource for RoleView {
+    const TABLE: ConfigTable = ConfigTable::Roles;
+    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "keys", "source"];
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn all(_: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let view = |role: &RoleConfig| {
+            let keys = snapshot.config.keys.iter();
+            let keys = keys.filter(|key| key.roles.contains(&role.name));
+            Self {
+                name: role.name.clone(),
+                description: role.description.clone(),
+                tools: role.tools.clone(),
+                keys: keys.map(|key| key.name.clone()).collect(),
+                source: snapshot
+                    .entry_source(Self::TABLE, &role.name)
+                    .as_str()
+                    .to_owned(),
+            }
         };
-        let keys = snapshot.config.keys.iter();
-        let keys = keys.filter(|key| key.roles.contains(&role.name));
-        RoleView {
-            name: role.name.clone(),
-            description: role.description.clone(),
-            tools: role.tools.clone(),
-            keys: keys.map(|key| key.name.clone()).collect(),
-            source: source.as_str().to_owned(),
-        }
-    };
-    snapshot.config.roles.iter().map(view).collect()
-}
+        snapshot.config.roles.iter().map(view).collect()
+    }
 
-fn find_role(app: &App, name: &str) -> Result<RoleView, ApiError> {
-    let found = role_views(app).into_iter().find(|role| role.name == name);
-    found.ok_or_else(|| ApiError::not_found(format!("no role named `{name}`; see /api/roles")))
+    fn not_found(name: &str) -> ApiError {
+        ApiError::not_found(format!("no role named `{name}`; see /api/roles"))
+    }
 }

@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::{Extension, Json};
@@ -13,18 +11,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolgate::Arguments;
-use toolgate::agent::{CallDecision, ResumeError, RunRecord, RunState};
+use toolgate::agent::{
+    CallDecision, ResumeError, ResumeRequest, RunDetails, RunQuery, RunRecord, RunState, RunStep,
+};
 use toolgate::approval::{ApprovalScope, DecideError, Decider, Ruling};
 use toolgate::metrics::micro_usd_to_dollars;
-use toolgate::models::RunQuery;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
-use super::page::PageParams;
+use super::page::{PageParams, truncate_page};
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiBytes, ApiPath, ApiQuery};
 use crate::http::models;
+use crate::http::schema::RunStateSchema;
 
 /// Identity of a request to `/api/runs`, which determines the runs it can access.
 #[derive(Clone, Debug)]
@@ -37,10 +38,12 @@ pub(crate) enum RunAccess {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunView {
     id: String,
-    /// `running`, `done`, `waiting`, `failed`, `cancelled` or `interrupted`.
+    #[schema(value_type = RunStateSchema)]
     state: &'static str,
+    #[schema(required)]
     stop_reason: Option<String>,
     /// Name of the caller's key; null for a caller without a key.
+    #[schema(required)]
     caller: Option<String>,
     request_id: String,
     model: String,
@@ -52,12 +55,14 @@ pub(crate) struct RunView {
     output_tokens: i64,
     cost_usd: f64,
     started_at: String,
+    #[schema(required)]
     ended_at: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RunPage {
     runs: Vec<RunView>,
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -129,9 +134,8 @@ pub(crate) struct Cancelled {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    params: Result<Query<RunParams>, QueryRejection>,
+    ApiQuery(params): ApiQuery<RunParams>,
 ) -> Result<Json<RunPage>, ApiError> {
-    let Query(params) = params?;
     if let Some(state) = &params.state
         && RunState::from_name(state).is_none()
     {
@@ -149,11 +153,9 @@ pub(crate) async fn list(
         before: params.cursor,
         limit: limit + 1,
     };
-    let runs = app.gateway().models().list_runs(&query).await;
+    let runs = app.gateway().runs().list(&query).await;
     let mut runs = runs.map_err(ChangeError::Store)?;
-    let has_more = runs.len() > limit;
-    runs.truncate(limit);
-    let next_cursor = runs.last().filter(|_| has_more).map(|run| run.id.clone());
+    let next_cursor = truncate_page(&mut runs, limit, |run| run.id.clone());
     Ok(Json(RunPage {
         runs: runs.into_iter().map(RunView::new).collect(),
         next_cursor,
@@ -166,14 +168,15 @@ pub(crate) async fn list(
 pub(crate) async fn get(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<RunDetail>, ApiError> {
-    let Path(id) = id?;
-    let (record, steps) = find_run(&app, &access, &id).await?;
-    let timeline = steps.into_iter().map(|(at, step)| RunStepView {
-        at: format_time(at),
-        step,
-    });
+    let RunDetails { record, steps } = find_run(&app, &access, &id).await?;
+    let timeline = steps
+        .into_iter()
+        .map(|RunStep { at, step, .. }| RunStepView {
+            at: format_time(at),
+            step,
+        });
     Ok(Json(RunDetail {
         run: RunView::new(record),
         timeline: timeline.collect(),
@@ -186,11 +189,10 @@ pub(crate) async fn get(
 pub(crate) async fn cancel(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
+    ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Cancelled>, ApiError> {
-    let Path(id) = id?;
-    let (record, _) = find_run(&app, &access, &id).await?;
-    if app.gateway().models().cancel_run(&id) {
+    let RunDetails { record, .. } = find_run(&app, &access, &id).await?;
+    if app.gateway().runs().cancel(&id) {
         Ok(Json(Cancelled { cancelled: id }))
     } else {
         let message = format!("run `{id}` is {}, not running", record.state.as_str());
@@ -205,17 +207,16 @@ pub(crate) async fn cancel(
 pub(crate) async fn resume(
     State(app): State<App>,
     Extension(access): Extension<RunAccess>,
-    id: Result<Path<String>, PathRejection>,
-    body: Result<Bytes, BytesRejection>,
+    ApiPath(id): ApiPath<String>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let (Path(id), body) = (id?, body?);
     let body: ResumeBody = if body.trim_ascii().is_empty() {
         ResumeBody::default()
     } else {
         serde_json::from_slice(&body)
             .map_err(|error| ApiError::bad_request(format!("Invalid request payload: {error}")))?
     };
-    let (_, steps) = find_run(&app, &access, &id).await?;
+    let RunDetails { steps, .. } = find_run(&app, &access, &id).await?;
     let mut decisions = HashMap::new();
     for decision in body.decisions {
         let (approvals, is_suspended_script) = pending_approvals(&steps, &decision.id);
@@ -226,14 +227,18 @@ pub(crate) async fn resume(
         let decision = decide_approvals(&app, &access, &approvals, decision).await?;
         decisions.insert(call, decision);
     }
-    let models = app.gateway().models();
-    let resumed = models.resume(&id, &decisions, access.name(), body.stream);
+    let request = ResumeRequest {
+        decisions,
+        decided_by: access.name().to_owned(),
+        stream: body.stream,
+    };
+    let resumed = app.gateway().runs().resume(&id, request);
     Ok(models::model_response(resumed.await?))
 }
 
 /// Returns the approvals that a call waits for, and whether the call is a script suspended midway.
-fn pending_approvals(steps: &[(i64, Value)], call: &str) -> (Vec<String>, bool) {
-    let mut steps = steps.iter().rev().map(|(_, step)| step);
+fn pending_approvals(steps: &[RunStep], call: &str) -> (Vec<String>, bool) {
+    let mut steps = steps.iter().rev().map(|step| &step.step);
     let waiting = steps.find(|step| step["kind"] == "call_waits" && step["id"] == call);
     let inner = waiting.and_then(|step| step["inner"].as_array());
     let calls: Vec<&Value> = match inner {
@@ -256,7 +261,9 @@ async fn decide_approvals(
 ) -> Result<CallDecision, ApiError> {
     let decider = match access {
         RunAccess::Admin => Some(Decider::Admin),
-        RunAccess::Key(key) if app.gateway().is_approver(key) => Some(Decider::Key(key.clone())),
+        RunAccess::Key(key) if app.gateway().keys().is_approver(key) => {
+            Some(Decider::Key(key.clone()))
+        }
         RunAccess::Key(_) => None,
     };
     let Some(decider) = decider.filter(|_| !approvals.is_empty()) else {
@@ -276,7 +283,10 @@ async fn decide_approvals(
         CallDecision::Result { .. } => return Ok(decision),
     };
     for approval in approvals {
-        let decided = app.gateway().decide(approval, ruling.clone(), &decider);
+        let decided = app
+            .gateway()
+            .approvals()
+            .decide(approval, ruling.clone(), &decider);
         match decided.await {
             // An earlier decision stands.
             Ok(_) | Err(DecideError::AlreadyDecided(_)) => {}
@@ -292,18 +302,14 @@ async fn decide_approvals(
 
 /// Finds a run that the requester can access. Runs of other callers are reported as not found, so that
 /// their existence is not revealed.
-async fn find_run(
-    app: &App,
-    access: &RunAccess,
-    id: &str,
-) -> Result<(RunRecord, Vec<(i64, Value)>), ApiError> {
-    let found = app.gateway().models().run(id).await;
+async fn find_run(app: &App, access: &RunAccess, id: &str) -> Result<RunDetails, ApiError> {
+    let found = app.gateway().runs().get(id).await;
     let found = found.map_err(ChangeError::Store)?;
     let is_accessible = |record: &RunRecord| match access {
         RunAccess::Admin => true,
         RunAccess::Key(key) => record.caller.as_ref() == Some(key),
     };
-    let found = found.filter(|(record, _)| is_accessible(record));
+    let found = found.filter(|run| is_accessible(&run.record));
     found.ok_or_else(|| ApiError::not_found(format!("no run with id `{id}`")))
 }
 

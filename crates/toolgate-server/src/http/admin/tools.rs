@@ -1,8 +1,7 @@
 //! `/api/mcp/tools`: the tools in scope, as defined by their servers, and their version history.
 
 use axum::Json;
-use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::{CallError, Caller, Gateway};
@@ -16,6 +15,8 @@ use super::page::PageParams;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
+use crate::http::extract::{ApiPath, ApiQuery};
+use crate::http::schema::VerdictSchema;
 
 /// A tool.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -26,27 +27,28 @@ pub(crate) struct ToolEntry {
     /// Name that the server uses.
     pub(crate) name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub(crate) description: Option<String>,
     #[schema(value_type = Object)]
     pub(crate) input_schema: Box<RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) output_schema: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) annotations: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Option<Vec<Object>>, nullable = false)]
     pub(crate) icons: Option<Box<RawValue>>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, nullable = false)]
     pub(crate) meta: Option<Box<RawValue>>,
     /// SHA-256 of the definition.
     pub(crate) hash: String,
-    /// `allow`, `manual` or `ask`.
-    #[schema(value_type = String)]
+    #[schema(value_type = VerdictSchema)]
     pub(crate) verdict: Verdict,
     /// Config key that determined the verdict.
     pub(crate) because: String,
@@ -55,6 +57,7 @@ pub(crate) struct ToolEntry {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct ToolPage {
     pub(crate) tools: Vec<ToolEntry>,
+    #[schema(required)]
     pub(crate) next_cursor: Option<String>,
 }
 
@@ -94,9 +97,8 @@ pub(crate) struct ToolFilter {
     responses((status = 200, body = ToolPage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn list(
     State(app): State<App>,
-    filter: Result<Query<ToolFilter>, QueryRejection>,
+    ApiQuery(filter): ApiQuery<ToolFilter>,
 ) -> Result<Json<ToolPage>, ApiError> {
-    let Query(filter) = filter?;
     let page = PageParams {
         limit: filter.limit,
         cursor: filter.cursor.clone(),
@@ -114,9 +116,8 @@ pub(crate) async fn list(
     responses((status = 200, body = VersionList), (status = 404, body = ErrorBody)))]
 pub(crate) async fn versions(
     State(app): State<App>,
-    alias: Result<Path<String>, PathRejection>,
+    ApiPath(alias): ApiPath<String>,
 ) -> Result<Json<VersionList>, ApiError> {
-    let Path(alias) = alias?;
     let catalog = app.gateway().catalog();
     let Resolution::Found(entry) = catalog.resolve(&alias, |_| true) else {
         return Err(ApiError::not_found(format!(
@@ -125,7 +126,8 @@ pub(crate) async fn versions(
     };
     let versions = app
         .gateway()
-        .tool_versions(&entry.tool.id)
+        .tools()
+        .versions(&entry.tool.id)
         .await
         .map_err(ChangeError::Store)?;
     let versions = versions.into_iter().map(|version| VersionEntry {

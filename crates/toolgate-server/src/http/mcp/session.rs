@@ -145,7 +145,7 @@ impl McpSessions {
                 () = stop.cancelled() => return,
             }
             for (_, session) in &self.0 {
-                if !gateway.has_valid_key(&session.caller) {
+                if !gateway.keys().is_valid(&session.caller) {
                     self.end(&session);
                 }
             }

@@ -2,13 +2,21 @@
 
 use sqlx::Row as _;
 
-use super::{Store, StoreError};
-use crate::code_mode::{ScriptKey, ScriptState, StoredScript, steps_from_value, steps_to_value};
+use super::journal::{ScriptKey, ScriptState, StoredScript, steps_from_value, steps_to_value};
+use crate::store::{Store, StoreError, StoreTransaction};
 
-impl Store {
+/// Reads and writes suspended scripts. Clones share the store.
+#[derive(Clone, Debug)]
+pub(crate) struct ScriptStore(Store);
+
+impl ScriptStore {
+    pub(crate) fn new(store: Store) -> Self {
+        Self(store)
+    }
+
     /// Returns the stored script that matches a request: within a run, the run's own; otherwise the
     /// newest waiting one, or else the newest finished one.
-    pub(crate) async fn find_script(
+    pub(super) async fn find(
         &self,
         key: &ScriptKey,
         now: i64,
@@ -26,13 +34,13 @@ impl Store {
         .bind(&key.run)
         .bind(&key.session)
         .bind(&key.context)
-        .fetch_optional(&self.readers)
+        .fetch_optional(self.0.readers())
         .await?;
         let Some(row) = row else {
             return Ok(None);
         };
         let state: String = row.try_get(1)?;
-        let steps = self.unseal_json(&row.try_get::<String, _>(2)?)?;
+        let steps = self.0.unseal_json(&row.try_get::<String, _>(2)?)?;
         Ok(Some(StoredScript {
             id: row.try_get(0)?,
             // A script in an unknown state must not run again.
@@ -43,7 +51,7 @@ impl Store {
     }
 
     /// Stores a script with its journal, replacing any earlier version.
-    pub(crate) async fn put_script(
+    pub(super) async fn put(
         &self,
         key: &ScriptKey,
         script: &StoredScript,
@@ -63,30 +71,51 @@ impl Store {
         .bind(&key.run)
         .bind(&key.context)
         .bind(script.state.as_str())
-        .bind(self.cipher.seal(&steps)?)
+        .bind(self.0.seal(&steps)?)
         .bind(now)
         .bind(script.expires_at)
-        .execute(&self.writer)
+        .execute(self.0.writer())
         .await?;
         Ok(())
     }
 
     /// Claims a waiting script; returns `false` if a concurrent request claimed it first.
-    pub(crate) async fn claim_script(&self, id: &str) -> Result<bool, StoreError> {
+    pub(super) async fn claim(&self, id: &str) -> Result<bool, StoreError> {
         let updated =
             sqlx::query("UPDATE scripts SET state = 'running' WHERE id = $1 AND state = 'waiting'")
                 .bind(id)
-                .execute(&self.writer)
+                .execute(self.0.writer())
                 .await?;
         Ok(updated.rows_affected() == 1)
     }
 
     /// Deletes a script that has finished.
-    pub(crate) async fn delete_script(&self, id: &str) -> Result<(), StoreError> {
+    pub(super) async fn delete(&self, id: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM scripts WHERE id = $1")
             .bind(id)
-            .execute(&self.writer)
+            .execute(self.0.writer())
             .await?;
         Ok(())
     }
+
+    /// Deletes scripts that were last changed before a time.
+    pub(crate) async fn delete_expired(&self, before: i64) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM scripts WHERE changed_at < $1")
+            .bind(before)
+            .execute(self.0.writer())
+            .await?;
+        Ok(())
+    }
+}
+
+/// Deletes the suspended scripts of a caller.
+pub(crate) async fn delete_scripts_of(
+    transaction: &mut StoreTransaction,
+    caller: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM scripts WHERE caller = $1")
+        .bind(caller)
+        .execute(&mut **transaction)
+        .await?;
+    Ok(())
 }

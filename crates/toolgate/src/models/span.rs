@@ -6,20 +6,21 @@ use toolgate_llm::event::FinishReason;
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::{TARGET, mark_failed};
-use crate::models::{ModelError, ModelRecord, ModelTarget, Operation};
+use super::table::ModelTarget;
+use super::{ModelError, ModelRecord, Operation};
+use crate::trace::{TARGET, mark_failed};
 
 /// Span of a model request.
 #[derive(Debug)]
-pub(crate) struct ModelSpan {
-    pub(crate) span: Span,
+pub(super) struct ModelSpan {
+    pub(super) span: Span,
     finish_reason: Option<String>,
     /// Error code if there was no response.
     error_code: Option<&'static str>,
 }
 
 impl ModelSpan {
-    pub(crate) fn start(operation: Operation, target: &ModelTarget, stream: bool) -> Self {
+    pub(super) fn start(operation: Operation, target: &ModelTarget, stream: bool) -> Self {
         Self {
             span: new_span(operation, target, stream),
             finish_reason: None,
@@ -28,19 +29,19 @@ impl ModelSpan {
     }
 
     /// Records that there is no response.
-    pub(crate) fn record_failure(&mut self, error: &ModelError) {
+    pub(super) fn record_failure(&mut self, error: &ModelError) {
         self.error_code = Some(error.code());
     }
 
     /// Records the finish reason as the provider spelled it; computed only if the span is enabled.
-    pub(crate) fn record_finish_reason<'a>(&mut self, reason: impl FnOnce() -> Option<&'a str>) {
+    pub(super) fn record_finish_reason<'a>(&mut self, reason: impl FnOnce() -> Option<&'a str>) {
         if !self.span.is_disabled() {
             self.finish_reason = reason().map(str::to_owned);
         }
     }
 
     /// Records the finish reason in the terms of Chat Completions.
-    pub(crate) fn record_finish(&mut self, finish: &FinishReason) {
+    pub(super) fn record_finish(&mut self, finish: &FinishReason) {
         self.record_finish_reason(|| {
             Some(match finish {
                 FinishReason::Stop | FinishReason::StopSequence(_) => "stop",
@@ -53,7 +54,7 @@ impl ModelSpan {
     }
 
     /// Records the outcome of the request.
-    pub(crate) fn close(&self, record: &ModelRecord) {
+    pub(super) fn close(&self, record: &ModelRecord) {
         let span = &self.span;
         if span.is_disabled() {
             return;

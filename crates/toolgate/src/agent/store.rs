@@ -5,14 +5,40 @@ use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::{Store, StoreError};
-use crate::agent::{RunRecord, RunState};
+use super::{RunQuery, RunRecord, RunState};
+use crate::store::{Store, StoreError};
 
 const COLUMNS: &str = "id, caller, request_id, dialect, model, stream, state, stop_reason, iterations, input_tokens, output_tokens, cost_micro_usd, started_at, ended_at";
 
-impl Store {
+/// Reads and writes runs and their journals. Clones share the store.
+#[derive(Clone, Debug)]
+pub(crate) struct RunStore(Store);
+
+/// A step in the journal of a run.
+#[derive(Clone, Debug)]
+pub struct RunStep {
+    /// Position in the journal.
+    pub seq: i64,
+    /// Milliseconds since the Unix epoch.
+    pub at: i64,
+    pub step: Value,
+}
+
+impl RunStore {
+    pub(crate) fn new(store: Store) -> Self {
+        Self(store)
+    }
+
+    /// Marks runs that a previous gateway process left unfinished.
+    pub(crate) async fn mark_interrupted(&self) -> Result<(), StoreError> {
+        sqlx::query("UPDATE runs SET state = 'interrupted' WHERE state = 'running'")
+            .execute(self.0.writer())
+            .await?;
+        Ok(())
+    }
+
     /// Stores a new run with its original request.
-    pub(crate) async fn put_run(&self, run: &RunRecord, request: &Value) -> Result<(), StoreError> {
+    pub(crate) async fn put(&self, run: &RunRecord, request: &Value) -> Result<(), StoreError> {
         let sql = format!(
             "INSERT INTO runs ({COLUMNS}, request) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
         );
@@ -31,14 +57,14 @@ impl Store {
             .bind(run.cost_micro_usd)
             .bind(run.started_at)
             .bind(run.ended_at)
-            .bind(self.cipher.seal(&request.to_string())?)
-            .execute(&self.writer)
+            .bind(self.0.seal(&request.to_string())?)
+            .execute(self.0.writer())
             .await?;
         Ok(())
     }
 
     /// Updates the state and counters of a run.
-    pub(crate) async fn update_run(&self, run: &RunRecord) -> Result<(), StoreError> {
+    pub(crate) async fn update(&self, run: &RunRecord) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE runs SET state = $2, stop_reason = $3, iterations = $4, input_tokens = $5, output_tokens = $6, cost_micro_usd = $7, ended_at = $8 WHERE id = $1",
         )
@@ -50,19 +76,19 @@ impl Store {
         .bind(run.output_tokens)
         .bind(run.cost_micro_usd)
         .bind(run.ended_at)
-        .execute(&self.writer)
+        .execute(self.0.writer())
         .await?;
         Ok(())
     }
 
     /// Claims a waiting, interrupted or failed run; returns `false` if it is already running or
     /// done.
-    pub(crate) async fn claim_run(&self, id: &str) -> Result<bool, StoreError> {
+    pub(crate) async fn claim(&self, id: &str) -> Result<bool, StoreError> {
         let done = sqlx::query(
             "UPDATE runs SET state = 'running', stop_reason = NULL, ended_at = NULL WHERE id = $1 AND state IN ('waiting', 'interrupted', 'failed')",
         )
         .bind(id)
-        .execute(&self.writer)
+        .execute(self.0.writer())
         .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -78,104 +104,73 @@ impl Store {
         sqlx::query("INSERT INTO run_steps (run, seq, step, at) VALUES ($1, $2, $3, $4)")
             .bind(run)
             .bind(seq)
-            .bind(self.cipher.seal(&step.to_string())?)
+            .bind(self.0.seal(&step.to_string())?)
             .bind(at)
-            .execute(&self.writer)
+            .execute(self.0.writer())
             .await?;
         Ok(())
     }
 
     /// Returns a run and its request.
-    pub(crate) async fn run(&self, id: &str) -> Result<Option<(RunRecord, Value)>, StoreError> {
+    pub(crate) async fn get(&self, id: &str) -> Result<Option<(RunRecord, Value)>, StoreError> {
         let sql = format!("SELECT {COLUMNS}, request FROM runs WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(id)
-            .fetch_optional(&self.readers)
+            .fetch_optional(self.0.readers())
             .await?;
         let Some(row) = row else { return Ok(None) };
         let request: String = row.try_get(14)?;
-        let request = self.unseal_json(&request)?;
+        let request = self.0.unseal_json(&request)?;
         Ok(Some((read_run(&row)?, request)))
     }
 
-    /// Returns sequence number, time and content of each step of a run, in order.
-    pub(crate) async fn steps(&self, run: &str) -> Result<Vec<(i64, i64, Value)>, StoreError> {
+    /// Returns the steps of a run, in order.
+    pub(crate) async fn steps(&self, run: &str) -> Result<Vec<RunStep>, StoreError> {
         let rows = sqlx::query("SELECT seq, at, step FROM run_steps WHERE run = $1 ORDER BY seq")
             .bind(run)
-            .fetch_all(&self.readers)
+            .fetch_all(self.0.readers())
             .await?;
-        let step = |row: &AnyRow| -> Result<(i64, i64, Value), StoreError> {
+        let step = |row: &AnyRow| -> Result<RunStep, StoreError> {
             let sealed: String = row.try_get(2)?;
-            Ok((row.try_get(0)?, row.try_get(1)?, self.unseal_json(&sealed)?))
+            Ok(RunStep {
+                seq: row.try_get(0)?,
+                at: row.try_get(1)?,
+                step: self.0.unseal_json(&sealed)?,
+            })
         };
         rows.iter().map(step).collect()
     }
 
-    /// Unseals JSON. Fails instead of returning a default, because an unreadable step must not look
-    /// like one that never happened.
-    pub(super) fn unseal_json(&self, sealed: &str) -> Result<Value, StoreError> {
-        let text = self.cipher.unseal(sealed).ok_or(StoreError::Unreadable)?;
-        serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
-    }
-
     /// Returns runs, newest first, of one caller or of all.
-    pub(crate) async fn runs(
-        &self,
-        caller: Option<&str>,
-        state: Option<&str>,
-        before: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<RunRecord>, StoreError> {
+    pub(crate) async fn list(&self, query: &RunQuery) -> Result<Vec<RunRecord>, StoreError> {
+        let RunQuery {
+            caller,
+            state,
+            before,
+            limit,
+        } = query;
         let sql = format!(
             "SELECT {COLUMNS} FROM runs WHERE ($1 IS NULL OR caller = $1) AND ($2 IS NULL OR state = $2) AND ($3 IS NULL OR id < $3) ORDER BY id DESC LIMIT {limit}"
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
-            .bind(caller)
-            .bind(state)
-            .bind(before)
-            .fetch_all(&self.readers)
+            .bind(caller.as_deref())
+            .bind(state.as_deref())
+            .bind(before.as_deref())
+            .fetch_all(self.0.readers())
             .await?;
         rows.iter().map(read_run).collect()
     }
 
-    /// Maps one of the gateway's response ids to the provider's id of the response.
-    pub(crate) async fn put_response_id(
-        &self,
-        (id, provider_id): (&str, &str),
-        caller: Option<&str>,
-        at: i64,
-    ) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO response_ids (id, caller, known, at) VALUES ($1, $2, $3, $4)")
-            .bind(id)
-            .bind(caller)
-            .bind(provider_id)
-            .bind(at)
-            .execute(&self.writer)
-            .await?;
-        Ok(())
-    }
-
-    /// Returns the provider's id of a response that the caller knows by one of the gateway's ids.
-    pub(crate) async fn response_id(
-        &self,
-        id: &str,
-        caller: Option<&str>,
-    ) -> Result<Option<String>, StoreError> {
-        let sql = "SELECT known FROM response_ids WHERE id = $1 AND (caller = $2 OR ($2 IS NULL AND caller IS NULL))";
-        let row = sqlx::query(sql).bind(id).bind(caller);
-        let row = row.fetch_optional(&self.readers).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
-    }
-
-    /// Deletes runs, response ids and scripts older than a time. Active runs stay.
-    pub(crate) async fn delete_runs(&self, before: i64) -> Result<(), StoreError> {
+    /// Deletes runs older than a time. Active runs stay.
+    pub(crate) async fn delete_expired(&self, before: i64) -> Result<(), StoreError> {
         for sql in [
             "DELETE FROM run_steps WHERE run IN (SELECT id FROM runs WHERE started_at < $1 AND state <> 'running')",
             "DELETE FROM runs WHERE started_at < $1 AND state <> 'running'",
-            "DELETE FROM response_ids WHERE at < $1",
-            "DELETE FROM scripts WHERE changed_at < $1",
         ] {
-            sqlx::query(sql).bind(before).execute(&self.writer).await?;
+            sqlx::query(sql)
+                .bind(before)
+                .execute(self.0.writer())
+                .await?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Registry of active runs.
 #[derive(Debug, Default)]
-pub(crate) struct ActiveRuns {
+pub(super) struct ActiveRuns {
     runs: Mutex<HashMap<String, CancellationToken>>,
     /// Parent of every run's token.
     cancel_all: CancellationToken,
@@ -15,14 +15,14 @@ pub(crate) struct ActiveRuns {
 
 /// Registration of an active run, removed on drop.
 #[derive(Debug)]
-pub(crate) struct ActiveRunGuard {
+pub(super) struct ActiveRunGuard {
     id: String,
     token: CancellationToken,
     registry: Arc<ActiveRuns>,
 }
 
 impl ActiveRuns {
-    pub(crate) fn register(self: &Arc<Self>, id: &str) -> ActiveRunGuard {
+    pub(super) fn register(self: &Arc<Self>, id: &str) -> ActiveRunGuard {
         let token = self.cancel_all.child_token();
         self.with_runs(|runs| runs.insert(id.to_owned(), token.clone()));
         ActiveRunGuard {
@@ -33,12 +33,12 @@ impl ActiveRuns {
     }
 
     /// Cancels all runs.
-    pub(crate) fn cancel_all(&self) {
+    pub(super) fn cancel_all(&self) {
         self.cancel_all.cancel();
     }
 
     /// Cancels one run. Returns false if it is not active.
-    pub(crate) fn cancel(&self, id: &str) -> bool {
+    pub(super) fn cancel(&self, id: &str) -> bool {
         let token = self.with_runs(|runs| runs.get(id).cloned());
         token.inspect(CancellationToken::cancel).is_some()
     }
@@ -49,12 +49,12 @@ impl ActiveRuns {
 }
 
 impl ActiveRunGuard {
-    pub(crate) fn token(&self) -> &CancellationToken {
+    pub(super) fn token(&self) -> &CancellationToken {
         &self.token
     }
 
     /// Returns whether all runs were cancelled, rather than this one alone.
-    pub(crate) fn are_all_cancelled(&self) -> bool {
+    pub(super) fn are_all_cancelled(&self) -> bool {
         self.registry.cancel_all.is_cancelled()
     }
 }

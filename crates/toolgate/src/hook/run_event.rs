@@ -1,10 +1,6 @@
-//! Run events, delivered to an embedding program through its [`crate::Hook`].
-
-use std::sync::Arc;
+//! Events of agent runs, which an embedding program observes through its [`Hook`](super::Hook).
 
 use toolgate_llm::TokenUsage;
-
-use crate::hook::Hook;
 
 /// An event of one run.
 #[derive(Clone, Copy, Debug)]
@@ -38,27 +34,4 @@ pub enum RunEventKind<'a> {
     },
     /// The run has ended or is waiting for a decision.
     Ended { stop_reason: &'a str },
-}
-
-/// Sends the events of one run to the hook; clones belong to the same run.
-#[derive(Clone, Debug)]
-pub(super) struct EventSender {
-    hook: Arc<dyn Hook>,
-    run: Arc<str>,
-}
-
-impl EventSender {
-    pub(super) fn new(hook: &Arc<dyn Hook>, run: &str) -> Self {
-        Self {
-            hook: Arc::clone(hook),
-            run: run.into(),
-        }
-    }
-
-    pub(super) fn send(&self, kind: RunEventKind<'_>) {
-        self.hook.on_run_event(RunEvent {
-            run: &self.run,
-            kind,
-        });
-    }
 }

@@ -1,15 +1,13 @@
-//! Storage of audit records, and the spending derived from them.
+//! Storage of audit records.
 
 use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
-use uuid::Uuid;
 
-use super::bulk::{BulkInsert, Statement};
-use super::{Store, StoreError};
-use crate::audit::{AuditPage, AuditQuery, AuditRecord};
+use super::{AuditPage, AuditQuery, AuditRecord};
+use crate::store::{BulkInsert, Statement, Store, StoreError, min_id_at};
 
 const COLUMNS: [&str; 26] = [
     "id",
@@ -48,19 +46,36 @@ static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
     BulkInsert::new("audit", &COLUMNS, &on_conflict)
 });
 
-impl Store {
+/// Reads and writes audit records. Clones share the store.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditStore(Store);
+
+impl AuditStore {
+    pub(crate) fn new(store: Store) -> Self {
+        Self(store)
+    }
+
+    /// Marks calls that a previous gateway process left unfinished.
+    pub(crate) async fn mark_interrupted(&self) -> Result<(), StoreError> {
+        sqlx::query("UPDATE audit SET outcome = 'interrupted', error = 'the gateway stopped while the call was in flight; it may have run' WHERE outcome = 'open'")
+            .execute(self.0.writer())
+            .await?;
+        Ok(())
+    }
+
     /// Writes records, replacing earlier versions with the same id.
-    pub(crate) async fn put_records(&self, records: &[Box<AuditRecord>]) -> Result<(), StoreError> {
+    pub(crate) async fn put(&self, records: &[Box<AuditRecord>]) -> Result<(), StoreError> {
         Ok(INSERT
-            .write(&self.writer, records, |query, record| bind(query, record))
+            .write(self.0.writer(), records, |query, record| {
+                bind(query, record)
+            })
             .await?)
     }
 
-    /// Deletes records of calls and model requests that started before a time. Returns the number of
-    /// call records.
-    pub(crate) async fn delete_records(&self, before: i64) -> Result<u64, StoreError> {
+    /// Deletes records of calls that started before a time and returns their number.
+    pub(crate) async fn delete(&self, before: i64) -> Result<u64, StoreError> {
         let before = min_id_at(before);
-        let mut transaction = self.writer.begin().await?;
+        let mut transaction = self.0.begin().await?;
         // Budgets without a period still count deleted records, so their totals move to `spending`.
         sqlx::query(
             "INSERT INTO spending (caller, calls, micro_usd)
@@ -73,21 +88,6 @@ impl Store {
         .bind(&before)
         .execute(&mut *transaction)
         .await?;
-        sqlx::query(
-            "INSERT INTO spending (caller, calls, micro_usd, tokens)
-             SELECT used.caller, 0, COALESCE(SUM(used.cost_micro_usd), 0), COALESCE(SUM(input_tokens + output_tokens), 0)
-             FROM model_requests AS used LEFT JOIN spending AS earlier ON earlier.caller = used.caller
-             WHERE id < $1 AND used.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
-             GROUP BY used.caller
-             ON CONFLICT (caller) DO UPDATE SET micro_usd = spending.micro_usd + excluded.micro_usd, tokens = spending.tokens + excluded.tokens",
-        )
-        .bind(&before)
-        .execute(&mut *transaction)
-        .await?;
-        sqlx::query("DELETE FROM model_requests WHERE id < $1")
-            .bind(&before)
-            .execute(&mut *transaction)
-            .await?;
         let done = sqlx::query("DELETE FROM audit WHERE id < $1")
             .bind(&before)
             .execute(&mut *transaction)
@@ -97,7 +97,7 @@ impl Store {
     }
 
     /// Returns matching records, newest first.
-    pub(crate) async fn records(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
+    pub(crate) async fn query(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
         let since = query.since.map(min_id_at);
         let until = query.until.map(min_id_at);
         let conditions: [(&str, &Option<String>); 9] = [
@@ -128,7 +128,7 @@ impl Store {
         for (_, right) in conditions {
             select = select.bind(right);
         }
-        let rows = select.fetch_all(&self.readers).await?;
+        let rows = select.fetch_all(self.0.readers()).await?;
         let more = rows.len() > query.limit;
         let records: Result<Vec<AuditRecord>, sqlx::Error> =
             rows.iter().take(query.limit).map(read_record).collect();
@@ -137,67 +137,6 @@ impl Store {
             more,
         })
     }
-
-    /// Returns the spending of a key since a time. Zero means since the key was created or reset.
-    pub(crate) async fn spending(&self, caller: &str, since: i64) -> Result<Spending, StoreError> {
-        let carried_over = sqlx::query(
-            "SELECT calls, micro_usd, tokens, reset_id FROM spending WHERE caller = $1",
-        )
-        .bind(caller)
-        .fetch_optional(&self.readers)
-        .await?;
-        let reset: Option<String> = match &carried_over {
-            Some(row) => row.try_get(3)?,
-            None => None,
-        };
-        let from = min_id_at(since).max(reset.unwrap_or_default());
-        let row = sqlx::query(
-            "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM audit
-             WHERE caller = $1 AND id >= $2 AND charged = 1",
-        )
-        .bind(caller)
-        .bind(&from)
-        .fetch_one(&self.readers)
-        .await?;
-        let models = sqlx::query(
-            "SELECT COALESCE(SUM(input_tokens + output_tokens), 0), COALESCE(SUM(cost_micro_usd), 0)
-             FROM model_requests WHERE caller = $1 AND id >= $2",
-        )
-        .bind(caller)
-        .bind(&from)
-        .fetch_one(&self.readers)
-        .await?;
-        let count_at = |row: &AnyRow, at: usize| -> Result<u64, sqlx::Error> {
-            let value: i64 = row.try_get(at)?;
-            Ok(value.unsigned_abs())
-        };
-        let mut spent = Spending {
-            calls: count_at(&row, 0)?,
-            tokens: count_at(&models, 0)?,
-            micro_usd: count_at(&row, 1)? + count_at(&models, 1)?,
-        };
-        if let Some(carried_over) = carried_over.filter(|_| since == 0) {
-            spent.calls += count_at(&carried_over, 0)?;
-            spent.micro_usd += count_at(&carried_over, 1)?;
-            spent.tokens += count_at(&carried_over, 2)?;
-        }
-        Ok(spent)
-    }
-}
-
-/// Budget usage of a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spending {
-    pub(crate) calls: u64,
-    pub(crate) tokens: u64,
-    pub(crate) micro_usd: u64,
-}
-
-/// Returns the lowest id that a record created at this time can have.
-fn min_id_at(millis: i64) -> String {
-    let mut bytes = [0; 16];
-    bytes[..6].copy_from_slice(&millis.to_be_bytes()[2..]);
-    Uuid::from_bytes(bytes).to_string()
 }
 
 fn bind<'q>(query: Statement<'q>, record: &'q AuditRecord) -> Statement<'q> {
@@ -270,43 +209,4 @@ fn read_record(row: &AnyRow) -> Result<AuditRecord, sqlx::Error> {
         cached: flag(24)?,
         script: text(25)?.and_then(|text| serde_json::from_str(&text).ok()),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::call::ToolCall;
-    use crate::caller::Caller;
-
-    fn charged_record(caller: &str) -> Box<AuditRecord> {
-        let call = ToolCall::parse("zoo_echo", "{}");
-        let mut record = AuditRecord::new(&Caller::library(), &call, "r");
-        record.caller = Some(caller.to_owned());
-        record.charged = true;
-        record.cost_micro_usd = 5;
-        Box::new(record)
-    }
-
-    #[tokio::test]
-    async fn late_record_of_a_removed_key_is_not_charged_to_a_new_key_of_the_same_name() {
-        let store = Store::in_memory().await.unwrap();
-        let calls = async || store.spending("alice", 0).await.unwrap().calls;
-        store.put_records(&[charged_record("alice")]).await.unwrap();
-        let late = charged_record("alice");
-        assert_eq!(calls().await, 1);
-        store.reset_caller("alice").await.unwrap();
-        assert_eq!(calls().await, 0);
-        store.put_records(&[late]).await.unwrap();
-        assert_eq!(calls().await, 0, "a late record of the old key");
-        store.put_records(&[charged_record("alice")]).await.unwrap();
-        assert_eq!(calls().await, 1, "a record of the new key");
-        store.delete_records(i64::MAX >> 16).await.unwrap();
-        assert_eq!(
-            calls().await,
-            1,
-            "deleted records still count, except those of the old key"
-        );
-        let spent = store.spending("alice", 0).await.unwrap();
-        assert_eq!(spent.micro_usd, 5);
-    }
 }

@@ -3,13 +3,13 @@
 use tracing::Span;
 use tracing::field::Empty;
 
-use super::{TARGET, Tracer, mark_failed};
-use crate::audit::AuditRecord;
+use super::AuditRecord;
 use crate::call::RequestContext;
+use crate::trace::{TARGET, Tracer, mark_failed};
 
 /// Starts the span of a tool call. If the client sent a trace context in its message, the span joins that
 /// trace and only links to the surrounding request.
-pub(crate) fn start_span(tracer: &dyn Tracer, request: &RequestContext) -> Span {
+pub(crate) fn start_call_span(tracer: &dyn Tracer, request: &RequestContext) -> Span {
     let span = tracing::info_span!(
         target: TARGET,
         "execute_tool",
@@ -34,14 +34,14 @@ pub(crate) fn start_span(tracer: &dyn Tracer, request: &RequestContext) -> Span 
 
 /// Names the span after its tool. Call this only with names from the catalog: names invented by callers
 /// would make the number of span names unbounded.
-pub(crate) fn set_span_name(span: &Span, tool: &str) {
+pub(super) fn set_span_name(span: &Span, tool: &str) {
     if !span.is_disabled() {
         span.record("otel.name", format!("execute_tool {tool}"));
     }
 }
 
 /// Records the outcome of a call.
-pub(crate) fn record_outcome(span: &Span, record: &AuditRecord) {
+pub(super) fn record_outcome(span: &Span, record: &AuditRecord) {
     if span.is_disabled() {
         return;
     }

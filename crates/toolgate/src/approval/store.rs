@@ -4,19 +4,34 @@ use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use toolgate_core::{ServerName, ToolId, ToolName};
-use uuid::Uuid;
 
-use super::{Store, StoreError};
-use crate::approval::{
+use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalOrigin, ApprovalRequest, ApprovalScope,
     ApprovalState,
 };
+use crate::store::{Store, StoreError, StoreTransaction};
 
 const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
 
-impl Store {
+/// Reads and writes approvals and grants. Clones share the store.
+#[derive(Clone, Debug)]
+pub(crate) struct ApprovalStore(Store);
+
+impl ApprovalStore {
+    pub(crate) fn new(store: Store) -> Self {
+        Self(store)
+    }
+
+    /// Marks approvals whose calls were running when a previous gateway process stopped.
+    pub(crate) async fn mark_interrupted(&self) -> Result<(), StoreError> {
+        sqlx::query("UPDATE approvals SET state = 'unknown' WHERE state = 'executing'")
+            .execute(self.0.writer())
+            .await?;
+        Ok(())
+    }
+
     /// Stores a pending approval; returns `false` if the same call is already pending.
-    pub(crate) async fn put_approval(&self, approval: &Approval) -> Result<bool, StoreError> {
+    pub(crate) async fn put(&self, approval: &Approval) -> Result<bool, StoreError> {
         let request = &approval.request;
         let conversation = request.conversation.as_ref();
         let done = sqlx::query(
@@ -36,18 +51,18 @@ impl Store {
         .bind(&request.rule)
         .bind(&request.from.request_id)
         .bind(&request.from.run_id)
-        .bind(self.cipher.seal(request.arguments.get())?)
-        .bind(conversation.map(|raw| self.cipher.seal(raw.get())).transpose()?)
+        .bind(self.0.seal(request.arguments.get())?)
+        .bind(conversation.map(|raw| self.0.seal(raw.get())).transpose()?)
         .bind(approval.created_at)
         .bind(approval.expires_at)
-        .execute(&self.writer)
+        .execute(self.0.writer())
         .await?;
         Ok(done.rows_affected() == 1)
     }
 
     /// Returns the newest approval of the same call by the same caller that is pending, approved or
     /// denied and has not expired.
-    pub(crate) async fn latest_approval(
+    pub(crate) async fn latest(
         &self,
         request: &ApprovalRequest,
         now: i64,
@@ -65,22 +80,22 @@ impl Store {
             .bind(&request.binding)
             .bind(now)
             .bind(request.from.session.as_deref().unwrap_or_default())
-            .fetch_optional(&self.writer)
+            .fetch_optional(self.0.writer())
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
     }
 
-    pub(crate) async fn approval(&self, id: &str) -> Result<Option<Approval>, StoreError> {
+    pub(crate) async fn get(&self, id: &str) -> Result<Option<Approval>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM approvals WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(id)
-            .fetch_optional(&self.writer)
+            .fetch_optional(self.0.writer())
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
     }
 
     /// Returns approvals, oldest first.
-    pub(crate) async fn approvals(
+    pub(crate) async fn list(
         &self,
         state: Option<ApprovalState>,
         after: Option<&str>,
@@ -93,14 +108,14 @@ impl Store {
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(state)
             .bind(after.unwrap_or_default())
-            .fetch_all(&self.readers)
+            .fetch_all(self.0.readers())
             .await?;
         rows.iter().map(|row| self.read_approval(row)).collect()
     }
 
     /// Moves an approval from one state to another; returns `false` if it was in another state or
     /// has expired.
-    pub(crate) async fn transition_approval(
+    pub(crate) async fn transition(
         &self,
         id: &str,
         from: ApprovalState,
@@ -114,7 +129,7 @@ impl Store {
         .bind(id)
         .bind(from.as_str())
         .bind(now)
-        .execute(&self.writer)
+        .execute(self.0.writer())
         .await?;
         Ok(done.rows_affected() == 1)
     }
@@ -128,13 +143,13 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let decided = approval.decision.as_ref();
         let edited = approval.edited.as_ref();
-        let mut transaction = self.writer.begin().await?;
+        let mut transaction = self.0.begin().await?;
         let done = sqlx::query(
             "UPDATE approvals SET state = $1, edited = $2, expires_at = $3, decided_at = $4, decided_by = $5, scope = $6, reason = $7
              WHERE id = $8 AND state = 'pending'",
         )
         .bind(approval.state.as_str())
-        .bind(edited.map(|raw| self.cipher.seal(raw.get())).transpose()?)
+        .bind(edited.map(|raw| self.0.seal(raw.get())).transpose()?)
         .bind(approval.expires_at)
         .bind(decided.map(|decided| decided.at))
         .bind(decided.map(|decided| decided.by.clone()))
@@ -164,21 +179,22 @@ impl Store {
         Ok(settled)
     }
 
-    pub(crate) async fn expire_approvals(&self, now: i64) -> Result<(), StoreError> {
+    /// Marks open approvals that have passed their expiry.
+    pub(crate) async fn expire(&self, now: i64) -> Result<(), StoreError> {
         sqlx::query("UPDATE approvals SET state = 'expired' WHERE state IN ('pending', 'approved') AND expires_at <= $1")
             .bind(now)
-            .execute(&self.writer)
+            .execute(self.0.writer())
             .await?;
         Ok(())
     }
 
     /// Deletes closed approvals created before a time.
-    pub(crate) async fn delete_approvals(&self, before: i64) -> Result<(), StoreError> {
+    pub(crate) async fn delete_closed(&self, before: i64) -> Result<(), StoreError> {
         sqlx::query(
             "DELETE FROM approvals WHERE created_at < $1 AND state NOT IN ('pending', 'approved')",
         )
         .bind(before)
-        .execute(&self.writer)
+        .execute(self.0.writer())
         .await?;
         Ok(())
     }
@@ -189,7 +205,7 @@ impl Store {
             "SELECT COALESCE(SUM(CASE WHEN caller = $1 THEN 1 ELSE 0 END), 0), COUNT(*) FROM approvals WHERE state = 'pending'",
         )
         .bind(caller)
-        .fetch_one(&self.writer)
+        .fetch_one(self.0.writer())
         .await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
@@ -206,17 +222,17 @@ impl Store {
         .bind(request.tool.server.as_str())
         .bind(request.tool.tool.as_str())
         .bind(&request.binding)
-        .fetch_optional(&self.writer)
+        .fetch_optional(self.0.writer())
         .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Returns all permanent grants, oldest first.
-    pub async fn grants(&self) -> Result<Vec<ApprovalGrant>, StoreError> {
+    pub(crate) async fn grants(&self) -> Result<Vec<ApprovalGrant>, StoreError> {
         let rows = sqlx::query(
             "SELECT id, caller, server, tool, binding, approval, granted_by, created_at FROM grants ORDER BY id",
         )
-        .fetch_all(&self.writer)
+        .fetch_all(self.0.writer())
         .await?;
         let grant = |row: &AnyRow| {
             let caller: String = row.try_get(1)?;
@@ -235,8 +251,8 @@ impl Store {
     }
 
     /// Revokes a permanent grant; returns `false` if it does not exist.
-    pub async fn delete_grant(&self, id: &str) -> Result<bool, StoreError> {
-        let mut transaction = self.writer.begin().await?;
+    pub(crate) async fn delete_grant(&self, id: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.0.begin().await?;
         // The call that led to the grant may not have used its ticket yet.
         sqlx::query(
             "UPDATE approvals SET state = 'expired' WHERE state = 'approved' AND id IN (SELECT approval FROM grants WHERE id = $1)",
@@ -252,38 +268,10 @@ impl Store {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Revokes everything granted to a key and resets its budget.
-    ///
-    /// Spending counts from a fresh id onwards: records of earlier calls that are written later have
-    /// smaller ids, so they are not charged to a new key of the same name.
-    pub(crate) async fn reset_caller(&self, caller: &str) -> Result<(), StoreError> {
-        let mut transaction = self.writer.begin().await?;
-        for sql in [
-            "DELETE FROM grants WHERE caller = $1",
-            "DELETE FROM scripts WHERE caller = $1",
-            "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
-        ] {
-            sqlx::query(sql)
-                .bind(caller)
-                .execute(&mut *transaction)
-                .await?;
-        }
-        sqlx::query(
-            "INSERT INTO spending (caller, calls, micro_usd, tokens, reset_id) VALUES ($1, 0, 0, 0, $2)
-             ON CONFLICT (caller) DO UPDATE SET calls = 0, micro_usd = 0, tokens = 0, reset_id = excluded.reset_id",
-        )
-        .bind(caller)
-        .bind(Uuid::now_v7().to_string())
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        Ok(())
-    }
-
     fn read_approval(&self, row: &AnyRow) -> Result<Approval, StoreError> {
         let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
         let sealed = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
-            let open = text(at)?.and_then(|sealed| self.cipher.unseal(&sealed));
+            let open = text(at)?.and_then(|sealed| self.0.unseal(&sealed));
             Ok(open.and_then(|open| RawValue::from_string(open).ok()))
         };
         let (state, caller): (String, String) = (row.try_get(1)?, row.try_get(2)?);
@@ -331,4 +319,21 @@ impl Store {
             decision: decided,
         })
     }
+}
+
+/// Revokes the grants and open approvals of a caller.
+pub(crate) async fn revoke_caller(
+    transaction: &mut StoreTransaction,
+    caller: &str,
+) -> Result<(), StoreError> {
+    for sql in [
+        "DELETE FROM grants WHERE caller = $1",
+        "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
+    ] {
+        sqlx::query(sql)
+            .bind(caller)
+            .execute(&mut **transaction)
+            .await?;
+    }
+    Ok(())
 }

@@ -1,0 +1,90 @@
+//! API changes to entries of the configuration's tables: keys, roles, virtual servers and providers.
+
+use serde_json::Value;
+
+use super::layers::{ConfigLayers, ConfigTable};
+use super::manager::{RunningManager, apply_patch};
+use super::{ChangeError, ConfigResponse, EntryChange};
+
+impl RunningManager {
+    /// Validates, stores and applies a change to an entry.
+    pub(super) async fn change_entry(
+        &mut self,
+        table: ConfigTable,
+        name: &str,
+        change: EntryChange,
+    ) -> Result<ConfigResponse, ChangeError> {
+        let (kind, action) = (table.entry_kind(), change.past_participle());
+        let removes_role = table == ConfigTable::Roles && matches!(change, EntryChange::Remove);
+        let layers = self.manager.layers.with_entry_change(table, name, change)?;
+        if removes_role {
+            self.check_role_is_unused(name)?;
+        }
+        layers
+            .build_config()
+            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        let entries = layers.tables.get(&table).cloned().unwrap_or_default();
+        let store = &self.manager.store;
+        store
+            .put_setting(table.as_str(), &Value::Object(entries), "")
+            .await?;
+        self.manager.layers = layers;
+        self.apply_layers().await?;
+        tracing::info!(
+            kind,
+            name,
+            action,
+            "configuration entry changed through the API"
+        );
+        Ok(ConfigResponse::Settings)
+    }
+
+    fn check_role_is_unused(&self, role: &str) -> Result<(), ChangeError> {
+        let snapshot = self.snapshot.load();
+        let mut keys = snapshot.config.keys.iter();
+        match keys.find(|key| key.roles.iter().any(|name| name == role)) {
+            Some(key) => Err(ChangeError::Conflict(format!(
+                "key `{}` has the role `{role}`; remove it from the key first",
+                key.name
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ConfigLayers {
+    /// Returns the layers with a change to an entry, which the files must not define.
+    fn with_entry_change(
+        &self,
+        table: ConfigTable,
+        name: &str,
+        change: EntryChange,
+    ) -> Result<Self, ChangeError> {
+        let kind = table.entry_kind();
+        if self.names_in_files(table).contains(name) {
+            return Err(ChangeError::Conflict(format!(
+                "{kind} `{name}` is defined in a configuration file; change it there"
+            )));
+        }
+        let entry = match (change, self.table_entry(table, name)) {
+            (EntryChange::Create(_), Some(_)) => {
+                return Err(ChangeError::Conflict(format!(
+                    "{kind} `{name}` already exists"
+                )));
+            }
+            (EntryChange::Create(entry), None) | (EntryChange::Replace(entry), _) => Some(entry),
+            (EntryChange::Patch(patch), Some(current)) => Some(apply_patch(current, &patch)?),
+            (EntryChange::Remove, Some(_)) => None,
+            (EntryChange::Patch(_) | EntryChange::Remove, None) => {
+                return Err(ChangeError::Missing(format!("no {kind} named `{name}`")));
+            }
+        };
+        let mut layers = self.clone();
+        let entries = layers.tables.entry(table).or_default();
+        match entry {
+            Some(entry) => drop(entries.insert(name.to_owned(), entry)),
+            None => drop(entries.shift_remove(name)),
+        }
+        Ok(layers)
+    }
+}

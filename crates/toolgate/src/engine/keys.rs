@@ -1,0 +1,56 @@
+//! Handle for the keys of callers.
+
+use std::sync::Arc;
+
+use toolgate_core::config::APPROVER_ROLE;
+
+use super::rules::KeyError;
+use super::{Inner, spending};
+use crate::approval;
+use crate::caller::Caller;
+use crate::code_mode;
+use crate::store::StoreError;
+
+/// Handle for the keys with which callers authenticate.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys<'a>(&'a Inner);
+
+impl<'a> Keys<'a> {
+    pub(super) fn new(engine: &'a Inner) -> Self {
+        Self(engine)
+    }
+
+    /// Returns the name of the presented key if it is valid.
+    pub fn authenticate(self, presented: &str) -> Result<Arc<str>, KeyError> {
+        self.0.rules.load().authenticate(presented)
+    }
+
+    /// Returns whether any keys are configured, so that callers need one.
+    pub fn are_required(self) -> bool {
+        self.0.rules.load().has_keys()
+    }
+
+    /// Returns whether the caller's key, if it has one, is still valid.
+    pub fn is_valid(self, caller: &Caller) -> bool {
+        self.0.rules.load().key_entry(caller).is_ok()
+    }
+
+    /// Returns whether a key, by name, may decide on approvals.
+    pub fn is_approver(self, key: &str) -> bool {
+        self.0.rules.load().has_role(key, APPROVER_ROLE)
+    }
+
+    /// Revokes everything granted to a key, by name, and resets its budget. A new key of the same name
+    /// inherits nothing.
+    pub async fn reset(self, key: &str) -> Result<(), StoreError> {
+        let deps = &self.0.deps;
+        deps.approvals.revoke_session_grants(key);
+        let mut transaction = deps.store.begin().await?;
+        approval::revoke_caller(&mut transaction, key).await?;
+        code_mode::delete_scripts_of(&mut transaction, key).await?;
+        spending::reset_spending(&mut transaction, key).await?;
+        transaction.commit().await?;
+        self.0.budgets.reset(key);
+        Ok(())
+    }
+}

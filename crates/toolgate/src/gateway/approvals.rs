@@ -1,0 +1,73 @@
+//! Handle for approvals and permanent grants.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+use toolgate_core::config::Approver;
+
+use super::Inner;
+use crate::approval::{Approval, ApprovalGrant, ApprovalState, DecideError, Decider, Ruling};
+use crate::store::StoreError;
+
+/// Handle for the approvals of a gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Approvals<'a>(&'a Inner);
+
+impl<'a> Approvals<'a> {
+    pub(super) fn new(gateway: &'a Inner) -> Self {
+        Self(gateway)
+    }
+
+    /// Returns approvals, oldest first.
+    pub async fn list(
+        self,
+        state: Option<ApprovalState>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Approval>, StoreError> {
+        self.0.approvals.list(state, after, limit).await
+    }
+
+    /// Returns an approval by id.
+    pub async fn get(self, id: &str) -> Result<Option<Approval>, StoreError> {
+        self.0.approvals.get(id).await
+    }
+
+    /// Decides on a pending approval.
+    pub async fn decide(
+        self,
+        id: &str,
+        ruling: Ruling,
+        by: &Decider,
+    ) -> Result<Approval, DecideError> {
+        let settings = self.0.engine.approval_settings();
+        self.0.approvals.decide(id, ruling, by, &settings).await
+    }
+
+    /// Subscribes to approvals, published when they are created or change their state.
+    pub fn subscribe(self) -> broadcast::Receiver<Arc<Approval>> {
+        self.0.approvals.subscribe()
+    }
+
+    /// Returns all permanent grants, oldest first.
+    pub async fn grants(self) -> Result<Vec<ApprovalGrant>, StoreError> {
+        self.0.approvals.grants().await
+    }
+
+    /// Revokes a permanent grant; returns `false` if it does not exist.
+    pub async fn revoke_grant(self, id: &str) -> Result<bool, StoreError> {
+        self.0.approvals.revoke_grant(id).await
+    }
+
+    /// Returns the time that a call of an MCP client waits for its approval.
+    pub(crate) fn wait_time(self) -> Duration {
+        self.0.engine.approval_settings().wait
+    }
+
+    /// Returns whether the users of MCP clients may approve their own calls.
+    pub(crate) fn can_clients_approve(self) -> bool {
+        let settings = self.0.engine.approval_settings();
+        settings.by.contains(&Approver::Client)
+    }
+}

@@ -1,0 +1,101 @@
+//! The task that deletes expired records, approvals, runs and what belongs to them.
+
+use std::time::{Duration, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::Runs;
+use crate::approval::ApprovalService;
+use crate::audit::AuditLog;
+use crate::code_mode::ScriptStore;
+use crate::models::Models;
+use crate::store::unix_millis;
+
+/// Interval between deletions.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// Maximum age of agent runs, and of response ids and scripts, which are only useful with them.
+const JOURNAL_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Owners of data that expires.
+#[derive(Debug)]
+pub(super) struct ExpiringData {
+    pub(super) audit: AuditLog,
+    pub(super) approvals: ApprovalService,
+    pub(super) models: Models,
+    pub(super) runs: Runs,
+    pub(super) scripts: ScriptStore,
+}
+
+/// Handle to the task.
+#[derive(Debug)]
+pub(super) struct RetentionTask {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl RetentionTask {
+    pub(super) fn start(data: ExpiringData) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        tasks.spawn(sweep_until_stopped(data, stop.clone()));
+        tasks.close();
+        Self { tasks, stop }
+    }
+
+    pub(super) async fn stop(&self) {
+        self.stop.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for RetentionTask {
+    fn drop(&mut self) {
+        // The task shares the gateway's components, which would otherwise never be dropped.
+        self.stop.cancel();
+    }
+}
+
+async fn sweep_until_stopped(data: ExpiringData, stop: CancellationToken) {
+    let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            _ = sweep.tick() => data.delete_expired().await,
+        }
+    }
+}
+
+impl ExpiringData {
+    async fn delete_expired(&self) {
+        let Some(retention) = self.audit.retention() else {
+            return;
+        };
+        let now = SystemTime::now();
+        let before = unix_millis(now - retention);
+        match self.audit.delete(before).await {
+            Ok(0) => {}
+            Ok(deleted) => tracing::info!(deleted, "deleted expired audit records"),
+            Err(error) => tracing::error!(%error, "failed to delete expired audit records"),
+        }
+        let journals_before = unix_millis(now - JOURNAL_RETENTION.min(retention));
+        let others = [
+            ("model records", self.models.delete_records(before).await),
+            ("approvals", self.approvals.delete_closed(before).await),
+            ("runs", self.runs.delete_expired(journals_before).await),
+            (
+                "response ids",
+                self.models.delete_response_ids(journals_before).await,
+            ),
+            (
+                "scripts",
+                self.scripts.delete_expired(journals_before).await,
+            ),
+        ];
+        for (what, deleted) in others {
+            if let Err(error) = deleted {
+                tracing::error!(%error, what, "failed to delete expired data");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Handle for servers and their lanes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use toolgate_core::config::ServerConfig;
+use toolgate_core::scope::Filters;
+use toolgate_mcp::lane::UpstreamRequest;
+use toolgate_mcp::registry::{ProbeResult, RegistryEntry};
+
+use super::Inner;
+use crate::caller::Caller;
+
+/// Handle for the servers of a gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Servers<'a>(&'a Inner);
+
+impl<'a> Servers<'a> {
+    pub(super) fn new(gateway: &'a Inner) -> Self {
+        Self(gateway)
+    }
+
+    /// Returns the registry entries of all servers.
+    pub fn list(self) -> Vec<Arc<RegistryEntry>> {
+        self.0.registry.entries()
+    }
+
+    /// Connects to a server temporarily to find out what it offers.
+    pub async fn probe(
+        self,
+        server: &ServerConfig,
+        within: Duration,
+    ) -> Result<ProbeResult, String> {
+        self.0.registry.probe(server, within).await
+    }
+
+    /// Returns whether a request can see any part of any server, whether or not that server is up.
+    pub(crate) fn has_visible(self, caller: &Caller, filters: &Filters) -> bool {
+        self.0.engine.can_see_any_server(caller, filters)
+    }
+
+    /// Closes the lanes of a client session.
+    pub(crate) fn end_session(self, session: &str) {
+        self.0.registry.end_session(session);
+    }
+
+    /// Sends a request over all lanes of a client session.
+    pub(crate) fn request_on_session_lanes(self, session: &str, request: &UpstreamRequest) {
+        self.0.registry.send_to_session_lanes(session, request);
+    }
+
+    /// Sends a notification over all lanes of a client session.
+    pub(crate) fn notify_session_lanes(self, session: &str, method: &'static str) {
+        self.0.registry.notify_session_lanes(session, method);
+    }
+}

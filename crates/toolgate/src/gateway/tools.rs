@@ -1,0 +1,48 @@
+//! Handle for tools: their visibility, definitions and stored results.
+
+use toolgate_core::ToolId;
+use toolgate_core::config::VirtualServer;
+use toolgate_core::scope::Filters;
+
+use super::Inner;
+use crate::call::CallError;
+use crate::caller::Caller;
+use crate::engine::{Explanation, ResultChunk};
+use crate::history::ToolVersion;
+use crate::store::StoreError;
+
+/// Handle for the tools of a gateway.
+#[derive(Clone, Copy, Debug)]
+pub struct Tools<'a>(&'a Inner);
+
+impl<'a> Tools<'a> {
+    pub(super) fn new(gateway: &'a Inner) -> Self {
+        Self(gateway)
+    }
+
+    /// Explains why a tool is or is not visible to a request.
+    pub fn explain(
+        self,
+        caller: &Caller,
+        filters: &Filters,
+        tool: &str,
+    ) -> Result<Explanation, CallError> {
+        self.0.engine.explain(caller, filters, tool)
+    }
+
+    /// Returns a virtual server, a named subset of the tools.
+    pub fn virtual_server(self, name: &str) -> Option<VirtualServer> {
+        self.0.engine.virtual_server(name)
+    }
+
+    /// Returns all definitions that a tool has had, most recently seen first.
+    pub async fn versions(self, tool: &ToolId) -> Result<Vec<ToolVersion>, StoreError> {
+        self.0.history.versions(tool).await
+    }
+
+    /// Returns a chunk of a large result, starting at an offset; `None` if no such result is stored
+    /// for this caller.
+    pub fn read_result(self, caller: &Caller, handle: &str, offset: u64) -> Option<ResultChunk> {
+        self.0.engine.read_result(caller, handle, offset)
+    }
+}

@@ -1,0 +1,102 @@
+//! Requests to models and their responses, as callers send and receive them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+use toolgate_core::config::Dialect;
+
+use crate::call::RequestContext;
+
+/// A model request as received from a caller.
+#[derive(Debug)]
+pub struct ModelRequest {
+    pub dialect: Dialect,
+    pub operation: Operation,
+    pub body: Bytes,
+    /// Query string of the caller's URL, forwarded to a provider of the same dialect.
+    pub query: Option<String>,
+    pub request: Arc<RequestContext>,
+}
+
+/// Operation requested from a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Operation {
+    #[default]
+    Complete,
+    /// Count the tokens of a request, which only Anthropic's dialect supports.
+    CountTokens,
+}
+
+/// Response to a model request.
+pub struct ModelResponse {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: ResponseBody,
+}
+
+/// Body of a [`ModelResponse`].
+pub enum ResponseBody {
+    Whole(Bytes),
+    /// Server-sent events; an interrupted provider stream ends with an error event.
+    Stream(BoxStream<'static, Bytes>),
+}
+
+impl ModelRequest {
+    /// Creates a completion request in the given dialect.
+    pub fn new(dialect: Dialect, body: &Value) -> Self {
+        Self {
+            dialect,
+            operation: Operation::Complete,
+            body: body.to_string().into(),
+            query: None,
+            request: Arc::default(),
+        }
+    }
+
+    /// Sets the request context: id, filters and headers.
+    #[must_use]
+    pub fn with_request(self, request: &Arc<RequestContext>) -> Self {
+        Self {
+            request: Arc::clone(request),
+            ..self
+        }
+    }
+}
+
+impl ModelResponse {
+    /// Collects the whole body; of a stream, all its events.
+    pub async fn bytes(self) -> Bytes {
+        match self.body {
+            ResponseBody::Whole(bytes) => bytes,
+            ResponseBody::Stream(mut chunks) => {
+                let mut body = Vec::new();
+                while let Some(chunk) = chunks.next().await {
+                    body.extend_from_slice(&chunk);
+                }
+                body.into()
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ResponseBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Whole(_) => "Whole",
+            Self::Stream(_) => "Stream",
+        })
+    }
+}
+
+impl fmt::Debug for ModelResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelResponse")
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}
