@@ -129,7 +129,7 @@ impl CallgrindGateway {
             pace: Pace::Closed,
             connections,
             seconds: 120.0,
-            most: times,
+            max_requests: times,
         };
         let target = LoadTarget {
             address: self.gateway.address.clone(),
@@ -141,7 +141,7 @@ impl CallgrindGateway {
                 "`{}`: only {} of {times} responses are correct: {:?}",
                 case.name,
                 seen.answered,
-                seen.told
+                seen.error_samples
             );
         }
         tokio::time::sleep(TRAILING_WORK_DELAY).await;

@@ -67,7 +67,7 @@ pub(crate) struct LoadPlan {
     pub(crate) connections: usize,
     pub(crate) seconds: f64,
     /// Maximum number of requests, even if time is left.
-    pub(crate) most: u64,
+    pub(crate) max_requests: u64,
 }
 
 /// Runs the plan on standard input.
@@ -92,8 +92,8 @@ async fn run_plan(plan: LoadPlan) -> anyhow::Result<LoadResult> {
     let started = Instant::now();
     let until = started + Duration::from_secs_f64(plan.seconds);
     let starts = match plan.pace {
-        Pace::Closed => StartTimes::immediate(plan.most, until),
-        Pace::Open(rate) => StartTimes::at_rate(rate, plan.most, until),
+        Pace::Closed => StartTimes::immediate(plan.max_requests, until),
+        Pace::Open(rate) => StartTimes::at_rate(rate, plan.max_requests, until),
     };
     let mut workers = JoinSet::new();
     for connection in connections {
@@ -122,10 +122,10 @@ async fn run_connection(
         match connection.send(request, &mut body).await {
             Ok(response) => match prepared.find_problem(&response, &body) {
                 None => tally.record_success(intended_start, &response, body.len()),
-                Some(problem) => tally.record_error(problem),
+                Some(problem) => tally.record_error(&problem),
             },
             Err(error) => {
-                tally.record_error(format!("{error:#}"));
+                tally.record_error(&format!("{error:#}"));
                 match connection.reconnect().await {
                     Ok(fresh) => connection = fresh,
                     Err(_) => return tally,

@@ -42,9 +42,16 @@ pub(crate) enum LoadMode {
     Rate(u32),
 }
 
+/// A load pattern and its duration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) mode: LoadMode,
+    pub(crate) seconds: f64,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measurement {
-    pub(crate) drive: LoadMode,
+    pub(crate) mode: LoadMode,
     pub(crate) seen: LoadResult,
     /// CPU µs per request.
     pub(crate) cpu: Option<f64>,
@@ -104,9 +111,9 @@ pub(crate) async fn measure(
     target: &LoadTarget,
     others: &[&ProcessTree],
     exchange: &Exchange,
-    (drive, seconds): (LoadMode, f64),
+    load: Load,
 ) -> anyhow::Result<Measurement> {
-    let (pace, connections) = match drive {
+    let (pace, connections) = match load.mode {
         LoadMode::Connections(connections) => (Pace::Closed, connections),
         LoadMode::Rate(rate) => (Pace::Open(rate), RATE_CONNECTIONS),
     };
@@ -115,8 +122,8 @@ pub(crate) async fn measure(
         exchange: exchange.clone(),
         pace,
         connections,
-        seconds,
-        most: MAX_REQUESTS,
+        seconds: load.seconds,
+        max_requests: MAX_REQUESTS,
     };
     let this_process = ProcessTree::single(std::process::id());
     let used = |trees: &[&ProcessTree]| -> Duration { trees.iter().map(|tree| tree.cpu()).sum() };
@@ -136,7 +143,7 @@ pub(crate) async fn measure(
         .zip(before)
         .map(|(after, before)| after.saturating_sub(before));
     Ok(Measurement {
-        drive,
+        mode: load.mode,
         cpu: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / answered),
         memory,
         foreign,

@@ -1,7 +1,7 @@
 //! Mock upstreams: a model and MCP servers that respond immediately, on one port.
 //!
 //! `/v1/…` is the model, `/mcp/ERA/TOOLS` an MCP server of that era (`25` or `26`) with that many
-//! tools, `/kept` the last remembered request, and `/gaps` the time an agent takes between a tool
+//! tools, `/remembered` the last remembered request, and `/gaps` the time an agent takes between a tool
 //! result and its next model request. The MCP servers are also available over stdio.
 
 mod body;
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use body::MockBody;
@@ -29,6 +29,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use mcp::{Era, MockMcpServer};
 use model::{Dialect, MockModel};
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -100,12 +101,9 @@ impl MockUpstreams {
             self.gaps.record_model_request();
             return Ok(self.model_response(dialect, body));
         }
-        if path == "/kept" {
-            let remembered = self
-                .remembered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            return Ok(plain_response(StatusCode::OK, remembered.clone()));
+        if path == "/remembered" {
+            let remembered = self.remembered.lock().clone();
+            return Ok(plain_response(StatusCode::OK, remembered));
         }
         if path == "/gaps" {
             let gaps = serde_json::to_vec(&self.gaps.take_stats()).unwrap_or_default();
@@ -133,10 +131,7 @@ impl MockUpstreams {
         };
         let response = model.respond(&body);
         if model::is_remembered(&body) {
-            *self
-                .remembered
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner) = body;
+            *self.remembered.lock() = body;
         }
         let kind = match response {
             MockBody::Whole(_) => "application/json",
@@ -147,7 +142,7 @@ impl MockUpstreams {
 
     /// Returns the server at `/mcp/ERA/TOOLS`, creating it on first use.
     fn server(&self, path: &str) -> Option<MockMcpServer> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock();
         if let Some(server) = servers.get(path) {
             return Some(server.clone());
         }
@@ -164,7 +159,9 @@ fn handle_mcp_message(
     session: Option<&HeaderValue>,
     body: &[u8],
 ) -> Response<MockBody> {
-    let text = std::str::from_utf8(body).unwrap_or_default();
+    let Ok(text) = std::str::from_utf8(body) else {
+        return plain_response(StatusCode::BAD_REQUEST, Bytes::from_static(b"not UTF-8"));
+    };
     let is_initialize =
         memchr::memmem::find(&body[..body.len().min(256)], b"\"initialize\"").is_some();
     if server.era == Era::Legacy && session.is_none() && !is_initialize {

@@ -51,7 +51,7 @@ impl ProcessTree {
 
     /// Returns the resident memory of the root process, in MiB.
     pub(crate) fn memory(self) -> f64 {
-        resident(self.root).unwrap_or_default()
+        resident(self.root).unwrap_or(0.0)
     }
 
     /// Returns the resident memory of the descendants, in MiB; memory shared with the root counts
@@ -82,6 +82,7 @@ impl ProcessTree {
 
 impl CpuTimes {
     pub(crate) fn now() -> Self {
+        // Zeros if unreadable: the share of others is only a hint in the report.
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
         let times: Vec<u64> = line
@@ -121,6 +122,7 @@ fn stat(id: u32) -> Option<Vec<String>> {
 
 /// Returns the sum of two adjacent times in `/proc/ID/stat`, in ticks.
 fn ticks(id: u32, at: usize) -> u32 {
+    // A process that has exited uses no more time.
     let fields = stat(id).unwrap_or_default();
     let times = fields.iter().skip(at).take(2);
     times.filter_map(|time| time.parse::<u32>().ok()).sum()

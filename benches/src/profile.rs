@@ -16,7 +16,7 @@ use crate::case::{self, Case};
 use crate::flags::Flags;
 use crate::gateway::{self, Gateway};
 use crate::load::client;
-use crate::measure::{LoadMode, MockProcess, measure};
+use crate::measure::{Load, LoadMode, MockProcess, measure};
 use crate::process::ProcessTree;
 use crate::run::gateway_target;
 use crate::{print_progress, print_result};
@@ -76,12 +76,13 @@ async fn profile_with_perf(
     client::send_once(&gateway.address, &case.gate).await?;
     let target = gateway_target(&gateway);
     let seconds: f64 = flags.number("seconds", 5.0)?;
-    let drive = LoadMode::Connections(flags.number("connections", 64)?);
+    let mode = LoadMode::Connections(flags.number("connections", 64)?);
     print_progress(&format!("warming up `{}`", case.name));
-    measure(&target, &[], &case.gate, (drive, 1.0)).await?;
+    let warm_up = Load { mode, seconds: 1.0 };
+    measure(&target, &[], &case.gate, warm_up).await?;
     let data = folder.join("perf.data");
     let recording = record_perf(gateway.pid(), &data, seconds)?;
-    let measured = measure(&target, &[], &case.gate, (drive, seconds)).await;
+    let measured = measure(&target, &[], &case.gate, Load { mode, seconds }).await;
     recording.wait_with_output().await?;
     let measured = measured?;
     let memory = target.tree.map_or(0.0, ProcessTree::memory);
@@ -89,7 +90,7 @@ async fn profile_with_perf(
         "`{}`: {:.0} requests per second, {:.0} µs of CPU each, {} errors, {memory:.1} MiB\n",
         case.name,
         measured.rate(),
-        measured.cpu.unwrap_or_default(),
+        measured.cpu.unwrap_or(f64::NAN),
         measured.seen.errors
     ));
     for (title, sort) in [("by function", "symbol"), ("by binary", "dso")] {

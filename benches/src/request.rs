@@ -75,7 +75,10 @@ pub(crate) fn tool_call(era: Era, path: &str, tool: &str) -> Exchange {
     rpc(
         era,
         path,
-        ("tools/call", Some(tool)),
+        &RpcMethod {
+            method: "tools/call",
+            name: Some(tool),
+        },
         &params,
         expect_marker(mcp::MARKER),
     )
@@ -88,7 +91,11 @@ pub(crate) fn tool_list(era: Era, path: &str, tools: usize) -> Exchange {
         times: tools,
         ..Expectation::default()
     };
-    rpc(era, path, ("tools/list", None), "", expect)
+    let method = RpcMethod {
+        method: "tools/list",
+        name: None,
+    };
+    rpc(era, path, &method, "", expect)
 }
 
 /// Builds a tool execution request in the form of a model's tool call.
@@ -141,13 +148,20 @@ pub(crate) fn client_list(servers: usize) -> Exchange {
     }
 }
 
+/// A method with the name that modern requests repeat in a header.
+struct RpcMethod<'a> {
+    method: &'a str,
+    name: Option<&'a str>,
+}
+
 fn rpc(
     era: Era,
     path: &str,
-    (method, name): (&str, Option<&str>),
+    called: &RpcMethod<'_>,
     params: &str,
     expect: Expectation,
 ) -> Exchange {
+    let RpcMethod { method, name } = *called;
     let mut headers = vec![("accept", "application/json, text/event-stream")];
     headers.push(("mcp-protocol-version", era.version()));
     let (meta, sessions) = match era {

@@ -16,7 +16,7 @@ use crate::case::{self, Case, Depth, GatewayVariant};
 use crate::flags::Flags;
 use crate::gateway::{self, Gateway};
 use crate::load::{Exchange, client};
-use crate::measure::{LoadMode, LoadTarget, Measurement, MockProcess, measure, wait_settled};
+use crate::measure::{Load, LoadMode, LoadTarget, Measurement, MockProcess, measure, wait_settled};
 use crate::print_progress;
 use crate::process::ProcessTree;
 use crate::report;
@@ -78,7 +78,7 @@ struct MeasureJob<'a> {
     at: usize,
     target: &'a LoadTarget,
     exchange: &'a Exchange,
-    drive: LoadMode,
+    mode: LoadMode,
     is_bare: bool,
 }
 
@@ -135,7 +135,7 @@ async fn run_toolgate(flags: &Flags) -> anyhow::Result<Results> {
     let cases = filter_cases(case::all_cases(), flags);
     results.cases = measure_in_rounds(&cases, &mock, targets, schedule, &mut results.notes).await?;
     let loaded = results.cases.iter().flat_map(|case| &case.gate);
-    let loaded = loaded.filter(|measured| measured.drive == LoadMode::Connections(256));
+    let loaded = loaded.filter(|measured| measured.mode == LoadMode::Connections(256));
     let loaded = loaded
         .filter_map(|measured| measured.memory)
         .reduce(f64::max);
@@ -178,12 +178,12 @@ pub(crate) async fn measure_in_rounds<'a>(
     let bare = mock.load_target();
     let mut jobs = Vec::new();
     for (at, case) in cases.iter().enumerate() {
-        for drive in load_modes(case.depth) {
+        for mode in load_modes(case.depth) {
             let job = |target, exchange, is_bare| MeasureJob {
                 at,
                 target,
                 exchange,
-                drive,
+                mode,
                 is_bare,
             };
             jobs.extend(
@@ -219,9 +219,9 @@ pub(crate) async fn measure_in_rounds<'a>(
                 "round {}  {}  {:?}",
                 round + 1,
                 result.name,
-                job.drive
+                job.mode
             ));
-            let seconds = match job.drive {
+            let seconds = match job.mode {
                 LoadMode::Connections(_) => schedule.closed,
                 LoadMode::Rate(_) => schedule.open,
             };
@@ -230,7 +230,11 @@ pub(crate) async fn measure_in_rounds<'a>(
                 .take(if job.is_bare { 1 } else { 2 })
                 .filter_map(|target| target.tree.as_ref())
                 .collect();
-            let measured = measure(job.target, &others, job.exchange, (job.drive, seconds)).await;
+            let load = Load {
+                mode: job.mode,
+                seconds,
+            };
+            let measured = measure(job.target, &others, job.exchange, load).await;
             let measured = measured.with_context(|| result.name.clone())?;
             if job.is_bare {
                 result.bare.push(measured);
@@ -304,17 +308,17 @@ async fn check_spliced_bytes(gateway: &Gateway, mock: &MockProcess) -> anyhow::R
         &exchange.with_key(&gateway::caller_key("fifteen")),
     )
     .await?;
-    let kept = Exchange {
-        path: "/kept".to_owned(),
+    let exchange = Exchange {
+        path: "/remembered".to_owned(),
         ..Exchange::default()
     };
-    let kept = String::from_utf8(client::send_once(&mock.address, &kept).await?)?;
+    let remembered = String::from_utf8(client::send_once(&mock.address, &exchange).await?)?;
     let expected: Vec<String> = (0..15)
         .map(|number| crate::mock::tools::function_definition("fifteen", number))
         .collect();
-    if !kept.contains(&expected.join(",")) {
+    if !remembered.contains(&expected.join(",")) {
         bail!(
-            "the gateway encodes tools differently from the cases:\n{kept}\n{}",
+            "the gateway encodes tools differently from the cases:\n{remembered}\n{}",
             expected[0]
         );
     }

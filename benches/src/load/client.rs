@@ -187,7 +187,7 @@ pub(crate) async fn send_once(address: &str, exchange: &Exchange) -> anyhow::Res
         pace: super::Pace::Closed,
         connections: 1,
         seconds: 1.0,
-        most: 1,
+        max_requests: 1,
     };
     let prepared = PreparedRequests::new(&plan, &mut connection).await?;
     let mut body = Vec::new();

@@ -21,7 +21,8 @@ pub(super) struct Tally {
     first: LatencyHistogram,
     bytes: u64,
     errors: u64,
-    told: Vec<String>,
+    /// The first distinct error messages.
+    error_samples: Vec<String>,
 }
 
 /// Result of a load, as reported to the parent process.
@@ -29,7 +30,7 @@ pub(super) struct Tally {
 pub(crate) struct LoadResult {
     pub(crate) answered: u64,
     pub(crate) errors: u64,
-    pub(crate) told: Vec<String>,
+    pub(crate) error_samples: Vec<String>,
     pub(crate) seconds: f64,
     pub(crate) bytes: u64,
     /// CPU seconds of the load generator itself.
@@ -69,11 +70,9 @@ impl Tally {
         self.bytes += bytes as u64;
     }
 
-    pub(super) fn record_error(&mut self, problem: String) {
+    pub(super) fn record_error(&mut self, problem: &str) {
         self.errors += 1;
-        if self.told.len() < MAX_ERROR_SAMPLES && !self.told.contains(&problem) {
-            self.told.push(problem);
-        }
+        self.add_error_sample(problem);
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
@@ -82,10 +81,15 @@ impl Tally {
         let _ = self.first.0.add(&other.first.0);
         self.bytes += other.bytes;
         self.errors += other.errors;
-        for problem in &other.told {
-            if self.told.len() < MAX_ERROR_SAMPLES && !self.told.contains(problem) {
-                self.told.push(problem.clone());
-            }
+        for problem in &other.error_samples {
+            self.add_error_sample(problem);
+        }
+    }
+
+    fn add_error_sample(&mut self, problem: &str) {
+        let samples = &mut self.error_samples;
+        if samples.len() < MAX_ERROR_SAMPLES && !samples.iter().any(|sample| sample == problem) {
+            samples.push(problem.to_owned());
         }
     }
 
@@ -93,7 +97,7 @@ impl Tally {
         LoadResult {
             answered: self.latency.0.len(),
             errors: self.errors,
-            told: self.told.clone(),
+            error_samples: self.error_samples.clone(),
             seconds: elapsed.as_secs_f64(),
             bytes: self.bytes,
             cpu: ProcessTree::single(std::process::id()).cpu().as_secs_f64(),

@@ -1,9 +1,9 @@
 //! Measures the time an agent takes from the last tool result to the next model request, as seen by
 //! the upstreams. Valid only with one run at a time.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of recorded gaps.
@@ -51,13 +51,14 @@ impl Gaps {
         let percentile = |percent: usize| micros.get(micros.len() * percent / 100).copied();
         GapStats {
             count: micros.len(),
-            p50: percentile(50).unwrap_or_default(),
-            p99: percentile(99).unwrap_or_default(),
+            // Zero without a single gap, which `count` tells.
+            p50: percentile(50).unwrap_or(0.0),
+            p99: percentile(99).unwrap_or(0.0),
         }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut GapState) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }
 

@@ -96,7 +96,7 @@ impl MockModel {
     }
 }
 
-/// Returns whether the request is to be remembered for `/kept`.
+/// Returns whether the request is to be remembered for `/remembered`.
 pub(crate) fn is_remembered(request: &[u8]) -> bool {
     model_name(&request[..request.len().min(HEAD_BYTES)]) == "keep"
 }

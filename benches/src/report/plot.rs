@@ -53,8 +53,12 @@ fn draw_bars(body: &mut String, summaries: &[Summary], top: f64) -> f64 {
         if let Some(cpu) = case.cpu {
             draw_rect(
                 body,
-                (LABEL_WIDTH, y),
-                (bar_length(cpu.median), 10.0),
+                &Rect {
+                    x: LABEL_WIDTH,
+                    y,
+                    width: bar_length(cpu.median),
+                    height: 10.0,
+                },
                 COLORS[0],
             );
             draw_text(
@@ -67,16 +71,24 @@ fn draw_bars(body: &mut String, summaries: &[Summary], top: f64) -> f64 {
         if let Some(bare) = case.bare_cpu {
             draw_rect(
                 body,
-                (LABEL_WIDTH, y + 11.0),
-                (bar_length(bare.median), 4.0),
+                &Rect {
+                    x: LABEL_WIDTH,
+                    y: y + 11.0,
+                    width: bar_length(bare.median),
+                    height: 4.0,
+                },
                 COLORS[1],
             );
         }
         if let Some(goal) = case.goal {
             draw_rect(
                 body,
-                (LABEL_WIDTH + bar_length(goal), y - 1.0),
-                (2.0, 17.0),
+                &Rect {
+                    x: LABEL_WIDTH + bar_length(goal),
+                    y: y - 1.0,
+                    width: 2.0,
+                    height: 17.0,
+                },
                 COLORS[2],
             );
         }
@@ -113,8 +125,12 @@ fn draw_curve(body: &mut String, of: &str, points: &[&GrowthPoint], top: f64) ->
     let y = |cpu: f64| top + PANEL_HEIGHT - cpu / max * (PANEL_HEIGHT - 30.0);
     draw_rect(
         body,
-        (60.0, top + PANEL_HEIGHT),
-        (WIDTH - 220.0, 1.0),
+        &Rect {
+            x: 60.0,
+            y: top + PANEL_HEIGHT,
+            width: WIDTH - 220.0,
+            height: 1.0,
+        },
         COLORS[1],
     );
     let mut cases: Vec<&str> = points.iter().map(|point| point.case).collect();
@@ -150,7 +166,21 @@ fn draw_curve(body: &mut String, of: &str, points: &[&GrowthPoint], top: f64) ->
     top + PANEL_HEIGHT + 20.0
 }
 
-fn draw_rect(body: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), color: &str) {
+/// Position and size of a rectangle.
+struct Rect {
+    x: f64,
+    y: f64,
+    width: f64,
+    height: f64,
+}
+
+fn draw_rect(body: &mut String, rect: &Rect, color: &str) {
+    let Rect {
+        x,
+        y,
+        width,
+        height,
+    } = rect;
     let _ = writeln!(
         body,
         "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{color}\"/>"

@@ -20,7 +20,7 @@ pub(crate) struct Summary {
     /// Latency that the gateway adds at a low rate, in milliseconds; median of the rounds.
     pub(crate) added: Option<AddedLatency>,
     pub(crate) errors: u64,
-    pub(crate) told: Vec<String>,
+    pub(crate) error_samples: Vec<String>,
     /// Median share of the machine used by other processes.
     pub(crate) foreign: f64,
 }
@@ -69,10 +69,10 @@ impl Summary {
     pub(crate) fn from_case(case: &CaseResult) -> Self {
         let full = LoadMode::Connections(CPU_CONNECTIONS);
         let all = || case.bare.iter().chain(&case.gate);
-        let mut told: Vec<String> = all()
-            .flat_map(|measurement| measurement.seen.told.clone())
+        let mut error_samples: Vec<String> = all()
+            .flat_map(|measurement| measurement.seen.error_samples.clone())
             .collect();
-        told.dedup();
+        error_samples.dedup();
         Self {
             name: case.name.clone(),
             goal: case.goal,
@@ -82,7 +82,7 @@ impl Summary {
             throughput: throughput_by_connections(case),
             added: added_latency(case),
             errors: all().map(|measurement| measurement.seen.errors).sum(),
-            told,
+            error_samples,
             foreign: Spread::from_values(case.gate.iter().map(|measurement| measurement.foreign))
                 .map_or(0.0, |spread| spread.median),
         }
@@ -91,7 +91,7 @@ impl Summary {
 
 fn with_mode(all: &[Measurement], mode: LoadMode) -> impl Iterator<Item = &Measurement> {
     all.iter()
-        .filter(move |measurement| measurement.drive == mode)
+        .filter(move |measurement| measurement.mode == mode)
 }
 
 fn cpu_spread(all: &[Measurement], mode: LoadMode) -> Option<Spread> {
@@ -102,7 +102,7 @@ fn throughput_by_connections(case: &CaseResult) -> Vec<Throughput> {
     let mut sizes: Vec<usize> = case
         .gate
         .iter()
-        .filter_map(|measurement| match measurement.drive {
+        .filter_map(|measurement| match measurement.mode {
             LoadMode::Connections(connections) => Some(connections),
             LoadMode::Rate(_) => None,
         })

@@ -65,8 +65,8 @@ fn write_cases(text: &mut String, summaries: &[Summary]) {
             case.errors,
             case.foreign * 100.0,
         );
-        for told in &case.told {
-            let _ = writeln!(text, "    error: {told}");
+        for error in &case.error_samples {
+            let _ = writeln!(text, "    error: {error}");
         }
     }
     let _ = writeln!(

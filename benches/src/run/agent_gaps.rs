@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Schedule, gateway_target};
 use crate::gateway::{Gateway, GatewaySetup, Transport, caller_key, server_setup};
 use crate::load::{Exchange, Method, client};
-use crate::measure::{LoadMode, MockProcess, measure, wait_settled};
+use crate::measure::{Load, LoadMode, MockProcess, measure, wait_settled};
 use crate::mock::gaps::GapStats;
 use crate::mock::mcp::Era;
 use crate::print_progress;
@@ -51,7 +51,10 @@ pub(crate) async fn measure_agent_gaps(
         let exchange = request::agent_request(ROUNDS).with_key(&caller_key("http25"));
         client::send_once(&gateway.address, &exchange).await?;
         take_gap_stats(mock).await?;
-        let alone = (LoadMode::Connections(1), schedule.closed);
+        let alone = Load {
+            mode: LoadMode::Connections(1),
+            seconds: schedule.closed,
+        };
         measure(&gateway_target(&gateway), &[], &exchange, alone).await?;
         let seen = take_gap_stats(mock).await?;
         gaps.push(AgentGap { others, seen });

@@ -11,7 +11,7 @@ use crate::gateway::{
     server_setup,
 };
 use crate::load::Exchange;
-use crate::measure::{LoadMode, Measurement, MockProcess, measure};
+use crate::measure::{Load, LoadMode, Measurement, MockProcess, measure};
 use crate::mock::mcp::Era;
 use crate::mock::model::Dialect;
 use crate::mock::tools;
@@ -87,8 +87,11 @@ async fn measure_step(
     for (case, exchange) in step.exchanges {
         let mut measured = Vec::new();
         for _ in 0..schedule.rounds {
-            let mode = LoadMode::Connections(super::CPU_CONNECTIONS);
-            measured.push(measure(&target, &others, &exchange, (mode, schedule.closed)).await?);
+            let load = Load {
+                mode: LoadMode::Connections(super::CPU_CONNECTIONS),
+                seconds: schedule.closed,
+            };
+            measured.push(measure(&target, &others, &exchange, load).await?);
         }
         points.push(GrowthPoint {
             of: step.of,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{LATENCY_RATE, Schedule, gateway_target};
 use crate::gateway::{Gateway, GatewaySetup, SCRIPT_SERVER, Transport, caller_key, server_setup};
 use crate::load::{Exchange, LoadPlan, Pace};
-use crate::measure::{LoadMode, MockProcess, measure, run_load};
+use crate::measure::{Load, LoadMode, MockProcess, measure, run_load};
 use crate::mock::mcp::Era;
 use crate::mock::tools;
 use crate::print_progress;
@@ -67,9 +67,12 @@ pub(crate) async fn measure_interference(
     let target = gateway_target(&gateway);
     let alias = format!("http25_{}", tools::tool_name(0));
     let call = request::tool_call(Era::Legacy, "/mcp", &alias).with_key(&caller_key("http25"));
-    let mode = (LoadMode::Rate(LATENCY_RATE), schedule.open.max(3.0));
+    let load = Load {
+        mode: LoadMode::Rate(LATENCY_RATE),
+        seconds: schedule.open.max(3.0),
+    };
     let mut all = Vec::new();
-    let alone = measure(&target, &[], &call, mode).await?;
+    let alone = measure(&target, &[], &call, load).await?;
     all.push(ScriptInterference::new("nothing", &alone.seen, 0));
     for (what, code) in HARMFUL_SCRIPTS {
         print_progress(&format!("alongside a script {what}"));
@@ -78,13 +81,13 @@ pub(crate) async fn measure_interference(
             exchange: harmful_request(code),
             pace: Pace::Closed,
             connections: HARMFUL_CONNECTIONS,
-            seconds: mode.1,
-            most: MAX_SCRIPTS,
+            seconds: load.seconds,
+            max_requests: MAX_SCRIPTS,
         };
         let (calls, scripts) =
-            tokio::join!(measure(&target, &[], &call, mode), run_load(&plan, &target));
+            tokio::join!(measure(&target, &[], &call, load), run_load(&plan, &target));
         let (scripts, _) = scripts?;
-        if let Some(problem) = scripts.told.first() {
+        if let Some(problem) = scripts.error_samples.first() {
             anyhow::bail!("a script {what}: {problem}");
         }
         all.push(ScriptInterference::new(

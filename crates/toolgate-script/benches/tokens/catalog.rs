@@ -76,10 +76,11 @@ fn list_tools(server: &str, definitions: &[Value]) -> ServerListing {
 pub(crate) fn chat_function(tool: &Tool) -> Value {
     let view = tool.view();
     let schema = view.input_schema.map_or("{}", |schema| schema.get());
+    let parameters: Value = serde_json::from_str(schema).expect("the schema is readable");
     json!({"type": "function", "function": {
         "name": format!("{}_{}", tool.id.server, tool.id.tool),
         "description": view.description,
-        "parameters": serde_json::from_str::<Value>(schema).unwrap_or_default(),
+        "parameters": parameters,
     }})
 }
 

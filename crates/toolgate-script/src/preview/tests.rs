@@ -1,3 +1,5 @@
+//! Mentions in ordinary, ambiguous and hostile code, and a comparison with the calls of the engine.
+
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 

@@ -1,3 +1,5 @@
+//! Token budget of the definitions, and the output of the benchmark's scripts.
+
 use serde_json::Value as Json;
 use serde_json::value::to_raw_value;
 

@@ -1,7 +1,7 @@
 //! The HTTP server: records requests and selects the reply for each.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::serve::ListenerExt as _;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -81,8 +82,7 @@ impl ModelState {
     }
 
     pub(crate) fn recorded_requests(&self) -> Vec<RecordedRequest> {
-        let recorded = self.recorded.lock();
-        recorded.unwrap_or_else(PoisonError::into_inner).clone()
+        self.recorded.lock().clone()
     }
 
     pub(crate) fn disconnects(&self) -> usize {
@@ -90,8 +90,7 @@ impl ModelState {
     }
 
     fn record(&self, request: &RecordedRequest) {
-        let recorded = self.recorded.lock();
-        let mut recorded = recorded.unwrap_or_else(PoisonError::into_inner);
+        let mut recorded = self.recorded.lock();
         if recorded.len() < self.script.max_recorded_requests {
             recorded.push(request.clone());
         }
@@ -140,7 +139,8 @@ async fn handle_request(State(state): State<Arc<ModelState>>, request: Request) 
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
         headers: parts.headers,
-        body: serde_json::from_str(&text).unwrap_or_default(),
+        // Null if it is not JSON, as documented.
+        body: serde_json::from_str(&text).unwrap_or(Value::Null),
         text,
     };
     state.record(&request);

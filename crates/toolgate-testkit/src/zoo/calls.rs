@@ -1,8 +1,9 @@
 //! Requests in progress, so that they can be cancelled by id.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Open requests by scope (connection or session) and raw id.
@@ -25,7 +26,7 @@ impl OpenCalls {
     pub(crate) fn open(&self, scope: &str, id: &str) -> OpenCall {
         let key = (scope.to_owned(), id.to_owned());
         let cancelled = CancellationToken::new();
-        let mut open = self.open.lock().unwrap();
+        let mut open = self.open.lock();
         open.insert(key.clone(), cancelled.clone());
         OpenCall {
             cancelled,
@@ -36,7 +37,7 @@ impl OpenCalls {
 
     pub(crate) fn cancel(&self, scope: &str, id: &str) {
         let key = (scope.to_owned(), id.to_owned());
-        if let Some(call) = self.open.lock().unwrap().get(&key) {
+        if let Some(call) = self.open.lock().get(&key) {
             call.cancel();
         }
     }
@@ -44,6 +45,6 @@ impl OpenCalls {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
-        self.open.lock().unwrap().remove(&self.key);
+        self.open.lock().remove(&self.key);
     }
 }

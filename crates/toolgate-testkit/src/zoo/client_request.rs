@@ -4,9 +4,9 @@
 //! directions apart.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -80,14 +80,14 @@ impl PendingClientRequests {
         let id = (self.next_id.fetch_add(1, Ordering::Relaxed) + 1).to_string();
         let (sender, reply) = oneshot::channel();
         let key = (scope.to_owned(), id.clone());
-        self.open.lock().unwrap().insert(key, sender);
+        self.open.lock().insert(key, sender);
         SentClientRequest { id, reply }
     }
 
     /// Delivers a reply to the waiting call; an unexpected reply is ignored.
     pub(crate) fn resolve(&self, scope: &str, reply: RpcReply) {
         let key = (scope.to_owned(), reply.id.clone());
-        if let Some(sender) = self.open.lock().unwrap().remove(&key) {
+        if let Some(sender) = self.open.lock().remove(&key) {
             let _ = sender.send(reply);
         }
     }
@@ -95,12 +95,12 @@ impl PendingClientRequests {
     /// Abandons a request; the waiting call sees the channel close.
     pub(crate) fn abandon(&self, scope: &str, id: &str) {
         let key = (scope.to_owned(), id.to_owned());
-        self.open.lock().unwrap().remove(&key);
+        self.open.lock().remove(&key);
     }
 
     /// Abandons all requests to one client.
     pub(crate) fn abandon_all(&self, scope: &str) {
-        let mut open = self.open.lock().unwrap();
+        let mut open = self.open.lock();
         open.retain(|(owner, _), _| owner != scope);
     }
 }

@@ -184,7 +184,9 @@ impl Fixture {
         fixtures: &Fixtures,
         variable: Option<&str>,
     ) -> Result<CallOutcome, CallOutcome> {
-        let arguments: Value = serde_json::from_str(call.request.arguments()).unwrap_or_default();
+        let arguments: Value = serde_json::from_str(call.request.arguments()).map_err(|error| {
+            CallOutcome::Error(ZooError::new(INVALID_PARAMS, error.to_string()))
+        })?;
         self.check_arguments(&arguments)?;
         let state_mode = if self.stateful {
             StateMode::Signed(Resumed::No)

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::catalog::ZooCatalog;
-use super::rpc::{Request, ZooError};
+use super::rpc::{INVALID_PARAMS, Request, ZooError};
 
 const HEADER_MISMATCH: i64 = -32020;
 
@@ -31,8 +31,10 @@ pub(crate) fn check(
         expect(headers, "Mcp-Name", Encoding::MaybeBase64, name)?;
     }
     if let ("tools/call", Some(name)) = (method.as_str(), name) {
-        let schema = catalog.tool_schema(name).unwrap_or_default();
-        let arguments: Value = serde_json::from_str(request.arguments()).unwrap_or_default();
+        // An unknown tool repeats nothing in headers; the call itself reports it.
+        let schema = catalog.tool_schema(name).unwrap_or(Value::Null);
+        let arguments: Value = serde_json::from_str(request.arguments())
+            .map_err(|error| ZooError::new(INVALID_PARAMS, error.to_string()))?;
         check_parameters(headers, &schema, &arguments)?;
     }
     Ok(())

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,6 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, LOCATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -179,11 +180,11 @@ impl InterruptedStreams {
     /// Stores the remaining frames under a new event id.
     pub(crate) fn store(&self, frames: UnboundedReceiver<Frame>) -> String {
         let id = format!("zoo-event-{}", self.next.fetch_add(1, Ordering::Relaxed));
-        self.frames.lock().unwrap().insert(id.clone(), frames);
+        self.frames.lock().insert(id.clone(), frames);
         id
     }
 
     fn take(&self, id: &str) -> Option<UnboundedReceiver<Frame>> {
-        self.frames.lock().unwrap().remove(id)
+        self.frames.lock().remove(id)
     }
 }

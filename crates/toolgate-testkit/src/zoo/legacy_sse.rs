@@ -1,13 +1,14 @@
 //! The HTTP+SSE transport of 2024-11-05: one stream for all answers, with separate POSTs.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, StreamExt as _};
+use parking_lot::Mutex;
 
 use super::http::HttpEndpoint;
 use super::outbox::Outbox;
@@ -30,7 +31,7 @@ pub(crate) fn open(endpoint: &Arc<HttpEndpoint>) -> Response {
     let number = streams.next.fetch_add(1, Ordering::Relaxed);
     let id = format!("{}-{number}", std::process::id());
     let (outbox, frames) = Outbox::new();
-    streams.open.lock().unwrap().insert(id.clone(), outbox);
+    streams.open.lock().insert(id.clone(), outbox);
     let address = sse::event("endpoint", &format!("/messages?sessionId={id}"));
     let guard = StreamGuard {
         endpoint: Arc::clone(endpoint),
@@ -50,13 +51,7 @@ pub(crate) fn post(endpoint: &HttpEndpoint, parts: &Parts, body: &[u8]) -> Respo
         .query()
         .and_then(|query| query.strip_prefix("sessionId="))
         .unwrap_or_default();
-    let outbox = endpoint
-        .legacy_streams
-        .open
-        .lock()
-        .unwrap()
-        .get(id)
-        .cloned();
+    let outbox = endpoint.legacy_streams.open.lock().get(id).cloned();
     let Some(outbox) = outbox else {
         return (StatusCode::NOT_FOUND, "unknown session\n").into_response();
     };
@@ -92,7 +87,7 @@ struct StreamGuard {
 impl Drop for StreamGuard {
     fn drop(&mut self) {
         let streams = &self.endpoint.legacy_streams;
-        streams.open.lock().unwrap().remove(&self.id);
+        streams.open.lock().remove(&self.id);
         self.endpoint.server.peers.remove(&self.id);
     }
 }

@@ -4,9 +4,9 @@
 //! clients are stateless; only their open `subscriptions/listen` streams are tracked.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::change::{Change, ListenFilter};
@@ -61,7 +61,7 @@ pub(crate) struct ListenGuard<'a> {
 impl Peers {
     /// Registers a client that sent `initialize`.
     pub(crate) fn register(&self, scope: &str, capabilities: Option<&Value>) {
-        let mut clients = self.clients.lock().unwrap();
+        let mut clients = self.clients.lock();
         let client = clients.entry(scope.to_owned()).or_default();
         *client = Client {
             capabilities: capabilities.cloned().unwrap_or_default(),
@@ -71,42 +71,42 @@ impl Peers {
     }
 
     pub(crate) fn add_stream(&self, scope: &str, outbox: Outbox) {
-        let mut clients = self.clients.lock().unwrap();
+        let mut clients = self.clients.lock();
         let client = clients.entry(scope.to_owned()).or_default();
         client.streams.retain(|stream| !stream.is_closed());
         client.streams.push(outbox);
     }
 
     pub(crate) fn set_log_level(&self, scope: &str, level: &str) {
-        let mut clients = self.clients.lock().unwrap();
+        let mut clients = self.clients.lock();
         clients.entry(scope.to_owned()).or_default().level = Some(level.to_owned());
     }
 
     pub(crate) fn subscribe(&self, scope: &str, uri: &str) {
-        let mut clients = self.clients.lock().unwrap();
+        let mut clients = self.clients.lock();
         let client = clients.entry(scope.to_owned()).or_default();
         client.subscriptions.insert(uri.to_owned());
     }
 
     pub(crate) fn unsubscribe(&self, scope: &str, uri: &str) {
-        if let Some(client) = self.clients.lock().unwrap().get_mut(scope) {
+        if let Some(client) = self.clients.lock().get_mut(scope) {
             client.subscriptions.remove(uri);
         }
     }
 
     pub(crate) fn capabilities(&self, scope: &str) -> Value {
-        let clients = self.clients.lock().unwrap();
+        let clients = self.clients.lock();
         let client = clients.get(scope);
         client.map_or(Value::Null, |client| client.capabilities.clone())
     }
 
     pub(crate) fn log_level(&self, scope: &str) -> Option<String> {
-        self.clients.lock().unwrap().get(scope)?.level.clone()
+        self.clients.lock().get(scope)?.level.clone()
     }
 
     /// Returns the client's open stream for messages that belong to no request.
     pub(crate) fn stream(&self, scope: &str) -> Option<Outbox> {
-        self.clients.lock().unwrap().get(scope)?.stream().cloned()
+        self.clients.lock().get(scope)?.stream().cloned()
     }
 
     /// Acknowledges the filter and registers the outbox for matching changes, sent with this raw
@@ -127,7 +127,7 @@ impl Peers {
             outbox,
         };
         // Under the lock, so that no change overtakes the acknowledgement or is lost after it.
-        let mut listeners = self.listeners.lock().unwrap();
+        let mut listeners = self.listeners.lock();
         listener.outbox.notify(acknowledged);
         listeners.insert(number, listener);
         drop(listeners);
@@ -139,7 +139,7 @@ impl Peers {
 
     /// Notifies every client that subscribed to the change.
     pub(crate) fn announce(&self, change: &Change) {
-        for client in self.clients.lock().unwrap().values() {
+        for client in self.clients.lock().values() {
             let is_subscribed = match change {
                 Change::Tools | Change::Prompts | Change::Resources => true,
                 Change::Resource(uri) => client.subscriptions.contains(uri),
@@ -148,7 +148,7 @@ impl Peers {
                 stream.notify(change.notification(""));
             }
         }
-        for listener in self.listeners.lock().unwrap().values() {
+        for listener in self.listeners.lock().values() {
             if listener.filter.matches(change) {
                 listener.outbox.notify(change.notification(&listener.meta));
             }
@@ -158,12 +158,12 @@ impl Peers {
     /// Removes a client, abandons the requests to it and ends its streams.
     pub(crate) fn remove(&self, scope: &str) {
         self.pending_requests.abandon_all(scope);
-        self.clients.lock().unwrap().remove(scope);
+        self.clients.lock().remove(scope);
     }
 
     /// Removes all clients.
     pub(crate) fn remove_all(&self) {
-        self.clients.lock().unwrap().clear();
+        self.clients.lock().clear();
     }
 }
 
@@ -176,7 +176,7 @@ impl Client {
 
 impl Drop for ListenGuard<'_> {
     fn drop(&mut self) {
-        let mut listeners = self.peers.listeners.lock().unwrap();
+        let mut listeners = self.peers.listeners.lock();
         listeners.remove(&self.number);
     }
 }

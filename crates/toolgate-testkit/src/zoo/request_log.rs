@@ -5,7 +5,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::Mutex;
+
+use parking_lot::Mutex;
 
 use super::rpc::Request;
 
@@ -43,7 +44,7 @@ impl RequestLog {
 
     fn write_line(&self, text: &str) {
         if let Some(file) = &self.0 {
-            let mut file = file.lock().unwrap();
+            let mut file = file.lock();
             file.write_all(format!("{text}\n").as_bytes())
                 .expect("the `--count` file is not writable");
         }

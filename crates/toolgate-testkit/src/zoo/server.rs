@@ -189,7 +189,7 @@ impl ZooServer {
         }
     }
 
-    /// Sends the number of `list_changed` notifications that `--list-changed-storm` asks for.
+    /// Sends the number of `list_changed` notifications that `--list-changed-storm` sets.
     pub(crate) fn send_list_changed_storm(&self, params: &str, outbox: &Outbox) {
         for _ in 0..self.flags.features.list_changed_storm {
             outbox.notify(notification("notifications/tools/list_changed", params));
@@ -374,7 +374,7 @@ impl From<Result<String, ZooError>> for CallOutcome {
 /// Exits immediately, like a crash.
 #[expect(
     clippy::exit,
-    reason = "the flag asks the process to die without a response"
+    reason = "the flag makes the process die without a response"
 )]
 pub(crate) fn exit(code: i32) -> ! {
     std::process::exit(code)

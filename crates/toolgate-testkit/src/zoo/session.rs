@@ -1,10 +1,10 @@
 //! Legacy sessions: creation, validation and expiry.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
 
 use super::flags;
 use super::rejection::Rejection;
@@ -53,7 +53,7 @@ impl LegacySessions {
             version,
             requests: 0,
         };
-        self.open.lock().unwrap().insert(id.clone(), session);
+        self.open.lock().insert(id.clone(), session);
         Some(id)
     }
 
@@ -63,7 +63,7 @@ impl LegacySessions {
             return Ok(String::new());
         }
         let id = session_id(headers)?;
-        let mut open = self.open.lock().unwrap();
+        let mut open = self.open.lock();
         let session = open.get_mut(id).ok_or_else(|| unknown_session(id))?;
         check_version(headers, session.version)?;
         if traffic == Traffic::Request {
@@ -85,7 +85,7 @@ impl LegacySessions {
             ));
         }
         let id = session_id(headers)?;
-        let removed = self.open.lock().unwrap().remove(id);
+        let removed = self.open.lock().remove(id);
         removed.ok_or_else(|| unknown_session(id))?;
         Ok(id.to_owned())
     }

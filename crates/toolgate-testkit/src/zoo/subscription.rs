@@ -27,9 +27,13 @@ impl ZooCall<'_> {
     /// Acknowledges the supported changes and announces them until the request is cancelled.
     pub(crate) async fn listen(&self) -> CallOutcome {
         let requested = self.request.params.notifications.as_ref();
-        let requested: ListenFilter = requested
-            .and_then(|raw| serde_json::from_str(raw.get()).ok())
-            .unwrap_or_default();
+        let requested: ListenFilter = match requested.map(|raw| serde_json::from_str(raw.get())) {
+            None => ListenFilter::default(),
+            Some(Ok(filter)) => filter,
+            Some(Err(error)) => {
+                return CallOutcome::Error(ZooError::new(INVALID_PARAMS, error.to_string()));
+            }
+        };
         let filter = match self.server.fixtures {
             Some(_) => requested,
             None => requested.into_tools_only(),

@@ -1,3 +1,5 @@
+//! Types of schemas, including cyclic and exponential ones.
+
 use serde_json::json;
 
 use super::*;
