@@ -27,7 +27,8 @@ impl OptionalComponent {
         let is_ci = std::env::var_os("CI").is_some_and(|value| value == "true");
         assert!(!is_ci, "{reason}");
         // Not `eprintln`, whose output is captured for passing tests.
-        writeln!(std::io::stderr(), "SKIPPED {reason}").unwrap();
+        let mut terminal = std::io::stderr();
+        writeln!(terminal, "SKIPPED {reason}").unwrap();
         false
     }
 }
