@@ -10,11 +10,11 @@ use toolgate_core::catalog::replace_text_member;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
 use toolgate_mcp::client_handler::ClientHandler;
-use toolgate_mcp::jsonrpc::{INVALID_PARAMS, RpcError, RpcResult};
+use toolgate_mcp::jsonrpc::{self, INVALID_PARAMS, RpcError, RpcResult};
 use toolgate_mcp::registry::ResourceSubscription;
-use toolgate_mcp::serve::{empty_object, method_not_found, rpc_error};
 
-use super::{McpRequestContext, McpServer, names, parse_params, to_rpc_error};
+use super::names;
+use super::request::{RequestHandler, to_rpc_error};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
 
@@ -43,8 +43,9 @@ struct UpdateForwarder {
     filters: Filters,
 }
 
+/// The parameters of an update notification.
 #[derive(serde::Deserialize)]
-struct Params {
+struct UpdatedResource {
     uri: String,
 }
 
@@ -69,58 +70,56 @@ impl ResourceSubscriptions {
     }
 }
 
-impl McpServer {
-    pub(super) async fn subscribe(
-        &self,
-        context: &McpRequestContext,
-        params: Option<&RawValue>,
-    ) -> RpcResult {
-        let Params { uri } = parse_params(params)?;
-        let client = context.client.as_ref();
-        let client = client.ok_or_else(|| method_not_found("resources/subscribe"))?;
-        let resources = &client.resources;
+impl RequestHandler {
+    pub(super) async fn subscribe(&self, uri: String) -> RpcResult {
+        let Some(session) = &self.session else {
+            return Err(RpcError::method_not_found("resources/subscribe"));
+        };
+        let resources = &session.client.resources;
         let is_known = resources.with_lock(|known| known.contains_key(&uri));
         if !is_known && resources.with_lock(|known| known.len()) >= MAX_SUBSCRIPTIONS {
             let message =
                 format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed to per client");
-            return Err(rpc_error(INVALID_PARAMS, message));
+            return Err(RpcError::new(INVALID_PARAMS, message));
         }
         let sender = Arc::clone(&resources.sender);
-        let subscription = self.subscribe_resource(context, &uri, sender).await?;
+        let subscription = self.subscribe_resource(&uri, sender).await?;
         resources.with_lock(|known| known.insert(uri, subscription));
-        Ok(empty_object())
+        Ok(jsonrpc::empty_object())
     }
 
-    pub(super) fn unsubscribe(context: &McpRequestContext, params: Option<&RawValue>) -> RpcResult {
-        let Params { uri } = parse_params(params)?;
-        let client = context.client.as_ref();
-        let client = client.ok_or_else(|| method_not_found("resources/unsubscribe"))?;
-        client.resources.with_lock(|known| known.remove(&uri));
-        Ok(empty_object())
+    pub(super) fn unsubscribe(&self, uri: &str) -> RpcResult {
+        let Some(session) = &self.session else {
+            return Err(RpcError::method_not_found("resources/unsubscribe"));
+        };
+        session
+            .client
+            .resources
+            .with_lock(|known| known.remove(uri));
+        Ok(jsonrpc::empty_object())
     }
 
     /// Sends updates of a resource to `sender` until the returned subscription is dropped.
     pub(super) async fn subscribe_resource(
         &self,
-        context: &McpRequestContext,
         uri: &str,
         sender: UpdateSender,
     ) -> Result<ResourceSubscription, RpcError> {
-        let (server, raw_uri) = self.resolve_resource(context, uri)?;
-        let filters = &context.request.filters;
+        let (server, raw_uri) = self.resolve_resource(uri)?;
+        let filters = &self.context.filters;
         let forwarder = UpdateForwarder {
             sender,
             server: server.clone(),
-            uses_raw_names: self.uses_raw_names(),
-            gateway: self.gateway.clone(),
-            caller: context.caller.clone(),
+            uses_raw_names: self.endpoint.single_server().is_some(),
+            gateway: self.gateway().clone(),
+            caller: self.caller.clone(),
             filters: filters.clone(),
         };
         let handler = Arc::new(forwarder);
         let subscription =
-            self.gateway
+            self.gateway()
                 .resources()
-                .subscribe(&context.caller, filters, &server, raw_uri, handler);
+                .subscribe(&self.caller, filters, &server, raw_uri, handler);
         subscription.await.map_err(|error| to_rpc_error(&error))
     }
 }
@@ -135,9 +134,9 @@ impl ClientHandler for UpdateForwarder {
         let Some(params) = params.filter(|_| in_scope) else {
             return;
         };
-        let parsed = serde_json::from_str::<Params>(params.get());
+        let parsed = serde_json::from_str::<UpdatedResource>(params.get());
         match (self.uses_raw_names, parsed) {
-            (false, Ok(Params { uri })) => {
+            (false, Ok(UpdatedResource { uri })) => {
                 let uri = names::qualify_uri(&self.server, &uri);
                 (self.sender)(&replace_text_member(params, "uri", &uri));
             }
@@ -146,7 +145,7 @@ impl ClientHandler for UpdateForwarder {
     }
 
     fn on_request(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, RpcResult> {
-        Box::pin(std::future::ready(Err(method_not_found(method))))
+        Box::pin(std::future::ready(Err(RpcError::method_not_found(method))))
     }
 }
 

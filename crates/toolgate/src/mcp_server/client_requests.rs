@@ -7,16 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-
-use super::rpc_error;
-use crate::jsonrpc::{self, INTERNAL_ERROR, Object, RpcResult};
+use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, Object, RpcError, RpcResult};
 
 /// Sends a message to a client; returns false if the client cannot receive it.
-pub type MessageSender = Arc<dyn Fn(String) -> bool + Send + Sync>;
+pub(super) type MessageSender = Arc<dyn Fn(String) -> bool + Send + Sync>;
 
 /// The open requests to one client.
 #[derive(Debug, Default)]
-pub struct ClientRequests {
+pub(super) struct ClientRequests {
     last_id: AtomicU64,
     open: Mutex<OpenRequests>,
 }
@@ -38,7 +36,7 @@ struct RequestGuard {
 impl ClientRequests {
     /// Sends a request to the client and returns a future for the response. Dropping the future
     /// cancels the request.
-    pub fn send(
+    pub(super) fn send(
         self: &Arc<Self>,
         method: &str,
         params: Option<&RawValue>,
@@ -63,7 +61,8 @@ impl ClientRequests {
         });
         if !is_open || !send(request.to_string()) {
             self.with(|open| open.senders.remove(&id));
-            let unreachable = rpc_error(INTERNAL_ERROR, "client cannot receive requests right now");
+            let unreachable =
+                RpcError::new(INTERNAL_ERROR, "client cannot receive requests right now");
             return Box::pin(std::future::ready(Err(unreachable)));
         }
         let guard = RequestGuard {
@@ -73,13 +72,13 @@ impl ClientRequests {
         };
         Box::pin(async move {
             let _guard = guard;
-            let no_response = || rpc_error(INTERNAL_ERROR, "client did not respond");
+            let no_response = || RpcError::new(INTERNAL_ERROR, "client did not respond");
             receiver.await.unwrap_or_else(|_| Err(no_response()))
         })
     }
 
     /// Completes an open request; returns false if there is none with this id.
-    pub fn complete(&self, id: &RawValue, result: RpcResult) -> bool {
+    pub(super) fn complete(&self, id: &RawValue, result: RpcResult) -> bool {
         let Ok(id) = id.get().parse::<u64>() else {
             return false;
         };
@@ -88,7 +87,7 @@ impl ClientRequests {
     }
 
     /// Fails all open and all later requests because the client has disconnected.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.with(|open| {
             open.closed = true;
             open.senders.clear();
@@ -107,18 +106,6 @@ impl Drop for RequestGuard {
             let params = Object::new().raw("requestId", &self.id.to_string());
             (self.send)(jsonrpc::notification("notifications/cancelled", &params));
         }
-    }
-}
-
-/// Builds a notification with raw JSON parameters.
-pub fn notification(method: &str, params: Option<&RawValue>) -> String {
-    match params {
-        None => jsonrpc::notification(method, &Object::new()),
-        Some(params) => Object::new()
-            .text("jsonrpc", "2.0")
-            .text("method", method)
-            .raw("params", params.get())
-            .to_string(),
     }
 }
 
