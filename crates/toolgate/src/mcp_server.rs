@@ -133,3 +133,6 @@ impl Server {
 fn to_raw(object: &Object) -> Box<RawValue> {
     RawValue::from_string(object.to_string()).unwrap_or_else(|_| jsonrpc::empty_object())
 }
+
+#[cfg(test)]
+mod tests;

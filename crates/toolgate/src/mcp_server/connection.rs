@@ -23,7 +23,7 @@ use super::listen::ListenStream;
 use super::message::{Message, RequestMessage};
 use super::meta::{RawMeta, RepeatedParts};
 use super::method::{ClientNotification, INITIALIZE, LISTEN, Method, RequestedNotifications};
-use super::reply::{PendingReply, Reply, message_channel, response_status};
+use super::reply::{PendingReply, Reply, error_status, message_channel};
 use super::request::{ClientInput, RequestHandler};
 use super::session::{Session, SessionChannel};
 use super::sessions::SessionError;
@@ -201,12 +201,13 @@ impl Connection {
             headers_mirror_arguments: delivery.headers.is_some(),
             ..self.request_context(id, delivery)?
         };
-        let parsed = parsed.map_err(|error| match &**method {
-            LISTEN => bad_request(error),
-            _ => {
-                let result = Err(error);
-                Reply::response(response_status(Era::Modern, &result), id, &result)
-            }
+        let parsed = parsed.map_err(|error| {
+            let status = if method == LISTEN {
+                400
+            } else {
+                error_status(Era::Modern, &error)
+            };
+            Reply::error(status, id, error)
         })?;
         let (sender, messages) = message_channel();
         let input = ClientInput::parse(*params);

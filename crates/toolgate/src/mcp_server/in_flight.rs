@@ -1,8 +1,9 @@
 //! Requests of one client that are in flight, so that the client can cancel them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +23,7 @@ impl InFlightRequests {
     /// Registers a request until the returned guard is dropped.
     pub(super) fn register(self: &Arc<Self>, id: &RawValue) -> InFlightGuard {
         let (id, token) = (id.get().to_owned(), Arc::new(CancellationToken::new()));
-        self.with(|requests| requests.insert(id.clone(), Arc::clone(&token)));
+        self.0.lock().insert(id.clone(), Arc::clone(&token));
         InFlightGuard {
             id,
             token,
@@ -32,13 +33,10 @@ impl InFlightRequests {
 
     /// Cancels the request with this id, if it is in flight.
     pub(super) fn cancel(&self, id: &RawValue) {
-        if let Some(token) = self.with(|requests| requests.get(id.get()).cloned()) {
+        let token = self.0.lock().get(id.get()).cloned();
+        if let Some(token) = token {
             token.cancel();
         }
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut HashMap<String, Arc<CancellationToken>>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -51,15 +49,14 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.requests.with(|requests| {
-            // The client may have reused the id.
-            if requests
-                .get(&self.id)
-                .is_some_and(|token| Arc::ptr_eq(token, &self.token))
-            {
-                requests.remove(&self.id);
-            }
-        });
+        let mut requests = self.requests.0.lock();
+        // The client may have reused the id.
+        if requests
+            .get(&self.id)
+            .is_some_and(|token| Arc::ptr_eq(token, &self.token))
+        {
+            requests.remove(&self.id);
+        }
     }
 }
 

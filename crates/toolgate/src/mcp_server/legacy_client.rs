@@ -1,8 +1,9 @@
 //! A client of the legacy era: what it declared, and how messages reach it outside of the answers
 //! to its requests.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use toolgate_mcp::client_handler::{ClientHandler, LogLevel, SessionClient};
@@ -117,16 +118,12 @@ impl LegacyClient {
     }
 
     pub(super) fn log_level(&self) -> Option<LogLevel> {
-        *self
-            .log_level
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        *self.log_level.lock()
     }
 
     /// Sets the minimum level of log messages sent to the client.
     pub(super) fn set_log_level(&self, gateway: &Gateway, level: LogLevel) {
-        let current = self.log_level.lock();
-        *current.unwrap_or_else(PoisonError::into_inner) = Some(level);
+        *self.log_level.lock() = Some(level);
         let request = UpstreamRequest {
             method: "logging/setLevel",
             params: Object::new().text("level", level.as_str()),

@@ -13,6 +13,8 @@ use toolgate_mcp::jsonrpc::{
 };
 use toolgate_mcp::param_header;
 
+use super::method::DISCOVER;
+
 /// All supported protocol versions, newest first.
 pub(super) const SUPPORTED_VERSIONS: [&str; 5] = [
     MODERN_VERSION,
@@ -76,7 +78,7 @@ impl<'a> RawMeta<'a> {
 
     /// Returns the era of a request with this `_meta`.
     pub(super) fn era(&self, method: &str) -> Era {
-        if method == "server/discover" || self.0.get(VERSION).is_some() {
+        if method == DISCOVER || self.0.get(VERSION).is_some() {
             Era::Modern
         } else {
             Era::Legacy

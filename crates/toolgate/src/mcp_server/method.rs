@@ -13,6 +13,7 @@ use super::era_adapter::Caching;
 use crate::call::{Arguments, ArgumentsError};
 
 pub(super) const INITIALIZE: &str = "initialize";
+pub(super) const DISCOVER: &str = "server/discover";
 pub(super) const LISTEN: &str = "subscriptions/listen";
 
 /// A request's method with its parameters. It owns them, because it outlives the message.
@@ -145,7 +146,7 @@ impl Method {
             }
             ("resources/subscribe", Era::Legacy) => Self::Subscribe { uri: uri()? },
             ("resources/unsubscribe", Era::Legacy) => Self::Unsubscribe { uri: uri()? },
-            ("server/discover", Era::Modern) => Self::Discover,
+            (DISCOVER, Era::Modern) => Self::Discover,
             (LISTEN, Era::Modern) => {
                 let ListenParams { notifications } = parse_params(params)?;
                 Self::Listen(notifications)

@@ -121,7 +121,7 @@ impl fmt::Debug for SessionNotifier {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -131,7 +131,7 @@ mod tests {
         let sink = Arc::clone(&sent);
         let notifier = SessionNotifier {
             sender: Arc::new(move |message| {
-                sink.lock().unwrap().push(message);
+                sink.lock().push(message);
                 true
             }),
             client_requests: Arc::default(),
@@ -142,7 +142,7 @@ mod tests {
         notifier.on_notification("notifications/progress", Some(RawValue::NULL));
         notifier.on_notification(RESOURCE_UPDATED, Some(RawValue::NULL));
         notifier.on_notification("notifications/message", Some(RawValue::NULL));
-        let sent = sent.lock().unwrap();
+        let sent = sent.lock();
         assert_eq!(sent.len(), 1, "{sent:?}");
         assert!(sent[0].contains("notifications/message"));
     }

@@ -8,7 +8,10 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::{self, Receiver};
 use toolgate_mcp::handshake::Era;
-use toolgate_mcp::jsonrpc::{self, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, RpcResult};
+use toolgate_mcp::jsonrpc::{
+    self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, RpcResult,
+    UNSUPPORTED_VERSION,
+};
 
 use super::client_requests::MessageSender;
 use super::sessions::SessionError;
@@ -166,7 +169,9 @@ impl PendingReply {
                     message
                 }
                 (Err(_), Some(result)) => {
-                    let status = response_status(self.era, &result);
+                    let status = result
+                        .as_ref()
+                        .map_or_else(|error| error_status(self.era, error), |_| 200);
                     return Reply::response(status, &self.id, &result);
                 }
                 // The client cancelled the request and expects no answer.
@@ -214,13 +219,13 @@ pub(super) fn message_channel() -> (MessageSender, Receiver<String>) {
     (Arc::new(send), messages)
 }
 
-/// Returns the HTTP status of a response: modern revisions use 404 for unknown methods and 400 for
+/// Returns the HTTP status of an error: modern revisions use 404 for unknown methods and 400 for
 /// bad requests, legacy ones always 200.
-pub(super) fn response_status(era: Era, result: &RpcResult) -> u16 {
-    match result {
-        Err(error) if era == Era::Modern && error.code == METHOD_NOT_FOUND => 404,
+pub(super) fn error_status(era: Era, error: &RpcError) -> u16 {
+    match (era, error.code) {
+        (Era::Modern, METHOD_NOT_FOUND) => 404,
         // Header mismatch, missing capability, unsupported protocol version.
-        Err(error) if era == Era::Modern && (-32022..=-32020).contains(&error.code) => 400,
+        (Era::Modern, UNSUPPORTED_VERSION..=HEADER_MISMATCH) => 400,
         _ => 200,
     }
 }

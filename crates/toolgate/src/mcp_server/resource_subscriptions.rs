@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::replace_text_member;
 use toolgate_core::name::ServerName;
@@ -57,16 +58,15 @@ impl ResourceSubscriptions {
         }
     }
 
-    /// Drops all subscriptions.
-    pub(super) fn close(&self) {
-        self.with_lock(HashMap::clear);
+    /// Returns whether the client may subscribe to a resource.
+    fn has_room_for(&self, uri: &str) -> bool {
+        let subscriptions = self.subscriptions.lock();
+        subscriptions.len() < MAX_SUBSCRIPTIONS || subscriptions.contains_key(uri)
     }
 
-    fn with_lock<T>(&self, f: impl FnOnce(&mut HashMap<String, ResourceSubscription>) -> T) -> T {
-        f(&mut self
-            .subscriptions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner))
+    /// Drops all subscriptions.
+    pub(super) fn close(&self) {
+        self.subscriptions.lock().clear();
     }
 }
 
@@ -76,15 +76,14 @@ impl RequestHandler {
             return Err(RpcError::method_not_found("resources/subscribe"));
         };
         let resources = &session.client.resources;
-        let is_known = resources.with_lock(|known| known.contains_key(&uri));
-        if !is_known && resources.with_lock(|known| known.len()) >= MAX_SUBSCRIPTIONS {
+        if !resources.has_room_for(&uri) {
             let message =
                 format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed to per client");
             return Err(RpcError::new(INVALID_PARAMS, message));
         }
         let sender = Arc::clone(&resources.sender);
         let subscription = self.subscribe_resource(&uri, sender).await?;
-        resources.with_lock(|known| known.insert(uri, subscription));
+        resources.subscriptions.lock().insert(uri, subscription);
         Ok(jsonrpc::empty_object())
     }
 
@@ -92,10 +91,7 @@ impl RequestHandler {
         let Some(session) = &self.session else {
             return Err(RpcError::method_not_found("resources/unsubscribe"));
         };
-        session
-            .client
-            .resources
-            .with_lock(|known| known.remove(uri));
+        session.client.resources.subscriptions.lock().remove(uri);
         Ok(jsonrpc::empty_object())
     }
 
@@ -151,7 +147,7 @@ impl ClientHandler for UpdateForwarder {
 
 impl fmt::Debug for ResourceSubscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let uris = self.with_lock(|known| known.keys().cloned().collect::<Vec<_>>());
+        let uris: Vec<String> = self.subscriptions.lock().keys().cloned().collect();
         f.debug_tuple("ResourceSubscriptions").field(&uris).finish()
     }
 }

@@ -2,10 +2,11 @@
 //! its requests.
 
 use std::future::ready;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::stream::{self, Stream, StreamExt as _};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use toolgate_core::scope::Filters;
 
@@ -84,16 +85,11 @@ impl Session {
     }
 
     pub(super) fn mark_used(&self) {
-        *self.lock_last_used() = Instant::now();
+        *self.last_used.lock() = Instant::now();
     }
 
     pub(super) fn last_used(&self) -> Instant {
-        *self.lock_last_used()
-    }
-
-    fn lock_last_used(&self) -> MutexGuard<'_, Instant> {
-        let last_used = self.last_used.lock();
-        last_used.unwrap_or_else(PoisonError::into_inner)
+        *self.last_used.lock()
     }
 }
 
@@ -105,7 +101,7 @@ impl SessionListener {
         S: Stream<Item = String> + Send,
     {
         let (sender, inbox) = mpsc::channel(LISTENER_BUFFER_MESSAGES);
-        self.with(|listener| listener.replace(sender));
+        *self.0.lock() = Some(sender);
         let inbox = stream::unfold(inbox, |mut inbox| async move {
             inbox.recv().await.map(|message| (message, inbox))
         });
@@ -117,11 +113,7 @@ impl SessionListener {
     }
 
     fn send(&self, message: String) -> bool {
-        let sender = self.with(|sender| sender.clone());
+        let sender = self.0.lock().clone();
         sender.is_some_and(|sender| sender.try_send(message).is_ok())
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut Option<mpsc::Sender<String>>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
