@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
@@ -13,6 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jsonrpc::{Object, RpcResult};
 pub use crate::lane::UpstreamRequest;
+
+/// Maximum number of concurrent sessions of legacy clients.
+pub const MAX_SESSIONS: usize = 1000;
+/// Time without messages after which a session expires.
+pub const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// Handles messages that a server sends on its own, for one request or a whole connection.
 pub trait ClientHandler: fmt::Debug + Send + Sync {

@@ -16,7 +16,7 @@ use crate::transport::{OutgoingRequest, RequestError, Transport};
 
 pub const MODERN_VERSION: &str = "2026-07-28";
 pub const LATEST_LEGACY_VERSION: &str = "2025-11-25";
-pub(crate) const LEGACY_VERSIONS: [&str; 4] = [
+pub const LEGACY_VERSIONS: [&str; 4] = [
     "2024-11-05",
     "2025-03-26",
     "2025-06-18",
@@ -27,7 +27,7 @@ pub(crate) const LEGACY_VERSIONS: [&str; 4] = [
 const MODERN_CODES: [i64; 3] = [-32020, -32021, UNSUPPORTED_VERSION];
 
 /// One of the two generations of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Era {
     /// Stateful: `initialize` starts a session.
     Legacy,

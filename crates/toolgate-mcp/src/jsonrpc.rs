@@ -9,9 +9,14 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+pub const PARSE_ERROR: i64 = -32700;
+pub const INVALID_REQUEST: i64 = -32600;
 pub const METHOD_NOT_FOUND: i64 = -32601;
 pub const INVALID_PARAMS: i64 = -32602;
 pub const INTERNAL_ERROR: i64 = -32603;
+/// Legacy code for an unknown resource; modern revisions use [`INVALID_PARAMS`].
+pub const RESOURCE_NOT_FOUND: i64 = -32002;
+pub const HEADER_MISMATCH: i64 = -32020;
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// A JSON-RPC error object.
@@ -62,7 +67,7 @@ struct Envelope<'a> {
 }
 
 /// Deserializes a present member as `Some`, including `null`.
-pub(crate) fn deserialize_present<'de: 'a, 'a, D: Deserializer<'de>>(
+pub fn deserialize_present<'de: 'a, 'a, D: Deserializer<'de>>(
     d: D,
 ) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
@@ -97,7 +102,8 @@ fn classify(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
                 (Some(error), _) => Err(RpcError::parse_lenient(error)),
                 (None, Some(result)) => Ok(result.to_owned()),
                 (None, None) if id.is_none() => return None,
-                (None, None) => Err(RpcError::internal(
+                (None, None) => Err(RpcError::new(
+                    INTERNAL_ERROR,
                     "response has neither `result` nor `error`",
                 )),
             };
@@ -109,12 +115,17 @@ fn classify(envelope: Envelope<'_>) -> Option<Incoming<'_>> {
 }
 
 impl RpcError {
-    fn internal(message: &str) -> Self {
+    /// Creates an error without data.
+    pub fn new(code: i64, message: impl Into<String>) -> Self {
         Self {
-            code: INTERNAL_ERROR,
-            message: message.to_owned(),
+            code,
+            message: message.into(),
             data: None,
         }
+    }
+
+    pub fn method_not_found(method: &str) -> Self {
+        Self::new(METHOD_NOT_FOUND, format!("unknown method `{method}`"))
     }
 
     /// Parses an error of any shape: a failed call must not wait for its timeout just because the
@@ -125,15 +136,14 @@ impl RpcError {
             let fields: HashMap<String, &RawValue> =
                 serde_json::from_str(raw.get()).unwrap_or_default();
             let message = fields.get("message").unwrap_or(&raw).get();
-            Self::internal(
-                &serde_json::from_str::<String>(message).unwrap_or_else(|_| message.to_owned()),
-            )
+            let message = serde_json::from_str(message).unwrap_or_else(|_| message.to_owned());
+            Self::new(INTERNAL_ERROR, message)
         })
     }
 }
 
 /// Returns the request id in the parameters of `notifications/cancelled`.
-pub(crate) fn cancelled_request_id(params: Option<&RawValue>) -> Option<&RawValue> {
+pub fn cancelled_request_id(params: Option<&RawValue>) -> Option<&RawValue> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Cancelled<'a> {
@@ -247,6 +257,16 @@ pub fn notification(method: &str, params: &Object) -> String {
     message.into()
 }
 
+/// Builds a notification whose parameters are already JSON.
+pub fn raw_notification(method: &str, params: Option<&RawValue>) -> String {
+    let message = envelope().text("method", method);
+    let message = match params {
+        Some(params) => message.raw("params", params.get()),
+        None => message,
+    };
+    message.into()
+}
+
 /// Builds the response to a request from the peer.
 pub fn response(id: &RawValue, answer: &RpcResult) -> String {
     let message = envelope().raw("id", id.get());
@@ -282,6 +302,11 @@ pub fn default_response(id: &RawValue, method: &str) -> String {
         }
     };
     answer.to_string()
+}
+
+/// Returns the raw JSON `{}`.
+pub fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
 fn envelope() -> Object {

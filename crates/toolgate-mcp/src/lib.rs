@@ -1,9 +1,10 @@
 //! The MCP protocol on raw JSON, for every revision from 2024-11-05 to 2026-07-28.
 //!
-//! The client half connects to upstream servers; [`serve`] holds the message formats for the
-//! server half. A gateway must not lose data, so messages are parsed only as far as the protocol
-//! requires and everything else is forwarded as raw JSON. This is the only crate that starts MCP
-//! processes, and the [`Registry`] is the only way to reach a server. Permissions live elsewhere.
+//! This crate connects to upstream servers and defines the messages that serving clients shares
+//! with it; serving itself lives in the `toolgate` crate. A gateway must not lose data, so messages
+//! are parsed only as far as the protocol requires and everything else is forwarded as raw JSON.
+//! This is the only crate that starts MCP processes, and the [`Registry`] is the only way to reach
+//! a server. Permissions live elsewhere.
 
 pub mod client_handler;
 pub mod discovery;
@@ -15,7 +16,6 @@ pub mod line;
 pub mod local;
 pub mod param_header;
 pub mod registry;
-pub mod serve;
 pub mod status;
 pub mod trace_context;
 pub mod transport;

@@ -9,8 +9,6 @@ use serde_json::{Map, Value};
 use toolgate_core::catalog::{Tool, ToolView};
 use toolgate_core::json::may_contain;
 
-use crate::serve::decode_header_value;
-
 const KEYWORD: &str = "x-mcp-header";
 
 /// An annotated property: its path in the arguments, and its header.
@@ -48,7 +46,7 @@ pub fn verify_headers(
     for Annotated { header, .. } in annotations(tool)? {
         let decode = |headers: &HeaderMap| {
             let value = headers.get(&header)?.to_str().ok()?;
-            Some(decode_header_value(value.trim()))
+            Some(decode_value(value.trim()))
         };
         let problem = match (decode(&expected), sent.contains_key(&header), decode(sent)) {
             (None, false, _) => continue,
@@ -168,6 +166,17 @@ fn count_annotations(value: &Value, total: &mut usize) {
         }
         Value::Array(items) => items.iter().for_each(|item| count_annotations(item, total)),
         _ => {}
+    }
+}
+
+/// Decodes a header value, which may be wrapped in base64; `None` if the encoding is invalid.
+pub fn decode_value(value: &str) -> Option<String> {
+    let inner = value
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="));
+    match inner {
+        None => Some(value.to_owned()),
+        Some(inner) => String::from_utf8(STANDARD.decode(inner).ok()?).ok(),
     }
 }
 

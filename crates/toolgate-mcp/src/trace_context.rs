@@ -45,7 +45,7 @@ impl TraceContext {
     }
 
     /// Reads the trace context from a request's `_meta`.
-    pub(crate) fn from_meta(meta: &Members<'_>) -> Self {
+    pub fn from_meta(meta: &Members<'_>) -> Self {
         Self::new(Self::NAMES.map(|name| serde_json::from_str(meta.get(name)?.get()).ok()))
     }
 

@@ -35,6 +35,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::Gateway;
+use toolgate::mcp_server::Server;
 use tower::ServiceExt as _;
 
 use crate::configuration::Configuration;
@@ -54,7 +55,7 @@ struct Inner {
     configuration: Configuration,
     guard: HostGuard,
     admin_key: Option<AdminKeyDigest>,
-    sessions: mcp::McpSessions,
+    mcp: Server,
     stopping: CancellationToken,
 }
 
@@ -66,7 +67,7 @@ impl App {
         admin_key: Option<AdminKeyDigest>,
     ) -> Self {
         Self(Arc::new(Inner {
-            sessions: mcp::McpSessions::new(gateway.clone()),
+            mcp: Server::new(gateway.clone()),
             gateway,
             configuration,
             guard,
@@ -83,9 +84,9 @@ impl App {
         &self.0.configuration
     }
 
-    /// Returns the sessions of legacy MCP clients.
-    pub(crate) fn sessions(&self) -> &mcp::McpSessions {
-        &self.0.sessions
+    /// Returns the server for MCP clients.
+    pub(crate) fn mcp(&self) -> &Server {
+        &self.0.mcp
     }
 
     /// Returns a token that is cancelled when the gateway starts to shut down.
@@ -102,13 +103,15 @@ impl App {
 /// Serves until `stop` is cancelled, then waits for in-flight requests to finish.
 pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
     let stopping = app.0.stopping.clone();
-    let sessions = app.sessions().clone();
-    let gateway = app.gateway().clone();
+    let mcp = app.mcp().clone();
     let router = router::router(app);
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
-    tasks.spawn(sessions.clone().sweep(gateway, stop.clone()));
+    tasks.spawn({
+        let (mcp, stop) = (mcp.clone(), stop.clone());
+        async move { mcp.run_sweeper(stop).await }
+    });
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &slots) => accepted,
@@ -137,7 +140,7 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     }
     // Event streams and questions to clients would otherwise keep their connections open forever.
     stopping.cancel();
-    sessions.cancel_client_requests();
+    mcp.stop();
     drop(listener);
     tasks.close();
     graceful.shutdown().await;

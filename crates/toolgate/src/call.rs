@@ -46,6 +46,9 @@ pub struct RequestContext {
     pub filters: Filters,
     /// Headers of the caller's request. A server gets those that its configuration allows.
     pub headers: HeaderMap,
+    /// Whether the headers must repeat the arguments that a tool mirrors in headers, as modern MCP
+    /// clients send them over HTTP.
+    pub headers_mirror_arguments: bool,
     /// The conversation so far, shown to approvers.
     pub conversation: Option<Arc<RawValue>>,
     /// Members of `_meta` that are forwarded to the server.

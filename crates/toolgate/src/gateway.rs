@@ -31,7 +31,6 @@ use crate::engine::{Engine, EngineDependencies, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
 use crate::hook::{Hook, NoHook};
-use crate::mcp::ToolPageCache;
 use crate::metrics::{Metrics, Stats};
 use crate::models::{ModelError, ModelRequest, ModelResponse, Models};
 use crate::store::{Store, StoreError};
@@ -55,7 +54,6 @@ struct Inner {
     models: Models,
     runs: Runs,
     retention: RetentionTask,
-    tool_pages: ToolPageCache,
     server_watch: ServerWatcher,
 }
 
@@ -222,7 +220,6 @@ impl GatewayBuilder {
             models,
             runs,
             retention,
-            tool_pages: ToolPageCache::new(),
             history: DefinitionHistory::start(store.clone(), registry.subscribe()),
             server_watch: ServerWatcher::start(Arc::clone(&registry)),
             registry,
@@ -282,11 +279,6 @@ impl Gateway {
     /// Returns the tools visible to a caller with these filters.
     pub fn scope(&self, caller: &Caller, filters: &Filters) -> Result<Arc<Scope>, CallError> {
         self.0.engine.scope(caller, filters)
-    }
-
-    /// Returns the cache of encoded tool lists.
-    pub(crate) fn tool_pages(&self) -> &ToolPageCache {
-        &self.0.tool_pages
     }
 
     /// Returns the handle for approvals.

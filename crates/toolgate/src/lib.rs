@@ -47,7 +47,7 @@ mod event_channel;
 pub mod gateway;
 pub mod history;
 pub mod hook;
-pub mod mcp;
+pub mod mcp_server;
 pub mod metrics;
 pub mod models;
 pub mod result;
@@ -66,7 +66,7 @@ pub use store::Store;
 pub use toolgate_core::config::Dialect;
 pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
 pub use toolgate_mcp::{
-    Environment, ServerState, ServerStatus, client_handler, jsonrpc, line, local, registry, serve,
+    Environment, ServerState, ServerStatus, client_handler, jsonrpc, line, local, registry,
 };
 pub use toolgate_script::worker as script_worker;
 pub use trace::{TraceContext, Tracer};

@@ -16,11 +16,10 @@ use toolgate_core::config::ServerConfig;
 use toolgate_core::name::ServerName;
 
 use super::{AccessError, LaneAccess, Registry, RegistryEntry, ServerUnavailable};
-use crate::client_handler::SessionClient;
+use crate::client_handler::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT, SessionClient};
 use crate::handshake::Era;
 use crate::jsonrpc::Object;
 use crate::lane::{Lane, LaneId, LaneKey, UpstreamRequest};
-use crate::serve::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, StderrTail};
 

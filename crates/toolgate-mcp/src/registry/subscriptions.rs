@@ -20,9 +20,8 @@ use toolgate_core::name::ServerName;
 use super::{AccessError, Entries, Registry};
 use crate::client_handler::ClientHandler;
 use crate::handshake::Era;
-use crate::jsonrpc::{Object, RpcResult};
+use crate::jsonrpc::{Object, RpcError, RpcResult};
 use crate::lane::Lane;
-use crate::serve::method_not_found;
 use crate::transport::RequestError;
 
 const RESOURCE_UPDATED: &str = "notifications/resources/updated";
@@ -137,7 +136,7 @@ impl ClientHandler for ResourceUpdateHandler {
     }
 
     fn on_request(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, RpcResult> {
-        Box::pin(std::future::ready(Err(method_not_found(method))))
+        Box::pin(std::future::ready(Err(RpcError::method_not_found(method))))
     }
 
     fn can_answer_requests(&self) -> bool {

@@ -2,27 +2,17 @@
 //! their servers as child processes.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use serde_json::value::RawValue;
+use futures_util::stream::{Stream, StreamExt as _};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolgate::jsonrpc::{self, Object, RpcError, RpcResult};
 use toolgate::line::{LineReader, MessageLine};
-use toolgate::mcp::{
-    LegacyClient, ListChanges, ListenStream, McpEndpoint, McpRequestContext, McpServer,
-};
-use toolgate::serve::{
-    ClientMessage, INVALID_REQUEST, InFlightRequests, InitializeRequest, MessageSender,
-    ModernRequest, RawMeta, RequestRejection, rpc_error,
-};
-use toolgate::{CallOrigin, Caller, Gateway, RequestContext, ServerName};
+use toolgate::mcp_server::{Connection, Delivery, McpEndpoint, Reply, Server};
+use toolgate::{Caller, Gateway, ServerName};
 use toolgate_core::Config;
-use toolgate_core::scope::Filters;
 
 use super::ConfigFlags;
 use super::signals::ShutdownSignals;
@@ -48,21 +38,12 @@ pub(super) struct McpCommand {
     virtual_server: Option<String>,
 }
 
-/// The MCP client at the other end of the pipes; cheap to clone.
-#[derive(Clone)]
-struct StdioClient(Arc<Inner>);
-
-struct Inner {
-    server: McpServer,
-    gateway: Gateway,
-    tasks: TaskTracker,
-    in_flight: Arc<InFlightRequests>,
+/// The MCP client at the other end of the pipes.
+struct StdioClient {
+    connection: Connection,
     /// Messages to write to standard output.
     outgoing: mpsc::Sender<String>,
-    /// Set once the client has sent `initialize`, which makes it a legacy client.
-    legacy: OnceLock<Arc<LegacyClient>>,
-    /// Whether the task that sends list changes has started.
-    sends_list_changes: AtomicBool,
+    tasks: TaskTracker,
     /// Cancels all tasks.
     shutdown: CancellationToken,
 }
@@ -85,8 +66,8 @@ impl McpCommand {
             (None, Some(name)) => McpEndpoint::Virtual(name),
             (None, None) => McpEndpoint::All,
         };
-        let server = McpServer::open(&gateway, endpoint, &caller());
-        let server = server.ok_or_else(|| {
+        let connection = Server::new(gateway.clone()).connect(endpoint, Caller::cli());
+        let connection = connection.ok_or_else(|| {
             anyhow::anyhow!("the configuration has no server or virtual server with this name")
         })?;
         // Most clients list tools only once, so give the servers a chance to connect first.
@@ -94,16 +75,14 @@ impl McpCommand {
         let (outgoing, messages) = mpsc::channel(OUTGOING_QUEUE_SIZE);
         let (write_end, writers) = (CancellationToken::new(), TaskTracker::new());
         writers.spawn(write_messages(messages, write_end.clone()));
-        let client = StdioClient(Arc::new(Inner {
-            server,
-            gateway: gateway.clone(),
-            tasks: TaskTracker::new(),
-            in_flight: Arc::default(),
+        let (connection, notifications) = connection.into_dedicated();
+        let client = StdioClient {
+            connection,
             outgoing,
-            legacy: OnceLock::new(),
-            sends_list_changes: AtomicBool::new(false),
+            tasks: TaskTracker::new(),
             shutdown: CancellationToken::new(),
-        }));
+        };
+        client.spawn(send_all(client.outgoing.clone(), notifications));
         let mut signals = ShutdownSignals::new()?;
         tokio::select! {
             () = client.serve() => {}
@@ -125,104 +104,29 @@ impl StdioClient {
         let mut lines = LineReader::new(tokio::io::stdin(), MAX_LINE_BYTES);
         while let Ok(Some(line)) = lines.next().await {
             match line {
-                MessageLine::Text(text) => self.handle_line(&text),
+                MessageLine::Text(text) => self.handle_line(text.trim()),
                 MessageLine::TooLong { .. } => {
-                    let error = rpc_error(INVALID_REQUEST, "the message is too long");
-                    self.send(error_without_id(&error)).await;
+                    send_reply(self.outgoing.clone(), Reply::too_long()).await;
                 }
             }
         }
-    }
-
-    async fn shut_down(&self) {
-        let Inner {
-            legacy,
-            shutdown,
-            tasks,
-            ..
-        } = &*self.0;
-        shutdown.cancel();
-        if let Some(legacy) = legacy.get() {
-            legacy.disconnect(&self.0.gateway);
-        }
-        tasks.close();
-        tasks.wait().await;
     }
 
     fn handle_line(&self, line: &str) {
-        let line = line.trim();
         if line.is_empty() {
             return;
         }
-        if line.starts_with('[') {
-            return self.handle_batch(line.to_owned());
-        }
-        match ClientMessage::parse(line) {
-            Ok(ClientMessage::Request { id, method, params }) => {
-                self.handle_request(id, method, params)
-            }
-            Ok(ClientMessage::Notification { method, params }) => {
-                self.handle_notification(&method, params.as_deref())
-            }
-            Ok(ClientMessage::Response { id, result }) => {
-                if let Some(legacy) = self.0.legacy.get() {
-                    legacy.handle_response(&id, result);
-                }
-            }
-            Err(error) => {
-                let client = self.clone();
-                self.spawn(async move { client.send(error_without_id(&error)).await });
-            }
-        }
-    }
-
-    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
-        self.0.in_flight.on_notification(method, params);
-        if let Some(legacy) = self.0.legacy.get() {
-            legacy.handle_notification(&self.0.gateway, method, params);
-        }
-        if method == "notifications/initialized"
-            && !self.0.sends_list_changes.swap(true, Ordering::Relaxed)
-        {
-            let client = self.clone();
-            self.spawn(async move { client.send_list_changes().await });
-        }
-    }
-
-    fn handle_request(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
-        let (client, request) = (self.clone(), self.0.in_flight.register(&id));
-        self.spawn(async move {
-            let result = tokio::select! {
-                result = client.respond(&id, &method, params.as_deref()) => result,
-                () = request.wait_cancelled() => return,
-            };
-            client.send(jsonrpc::response(&id, &result)).await;
-        });
-    }
-
-    /// Handles a JSON-RPC batch, which only legacy revisions allow.
-    fn handle_batch(&self, text: String) {
-        let client = self.clone();
-        self.spawn(async move {
-            let responses = match client.legacy_client() {
-                Ok(legacy) => {
-                    let origin = (caller(), client.new_request());
-                    client.0.server.handle_batch(origin, legacy, &text).await
-                }
-                Err(error) => Err(error),
-            };
-            match responses {
-                Ok(Some(responses)) => client.send(responses).await,
-                Ok(None) => {}
-                Err(error) => client.send(error_without_id(&error)).await,
-            }
-        });
+        let reply = self
+            .connection
+            .handle(line.as_bytes(), Delivery::without_headers());
+        let outgoing = self.outgoing.clone();
+        self.spawn(async move { send_reply(outgoing, reply.await).await });
     }
 
     /// Spawns a task that is cancelled at shutdown.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let shutdown = self.0.shutdown.clone();
-        self.0.tasks.spawn(async move {
+        let shutdown = self.shutdown.clone();
+        self.tasks.spawn(async move {
             tokio::select! {
                 () = work => {}
                 () = shutdown.cancelled() => {}
@@ -230,113 +134,33 @@ impl StdioClient {
         });
     }
 
-    async fn respond(&self, id: &RawValue, method: &str, params: Option<&RawValue>) -> RpcResult {
-        if method == "initialize" {
-            let initialize = InitializeRequest::parse(params)?;
-            let result = self.0.server.initialize_result(initialize.version);
-            // A repeated `initialize` keeps the existing client.
-            self.0.legacy.get_or_init(|| {
-                Arc::new(LegacyClient::new(
-                    "pipes".to_owned(),
-                    initialize,
-                    self.message_sender(),
-                ))
-            });
-            return Ok(result);
-        }
-        let meta = RawMeta::from_params(params);
-        let context = if ModernRequest::is_modern(method, &meta) {
-            let modern = ModernRequest::parse(method, (params, &meta), None)
-                .map_err(|RequestRejection { error, .. }| error)?;
-            let context = McpRequestContext::modern(
-                caller(),
-                self.new_request(),
-                modern,
-                params,
-                self.message_sender(),
-            );
-            if method == "subscriptions/listen" {
-                return self.listen(&context, id, params).await;
-            }
-            context
-        } else {
-            McpRequestContext::legacy(
-                caller(),
-                self.new_request(),
-                self.legacy_client()?,
-                meta.to_request_meta(),
-                self.message_sender(),
-            )
-        };
-        self.0.server.handle_request(&context, method, params).await
-    }
-
-    /// Returns the legacy client, or an error if `initialize` was not sent.
-    fn legacy_client(&self) -> Result<&Arc<LegacyClient>, RpcError> {
-        let not_initialized = || {
-            rpc_error(
-                INVALID_REQUEST,
-                "send `initialize` first, or use protocol version 2026-07-28",
-            )
-        };
-        self.0.legacy.get().ok_or_else(not_initialized)
-    }
-
-    fn new_request(&self) -> RequestContext {
-        RequestContext {
-            filters: self.0.server.filters(Filters::default()),
-            ..RequestContext::default()
-        }
-    }
-
-    /// Returns a sender that never blocks: messages to a slow client are dropped when the queue is full.
-    fn message_sender(&self) -> MessageSender {
-        let outgoing = self.0.outgoing.clone();
-        Arc::new(move |message| outgoing.try_send(message).is_ok())
-    }
-
-    /// Queues a message, waiting for space if necessary.
-    async fn send(&self, message: String) {
-        // Fails only if the client has disconnected.
-        let _ = self.0.outgoing.send(message).await;
-    }
-
-    /// Sends the notifications requested by `subscriptions/listen` until the request is cancelled.
-    async fn listen(
-        &self,
-        context: &McpRequestContext,
-        id: &RawValue,
-        params: Option<&RawValue>,
-    ) -> RpcResult {
-        let mut stream = ListenStream::open(&self.0.server, context, id.to_owned(), params).await?;
-        self.send(stream.acknowledgement()).await;
-        while let Some(messages) = stream.next().await {
-            for message in messages {
-                self.send(message).await;
-            }
-        }
-        Ok(ListenStream::final_result())
-    }
-
-    /// Notifies a legacy client of list changes.
-    async fn send_list_changes(&self) {
-        let filters = self.0.server.filters(Filters::default());
-        let mut changes = ListChanges::new(self.0.gateway.clone(), caller(), filters);
-        while let Some(methods) = changes.next().await {
-            for method in methods {
-                self.send(jsonrpc::notification(method, &Object::new()))
-                    .await;
-            }
-        }
+    async fn shut_down(&self) {
+        self.shutdown.cancel();
+        self.connection.disconnect();
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 
-fn caller() -> Caller {
-    Caller::cli().with_origin(CallOrigin::Mcp)
+/// Queues the messages of a reply, waiting for space if necessary.
+async fn send_reply(outgoing: mpsc::Sender<String>, reply: Reply) {
+    match reply {
+        Reply::Accepted => {}
+        Reply::Single(reply) => {
+            // Fails only if the client has disconnected.
+            let _ = outgoing.send(reply.body.into_string()).await;
+        }
+        Reply::Stream(messages) => send_all(outgoing, messages).await,
+    }
 }
 
-fn error_without_id(error: &RpcError) -> String {
-    jsonrpc::response(RawValue::NULL, &Err(error.clone()))
+async fn send_all(outgoing: mpsc::Sender<String>, messages: impl Stream<Item = String> + Send) {
+    let mut messages = std::pin::pin!(messages);
+    while let Some(message) = messages.next().await {
+        if outgoing.send(message).await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Writes messages, one per line, until `end` is cancelled and the queue is empty.

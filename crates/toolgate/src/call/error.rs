@@ -26,6 +26,9 @@ pub enum CallError {
     BadArguments(#[from] ArgumentsError),
     #[error(transparent)]
     SchemaViolation(#[from] SchemaViolation),
+    /// A header of the request contradicts the argument that it mirrors.
+    #[error("{0}")]
+    HeaderMismatch(String),
     #[error("tool `{alias}` was not run: {reason} (`{because}`)")]
     Denied {
         alias: String,
@@ -178,7 +181,9 @@ impl CallError {
         match self {
             Self::Unknown { .. } | Self::Ambiguous { .. } => "unknown",
             Self::Filter(_) => "bad_filter",
-            Self::BadArguments(_) | Self::SchemaViolation(_) => "bad_arguments",
+            Self::BadArguments(_) | Self::SchemaViolation(_) | Self::HeaderMismatch(_) => {
+                "bad_arguments"
+            }
             Self::Denied { .. } | Self::NoApprover { .. } | Self::RulesChanged(_) => "denied",
             Self::NeedsApproval { .. } => "ask",
             Self::ManualOnly(_) => "manual",

@@ -9,10 +9,11 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::name::ToolId;
 use toolgate_core::scope::Scope;
+use toolgate_mcp::param_header;
 
 use super::Inner;
 use super::builtin::BuiltinTool;
-use super::find::Finder;
+use super::find::{Finder, ResolvedTool};
 use super::limits::LimitTarget;
 use super::rules::Rules;
 use crate::approval::Approval;
@@ -138,6 +139,9 @@ impl Inner {
         }
         let ToolCall { name, server, .. } = &context.call;
         let target = self.finder(&context).find(name, server.as_ref())?;
+        if context.call.request.headers_mirror_arguments {
+            check_mirrored_arguments(&target, &context.call)?;
+        }
         let arguments = context.call.arguments.clone();
         let authorized = self
             .authorize(&context, target, arguments, progress)
@@ -228,4 +232,18 @@ impl Inner {
             filters: &context.call.request.filters,
         }
     }
+}
+
+/// Verifies that the headers of a call repeat the arguments that its tool mirrors in headers.
+fn check_mirrored_arguments(target: &ResolvedTool, call: &ToolCall) -> Result<(), CallError> {
+    let tool = &target.entry.tool;
+    // Invalid arguments are reported by the authorization.
+    let Ok(arguments) = &call.arguments else {
+        return Ok(());
+    };
+    if target.fallback_for.is_some() || !param_header::may_have_annotations(tool) {
+        return Ok(());
+    }
+    param_header::verify_headers(&tool.view(), arguments.raw(), &call.request.headers)
+        .map_err(CallError::HeaderMismatch)
 }

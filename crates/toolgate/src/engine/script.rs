@@ -129,6 +129,8 @@ impl ToolCaller for ScriptDispatcher {
             parent: Some(self.request_id.clone()),
             // Progress is reported for the script as a whole, not for its calls.
             client_handler: None,
+            // The headers mirror the script's arguments, not those of its calls.
+            headers_mirror_arguments: false,
             ..(*self.request).clone()
         };
         let call = ToolCall {

@@ -1,20 +1,19 @@
 //! Requests of one client that are in flight, so that the client can cancel them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use crate::jsonrpc;
-
 /// A client's requests in flight, keyed by the raw text of their ids.
 #[derive(Debug, Default)]
-pub struct InFlightRequests(Mutex<HashMap<String, Arc<CancellationToken>>>);
+pub(super) struct InFlightRequests(Mutex<HashMap<String, Arc<CancellationToken>>>);
 
 /// One request, in flight until the guard is dropped.
 #[derive(Debug)]
-pub struct InFlightGuard {
+pub(super) struct InFlightGuard {
     id: String,
     token: Arc<CancellationToken>,
     requests: Arc<InFlightRequests>,
@@ -22,9 +21,9 @@ pub struct InFlightGuard {
 
 impl InFlightRequests {
     /// Registers a request until the returned guard is dropped.
-    pub fn register(self: &Arc<Self>, id: &RawValue) -> InFlightGuard {
+    pub(super) fn register(self: &Arc<Self>, id: &RawValue) -> InFlightGuard {
         let (id, token) = (id.get().to_owned(), Arc::new(CancellationToken::new()));
-        self.with(|requests| requests.insert(id.clone(), Arc::clone(&token)));
+        self.0.lock().insert(id.clone(), Arc::clone(&token));
         InFlightGuard {
             id,
             token,
@@ -32,39 +31,32 @@ impl InFlightRequests {
         }
     }
 
-    /// Handles a notification; `notifications/cancelled` cancels the request it names.
-    pub fn on_notification(&self, method: &str, params: Option<&RawValue>) {
-        let params = params.filter(|_| method == "notifications/cancelled");
-        if let Some(id) = jsonrpc::cancelled_request_id(params)
-            && let Some(token) = self.with(|requests| requests.get(id.get()).cloned())
-        {
+    /// Cancels the request with this id, if it is in flight.
+    pub(super) fn cancel(&self, id: &RawValue) {
+        let token = self.0.lock().get(id.get()).cloned();
+        if let Some(token) = token {
             token.cancel();
         }
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut HashMap<String, Arc<CancellationToken>>) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 impl InFlightGuard {
     /// Waits until the client cancels the request.
-    pub async fn wait_cancelled(&self) {
+    pub(super) async fn wait_cancelled(&self) {
         self.token.cancelled().await;
     }
 }
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.requests.with(|requests| {
-            // The client may have reused the id.
-            if requests
-                .get(&self.id)
-                .is_some_and(|token| Arc::ptr_eq(token, &self.token))
-            {
-                requests.remove(&self.id);
-            }
-        });
+        let mut requests = self.requests.0.lock();
+        // The client may have reused the id.
+        if requests
+            .get(&self.id)
+            .is_some_and(|token| Arc::ptr_eq(token, &self.token))
+        {
+            requests.remove(&self.id);
+        }
     }
 }
 
@@ -75,22 +67,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cancelled_notification_cancels_only_the_named_request() {
+    fn cancel_affects_only_the_named_request() {
         let requests = Arc::new(InFlightRequests::default());
         let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
         let (one, text) = (
             requests.register(&raw("1")),
             requests.register(&raw("\"1\"")),
         );
-        let params = raw(r#"{"requestId": 1, "reason": "enough"}"#);
-        requests.on_notification("notifications/other", Some(&params));
+        requests.cancel(&raw("2"));
         assert!(one.wait_cancelled().now_or_never().is_none());
-        requests.on_notification("notifications/cancelled", Some(&params));
+        requests.cancel(&raw("1"));
         assert!(one.wait_cancelled().now_or_never().is_some());
         assert!(text.wait_cancelled().now_or_never().is_none());
         let reused = requests.register(&raw("1"));
         drop(one);
-        requests.on_notification("notifications/cancelled", Some(&params));
+        requests.cancel(&raw("1"));
         assert!(reused.wait_cancelled().now_or_never().is_some());
     }
 }

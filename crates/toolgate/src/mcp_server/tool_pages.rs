@@ -19,17 +19,23 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An encoded page for clients of one era. Clones share the bytes.
 #[derive(Clone, Debug)]
-pub struct EncodedToolPage(Arc<RawValue>);
+pub(super) struct EncodedToolPage(Arc<RawValue>);
 
 #[derive(Debug)]
-pub(crate) struct ToolPageCache(Cache<Key, CachedPage>);
+pub(super) struct ToolPageCache(Cache<Key, CachedPage>);
 
-/// Identifies a scope by its address, which cannot be reused while the cache holds the scope.
+/// The form in which a client sees a list of tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ListFormat {
+    pub(super) uses_raw_names: bool,
+    pub(super) era: Era,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
+    /// Address of the scope, which cannot be reused while the cache holds the scope.
     scope: usize,
-    uses_raw_names: bool,
-    is_modern: bool,
+    format: ListFormat,
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +45,7 @@ struct CachedPage {
 }
 
 impl ToolPageCache {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let weigh = |_: &Key, cached: &CachedPage| {
             u32::try_from(cached.page.0.get().len() + 256).unwrap_or(u32::MAX)
         };
@@ -56,13 +62,12 @@ impl ToolPageCache {
     pub(super) fn get(
         &self,
         scope: &Arc<Scope>,
-        (uses_raw_names, era): (bool, Era),
+        format: ListFormat,
         encode: impl FnOnce() -> Result<EncodedToolPage, RpcError>,
     ) -> Result<EncodedToolPage, RpcError> {
         let key = Key {
             scope: Arc::as_ptr(scope).addr(),
-            uses_raw_names,
-            is_modern: era == Era::Modern,
+            format,
         };
         if let Some(cached) = self.0.get(&key) {
             return Ok(cached.page);
@@ -82,9 +87,13 @@ impl EncodedToolPage {
         (*self.0).to_owned()
     }
 
+    pub(super) fn text(&self) -> &str {
+        self.0.get()
+    }
+
     /// Returns the page's JSON without copying it.
-    pub fn bytes(&self) -> Bytes {
-        Bytes::from_owner(self.clone())
+    pub(super) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
     }
 }
 

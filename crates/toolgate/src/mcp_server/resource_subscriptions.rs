@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::replace_text_member;
 use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
 use toolgate_mcp::client_handler::ClientHandler;
-use toolgate_mcp::jsonrpc::{INVALID_PARAMS, RpcError, RpcResult};
+use toolgate_mcp::jsonrpc::{self, INVALID_PARAMS, RpcError, RpcResult};
 use toolgate_mcp::registry::ResourceSubscription;
-use toolgate_mcp::serve::{empty_object, method_not_found, rpc_error};
 
-use super::{McpRequestContext, McpServer, names, parse_params, to_rpc_error};
+use super::names;
+use super::request::{RequestHandler, to_rpc_error};
 use crate::caller::Caller;
 use crate::gateway::Gateway;
 
@@ -43,8 +44,9 @@ struct UpdateForwarder {
     filters: Filters,
 }
 
+/// The parameters of an update notification.
 #[derive(serde::Deserialize)]
-struct Params {
+struct UpdatedResource {
     uri: String,
 }
 
@@ -56,71 +58,64 @@ impl ResourceSubscriptions {
         }
     }
 
-    /// Drops all subscriptions.
-    pub(super) fn close(&self) {
-        self.with_lock(HashMap::clear);
+    /// Returns whether the client may subscribe to a resource.
+    fn has_room_for(&self, uri: &str) -> bool {
+        let subscriptions = self.subscriptions.lock();
+        subscriptions.len() < MAX_SUBSCRIPTIONS || subscriptions.contains_key(uri)
     }
 
-    fn with_lock<T>(&self, f: impl FnOnce(&mut HashMap<String, ResourceSubscription>) -> T) -> T {
-        f(&mut self
-            .subscriptions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner))
+    /// Drops all subscriptions.
+    pub(super) fn close(&self) {
+        self.subscriptions.lock().clear();
     }
 }
 
-impl McpServer {
-    pub(super) async fn subscribe(
-        &self,
-        context: &McpRequestContext,
-        params: Option<&RawValue>,
-    ) -> RpcResult {
-        let Params { uri } = parse_params(params)?;
-        let client = context.client.as_ref();
-        let client = client.ok_or_else(|| method_not_found("resources/subscribe"))?;
-        let resources = &client.resources;
-        let is_known = resources.with_lock(|known| known.contains_key(&uri));
-        if !is_known && resources.with_lock(|known| known.len()) >= MAX_SUBSCRIPTIONS {
+impl RequestHandler {
+    pub(super) async fn subscribe(&self, uri: String) -> RpcResult {
+        let Some(session) = &self.session else {
+            return Err(RpcError::method_not_found("resources/subscribe"));
+        };
+        let resources = &session.client.resources;
+        if !resources.has_room_for(&uri) {
             let message =
                 format!("at most {MAX_SUBSCRIPTIONS} resources can be subscribed to per client");
-            return Err(rpc_error(INVALID_PARAMS, message));
+            return Err(RpcError::new(INVALID_PARAMS, message));
         }
         let sender = Arc::clone(&resources.sender);
-        let subscription = self.subscribe_resource(context, &uri, sender).await?;
-        resources.with_lock(|known| known.insert(uri, subscription));
-        Ok(empty_object())
+        let subscription = self.subscribe_resource(&uri, sender).await?;
+        resources.subscriptions.lock().insert(uri, subscription);
+        Ok(jsonrpc::empty_object())
     }
 
-    pub(super) fn unsubscribe(context: &McpRequestContext, params: Option<&RawValue>) -> RpcResult {
-        let Params { uri } = parse_params(params)?;
-        let client = context.client.as_ref();
-        let client = client.ok_or_else(|| method_not_found("resources/unsubscribe"))?;
-        client.resources.with_lock(|known| known.remove(&uri));
-        Ok(empty_object())
+    pub(super) fn unsubscribe(&self, uri: &str) -> RpcResult {
+        let Some(session) = &self.session else {
+            return Err(RpcError::method_not_found("resources/unsubscribe"));
+        };
+        session.client.resources.subscriptions.lock().remove(uri);
+        Ok(jsonrpc::empty_object())
     }
 
     /// Sends updates of a resource to `sender` until the returned subscription is dropped.
     pub(super) async fn subscribe_resource(
         &self,
-        context: &McpRequestContext,
         uri: &str,
         sender: UpdateSender,
     ) -> Result<ResourceSubscription, RpcError> {
-        let (server, raw_uri) = self.resolve_resource(context, uri)?;
-        let filters = &context.request.filters;
+        let (server, raw_uri) = self.resolve_resource(uri)?;
+        let filters = &self.context.filters;
         let forwarder = UpdateForwarder {
             sender,
             server: server.clone(),
-            uses_raw_names: self.uses_raw_names(),
-            gateway: self.gateway.clone(),
-            caller: context.caller.clone(),
+            uses_raw_names: self.endpoint.single_server().is_some(),
+            gateway: self.gateway().clone(),
+            caller: self.caller.clone(),
             filters: filters.clone(),
         };
         let handler = Arc::new(forwarder);
         let subscription =
-            self.gateway
+            self.gateway()
                 .resources()
-                .subscribe(&context.caller, filters, &server, raw_uri, handler);
+                .subscribe(&self.caller, filters, &server, raw_uri, handler);
         subscription.await.map_err(|error| to_rpc_error(&error))
     }
 }
@@ -135,9 +130,9 @@ impl ClientHandler for UpdateForwarder {
         let Some(params) = params.filter(|_| in_scope) else {
             return;
         };
-        let parsed = serde_json::from_str::<Params>(params.get());
+        let parsed = serde_json::from_str::<UpdatedResource>(params.get());
         match (self.uses_raw_names, parsed) {
-            (false, Ok(Params { uri })) => {
+            (false, Ok(UpdatedResource { uri })) => {
                 let uri = names::qualify_uri(&self.server, &uri);
                 (self.sender)(&replace_text_member(params, "uri", &uri));
             }
@@ -146,13 +141,13 @@ impl ClientHandler for UpdateForwarder {
     }
 
     fn on_request(&self, method: &str, _: Option<&RawValue>) -> BoxFuture<'static, RpcResult> {
-        Box::pin(std::future::ready(Err(method_not_found(method))))
+        Box::pin(std::future::ready(Err(RpcError::method_not_found(method))))
     }
 }
 
 impl fmt::Debug for ResourceSubscriptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let uris = self.with_lock(|known| known.keys().cloned().collect::<Vec<_>>());
+        let uris: Vec<String> = self.subscriptions.lock().keys().cloned().collect();
         f.debug_tuple("ResourceSubscriptions").field(&uris).finish()
     }
 }

@@ -1,22 +1,21 @@
 //! Requests to a legacy client that await a response.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-
-use super::rpc_error;
-use crate::jsonrpc::{self, INTERNAL_ERROR, Object, RpcResult};
+use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, Object, RpcError, RpcResult};
 
 /// Sends a message to a client; returns false if the client cannot receive it.
-pub type MessageSender = Arc<dyn Fn(String) -> bool + Send + Sync>;
+pub(super) type MessageSender = Arc<dyn Fn(String) -> bool + Send + Sync>;
 
 /// The open requests to one client.
 #[derive(Debug, Default)]
-pub struct ClientRequests {
+pub(super) struct ClientRequests {
     last_id: AtomicU64,
     open: Mutex<OpenRequests>,
 }
@@ -38,7 +37,7 @@ struct RequestGuard {
 impl ClientRequests {
     /// Sends a request to the client and returns a future for the response. Dropping the future
     /// cancels the request.
-    pub fn send(
+    pub(super) fn send(
         self: &Arc<Self>,
         method: &str,
         params: Option<&RawValue>,
@@ -54,16 +53,11 @@ impl ClientRequests {
             Some(params) => request.raw("params", params.get()),
             None => request,
         };
-        let is_open = self.with(|open| {
-            let is_open = !open.closed;
-            if is_open {
-                open.senders.insert(id, sender);
-            }
-            is_open
-        });
+        let is_open = self.open.lock().insert(id, sender);
         if !is_open || !send(request.to_string()) {
-            self.with(|open| open.senders.remove(&id));
-            let unreachable = rpc_error(INTERNAL_ERROR, "client cannot receive requests right now");
+            self.open.lock().senders.remove(&id);
+            let unreachable =
+                RpcError::new(INTERNAL_ERROR, "client cannot receive requests right now");
             return Box::pin(std::future::ready(Err(unreachable)));
         }
         let guard = RequestGuard {
@@ -73,52 +67,45 @@ impl ClientRequests {
         };
         Box::pin(async move {
             let _guard = guard;
-            let no_response = || rpc_error(INTERNAL_ERROR, "client did not respond");
+            let no_response = || RpcError::new(INTERNAL_ERROR, "client did not respond");
             receiver.await.unwrap_or_else(|_| Err(no_response()))
         })
     }
 
     /// Completes an open request; returns false if there is none with this id.
-    pub fn complete(&self, id: &RawValue, result: RpcResult) -> bool {
+    pub(super) fn complete(&self, id: &RawValue, result: RpcResult) -> bool {
         let Ok(id) = id.get().parse::<u64>() else {
             return false;
         };
-        let sender = self.with(|open| open.senders.remove(&id));
+        let sender = self.open.lock().senders.remove(&id);
         sender.is_some_and(|sender| sender.send(result).is_ok())
     }
 
     /// Fails all open and all later requests because the client has disconnected.
-    pub fn close(&self) {
-        self.with(|open| {
-            open.closed = true;
-            open.senders.clear();
-        });
+    pub(super) fn close(&self) {
+        let mut open = self.open.lock();
+        open.closed = true;
+        open.senders.clear();
     }
+}
 
-    fn with<T>(&self, f: impl FnOnce(&mut OpenRequests) -> T) -> T {
-        f(&mut self.open.lock().unwrap_or_else(PoisonError::into_inner))
+impl OpenRequests {
+    /// Adds a request unless the client has disconnected; returns whether it was added.
+    fn insert(&mut self, id: u64, sender: oneshot::Sender<RpcResult>) -> bool {
+        if !self.closed {
+            self.senders.insert(id, sender);
+        }
+        !self.closed
     }
 }
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        let unanswered = self.requests.with(|open| open.senders.remove(&self.id));
+        let unanswered = self.requests.open.lock().senders.remove(&self.id);
         if unanswered.is_some() {
             let params = Object::new().raw("requestId", &self.id.to_string());
             (self.send)(jsonrpc::notification("notifications/cancelled", &params));
         }
-    }
-}
-
-/// Builds a notification with raw JSON parameters.
-pub fn notification(method: &str, params: Option<&RawValue>) -> String {
-    match params {
-        None => jsonrpc::notification(method, &Object::new()),
-        Some(params) => Object::new()
-            .text("jsonrpc", "2.0")
-            .text("method", method)
-            .raw("params", params.get())
-            .to_string(),
     }
 }
 
@@ -133,12 +120,12 @@ mod tests {
         let sender: MessageSender = Arc::new({
             let sent = Arc::clone(&sent);
             move |message| {
-                sent.lock().unwrap().push(message);
+                sent.lock().push(message);
                 true
             }
         });
         let send = |method| requests.send(method, None, Arc::clone(&sender));
-        let last = || sent.lock().unwrap().last().cloned().unwrap();
+        let last = || sent.lock().last().cloned().unwrap();
         let one = send("elicitation/create");
         assert!(last().contains(r#""id":1"#), "{}", last());
         let two = send("roots/list");

@@ -3,12 +3,14 @@
 
 use serde_json::value::RawValue;
 use toolgate_core::json::{Members, may_contain};
+use toolgate_mcp::handshake::Era;
+use toolgate_mcp::jsonrpc::Object;
 
-use crate::jsonrpc::Object;
+use crate::result::is_input_required;
 
 /// Caching directive of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caching {
+pub(super) enum Caching {
     /// The result carries no caching members.
     None,
     /// Valid for this client only and expired at once: lists depend on the API key and change.
@@ -21,8 +23,26 @@ const MODERN_MEMBERS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 /// `_meta` member that names the responding server.
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
+/// Adapts a result to the client's era.
+pub(super) fn adapt_result(result: Box<RawValue>, era: Era, caching: Caching) -> Box<RawValue> {
+    match era {
+        Era::Legacy => adapt_for_legacy(result),
+        Era::Modern if is_input_required(&result) => result,
+        Era::Modern => adapt_for_modern(result, caching, server_info()),
+    }
+}
+
+/// Returns the gateway's description of itself, as JSON.
+pub(super) const fn server_info() -> &'static str {
+    concat!(
+        r#"{"name":"toolgate","title":"Toolgate","version":""#,
+        env!("CARGO_PKG_VERSION"),
+        r#""}"#
+    )
+}
+
 /// Adapts a result for a modern client; `server` is the server info as JSON.
-pub fn adapt_for_modern(result: Box<RawValue>, caching: Caching, server: &str) -> Box<RawValue> {
+fn adapt_for_modern(result: Box<RawValue>, caching: Caching, server: &str) -> Box<RawValue> {
     // Overrides the upstream value, because visibility depends on the API key.
     let result = match caching {
         Caching::Private => remove_members(result, &["cacheScope"]),
@@ -86,7 +106,7 @@ fn with_server_info(meta: Option<&RawValue>, server: &str) -> Option<String> {
 }
 
 /// Adapts a result for a legacy client.
-pub fn adapt_for_legacy(result: Box<RawValue>) -> Box<RawValue> {
+fn adapt_for_legacy(result: Box<RawValue>) -> Box<RawValue> {
     remove_members(result, &MODERN_MEMBERS)
 }
 

@@ -1,0 +1,138 @@
+//! Serving MCP: the gateway as an MCP server for clients of both eras.
+//!
+//! A [`Server`] holds what outlives a message: sessions of legacy clients and cached lists. A
+//! [`Connection`] takes one message and yields the [`Reply`] to it. It detects the era, opens
+//! sessions, runs batches, handles cancellation and subscriptions, and asks clients for approvals.
+//! Transports only move messages. Everything goes through the [`Gateway`], so clients only see what
+//! the caller may use.
+
+mod approval;
+mod batch;
+mod client_requests;
+mod connection;
+mod endpoint;
+mod era_adapter;
+mod in_flight;
+mod legacy_client;
+mod list_changes;
+mod listen;
+mod message;
+mod meta;
+mod method;
+mod names;
+mod notifier;
+mod page;
+mod reply;
+mod request;
+mod resource_subscriptions;
+mod resources;
+mod session;
+mod sessions;
+mod tool_pages;
+mod tools;
+
+use std::sync::Arc;
+
+pub use connection::{Connection, Delivery};
+pub use endpoint::McpEndpoint;
+use futures_util::stream::{Stream, StreamExt as _};
+use http::HeaderMap;
+use list_changes::ListChanges;
+pub use reply::{Reply, ReplyBody, SingleReply};
+use serde_json::value::RawValue;
+use sessions::Sessions;
+pub use sessions::{SESSION_ID_HEADER, SessionError};
+use tokio_util::sync::CancellationToken;
+use tool_pages::ToolPageCache;
+use toolgate_mcp::jsonrpc::{self, Object};
+
+use crate::caller::{CallOrigin, Caller};
+use crate::gateway::Gateway;
+
+/// Serves MCP clients. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    gateway: Gateway,
+    sessions: Sessions,
+    tool_pages: ToolPageCache,
+    stopping: CancellationToken,
+}
+
+impl Server {
+    pub fn new(gateway: Gateway) -> Self {
+        Self(Arc::new(Inner {
+            sessions: Sessions::new(gateway.clone()),
+            tool_pages: ToolPageCache::new(),
+            stopping: CancellationToken::new(),
+            gateway,
+        }))
+    }
+
+    /// Connects a caller to an endpoint; `None` if it does not exist for the caller.
+    pub fn connect(&self, endpoint: McpEndpoint, caller: Caller) -> Option<Connection> {
+        if !endpoint.exists_for(self.gateway(), &caller) {
+            return None;
+        }
+        let caller = caller.with_origin(CallOrigin::Mcp);
+        Some(Connection::new(self.clone(), endpoint, caller))
+    }
+
+    /// Streams the messages to a legacy client that belong to none of its requests. The headers
+    /// name the session.
+    pub fn session_messages(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+    ) -> Result<impl Stream<Item = String> + Send + use<>, SessionError> {
+        let session = self.sessions().find(headers, caller)?;
+        let owner = session.owner.clone();
+        let changes = ListChanges::new(self.gateway().clone(), owner.caller, owner.filters);
+        let messages = session.messages(changes);
+        Ok(messages.take_until(self.stopping().cancelled_owned()))
+    }
+
+    /// Ends the session that the headers name.
+    pub fn end_session(&self, caller: &Caller, headers: &HeaderMap) -> Result<(), SessionError> {
+        let session = self.sessions().find(headers, caller)?;
+        self.sessions().end(&session);
+        Ok(())
+    }
+
+    /// Ends idle sessions and sessions whose key was removed, until `stop` is cancelled.
+    pub async fn run_sweeper(&self, stop: CancellationToken) {
+        self.sessions().run_sweeper(self.gateway(), stop).await;
+    }
+
+    /// Ends all streams, and all requests that wait for a client. Other requests go on.
+    pub fn stop(&self) {
+        self.0.stopping.cancel();
+        self.sessions().cancel_client_requests();
+    }
+
+    fn gateway(&self) -> &Gateway {
+        &self.0.gateway
+    }
+
+    fn sessions(&self) -> &Sessions {
+        &self.0.sessions
+    }
+
+    fn tool_pages(&self) -> &ToolPageCache {
+        &self.0.tool_pages
+    }
+
+    /// Returns a token that is cancelled when streams have to end.
+    fn stopping(&self) -> CancellationToken {
+        self.0.stopping.clone()
+    }
+}
+
+fn to_raw(object: &Object) -> Box<RawValue> {
+    RawValue::from_string(object.to_string()).unwrap_or_else(|_| jsonrpc::empty_object())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! JSON-RPC batches, which only protocol revision 2025-03-26 supports.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, StreamExt as _};
+use serde_json::value::RawValue;
+use toolgate_mcp::handshake::Era;
+use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, RpcError, RpcResult};
+
+use super::connection::Connection;
+use super::in_flight::InFlightGuard;
+use super::message::{Message, RequestMessage};
+use super::meta::RawMeta;
+use super::method::{ClientNotification, Method};
+use super::reply::Reply;
+use super::request::RequestHandler;
+use super::session::Session;
+use crate::call::RequestContext;
+
+/// The only protocol revision with batches.
+const BATCH_VERSION: &str = "2025-03-26";
+const MAX_BATCH_MESSAGES: usize = 100;
+/// Requests of a batch that are handled concurrently.
+const MAX_CONCURRENT_REQUESTS: usize = 8;
+/// Total size of all responses to a batch.
+const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
+
+/// The answer to one message of a batch, with the message's id.
+struct BatchItem {
+    id: Box<RawValue>,
+    result: RpcResult,
+}
+
+/// Resolves to the answer to one message; `None` if its request is cancelled.
+type BatchAnswer = BoxFuture<'static, Option<BatchItem>>;
+
+impl Connection {
+    /// Handles a batch. Notifications sent while its requests run are not tied to any of them.
+    pub(super) fn handle_batch(
+        &self,
+        text: &str,
+        session: &Arc<Session>,
+        context: &RequestContext,
+    ) -> Result<BoxFuture<'static, Reply>, RpcError> {
+        let messages: Vec<&RawValue> = serde_json::from_str(text)
+            .map_err(|error| RpcError::new(INVALID_REQUEST, format!("invalid batch: {error}")))?;
+        if session.client.version() != BATCH_VERSION
+            || messages.is_empty()
+            || messages.len() > MAX_BATCH_MESSAGES
+        {
+            let message = format!(
+                "a batch must have 1 to {MAX_BATCH_MESSAGES} messages and requires protocol revision {BATCH_VERSION}"
+            );
+            return Err(RpcError::new(INVALID_REQUEST, message));
+        }
+        let mut answers: Vec<BatchAnswer> = Vec::new();
+        for message in messages {
+            match Message::parse(message.get()) {
+                Ok(Message::Request(request)) => {
+                    answers.push(self.answer_batched(&request, session, context));
+                }
+                Ok(Message::Notification { method, params }) => {
+                    if let Some(notification) = ClientNotification::parse(&method, params) {
+                        self.handle_notification(Some(session), &notification);
+                    }
+                }
+                Ok(Message::Response { id, result }) => {
+                    session.client.handle_response(id, result);
+                }
+                Err(error) => {
+                    let item = BatchItem {
+                        id: RawValue::NULL.to_owned(),
+                        result: Err(error),
+                    };
+                    answers.push(ready(Some(item)).boxed());
+                }
+            }
+        }
+        Ok(collect_answers(answers).boxed())
+    }
+
+    fn answer_batched(
+        &self,
+        request: &RequestMessage<'_>,
+        session: &Arc<Session>,
+        context: &RequestContext,
+    ) -> BatchAnswer {
+        let RequestMessage { id, method, params } = request;
+        let method = Method::parse(method, Era::Legacy, *params);
+        let meta = RawMeta::from_params(*params).to_request_meta();
+        let sender = session.client.message_sender();
+        let handler = RequestHandler::legacy(self, context.clone(), session, meta, sender);
+        let in_flight = session.client.in_flight.register(id);
+        let id = (*id).to_owned();
+        async move {
+            let result = match method {
+                Ok(method) => answer_until_cancelled(&handler, method, &in_flight).await?,
+                Err(error) => Err(error),
+            };
+            Some(BatchItem { id, result })
+        }
+        .boxed()
+    }
+}
+
+async fn answer_until_cancelled(
+    handler: &RequestHandler,
+    method: Method,
+    in_flight: &InFlightGuard,
+) -> Option<RpcResult> {
+    tokio::select! {
+        result = handler.answer(method) => Some(result),
+        () = in_flight.wait_cancelled() => None,
+    }
+}
+
+async fn collect_answers(answers: Vec<BatchAnswer>) -> Reply {
+    if answers.is_empty() {
+        return Reply::Accepted;
+    }
+    let answers = stream::iter(answers).buffered(MAX_CONCURRENT_REQUESTS);
+    let texts = answers
+        .filter_map(ready)
+        .scan(0, |bytes, BatchItem { id, result }| {
+            let text = jsonrpc::response(&id, &result);
+            *bytes += text.len();
+            ready(Some(if *bytes > MAX_RESPONSE_BYTES {
+                let message =
+                    "the responses to the batch are too large; send the requests separately";
+                jsonrpc::response(&id, &Err(RpcError::new(INTERNAL_ERROR, message)))
+            } else {
+                text
+            }))
+        });
+    let texts: Vec<String> = texts.collect().await;
+    Reply::text(200, format!("[{}]", texts.join(",")))
+}

@@ -1,0 +1,155 @@
+//! A client of the legacy era: what it declared, and how messages reach it outside of the answers
+//! to its requests.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use toolgate_mcp::client_handler::{ClientHandler, LogLevel, SessionClient};
+use toolgate_mcp::jsonrpc::{self, Object, RpcResult};
+use toolgate_mcp::lane::UpstreamRequest;
+
+use super::client_requests::{ClientRequests, MessageSender};
+use super::in_flight::InFlightRequests;
+use super::method::{ClientNotification, InitializeRequest};
+use super::notifier::SessionNotifier;
+use super::resource_subscriptions::{RESOURCE_UPDATED, ResourceSubscriptions};
+use crate::call::ClientSession;
+use crate::gateway::Gateway;
+
+/// State of a legacy client.
+#[derive(Debug)]
+pub(super) struct LegacyClient {
+    id: String,
+    initialize: InitializeRequest,
+    notifier: Arc<SessionNotifier>,
+    /// Resources the client has subscribed to.
+    pub(super) resources: ResourceSubscriptions,
+    pub(super) in_flight: Arc<InFlightRequests>,
+    /// Minimum level of log messages the client has requested.
+    log_level: Mutex<Option<LogLevel>>,
+    disconnected: CancellationToken,
+}
+
+impl LegacyClient {
+    /// Creates a client. Messages that belong to none of its requests are sent through `sender`.
+    pub(super) fn new(
+        id: String,
+        initialize: InitializeRequest,
+        in_flight: Arc<InFlightRequests>,
+        sender: MessageSender,
+    ) -> Self {
+        let to_client = Arc::clone(&sender);
+        Self {
+            id,
+            initialize,
+            notifier: Arc::new(SessionNotifier {
+                sender,
+                client_requests: Arc::default(),
+            }),
+            resources: ResourceSubscriptions::new(move |params| {
+                // Dropped if the client has no open stream.
+                to_client(jsonrpc::raw_notification(RESOURCE_UPDATED, Some(params)));
+            }),
+            in_flight,
+            log_level: Mutex::default(),
+            disconnected: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns the negotiated protocol revision.
+    pub(super) fn version(&self) -> &'static str {
+        self.initialize.version
+    }
+
+    /// Handles a notification from the client.
+    pub(super) fn handle_notification(
+        &self,
+        gateway: &Gateway,
+        notification: &ClientNotification<'_>,
+    ) {
+        match notification {
+            ClientNotification::Cancelled { request_id } => self.in_flight.cancel(request_id),
+            ClientNotification::RootsChanged => {
+                gateway
+                    .servers()
+                    .notify_session_lanes(&self.id, ClientNotification::ROOTS_CHANGED);
+            }
+            ClientNotification::Initialized => {}
+        }
+    }
+
+    /// Handles the client's response to a request that was sent to it.
+    pub(super) fn handle_response(&self, id: &RawValue, result: RpcResult) {
+        self.notifier.client_requests.complete(id, result);
+    }
+
+    /// Cancels all requests that wait for a response from the client.
+    pub(super) fn cancel_client_requests(&self) {
+        self.notifier.client_requests.close();
+    }
+
+    /// Cancels pending requests to the client and drops its subscriptions and lanes.
+    pub(super) fn disconnect(&self, gateway: &Gateway) {
+        // Must come first, so that no new lane is opened after the existing ones are closed.
+        self.disconnected.cancel();
+        self.cancel_client_requests();
+        self.resources.close();
+        gateway.servers().end_session(&self.id);
+    }
+
+    /// Returns a token that is cancelled when the client disconnects.
+    pub(super) fn disconnect_token(&self) -> &CancellationToken {
+        &self.disconnected
+    }
+
+    /// Returns the sender for messages that belong to none of the client's requests.
+    pub(super) fn message_sender(&self) -> MessageSender {
+        Arc::clone(&self.notifier.sender)
+    }
+
+    pub(super) fn client_requests(&self) -> Arc<ClientRequests> {
+        Arc::clone(&self.notifier.client_requests)
+    }
+
+    pub(super) fn log_level(&self) -> Option<LogLevel> {
+        *self.log_level.lock()
+    }
+
+    /// Sets the minimum level of log messages sent to the client.
+    pub(super) fn set_log_level(&self, gateway: &Gateway, level: LogLevel) {
+        *self.log_level.lock() = Some(level);
+        let request = UpstreamRequest {
+            method: "logging/setLevel",
+            params: Object::new().text("level", level.as_str()),
+            ..UpstreamRequest::default()
+        };
+        gateway
+            .servers()
+            .request_on_session_lanes(&self.id, &request);
+    }
+
+    /// Returns the session presented to servers, if the client needs its own lanes: because servers
+    /// can send it requests, or because it has set a log level.
+    pub(super) fn client_session(&self) -> Option<ClientSession> {
+        let log_level = self.log_level();
+        if !self.initialize.can_answer_requests() && log_level.is_none() {
+            return None;
+        }
+        let handler: Arc<dyn ClientHandler> = Arc::<SessionNotifier>::clone(&self.notifier);
+        Some(ClientSession {
+            id: self.id.clone(),
+            client: SessionClient {
+                capabilities: self.initialize.capabilities.get().into(),
+                handler,
+                log_level,
+                disconnected: self.disconnected.clone(),
+            },
+        })
+    }
+}

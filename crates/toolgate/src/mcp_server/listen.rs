@@ -1,0 +1,166 @@
+//! `subscriptions/listen`: the notifications that a modern client has requested.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, Stream, StreamExt as _};
+use indexmap::IndexMap;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use toolgate_mcp::handshake::Era;
+use toolgate_mcp::jsonrpc::{self, Object};
+use toolgate_mcp::registry::ResourceSubscription;
+
+use super::era_adapter::{Caching, adapt_result};
+use super::list_changes::{ListChanges, PROMPTS_CHANGED, RESOURCES_CHANGED, TOOLS_CHANGED};
+use super::method::RequestedNotifications;
+use super::request::RequestHandler;
+use super::resource_subscriptions::{RESOURCE_UPDATED, UpdateSender};
+
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+/// Resource updates buffered for a slow client.
+const UPDATE_BUFFER_SIZE: usize = 1024;
+/// Resource subscriptions set up concurrently.
+const MAX_CONCURRENT_SUBSCRIBES: usize = 16;
+/// Resources per listen stream.
+const MAX_SUBSCRIBED_RESOURCES: usize = 1000;
+
+/// The notifications of a `subscriptions/listen` request, until the client disconnects.
+#[derive(Debug)]
+pub(super) struct ListenStream {
+    id: Box<RawValue>,
+    requested: RequestedNotifications,
+    lists: ListChanges,
+    updates: mpsc::Receiver<String>,
+    /// Subscribed resources, by the URIs the client uses.
+    resources: Vec<(String, ResourceSubscription)>,
+}
+
+impl ListenStream {
+    pub(super) async fn open(
+        handler: &RequestHandler,
+        id: Box<RawValue>,
+        requested: RequestedNotifications,
+    ) -> Self {
+        let (sender, updates) = mpsc::channel(UPDATE_BUFFER_SIZE);
+        let update_sender: UpdateSender = Arc::new({
+            let id = id.clone();
+            move |params: &RawValue| {
+                // Dropped if the buffer is full: a client that far behind has to reread anyway.
+                let _ = sender.try_send(update_notification(&id, params));
+            }
+        });
+        let uris = requested.resource_subscriptions.iter();
+        let subscribing: Vec<BoxFuture<'_, _>> = uris
+            .take(MAX_SUBSCRIBED_RESOURCES)
+            .map(|uri| subscribe_uri(handler, uri, Arc::clone(&update_sender)).boxed())
+            .collect();
+        // Resources that cannot be subscribed to are left out of the acknowledgement.
+        let resources = stream::iter(subscribing).buffered(MAX_CONCURRENT_SUBSCRIBES);
+        let resources = resources.filter_map(std::future::ready).collect().await;
+        Self {
+            id,
+            requested,
+            lists: handler.list_changes(),
+            updates,
+            resources,
+        }
+    }
+
+    /// Streams the acknowledgement, then the notifications until `stopping` is cancelled, then the
+    /// result of the request.
+    pub(super) fn into_messages(
+        self,
+        stopping: CancellationToken,
+    ) -> impl Stream<Item = String> + Send {
+        let acknowledgement = self.acknowledgement();
+        let result = adapt_result(jsonrpc::empty_object(), Era::Modern, Caching::None);
+        let result = jsonrpc::response(&self.id, &Ok(result));
+        let notifications = stream::unfold(self, |mut listen| async move {
+            let messages = listen.next().await?;
+            Some((stream::iter(messages), listen))
+        });
+        let notifications = notifications
+            .flatten()
+            .take_until(stopping.cancelled_owned());
+        stream::iter([acknowledgement])
+            .chain(notifications)
+            .chain(stream::iter([result]))
+    }
+
+    /// Returns the first message of the stream, which lists the accepted notifications.
+    fn acknowledgement(&self) -> String {
+        let mut granted = serde_json::json!({
+            "toolsListChanged": self.requested.tools_list_changed,
+            "promptsListChanged": self.requested.prompts_list_changed,
+            "resourcesListChanged": self.requested.resources_list_changed,
+        });
+        if !self.resources.is_empty() {
+            let uris = self.resources.iter().map(|(uri, _)| uri.as_str());
+            granted["resourceSubscriptions"] = uris.collect();
+        }
+        let params = subscription_meta(&self.id).raw("notifications", &granted.to_string());
+        jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
+    }
+
+    /// Waits for the next messages; `None` once the stream has ended.
+    async fn next(&mut self) -> Option<Vec<String>> {
+        tokio::select! {
+            Some(update) = self.updates.recv() => Some(vec![update]),
+            changed = self.lists.next() => {
+                let methods = changed?
+                    .into_iter()
+                    .filter(|method| self.requested.includes(method));
+                let encode = |method| jsonrpc::notification(method, &subscription_meta(&self.id));
+                Some(methods.map(encode).collect())
+            }
+        }
+    }
+}
+
+async fn subscribe_uri(
+    handler: &RequestHandler,
+    uri: &str,
+    sender: UpdateSender,
+) -> Option<(String, ResourceSubscription)> {
+    let subscription = handler.subscribe_resource(uri, sender).await.ok()?;
+    Some((uri.to_owned(), subscription))
+}
+
+impl RequestedNotifications {
+    fn includes(&self, method: &str) -> bool {
+        match method {
+            TOOLS_CHANGED => self.tools_list_changed,
+            PROMPTS_CHANGED => self.prompts_list_changed,
+            RESOURCES_CHANGED => self.resources_list_changed,
+            _ => false,
+        }
+    }
+}
+
+/// Encodes a resource update notification for a subscription.
+fn update_notification(id: &RawValue, params: &RawValue) -> String {
+    let read = |raw: &RawValue| {
+        serde_json::from_str::<IndexMap<String, Box<RawValue>>>(raw.get()).unwrap_or_default()
+    };
+    let mut members = read(params);
+    let mut meta = members
+        .get("_meta")
+        .map(|meta| read(meta))
+        .unwrap_or_default();
+    meta.insert(SUBSCRIPTION_ID.to_owned(), id.to_owned());
+    if let Ok(meta) = to_raw_value(&meta) {
+        members.insert("_meta".to_owned(), meta);
+    }
+    let params = members.iter().fold(Object::new(), |params, (name, value)| {
+        params.raw(name, value.get())
+    });
+    jsonrpc::notification(RESOURCE_UPDATED, &params)
+}
+
+fn subscription_meta(id: &RawValue) -> Object {
+    let meta = Object::new().raw(SUBSCRIPTION_ID, id.get());
+    Object::new().raw("_meta", &meta.to_string())
+}

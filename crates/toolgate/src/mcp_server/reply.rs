@@ -1,0 +1,241 @@
+//! Replies to messages: a single response, or a stream of messages that ends with it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use serde_json::value::RawValue;
+use tokio::sync::mpsc::{self, Receiver};
+use toolgate_mcp::handshake::Era;
+use toolgate_mcp::jsonrpc::{
+    self, HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, RpcResult,
+    UNSUPPORTED_VERSION,
+};
+
+use super::client_requests::MessageSender;
+use super::sessions::SessionError;
+use super::tool_pages::EncodedToolPage;
+
+/// Messages buffered for a slow client; more are dropped.
+const STREAM_BUFFER_MESSAGES: usize = 1024;
+
+/// The reply to a message.
+pub enum Reply {
+    /// The message needs no response.
+    Accepted,
+    Single(SingleReply),
+    /// Messages to send as they come; the last one is the response.
+    Stream(BoxStream<'static, String>),
+}
+
+/// A reply that consists of one response.
+#[derive(Debug)]
+pub struct SingleReply {
+    /// The HTTP status to send the response with.
+    pub status: u16,
+    pub body: ReplyBody,
+    /// The id of the session that was opened, which the client repeats with later messages.
+    pub session: Option<String>,
+}
+
+/// The JSON of a response.
+#[derive(Debug)]
+pub struct ReplyBody(BodyParts);
+
+#[derive(Debug)]
+enum BodyParts {
+    Text(String),
+    /// A response around a cached page.
+    ToolPage {
+        before: String,
+        page: EncodedToolPage,
+        after: &'static str,
+    },
+}
+
+/// A request in flight, whose answer may be preceded by other messages.
+pub(super) struct PendingReply {
+    pub(super) id: Box<RawValue>,
+    pub(super) era: Era,
+    /// Messages to send before the answer.
+    pub(super) messages: Receiver<String>,
+    /// Resolves to `None` if the client cancels the request.
+    pub(super) answer: BoxFuture<'static, Option<RpcResult>>,
+}
+
+/// State of a stream that ends with the answer to a request.
+struct AnswerStream {
+    first: Option<String>,
+    pending: Option<PendingReply>,
+}
+
+impl Reply {
+    pub(super) fn text(status: u16, text: String) -> Self {
+        Self::Single(SingleReply {
+            status,
+            body: ReplyBody(BodyParts::Text(text)),
+            session: None,
+        })
+    }
+
+    pub(super) fn response(status: u16, id: &RawValue, result: &RpcResult) -> Self {
+        Self::text(status, jsonrpc::response(id, result))
+    }
+
+    pub(super) fn error(status: u16, id: &RawValue, error: RpcError) -> Self {
+        Self::response(status, id, &Err(error))
+    }
+
+    /// Rejects a message that has no id, or whose id is unknown.
+    pub(super) fn rejection(status: u16, error: RpcError) -> Self {
+        Self::error(status, RawValue::NULL, error)
+    }
+
+    /// Responds to `initialize` and announces the session.
+    pub(super) fn initialized(id: &RawValue, result: Box<RawValue>, session: &str) -> Self {
+        Self::Single(SingleReply {
+            status: 200,
+            body: ReplyBody(BodyParts::Text(jsonrpc::response(id, &Ok(result)))),
+            session: Some(session.to_owned()),
+        })
+    }
+
+    /// Responds with a cached page of tools, without copying it.
+    pub(super) fn tool_page(id: &RawValue, page: EncodedToolPage) -> Self {
+        let (before, after) = jsonrpc::response_frame(id);
+        Self::Single(SingleReply {
+            status: 200,
+            body: ReplyBody(BodyParts::ToolPage {
+                before,
+                page,
+                after,
+            }),
+            session: None,
+        })
+    }
+
+    /// Rejects a message that names no session of the caller.
+    pub fn unknown_session() -> Self {
+        let error = RpcError::new(INVALID_REQUEST, SessionError::Unknown.to_string());
+        Self::rejection(404, error)
+    }
+
+    /// Rejects a message that exceeds the transport's limit.
+    pub fn too_long() -> Self {
+        Self::rejection(
+            413,
+            RpcError::new(INVALID_REQUEST, "the message is too long"),
+        )
+    }
+}
+
+impl ReplyBody {
+    /// Returns the JSON in parts that are sent one after the other; some may be empty. A cached
+    /// page is not copied.
+    pub fn into_parts(self) -> [Bytes; 3] {
+        match self.0 {
+            BodyParts::Text(text) => [text.into(), Bytes::new(), Bytes::new()],
+            BodyParts::ToolPage {
+                before,
+                page,
+                after,
+            } => [before.into(), page.into_bytes(), after.into()],
+        }
+    }
+
+    pub fn into_string(self) -> String {
+        match self.0 {
+            BodyParts::Text(text) => text,
+            BodyParts::ToolPage {
+                before,
+                page,
+                after,
+            } => [&before, page.text(), after].concat(),
+        }
+    }
+}
+
+impl PendingReply {
+    /// Waits for the answer. The reply is single if nothing has to be sent before the answer.
+    pub(super) async fn into_reply(mut self) -> Reply {
+        let first = tokio::select! {
+            biased;
+            Some(message) = self.messages.recv() => message,
+            answer = &mut self.answer => match (self.messages.try_recv(), answer) {
+                // Messages sent before the answer must precede it.
+                (Ok(message), answer) => {
+                    self.answer = Box::pin(std::future::ready(answer));
+                    message
+                }
+                (Err(_), Some(result)) => {
+                    let status = result
+                        .as_ref()
+                        .map_or_else(|error| error_status(self.era, error), |_| 200);
+                    return Reply::response(status, &self.id, &result);
+                }
+                // The client cancelled the request and expects no answer.
+                (Err(_), None) => return Reply::Accepted,
+            },
+        };
+        let state = AnswerStream {
+            first: Some(first),
+            pending: Some(self),
+        };
+        Reply::Stream(stream::unfold(state, AnswerStream::next).boxed())
+    }
+}
+
+impl AnswerStream {
+    async fn next(mut self) -> Option<(String, Self)> {
+        if let Some(first) = self.first.take() {
+            return Some((first, self));
+        }
+        let pending = self.pending.as_mut()?;
+        let message = tokio::select! {
+            biased;
+            Some(message) = pending.messages.recv() => message,
+            answer = &mut pending.answer => match pending.messages.try_recv() {
+                // Messages sent before the answer must precede it.
+                Ok(message) => {
+                    pending.answer = Box::pin(std::future::ready(answer));
+                    message
+                }
+                Err(_) => {
+                    let response = jsonrpc::response(&pending.id, &answer?);
+                    self.pending = None;
+                    response
+                }
+            },
+        };
+        Some((message, self))
+    }
+}
+
+/// Creates a channel for messages sent to the client before the answer to a request.
+pub(super) fn message_channel() -> (MessageSender, Receiver<String>) {
+    let (sender, messages) = mpsc::channel(STREAM_BUFFER_MESSAGES);
+    let send = move |message| sender.try_send(message).is_ok();
+    (Arc::new(send), messages)
+}
+
+/// Returns the HTTP status of an error: modern revisions use 404 for unknown methods and 400 for
+/// bad requests, legacy ones always 200.
+pub(super) fn error_status(era: Era, error: &RpcError) -> u16 {
+    match (era, error.code) {
+        (Era::Modern, METHOD_NOT_FOUND) => 404,
+        // Header mismatch, missing capability, unsupported protocol version.
+        (Era::Modern, UNSUPPORTED_VERSION..=HEADER_MISMATCH) => 400,
+        _ => 200,
+    }
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Accepted => f.write_str("Accepted"),
+            Self::Single(reply) => f.debug_tuple("Single").field(reply).finish(),
+            Self::Stream(_) => f.debug_tuple("Stream").finish_non_exhaustive(),
+        }
+    }
+}

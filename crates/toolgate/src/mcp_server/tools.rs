@@ -1,0 +1,114 @@
+//! `tools/list` and `tools/call`.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+use toolgate_core::scope::Scope;
+use toolgate_mcp::jsonrpc::{self, HEADER_MISMATCH, INVALID_PARAMS, RpcError, RpcResult};
+
+use super::approval::CallReply;
+use super::era_adapter::{Caching, adapt_result};
+use super::method::ToolCallParams;
+use super::names::{map_items, qualify_links};
+use super::page::encode_page;
+use super::request::{RequestHandler, server_rpc_error};
+use super::tool_pages::{EncodedToolPage, ListFormat};
+use crate::call::{CallError, Outcome, RequiredApproval, ToolCall};
+use crate::code_mode;
+use crate::store::unix_millis;
+
+impl RequestHandler {
+    /// Returns the result of `tools/list`, adapted to the client's era.
+    pub(super) fn list_tools(&self, cursor: Option<&str>) -> Result<EncodedToolPage, RpcError> {
+        let scope = self.gateway().scope(&self.caller, &self.context.filters);
+        let scope = scope.map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))?;
+        let encode = || {
+            let page = encode_page("tools", self.sorted_tools(&scope).into_iter(), cursor)?;
+            Ok(adapt_result(page, self.era, Caching::Private).into())
+        };
+        if cursor.is_some() {
+            return encode();
+        }
+        let format = ListFormat {
+            uses_raw_names: self.endpoint.single_server().is_some(),
+            era: self.era,
+        };
+        self.server.tool_pages().get(&scope, format, encode)
+    }
+
+    /// Returns the tools of a scope, sorted by their names at this endpoint.
+    fn sorted_tools<'a>(&self, scope: &'a Scope) -> Vec<(String, &'a RawValue)> {
+        let mut tools: Vec<(String, &RawValue)> = if self.endpoint.single_server().is_some() {
+            scope
+                .tools()
+                .map(|(entry, _)| (entry.tool.id.tool.to_string(), &*entry.tool.definition))
+                .collect()
+        } else {
+            let code = if scope.has_code_mode_tools() {
+                code_mode::definitions()
+            } else {
+                &[]
+            };
+            scope
+                .direct_tools()
+                .map(|(entry, _)| (entry.alias.to_string(), entry.aliased_definition()))
+                .chain(code.iter().map(|(name, raw)| (name.clone(), &**raw)))
+                .collect()
+        };
+        tools.sort_by(|a, b| a.0.cmp(&b.0));
+        tools
+    }
+
+    pub(super) async fn call_tool(&self, params: ToolCallParams) -> RpcResult {
+        let call = ToolCall {
+            name: params.name,
+            id: None,
+            server: self.endpoint.single_server().cloned(),
+            arguments: params.arguments,
+            request: Arc::clone(&self.context),
+        };
+        match self.call_with_approval(call).await {
+            CallReply::Finished(outcome) => Ok(self.client_result(outcome)),
+            CallReply::Failed(error) => error_result(&error),
+            CallReply::InputRequired(result) => Ok(result),
+            CallReply::Rejected(error) => Err(error),
+        }
+    }
+
+    /// Returns the server's result, with resource links that resolve at this endpoint.
+    fn client_result(&self, outcome: Outcome) -> Box<RawValue> {
+        let Outcome { tool, result, .. } = outcome;
+        let raw = result.into_raw();
+        if self.endpoint.single_server().is_some() || !raw.get().contains("\"resource") {
+            raw
+        } else {
+            map_items(&raw, "content", |block| qualify_links(block, &tool.server))
+        }
+    }
+}
+
+/// Converts a failed call: protocol-level failures become JSON-RPC errors, everything else a result
+/// with `isError` that the model can read.
+fn error_result(error: &CallError) -> RpcResult {
+    if let Some(error) = server_rpc_error(error) {
+        return Err(error.clone());
+    }
+    match error {
+        CallError::Unknown { .. } | CallError::Ambiguous { .. } | CallError::Filter(_) => {
+            Err(RpcError::new(INVALID_PARAMS, error.to_string()))
+        }
+        CallError::HeaderMismatch(message) => Err(RpcError::new(HEADER_MISMATCH, message)),
+        error => {
+            let mut result = json!({
+                "content": [{"type": "text", "text": error.to_string()}],
+                "isError": true,
+            });
+            if let Some(RequiredApproval { id, expires_at, .. }) = error.required_approval() {
+                let approval = json!({"id": id, "expiresAtMs": unix_millis(expires_at)});
+                result["_meta"] = json!({"toolgate/approval": approval});
+            }
+            Ok(to_raw_value(&result).unwrap_or_else(|_| jsonrpc::empty_object()))
+        }
+    }
+}
