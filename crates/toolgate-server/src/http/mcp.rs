@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::rejection::{BytesRejection, PathRejection};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::{ALLOW, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -22,6 +21,7 @@ use toolgate::{Caller, ServerName};
 
 use super::App;
 use super::error::ApiError;
+use super::extract::{ApiBytes, ApiPath};
 use super::request::{self, OwnedHeaders, RequestId};
 use super::spliced_body::SplicedBody;
 
@@ -44,13 +44,13 @@ pub(crate) async fn post_all(
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
     let post = McpPost {
         caller,
         id,
         headers,
-        body: body?,
+        body,
     };
     post.handle(&app, McpEndpoint::All).await
 }
@@ -60,19 +60,18 @@ pub(crate) async fn post_all(
     responses((status = 200, description = "response, as JSON or as an event stream"), (status = 202, description = "notification or response accepted")))]
 pub(crate) async fn post_server(
     State(app): State<App>,
-    path: Result<Path<String>, PathRejection>,
+    ApiPath(server): ApiPath<String>,
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let Path(server) = path?;
     let name = ServerName::parse(&server).map_err(|_| unknown_endpoint())?;
     let post = McpPost {
         caller,
         id,
         headers,
-        body: body?,
+        body,
     };
     post.handle(&app, McpEndpoint::Server(name)).await
 }
@@ -82,18 +81,17 @@ pub(crate) async fn post_server(
     responses((status = 200, description = "response, as JSON or as an event stream"), (status = 202, description = "notification or response accepted")))]
 pub(crate) async fn post_virtual(
     State(app): State<App>,
-    path: Result<Path<String>, PathRejection>,
+    ApiPath(name): ApiPath<String>,
     Extension(caller): Extension<Caller>,
     Extension(id): Extension<RequestId>,
     OwnedHeaders(headers): OwnedHeaders,
-    body: Result<Bytes, BytesRejection>,
+    ApiBytes(body): ApiBytes,
 ) -> Result<Response, ApiError> {
-    let Path(name) = path?;
     let post = McpPost {
         caller,
         id,
         headers,
-        body: body?,
+        body,
     };
     post.handle(&app, McpEndpoint::Virtual(name)).await
 }
