@@ -327,9 +327,12 @@ impl RunningManager {
         patch: &Map<String, Value>,
     ) -> Result<ConfigResponse, ChangeError> {
         let sections = &self.manager.layers.sections;
-        let before = sections.get(&ConfigSection::ToolManager);
-        let before = before.map(|(settings, _)| settings.clone());
-        let settings = apply_patch(&before.unwrap_or_default(), patch)?;
+        // The section is absent until its first change.
+        let before = match sections.get(&ConfigSection::ToolManager) {
+            Some((settings, _)) => settings.clone(),
+            None => Value::Object(Map::new()),
+        };
+        let settings = apply_patch(&before, patch)?;
         self.set_section(ConfigSection::ToolManager, Some(settings))
             .await
     }

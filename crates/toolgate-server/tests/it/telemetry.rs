@@ -238,27 +238,8 @@ async fn streamed_answer_is_one_child_span_of_its_request() {
         (&model_span.trace_id, &model_span.parent_span_id),
         (&request.trace_id, &request.span_id)
     );
-    assert_eq!(model_span.kind, i32::from(SpanKind::Client));
     assert!(model_span.end_time_unix_nano <= request.end_time_unix_nano);
-    let mut found = attributes(&model_span.attributes);
-    let first = found["gen_ai.response.time_to_first_chunk"].take();
-    assert!(first.as_f64().unwrap() > 0.0);
-    let expected = json!({
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "there",
-        "gen_ai.request.model": "m-1",
-        "gen_ai.request.stream": true,
-        "gen_ai.response.finish_reasons": ["stop"],
-        "gen_ai.response.time_to_first_chunk": null,
-        "gen_ai.usage.input_tokens": 9,
-        "gen_ai.usage.output_tokens": 4,
-        "gen_ai.usage.cache_read.input_tokens": 3,
-        "http.response.status_code": 200,
-        "server.address": "127.0.0.1",
-        "server.port": model.port(),
-    });
-    assert_eq!(found, expected);
-    assert!(!is_error(model_span) && model_span.events.is_empty());
+    assert_describes_streamed_answer(model_span, &model);
 
     let turn = model.turns().remove(0);
     assert_eq!(
@@ -281,6 +262,29 @@ async fn streamed_answer_is_one_child_span_of_its_request() {
             .iter()
             .all(|headers| headers["x-team"] == "blue")
     );
+}
+
+fn assert_describes_streamed_answer(model_span: &Span, model: &ScriptedModel) {
+    assert_eq!(model_span.kind, i32::from(SpanKind::Client));
+    let mut found = attributes(&model_span.attributes);
+    let first = found["gen_ai.response.time_to_first_chunk"].take();
+    assert!(first.as_f64().unwrap() > 0.0);
+    let expected = json!({
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "there",
+        "gen_ai.request.model": "m-1",
+        "gen_ai.request.stream": true,
+        "gen_ai.response.finish_reasons": ["stop"],
+        "gen_ai.response.time_to_first_chunk": null,
+        "gen_ai.usage.input_tokens": 9,
+        "gen_ai.usage.output_tokens": 4,
+        "gen_ai.usage.cache_read.input_tokens": 3,
+        "http.response.status_code": 200,
+        "server.address": "127.0.0.1",
+        "server.port": model.port(),
+    });
+    assert_eq!(found, expected);
+    assert!(!is_error(model_span) && model_span.events.is_empty());
 }
 
 #[tokio::test]

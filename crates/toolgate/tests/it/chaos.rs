@@ -122,13 +122,7 @@ async fn servers_recover_from_crashes_under_load_without_running_calls_twice() {
     let crashes = async {
         let mut dice = Dice(SEED);
         for round in 0..ROUNDS {
-            // Each crash hits a different amount of work in flight.
-            let succeeded = || progress.succeeded.load(Ordering::Relaxed);
-            let enough = succeeded() + 20 + usize::try_from(dice.roll(200)).unwrap();
-            eventually("calls succeed", WAIT_TIMEOUT, async || {
-                (succeeded() >= enough).then_some(())
-            })
-            .await;
+            wait_for_successes(&progress, 20 + dice.roll(200)).await;
             match dice.roll(4) {
                 n @ 0..2 => kill(&path(&format!("pid{n}"))),
                 n => web[usize::try_from(n - 2).unwrap()].restart(),
@@ -156,6 +150,16 @@ async fn servers_recover_from_crashes_under_load_without_running_calls_twice() {
             "{name} repeated {repeated:?} (seed {SEED})"
         );
     }
+}
+
+/// Waits for further calls to succeed, so that each crash hits a different amount of work in flight.
+async fn wait_for_successes(progress: &LoadProgress, more: u64) {
+    let succeeded = || progress.succeeded.load(Ordering::Relaxed);
+    let enough = succeeded() + usize::try_from(more).unwrap();
+    eventually("calls succeed", WAIT_TIMEOUT, async || {
+        (succeeded() >= enough).then_some(())
+    })
+    .await;
 }
 
 async fn assert_no_call_fails(gateway: &Gateway, names: &[&str]) {
