@@ -74,13 +74,11 @@ impl Sessions {
             .get(SESSION_ID_HEADER)
             .ok_or(SessionError::Missing)?;
         let session = id.to_str().ok().and_then(|id| self.0.get(id));
-        let session = session.ok_or(SessionError::Unknown)?;
+        let session = session
+            .filter(|session| session.owner.caller.key() == caller.key())
+            .ok_or(SessionError::Unknown)?;
         session.mark_used();
-        if session.owner.caller.key() == caller.key() {
-            Ok(session)
-        } else {
-            Err(SessionError::Unknown)
-        }
+        Ok(session)
     }
 
     pub(super) fn end(&self, session: &Session) {
