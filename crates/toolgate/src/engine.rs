@@ -11,9 +11,9 @@ mod dispatch;
 mod execute;
 mod explain;
 mod find;
-mod key_limits;
 mod keys;
 mod limits;
+mod model_limits;
 mod preview;
 mod resources;
 mod result_cache;
@@ -34,9 +34,9 @@ use cancel_on_drop::CancelOnDrop;
 use execute::{CallContext, CallProgress, Ticket};
 pub use explain::Explanation;
 use futures_util::FutureExt as _;
-pub(crate) use key_limits::{KeyLimits, ModelSlot};
 pub use keys::Keys;
 use limits::Budgets;
+pub(crate) use model_limits::{ModelLimits, ModelSlot};
 pub use resources::Resources;
 use result_cache::ResultCache;
 pub use result_store::ResultChunk;
@@ -132,8 +132,8 @@ impl Engine {
     }
 
     /// Returns the handle for the limits of keys.
-    pub(crate) fn limits(&self) -> KeyLimits<'_> {
-        KeyLimits::new(&self.0)
+    pub(crate) fn limits(&self) -> ModelLimits<'_> {
+        ModelLimits::new(&self.0)
     }
 
     /// Returns the handle for resources and prompts of servers.

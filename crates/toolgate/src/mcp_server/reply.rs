@@ -93,7 +93,7 @@ impl Reply {
     }
 
     /// Responds to `initialize` and announces the session.
-    pub(super) fn initialized(id: &RawValue, result: Box<RawValue>, session: &str) -> Self {
+    pub(super) fn open_session(id: &RawValue, result: Box<RawValue>, session: &str) -> Self {
         Self::Single(SingleReply {
             status: 200,
             body: ReplyBody(BodyParts::Text(jsonrpc::response(id, &Ok(result)))),

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::{FailureKind, FakeHost, failure, run_script, script, text, value};
 
-fn printed(code: &str) -> (Option<Json>, String) {
+fn run_printing(code: &str) -> (Option<Json>, String) {
     let (result, host) = run_script(script(code), FakeHost::default());
     (result.unwrap(), host.printed)
 }
@@ -22,10 +22,10 @@ fn result_is_the_variable_or_the_last_expression() {
     assert_eq!(value("x = 1\nx + 1"), 2);
     assert_eq!(value("result = None\n2"), Json::Null);
     assert_eq!(
-        printed("print('a', 1, [None, 'b'])\nprint('c', end='')\nprint(1, 2, sep='-')"),
+        run_printing("print('a', 1, [None, 'b'])\nprint('c', end='')\nprint(1, 2, sep='-')"),
         (None, "a 1 [None, 'b']\nc1-2\n".to_owned())
     );
-    assert_eq!(printed("x = 1"), (None, String::new()));
+    assert_eq!(run_printing("x = 1"), (None, String::new()));
     assert_eq!(
         text("result = (1, 'a', set([2]), range(3), {1: True, None: 2})"),
         r#"[1,"a",[2],[0,1,2],{"1":true,"null":2}]"#

@@ -42,7 +42,7 @@ impl Connection {
                 session
             }
         };
-        Reply::initialized(id, result, session.client.id())
+        Reply::open_session(id, result, session.client.id())
     }
 
     /// Returns the session that a message names, or the one of a dedicated client.

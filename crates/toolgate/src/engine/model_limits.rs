@@ -15,9 +15,9 @@ use crate::caller::Caller;
 /// Maximum time a model request waits for a concurrency slot of its key.
 const MODEL_SLOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Handle for the limits of keys.
+/// Handle for the limits of keys on model requests and agent runs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyLimits<'a>(&'a Inner);
+pub(crate) struct ModelLimits<'a>(&'a Inner);
 
 /// Concurrency slot of a model request, counted against its caller's key.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct ModelSlot(
     #[expect(dead_code, reason = "held for its Drop")] Option<OwnedSemaphorePermit>,
 );
 
-impl<'a> KeyLimits<'a> {
+impl<'a> ModelLimits<'a> {
     pub(super) fn new(engine: &'a Inner) -> Self {
         Self(engine)
     }
