@@ -1,8 +1,9 @@
 //! Runs active in this process, by id, so that they can be cancelled.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 /// Registry of active runs.
@@ -24,7 +25,7 @@ pub(super) struct ActiveRunGuard {
 impl ActiveRuns {
     pub(super) fn register(self: &Arc<Self>, id: &str) -> ActiveRunGuard {
         let token = self.cancel_all.child_token();
-        self.with_runs(|runs| runs.insert(id.to_owned(), token.clone()));
+        self.runs.lock().insert(id.to_owned(), token.clone());
         ActiveRunGuard {
             id: id.to_owned(),
             token,
@@ -39,12 +40,8 @@ impl ActiveRuns {
 
     /// Cancels one run. Returns false if it is not active.
     pub(super) fn cancel(&self, id: &str) -> bool {
-        let token = self.with_runs(|runs| runs.get(id).cloned());
+        let token = self.runs.lock().get(id).cloned();
         token.inspect(CancellationToken::cancel).is_some()
-    }
-
-    fn with_runs<T>(&self, f: impl FnOnce(&mut HashMap<String, CancellationToken>) -> T) -> T {
-        f(&mut self.runs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -61,6 +58,6 @@ impl ActiveRunGuard {
 
 impl Drop for ActiveRunGuard {
     fn drop(&mut self) {
-        self.registry.with_runs(|runs| runs.remove(&self.id));
+        self.registry.runs.lock().remove(&self.id);
     }
 }

@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolgate_core::Config;
 use toolgate_core::config::ServerConfig;
@@ -260,7 +261,7 @@ impl Budgets {
 
     /// Adds the usage of a model request.
     pub(super) fn record_spending(&self, key: &Arc<str>, tokens: u64, micro_usd: u64) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         if let Some(window) = windows.get_mut(key) {
             window.tokens = window.tokens.saturating_add(tokens);
             window.micro_usd = window.micro_usd.saturating_add(micro_usd);
@@ -268,7 +269,7 @@ impl Budgets {
     }
 
     fn window(&self, key: &Arc<str>, since: i64) -> Option<Window> {
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let windows = self.windows.lock();
         let window = windows.get(key).copied();
         window.filter(|window| window.since == since)
     }
@@ -299,13 +300,12 @@ impl Budgets {
 
     /// Resets the spending of a key.
     pub(super) fn reset(&self, key: &str) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.remove(key);
+        self.windows.lock().remove(key);
     }
 
     /// Refunds one call and its price.
     pub(super) fn refund(&self, key: &Arc<str>, price: u64) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         if let Some(window) = windows.get_mut(key) {
             window.calls = window.calls.saturating_sub(1);
             window.micro_usd = window.micro_usd.saturating_sub(price);
@@ -320,7 +320,7 @@ impl Budgets {
         since: i64,
         price: u64,
     ) -> Option<Result<(), CallError>> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let window = windows
             .get_mut(key)
             .filter(|window| window.since == since)?;
@@ -338,7 +338,7 @@ impl Budgets {
 
     /// Inserts a window, unless a concurrent call has already started the same one.
     fn start_window(&self, key: &Arc<str>, window: Window) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let known = windows.entry(Arc::clone(key)).or_insert(window);
         if known.since != window.since {
             *known = window;
