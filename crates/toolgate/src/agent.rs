@@ -217,7 +217,7 @@ impl AgentRun {
             let excess = calls.split_off(self.remaining_calls().min(calls.len()));
             let mut results = match self.run_calls(calls, &model_call, sink).await {
                 Ok(results) => results,
-                Err(error) => return self.end_with_error(TurnError::Error(error.into())),
+                Err(error) => return self.end_with_error(TurnError::Error(error)),
             };
             if !excess.is_empty() {
                 let mut end = self.end_with_pending(RunStopReason::Budget("tool_calls"), excess);

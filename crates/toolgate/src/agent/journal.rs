@@ -173,13 +173,14 @@ fn call_to_value(call: &RequestedToolCall) -> Value {
     json!({"id": call.id, "name": call.name, "arguments": call.arguments})
 }
 
-pub(super) fn call_from_value(value: &Value) -> RequestedToolCall {
-    let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    RequestedToolCall {
-        id: text("id"),
-        name: text("name"),
-        arguments: text("arguments"),
-    }
+/// Reads a call; `None` if a part of it is missing.
+pub(super) fn call_from_value(value: &Value) -> Option<RequestedToolCall> {
+    let text = |name: &str| value[name].as_str().map(str::to_owned);
+    Some(RequestedToolCall {
+        id: text("id")?,
+        name: text("name")?,
+        arguments: text("arguments")?,
+    })
 }
 
 /// Encodes a part of a tool result, which is text or an image.
@@ -194,15 +195,16 @@ fn part_to_value(part: &PromptPart) -> Value {
     }
 }
 
-pub(super) fn part_from_value(value: &Value) -> PromptPart {
-    match (value["media_type"].as_str(), value["data"].as_str()) {
-        (Some(media_type), Some(data)) => PromptPart::Image {
-            source: MediaSource::Data {
-                media_type: media_type.to_owned(),
-                data: data.to_owned(),
-            },
-            detail: None,
-        },
-        _ => PromptPart::Text(value["text"].as_str().unwrap_or_default().to_owned()),
+/// Reads a part of a tool result; `None` if it is neither text nor an image.
+pub(super) fn part_from_value(value: &Value) -> Option<PromptPart> {
+    if let Some(text) = value["text"].as_str() {
+        return Some(PromptPart::Text(text.to_owned()));
     }
+    Some(PromptPart::Image {
+        source: MediaSource::Data {
+            media_type: value["media_type"].as_str()?.to_owned(),
+            data: value["data"].as_str()?.to_owned(),
+        },
+        detail: None,
+    })
 }

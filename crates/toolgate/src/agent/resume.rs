@@ -70,6 +70,10 @@ pub enum ResumeError {
         "run `{0}` is waiting for a call that only its caller can answer; send the conversation with that result instead"
     )]
     AwaitsCaller(String),
+    #[error(
+        "run `{0}` cannot be resumed: its stored request or journal cannot be read; start a new run"
+    )]
+    Unreadable(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the run could not be read or written; try again in a moment")]
@@ -106,9 +110,14 @@ async fn start_resumed(
     request: ResumeRequest,
 ) -> Result<StartedRun, ResumeError> {
     let store = runs.store();
-    let found = store.get(id).await?;
+    let read_error = |error: StoreError| match error {
+        StoreError::Unreadable => ResumeError::Unreadable(id.to_owned()),
+        error => ResumeError::Store(error),
+    };
+    let found = store.get(id).await.map_err(read_error)?;
     let (record, model_request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
-    let replay = Replay::from_steps(&store.steps(id).await?);
+    let steps = store.steps(id).await.map_err(read_error)?;
+    let replay = Replay::from_steps(&steps).map_err(read_error)?;
     let mut model_call = model_call_from_record(&record, &model_request)?;
     if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
         return Err(ResumeError::AwaitsCaller(id.to_owned()));
@@ -232,7 +241,8 @@ impl AgentRun {
             found.map(ExecutedCall::to_answer_part)
         };
         let parts: Vec<PromptPart> = replay.calls.iter().filter_map(of_turn).collect();
-        let items = super::tool_calls::answer_items(self.model_call.request.dialect, parts);
+        let items = super::tool_calls::answer_items(self.model_call.request.dialect, parts)
+            .map_err(ModelError::from)?;
         self.journal.record_answers(&items).await?;
         self.history.extend(replay.items.clone());
         self.history.extend(items);

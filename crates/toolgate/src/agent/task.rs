@@ -138,8 +138,9 @@ impl AgentRun {
 
     /// Ends a run that was cancelled in the middle of a step, restoring what its journal recorded.
     async fn interrupt(&mut self, gateway_stopping: bool) -> RunEnd {
-        match self.runs.store().steps(&self.id).await {
-            Ok(steps) => self.restore_from(&Replay::from_steps(&steps)),
+        let steps = self.runs.store().steps(&self.id).await;
+        match steps.and_then(|steps| Replay::from_steps(&steps)) {
+            Ok(replay) => self.restore_from(&replay),
             Err(error) => {
                 tracing::error!(%error, run = %self.id, "failed to read run journal");
             }

@@ -10,16 +10,16 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::config::Dialect;
 use toolgate_core::policy::Verdict;
-use toolgate_llm::history;
 use toolgate_llm::prompt::{
     MediaSource, MessageRole, PromptMessage, PromptPart, RequestedToolCall,
 };
+use toolgate_llm::{FieldError, history};
 
 use super::sink::{CallHandler, RunSink};
 use super::{AgentRun, before_deadline};
 use crate::call::{CallError, Outcome, PendingCall, RequestContext, ToolCall};
 use crate::caller::CallOrigin;
-use crate::models::ModelCall;
+use crate::models::{ModelCall, ModelError};
 use crate::result::Block;
 use crate::store::StoreError;
 
@@ -86,7 +86,7 @@ impl AgentRun {
         calls: Vec<RequestedToolCall>,
         model_call: &ModelCall,
         sink: &mut RunSink,
-    ) -> Result<TurnCallResults, StoreError> {
+    ) -> Result<TurnCallResults, ModelError> {
         let request = self.tool_request(model_call);
         let deadline = self.deadline();
         let mut results = Vec::new();
@@ -131,11 +131,11 @@ impl AgentRun {
         }
         if let Some(error) = store_error {
             self.executed.extend(executed);
-            return Err(error);
+            return Err(error.into());
         }
         let answers = executed.iter().map(ExecutedCall::to_answer_part).collect();
-        let items = answer_items(model_call.request.dialect, answers);
         self.executed.extend(executed);
+        let items = answer_items(model_call.request.dialect, answers)?;
         Ok(TurnCallResults { pending, items })
     }
 
@@ -144,6 +144,7 @@ impl AgentRun {
         let field = history::conversation_field(model_call.request.dialect);
         let conversation = model_call.body.get(field).map(str::to_owned);
         Arc::new(RequestContext {
+            // Cannot fail: the members of a parsed body are valid JSON.
             conversation: conversation
                 .and_then(|text| RawValue::from_string(text).ok())
                 .map(Arc::from),
@@ -243,20 +244,23 @@ impl AgentRun {
 }
 
 /// Encodes tool results as conversation items.
-pub(super) fn answer_items(dialect: Dialect, parts: Vec<PromptPart>) -> Vec<Value> {
+pub(super) fn answer_items(
+    dialect: Dialect,
+    parts: Vec<PromptPart>,
+) -> Result<Vec<Value>, FieldError> {
     let message = PromptMessage {
         role: MessageRole::User,
         parts,
     };
     // Fall back to text for content the dialect cannot carry: providers reject calls without a result.
-    history::encode_messages(dialect, std::slice::from_ref(&message)).unwrap_or_else(|error| {
+    history::encode_messages(dialect, std::slice::from_ref(&message)).or_else(|error| {
         tracing::warn!(%error, "sending tool result as text because the dialect cannot encode it");
         let parts = message.parts.into_iter().map(with_text_only).collect();
         let text_only = PromptMessage {
             role: MessageRole::User,
             parts,
         };
-        history::encode_messages(dialect, &[text_only]).unwrap_or_default()
+        history::encode_messages(dialect, &[text_only])
     })
 }
 

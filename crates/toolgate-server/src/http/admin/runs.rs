@@ -374,6 +374,7 @@ impl From<ResumeError> for ApiError {
             ResumeError::NotResumable { .. }
             | ResumeError::NeedsApprover { .. }
             | ResumeError::AwaitsCaller(_)
+            | ResumeError::Unreadable(_)
             | ResumeError::ScriptStarted(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
