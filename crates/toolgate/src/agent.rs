@@ -79,7 +79,7 @@ mod turn;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use journal::RunJournal;
+use journal::{RunJournal, TurnRecord};
 pub use journal::{RunRecord, RunState};
 use loop_guard::LoopGuard;
 use report::RunStopReason;
@@ -189,8 +189,14 @@ impl AgentRun {
             let (awaits_caller, paused) =
                 (output.turn.has_pending_caller_call(), output.is_paused());
             let (text, items) = (output.turn.text(), output.items.clone());
-            let used = (output.turn.usage.unwrap_or_default(), output.micro_usd);
-            if let Err(error) = self.journal.record_turn(&items, &calls, &text, used).await {
+            let turn = TurnRecord {
+                items: &items,
+                calls: &calls,
+                text: &text,
+                usage: output.turn.usage.unwrap_or_default(),
+                micro_usd: output.micro_usd,
+            };
+            if let Err(error) = self.journal.record_turn(turn).await {
                 return self.end_with_error(TurnError::Error(error.into()));
             }
             self.turns.push(text);
@@ -355,8 +361,11 @@ impl AgentRun {
 
     fn end_with_pending(&self, stop: RunStopReason, calls: Vec<RequestedToolCall>) -> RunEnd {
         let pending = calls.into_iter().map(|call| {
-            let is_caller_tool = self.caller_tools.contains(&call.name);
-            PendingToolCall::new(call, is_caller_tool)
+            if self.caller_tools.contains(&call.name) {
+                PendingToolCall::for_caller(call)
+            } else {
+                PendingToolCall::for_approver(call)
+            }
         });
         RunEnd {
             stop,

@@ -228,8 +228,8 @@ impl Engine {
         let span = audit::start_call_span(&*inner.deps.tracer, &call.request);
         let attempt = inner.deps.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
-        let attempt = (attempt, cancel.clone());
-        let work = Arc::clone(inner).run_to_completion(caller.clone(), call, request_id, attempt);
+        let work =
+            Arc::clone(inner).run_to_completion(caller.clone(), call, attempt, cancel.clone());
         let call = CancelOnDrop::new(Box::pin(work.instrument(span)), cancel, &inner.tasks);
         let answer = AssertUnwindSafe(call).catch_unwind().await;
         answer.unwrap_or(Err(CallError::Cancelled))

@@ -143,18 +143,8 @@ impl Models {
 
     /// Sends a request to its model and relays the response.
     pub(crate) async fn relay(&self, model_call: &ModelCall) -> Result<ModelResponse, ModelError> {
-        let ProviderResponse {
-            dialect: provider_dialect,
-            response,
-            recording,
-        } = self.send(model_call).await?;
-        response::relay_response(
-            model_call,
-            provider_dialect,
-            response,
-            (recording, &self.0.conversations),
-        )
-        .await
+        let response = self.send(model_call).await?;
+        response::relay_response(model_call, response, &self.0.conversations).await
     }
 
     /// Sends a request to its model, falling back to the next target if that one fails.
@@ -169,8 +159,13 @@ impl Models {
         let mut slot = Some(slot);
         let last = targets.len() - 1;
         for (index, target) in targets.iter().enumerate() {
-            let parts = (&self.0.usage_recorder, &self.0.engine);
-            let mut recording = UsageRecording::new(parts, model_call, target, &table);
+            let Inner {
+                usage_recorder,
+                engine,
+                ..
+            } = &*self.0;
+            let mut recording =
+                UsageRecording::new(usage_recorder, engine, model_call, target, &table);
             let has_cost_limit =
                 model_call.has_cost_limit || limits.has_money_budget(&model_call.caller);
             if has_cost_limit && !table.prices.has_price(&target.upstream.name, &target.model) {

@@ -48,6 +48,17 @@ pub enum RunState {
     Interrupted,
 }
 
+/// What the journal keeps of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TurnRecord<'a> {
+    /// Items that extend the conversation.
+    pub(super) items: &'a [Value],
+    pub(super) calls: &'a [RequestedToolCall],
+    pub(super) text: &'a str,
+    pub(super) usage: TokenUsage,
+    pub(super) micro_usd: u64,
+}
+
 /// Appends the steps of one run to the store; clones share the sequence number.
 #[derive(Clone, Debug)]
 pub(super) struct RunJournal {
@@ -92,14 +103,15 @@ impl RunJournal {
         }
     }
 
-    pub(super) async fn record_turn(
-        &self,
-        items: &[Value],
-        calls: &[RequestedToolCall],
-        text: &str,
-        (usage, micro_usd): (TokenUsage, u64),
-    ) -> Result<(), StoreError> {
-        let calls: Vec<Value> = calls.iter().map(call_to_value).collect();
+    pub(super) async fn record_turn(&self, turn: TurnRecord<'_>) -> Result<(), StoreError> {
+        let TurnRecord {
+            items,
+            text,
+            usage,
+            micro_usd,
+            ..
+        } = turn;
+        let calls: Vec<Value> = turn.calls.iter().map(call_to_value).collect();
         self.append(json!({"kind": "turn", "items": items, "calls": calls, "text": text,
             "input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached,
             "reasoning_tokens": usage.reasoning, "cost_micro_usd": micro_usd}))

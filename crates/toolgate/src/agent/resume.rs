@@ -18,7 +18,9 @@ use super::replay::Replay;
 use super::sink::{CallHandler, RunSink};
 use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
-use super::tool_calls::{CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
+use super::tool_calls::{
+    CallOutput, CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call,
+};
 use super::{AgentRun, RunRecord, Runs};
 use crate::call::RequestContext;
 use crate::engine::Engine;
@@ -211,7 +213,7 @@ impl AgentRun {
             let run = &*self;
             let work = unanswered
                 .iter()
-                .map(|call| Box::pin(run.apply_decision(call, plan, (&request, &handler))));
+                .map(|call| Box::pin(run.apply_decision(call, plan, &request, &handler)));
             let work: Vec<_> = work.collect();
             let mut work = stream::iter(work).buffered(MAX_PARALLEL_CALLS).collect();
             loop {
@@ -254,7 +256,8 @@ impl AgentRun {
         &self,
         call: &RequestedToolCall,
         plan: &ResumePlan,
-        (request, handler): (&Arc<RequestContext>, &CallHandler),
+        request: &Arc<RequestContext>,
+        handler: &CallHandler,
     ) -> Result<ExecutedCall, ResumeError> {
         let replay = &plan.replay;
         let executed = match plan.request.decisions.get(&call.id) {
@@ -262,16 +265,22 @@ impl AgentRun {
                 let reason = reason.as_deref().unwrap_or("no reason given");
                 let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);
                 let calls_made = calls_made.unwrap_or_default();
-                self.call_with_answer(call, format!("the call was denied: {reason}{calls_made}"), true)
+                let text = format!("the call was denied: {reason}{calls_made}");
+                self.call_with_output(call, CallOutput::error(text))
             }
             Some(CallDecision::Result { text, is_error }) => {
-                self.call_with_answer(call, text.clone(), *is_error)
+                let output = CallOutput {
+                    parts: vec![PromptPart::Text(text.clone())],
+                    is_error: *is_error,
+                };
+                self.call_with_output(call, output)
             }
             // The call may have run, so it is not executed again even if approved.
-            _ if replay.opened.contains(&call.id) => self.call_with_answer(
+            _ if replay.opened.contains(&call.id) => self.call_with_output(
                 call,
-                "the run ended while the call was in progress: its outcome is unknown, it may have run".to_owned(),
-                true,
+                CallOutput::error(
+                    "the run ended while the call was in progress: its outcome is unknown, it may have run",
+                ),
             ),
             Some(CallDecision::Approve {
                 arguments: Some(arguments),
@@ -279,7 +288,7 @@ impl AgentRun {
                 return Err(ResumeError::ScriptStarted(call.id.clone()));
             }
             Some(CallDecision::Approve { arguments }) => {
-                self.run_after_approval(call, arguments.as_deref(), (request, handler)).await?
+                self.run_after_approval(call, arguments.as_deref(), request, handler).await?
             }
             // The call was never started and runs without approval.
             None => {
@@ -300,7 +309,8 @@ impl AgentRun {
         &self,
         call: &RequestedToolCall,
         arguments: Option<&str>,
-        (request, handler): (&Arc<RequestContext>, &CallHandler),
+        request: &Arc<RequestContext>,
+        handler: &CallHandler,
     ) -> Result<ExecutedCall, ResumeError> {
         let mut call = call.clone();
         if let Some(arguments) = arguments {
@@ -310,7 +320,7 @@ impl AgentRun {
         match self.run_approved_call(call.clone(), request, handler).await {
             Ok(executed) => Ok(executed),
             Err(error) => {
-                let pending = PendingToolCall::new(call.clone(), false).with_error(&error);
+                let pending = PendingToolCall::for_approver(call.clone()).with_error(&error);
                 self.journal.record_call_pending(&pending).await?;
                 let Some(approval) = pending.approval else {
                     return Err(ResumeError::Model(ModelError::Refused(error)));
@@ -323,17 +333,12 @@ impl AgentRun {
         }
     }
 
-    fn call_with_answer(
-        &self,
-        call: &RequestedToolCall,
-        text: String,
-        is_error: bool,
-    ) -> ExecutedCall {
+    fn call_with_output(&self, call: &RequestedToolCall, output: CallOutput) -> ExecutedCall {
         ExecutedCall {
             call: call.clone(),
             turn: self.iterations,
-            parts: vec![PromptPart::Text(text)],
-            is_error,
+            parts: output.parts,
+            is_error: output.is_error,
             ms: 0,
         }
     }

@@ -37,6 +37,13 @@ pub(super) struct ExecutedCall {
     pub(super) ms: u64,
 }
 
+/// Content that answers a call.
+#[derive(Clone, Debug)]
+pub(super) struct CallOutput {
+    pub(super) parts: Vec<PromptPart>,
+    pub(super) is_error: bool,
+}
+
 /// A call left for the caller or an approver.
 #[derive(Clone, Debug)]
 pub(super) struct PendingToolCall {
@@ -160,12 +167,11 @@ impl AgentRun {
         handler: CallHandler,
     ) -> Result<CallResult, StoreError> {
         if self.caller_tools.contains(&call.name) {
-            return self.mark_pending(PendingToolCall::new(call, true)).await;
+            return self.mark_pending(PendingToolCall::for_caller(call)).await;
         }
         let started_at = Instant::now();
         if let Some(refusal) = self.loop_guard.refusal(&call) {
-            let refused =
-                self.executed_call(call, (vec![PromptPart::Text(refusal)], true), started_at);
+            let refused = self.executed_call(call, CallOutput::error(refusal), started_at);
             self.journal.record_call_closed(&refused).await?;
             return Ok(CallResult::Executed(refused));
         }
@@ -177,7 +183,7 @@ impl AgentRun {
         let tool_call = tool_call(&call, request);
         let engine = self.runs.engine();
         if engine.preview(&caller, &tool_call) == Verdict::Manual {
-            return self.mark_pending(PendingToolCall::new(call, false)).await;
+            return self.mark_pending(PendingToolCall::for_approver(call)).await;
         }
         self.journal.record_call_opened(&call).await?;
         handler.on_call_started(&call);
@@ -185,10 +191,10 @@ impl AgentRun {
         handler.on_call_ended(&call, &answer);
         if let Some(error) = answer.as_ref().err().filter(|error| error.is_undecided()) {
             return self
-                .mark_pending(PendingToolCall::new(call, false).with_error(error))
+                .mark_pending(PendingToolCall::for_approver(call).with_error(error))
                 .await;
         }
-        let executed = self.executed_call(call, result_parts(&answer), started_at);
+        let executed = self.executed_call(call, CallOutput::from_answer(&answer), started_at);
         self.journal.record_call_closed(&executed).await?;
         Ok(CallResult::Executed(executed))
     }
@@ -211,15 +217,14 @@ impl AgentRun {
         handler.on_call_ended(&call, &answer);
         match answer {
             Err(error) if error.is_undecided() => Err(error),
-            answer => Ok(self.executed_call(call, result_parts(&answer), started_at)),
+            answer => Ok(self.executed_call(call, CallOutput::from_answer(&answer), started_at)),
         }
     }
 
     /// Creates the result of a call whose outcome is unknown because the run ended meanwhile.
     pub(super) fn call_with_unknown_outcome(&self, call: &RequestedToolCall) -> ExecutedCall {
         let text = "the run had to end while the call was in progress: its outcome is unknown, it may have run";
-        let answer = (vec![PromptPart::Text(text.to_owned())], true);
-        self.executed_call(call.clone(), answer, Instant::now())
+        self.executed_call(call.clone(), CallOutput::error(text), Instant::now())
     }
 
     async fn mark_pending(&self, pending: PendingToolCall) -> Result<CallResult, StoreError> {
@@ -230,14 +235,14 @@ impl AgentRun {
     fn executed_call(
         &self,
         call: RequestedToolCall,
-        (parts, is_error): (Vec<PromptPart>, bool),
+        output: CallOutput,
         started_at: Instant,
     ) -> ExecutedCall {
         ExecutedCall {
             call,
             turn: self.iterations,
-            parts,
-            is_error,
+            parts: output.parts,
+            is_error: output.is_error,
             ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
     }
@@ -264,28 +269,40 @@ pub(super) fn answer_items(
     })
 }
 
-/// Converts a call's outcome into content for the model, with its error flag.
-fn result_parts(answer: &Result<Outcome, CallError>) -> (Vec<PromptPart>, bool) {
-    let outcome = match answer {
-        Ok(outcome) => outcome,
-        Err(error) => return (vec![PromptPart::Text(error.to_string())], true),
-    };
-    let parts = outcome
-        .result
-        .blocks()
-        .into_iter()
-        .map(|block| match block {
-            Block::Text(text) => PromptPart::Text(text.into_owned()),
-            Block::Image { mime_type, data } => PromptPart::Image {
-                source: MediaSource::Data {
-                    media_type: mime_type.to_string(),
-                    data: data.to_string(),
+impl CallOutput {
+    pub(super) fn error(text: impl Into<String>) -> Self {
+        Self {
+            parts: vec![PromptPart::Text(text.into())],
+            is_error: true,
+        }
+    }
+
+    /// Converts a call's outcome into content for the model.
+    fn from_answer(answer: &Result<Outcome, CallError>) -> Self {
+        let outcome = match answer {
+            Ok(outcome) => outcome,
+            Err(error) => return Self::error(error.to_string()),
+        };
+        let parts = outcome
+            .result
+            .blocks()
+            .into_iter()
+            .map(|block| match block {
+                Block::Text(text) => PromptPart::Text(text.into_owned()),
+                Block::Image { mime_type, data } => PromptPart::Image {
+                    source: MediaSource::Data {
+                        media_type: mime_type.to_string(),
+                        data: data.to_string(),
+                    },
+                    detail: None,
                 },
-                detail: None,
-            },
-            Block::Other(raw) => PromptPart::Text(raw.get().to_owned()),
-        });
-    (parts.collect(), outcome.result.is_error())
+                Block::Other(raw) => PromptPart::Text(raw.get().to_owned()),
+            });
+        Self {
+            parts: parts.collect(),
+            is_error: outcome.result.is_error(),
+        }
+    }
 }
 
 fn parts_text(parts: &[PromptPart]) -> String {
@@ -351,10 +368,19 @@ pub(super) fn tool_call(call: &RequestedToolCall, request: &Arc<RequestContext>)
 }
 
 impl PendingToolCall {
-    pub(super) fn new(call: RequestedToolCall, is_caller_tool: bool) -> Self {
+    /// Creates a pending call of a tool that the caller defined.
+    pub(super) fn for_caller(call: RequestedToolCall) -> Self {
+        Self {
+            is_caller_tool: true,
+            ..Self::for_approver(call)
+        }
+    }
+
+    /// Creates a pending call that someone must approve.
+    pub(super) fn for_approver(call: RequestedToolCall) -> Self {
         Self {
             call,
-            is_caller_tool,
+            is_caller_tool: false,
             approval: None,
             script_calls: Vec::new(),
             calls_made: String::new(),

@@ -4,15 +4,13 @@
 
 use std::time::SystemTime;
 
-use http::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::hash::sha256_hex;
-use toolgate_core::scope::Filters;
 use toolgate_script::protocol::{ScriptCall, ScriptCallResult};
 use uuid::Uuid;
 
-use crate::caller::Caller;
+use super::ExecuteRequest;
 use crate::store::unix_millis;
 
 /// A call and its result.
@@ -75,18 +73,19 @@ impl ScriptState {
 }
 
 impl ScriptKey {
-    pub(super) fn new(
-        caller: &Caller,
-        (call, run): (Option<&str>, Option<&str>),
-        code: &str,
-        (filters, headers): (&Filters, &[HeaderMap]),
-    ) -> Self {
+    pub(super) fn new(request: &ExecuteRequest<'_>) -> Self {
+        let ExecuteRequest {
+            caller,
+            filters,
+            forwarded_headers: headers,
+            ..
+        } = request;
         Self {
             caller: caller.key().map(ToString::to_string).unwrap_or_default(),
             session: caller.session().unwrap_or_default().to_owned(),
-            call: call.unwrap_or_default().to_owned(),
-            digest: sha256_hex(code),
-            run: run.unwrap_or_default().to_owned(),
+            call: request.call.unwrap_or_default().to_owned(),
+            digest: sha256_hex(request.code),
+            run: request.run.unwrap_or_default().to_owned(),
             context: sha256_hex(format!("{filters:?} {headers:?}")),
         }
     }

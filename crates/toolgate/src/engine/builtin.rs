@@ -15,7 +15,7 @@ use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
 use tracing::Span;
 
-use super::dispatch;
+use super::dispatch::{self, RequestTimeouts};
 use super::result_store::{ResultChunk, ResultStore};
 use super::rules::Rules;
 use super::script::CodeTool;
@@ -390,11 +390,13 @@ impl Inner {
             log_level: request.log_level,
             ..upstream
         };
-        let queue_timeout = rules.server_timeout(server);
-        let response_timeout = rules.response_timeout(request, server, queue_timeout);
+        let queue = rules.server_timeout(server);
+        let timeouts = RequestTimeouts {
+            queue,
+            response: rules.response_timeout(request, server, queue),
+        };
         let session = request.session.as_ref();
         let session = session.filter(|_| rules.has_session_lanes(server));
-        let timeouts = (queue_timeout, response_timeout);
         dispatch::send_request(&self.deps.registry, server, session, upstream, timeouts).await
     }
 }

@@ -62,6 +62,14 @@ struct Window {
     micro_usd: u64,
 }
 
+/// Outcome of charging a call to a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charge {
+    Charged,
+    BudgetExceeded,
+    WindowNotLoaded,
+}
+
 impl CallLimits {
     /// Builds the limits of a configuration, carrying over the counts of unchanged limits.
     pub(super) fn new(config: &Config, before: &Self) -> Self {
@@ -228,12 +236,17 @@ impl Budgets {
         price: u64,
     ) -> Result<(), CallError> {
         let since = window_start(budget, SystemTime::now());
-        if let Some(charged) = self.try_charge(key, budget, since, price) {
-            return charged;
+        let mut charge = self.try_charge(key, budget, since, price);
+        if charge == Charge::WindowNotLoaded {
+            self.load_window(store, key, since).await?;
+            charge = self.try_charge(key, budget, since, price);
         }
-        self.load_window(store, key, since).await?;
-        self.try_charge(key, budget, since, price)
-            .unwrap_or(Err(CallError::Unrecorded))
+        match charge {
+            Charge::Charged => Ok(()),
+            Charge::BudgetExceeded => Err(budget_error(key, budget, since)),
+            // A concurrent call started a newer window meanwhile.
+            Charge::WindowNotLoaded => Err(CallError::Unrecorded),
+        }
     }
 
     /// Checks that a key has budget left for a model request, whose cost is only known afterwards.
@@ -312,18 +325,12 @@ impl Budgets {
         }
     }
 
-    /// Returns `None` if the window has not been loaded yet.
-    fn try_charge(
-        &self,
-        key: &Arc<str>,
-        budget: &Budget,
-        since: i64,
-        price: u64,
-    ) -> Option<Result<(), CallError>> {
+    fn try_charge(&self, key: &Arc<str>, budget: &Budget, since: i64, price: u64) -> Charge {
         let mut windows = self.windows.lock();
-        let window = windows
-            .get_mut(key)
-            .filter(|window| window.since == since)?;
+        let window = windows.get_mut(key).filter(|window| window.since == since);
+        let Some(window) = window else {
+            return Charge::WindowNotLoaded;
+        };
         let calls_left = budget.calls.is_none_or(|max| window.calls < max);
         let money_left = budget
             .micro_usd
@@ -331,9 +338,10 @@ impl Budgets {
         if calls_left && money_left {
             window.calls += 1;
             window.micro_usd = window.micro_usd.saturating_add(price);
-            return Some(Ok(()));
+            Charge::Charged
+        } else {
+            Charge::BudgetExceeded
         }
-        Some(Err(budget_error(key, budget, since)))
     }
 
     /// Inserts a window, unless a concurrent call has already started the same one.

@@ -145,7 +145,8 @@ async fn write_batches(
 
 impl UsageRecording {
     pub(super) fn new(
-        (recorder, engine): (&UsageRecorder, &Engine),
+        recorder: &UsageRecorder,
+        engine: &Engine,
         model_call: &ModelCall,
         target: &ModelTarget,
         table: &Arc<ModelTable>,
