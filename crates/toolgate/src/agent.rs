@@ -61,7 +61,6 @@
 //! # Ok(()) }
 //! ```
 
-mod active_runs;
 mod event_sender;
 mod journal;
 mod loop_guard;

@@ -4,6 +4,7 @@
 //! Everything is stored in one SQLite file in the data directory. Entries that may contain secrets are
 //! sealed (encrypted) with the key in `store.key` next to it.
 
+mod batch_writer;
 mod bulk;
 mod schema;
 mod seal;
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) use batch_writer::{BatchSettings, BatchSink, BatchWriter, OnWriteError};
 pub(crate) use bulk::{BulkInsert, Statement};
 use seal::StoreCipher;
 use serde_json::Value;
