@@ -5,17 +5,17 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::Config;
 use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::rate::{Budget, Rate};
+use toolgate_mcp::bounded_semaphore::{BoundedSemaphore, QueueFull};
 
 use super::spending::{self, Spending};
 use crate::call::{CallError, LimitReached};
@@ -36,15 +36,7 @@ pub(super) enum LimitTarget {
 #[derive(Debug, Default)]
 pub(super) struct CallLimits {
     rates: HashMap<LimitTarget, (Rate, Arc<DefaultDirectRateLimiter>)>,
-    concurrency: HashMap<LimitTarget, Arc<ConcurrencyLimit>>,
-}
-
-/// A concurrency limit with a bounded queue.
-#[derive(Debug)]
-struct ConcurrencyLimit {
-    semaphore: Arc<Semaphore>,
-    size: usize,
-    waiting: AtomicUsize,
+    concurrency: HashMap<LimitTarget, Arc<BoundedSemaphore>>,
 }
 
 /// Spending of each key in its current budget window.
@@ -124,13 +116,9 @@ impl CallLimits {
         }
         if let Some(size) = max_in_flight {
             let known = before.concurrency.get(&target);
-            let limit = match known.filter(|known| known.size == size) {
+            let limit = match known.filter(|known| known.size() == size) {
                 Some(limit) => Arc::clone(limit),
-                None => Arc::new(ConcurrencyLimit {
-                    semaphore: Arc::new(Semaphore::new(size)),
-                    size,
-                    waiting: AtomicUsize::new(0),
-                }),
+                None => Arc::new(BoundedSemaphore::new(size, size * MAX_QUEUED_PER_SLOT)),
             };
             self.concurrency.insert(target, limit);
         }
@@ -157,8 +145,8 @@ impl CallLimits {
             return Ok(None);
         };
         match tokio::time::timeout(within, concurrency.acquire()).await {
-            Ok(Some(slot)) => Ok(Some(slot)),
-            Ok(None) | Err(_) => Err(CallError::Limited {
+            Ok(Ok(slot)) => Ok(Some(slot)),
+            Ok(Err(QueueFull)) | Err(_) => Err(CallError::Limited {
                 limit: target.concurrency_limit(),
                 retry_after: None,
             }),
@@ -194,35 +182,6 @@ impl LimitTarget {
             },
             Self::Tool(tool) => LimitReached::ToolBusy { tool: tool.clone() },
         }
-    }
-}
-
-impl ConcurrencyLimit {
-    /// Returns `None` if the queue is full.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(slot) = Arc::clone(&self.semaphore).try_acquire_owned() {
-            return Some(slot);
-        }
-        let _queued = QueueGuard::enter(&self.waiting, self.size * MAX_QUEUED_PER_SLOT)?;
-        Arc::clone(&self.semaphore).acquire_owned().await.ok()
-    }
-}
-
-/// A position in the queue; dropping it leaves the queue.
-struct QueueGuard<'a>(&'a AtomicUsize);
-
-impl<'a> QueueGuard<'a> {
-    fn enter(waiting: &'a AtomicUsize, max_waiting: usize) -> Option<Self> {
-        let before = waiting.fetch_add(1, Ordering::Relaxed);
-        // Created before the check, so that the increment is undone if the queue is full.
-        let guard = Self(waiting);
-        (before < max_waiting).then_some(guard)
-    }
-}
-
-impl Drop for QueueGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
