@@ -211,11 +211,13 @@ impl AgentRun {
         let (request, handler) = (self.tool_request(&model_call), sink.call_handler());
         let answers: Vec<Result<ExecutedCall, ResumeError>> = {
             let run = &*self;
-            let work = unanswered
+            let decisions: Vec<_> = unanswered
                 .iter()
-                .map(|call| Box::pin(run.apply_decision(call, plan, &request, &handler)));
-            let work: Vec<_> = work.collect();
-            let mut work = stream::iter(work).buffered(MAX_PARALLEL_CALLS).collect();
+                .map(|call| Box::pin(run.apply_decision(call, plan, &request, &handler)))
+                .collect();
+            let mut work = stream::iter(decisions)
+                .buffered(MAX_PARALLEL_CALLS)
+                .collect();
             loop {
                 tokio::select! {
                     answers = &mut work => break answers,

@@ -99,10 +99,11 @@ impl AgentRun {
         let mut results = Vec::new();
         {
             let run = &*self;
-            let running = calls.iter().cloned();
-            let running = running.map(|call| run.run_call(call, &request, sink.call_handler()));
-            let running: Vec<_> = running.map(Box::pin).collect();
-            let mut running = stream::iter(running).buffered(MAX_PARALLEL_CALLS);
+            let work: Vec<_> = calls
+                .iter()
+                .map(|call| Box::pin(run.run_call(call.clone(), &request, sink.call_handler())))
+                .collect();
+            let mut running = stream::iter(work).buffered(MAX_PARALLEL_CALLS);
             while let Some(next) =
                 before_deadline(deadline, next_or_keep_alive(&mut running, sink)).await
             {

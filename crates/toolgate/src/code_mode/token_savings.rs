@@ -57,11 +57,12 @@ impl TokenSavings {
                 }
             }
             let sum = sum.saturating_sub(code_tools);
-            let missing = missing.into_iter().take(MAX_TOOLS_PER_COUNT);
-            let missing: Vec<_> = missing
+            let texts: Vec<_> = missing
+                .into_iter()
+                .take(MAX_TOOLS_PER_COUNT)
                 .map(|entry| (entry.tool.hash.clone(), definition_text(entry)))
                 .collect();
-            (sum, missing)
+            (sum, texts)
         };
         if missing.is_empty() {
             return Some(saved);
