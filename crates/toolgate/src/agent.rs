@@ -61,6 +61,7 @@
 //! # Ok(()) }
 //! ```
 
+mod call_output;
 mod event_sender;
 mod journal;
 mod loop_guard;
@@ -78,6 +79,7 @@ mod turn;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use call_output::ExecutedCall;
 use journal::{RunJournal, TurnRecord};
 pub use journal::{RunRecord, RunState};
 use loop_guard::LoopGuard;
@@ -88,7 +90,7 @@ use serde_json::Value;
 use sink::RunSink;
 pub use store::RunStep;
 pub(crate) use store::RunStore;
-use tool_calls::{ExecutedCall, PendingToolCall};
+use tool_calls::PendingToolCall;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
 use toolgate_llm::prompt::RequestedToolCall;

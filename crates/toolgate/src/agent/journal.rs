@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::{MediaSource, PromptPart, RequestedToolCall};
 
+use super::call_output::ExecutedCall;
 use super::store::RunStore;
-use super::tool_calls::{ExecutedCall, PendingToolCall};
+use super::tool_calls::PendingToolCall;
 use crate::store::{StoreError, unix_millis};
 
 /// Summary of a run, as stored and listed.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use toolgate_llm::prompt::RequestedToolCall;
 
-use super::tool_calls::ExecutedCall;
+use super::call_output::ExecutedCall;
 
 /// Failures of a call after which repeats are refused instead of executed.
 const MAX_FAILED_RUNS: u32 = 2;

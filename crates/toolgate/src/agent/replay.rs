@@ -6,9 +6,9 @@ use serde_json::Value;
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::RequestedToolCall;
 
+use super::call_output::ExecutedCall;
 use super::journal::{call_from_value, part_from_value};
 use super::store::RunStep;
-use super::tool_calls::ExecutedCall;
 use crate::store::StoreError;
 
 /// State of a run rebuilt from its journal.

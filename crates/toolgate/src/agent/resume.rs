@@ -12,15 +12,14 @@ use toolgate_llm::prompt::{PromptPart, RequestedToolCall};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::has_pending_caller_call;
 
+use super::call_output::{CallOutput, ExecutedCall, answer_items};
 use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
 use super::replay::Replay;
 use super::sink::{CallHandler, RunSink};
 use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
-use super::tool_calls::{
-    CallOutput, CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call,
-};
+use super::tool_calls::{CallResult, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
 use super::{AgentRun, RunRecord, Runs};
 use crate::call::RequestContext;
 use crate::engine::Engine;
@@ -245,8 +244,8 @@ impl AgentRun {
             found.map(ExecutedCall::to_answer_part)
         };
         let parts: Vec<PromptPart> = replay.calls.iter().filter_map(of_turn).collect();
-        let items = super::tool_calls::answer_items(self.model_call.request.dialect, parts)
-            .map_err(ModelError::from)?;
+        let items =
+            answer_items(self.model_call.request.dialect, parts).map_err(ModelError::from)?;
         self.journal.record_answers(&items).await?;
         self.history.extend(replay.items.clone());
         self.history.extend(items);
