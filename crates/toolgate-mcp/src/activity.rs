@@ -1,20 +1,18 @@
 //! Limits and counts the calls in flight at one server, and tracks how long it has been idle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use toolgate_core::config::ServerTuning;
+
+use crate::bounded_semaphore::{BoundedSemaphore, QueueFull};
 
 /// Counts and limits the calls of one server.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    permits: Arc<Semaphore>,
-    max_in_flight: usize,
-    waiting: AtomicUsize,
-    max_queue: usize,
+    permits: BoundedSemaphore,
     last_used: Mutex<Instant>,
     /// Signalled when a call needs a sleeping server.
     pub(crate) wake: Notify,
@@ -38,10 +36,7 @@ pub struct ServerBusy {
 impl Activity {
     pub(crate) fn new(tuning: &ServerTuning) -> Self {
         Self {
-            permits: Arc::new(Semaphore::new(tuning.max_in_flight)),
-            max_in_flight: tuning.max_in_flight,
-            waiting: AtomicUsize::new(0),
-            max_queue: tuning.max_queue,
+            permits: BoundedSemaphore::new(tuning.max_in_flight, tuning.max_queue),
             last_used: Mutex::new(Instant::now()),
             wake: Notify::new(),
         }
@@ -49,22 +44,15 @@ impl Activity {
 
     /// Acquires a permit, waiting for one unless the queue is full.
     pub(crate) async fn acquire(self: &Arc<Self>) -> Result<CallPermit, ServerBusy> {
-        if let Some(permit) = self.try_acquire() {
-            return Ok(permit);
-        }
-        let queued = QueueSlot::enter(self)?;
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        drop(queued);
-        // The semaphore is never closed.
+        let permit = self.permits.acquire().await;
         permit
             .map(|permit| self.wrap(permit))
-            .map_err(|_| self.busy_error())
+            .map_err(|QueueFull| self.busy_error())
     }
 
     /// Acquires a permit if one is available immediately.
     pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<CallPermit> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        Some(self.wrap(permit))
+        self.permits.try_acquire().map(|permit| self.wrap(permit))
     }
 
     fn wrap(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> CallPermit {
@@ -75,15 +63,13 @@ impl Activity {
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        self.max_in_flight - self.permits.available_permits()
+        self.permits.in_flight()
     }
 
     /// Waits until no call is in flight, or until the timeout.
     pub(crate) async fn wait_idle(&self, within: Duration) {
-        let all = u32::try_from(self.max_in_flight).unwrap_or(u32::MAX);
-        // Holding all permits means that no call is in flight. They are released at once. The caller
-        // closes the connection in any case, so a timeout needs no handling.
-        let _ = tokio::time::timeout(within, self.permits.acquire_many(all)).await;
+        // The caller closes the connection in any case, so a timeout needs no handling.
+        let _ = tokio::time::timeout(within, self.permits.wait_idle()).await;
     }
 
     /// Returns how long no call has been in flight.
@@ -102,7 +88,7 @@ impl Activity {
     pub(crate) fn busy_error(&self) -> ServerBusy {
         ServerBusy {
             in_flight: self.in_flight(),
-            waiting: self.waiting.load(Ordering::Relaxed),
+            waiting: self.permits.waiting(),
         }
     }
 }
@@ -110,29 +96,6 @@ impl Activity {
 impl Drop for CallPermit {
     fn drop(&mut self) {
         self.activity.touch();
-    }
-}
-
-/// A place in the queue, released on drop.
-struct QueueSlot<'a>(&'a Activity);
-
-impl<'a> QueueSlot<'a> {
-    fn enter(activity: &'a Activity) -> Result<Self, ServerBusy> {
-        let joined =
-            activity
-                .waiting
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                    (waiting < activity.max_queue).then_some(waiting + 1)
-                });
-        joined
-            .map(|_| Self(activity))
-            .map_err(|_| activity.busy_error())
-    }
-}
-
-impl Drop for QueueSlot<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -162,7 +125,7 @@ mod tests {
         );
         drop(first);
         let second = second.await.unwrap();
-        assert_eq!(activity.waiting.load(Ordering::Relaxed), 0);
+        assert_eq!(activity.permits.waiting(), 0);
         drop(second);
         activity.wait_idle(Duration::from_secs(5)).await;
         assert_eq!(activity.in_flight(), 0);

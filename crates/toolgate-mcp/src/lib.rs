@@ -6,6 +6,7 @@
 //! This is the only crate that starts MCP processes, and the [`Registry`] is the only way to reach
 //! a server. Permissions live elsewhere.
 
+pub mod bounded_semaphore;
 pub mod client_handler;
 pub mod discovery;
 pub mod environment;

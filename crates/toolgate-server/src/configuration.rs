@@ -156,6 +156,14 @@ pub(crate) enum ChangeError {
     Stopping,
 }
 
+/// Outcome of connecting to a server whose entry is valid.
+#[derive(Debug)]
+pub(crate) enum ProbeOutcome {
+    Connected(ProbeResult),
+    /// The reason why the server could not be used.
+    Failed(String),
+}
+
 impl Configuration {
     /// Returns the configuration in force.
     pub(crate) fn snapshot(&self) -> Arc<ConfigSnapshot> {
@@ -169,8 +177,10 @@ impl Configuration {
         verify: Verify,
     ) -> Result<String, ChangeError> {
         if verify == Verify::Yes {
-            let probed = self.probe_server(entry.clone()).await?;
-            probed.map_err(ChangeError::Unverified)?;
+            match self.probe_server(entry.clone()).await? {
+                ProbeOutcome::Connected(_) => {}
+                ProbeOutcome::Failed(error) => return Err(ChangeError::Unverified(error)),
+            }
         }
         self.request_server_change(ConfigRequest::Add { entry })
             .await
@@ -226,13 +236,14 @@ impl Configuration {
     /// Connects to a server that is not configured, to find out what it offers.
     ///
     /// Only the validation runs in the manager's task: a slow connection does not block other changes.
-    pub(crate) async fn probe_server(
-        &self,
-        entry: Value,
-    ) -> Result<Result<ProbeResult, String>, ChangeError> {
+    pub(crate) async fn probe_server(&self, entry: Value) -> Result<ProbeOutcome, ChangeError> {
         match self.request(ConfigRequest::Check { entry }).await? {
             ConfigResponse::Checked(server) => {
-                Ok(self.gateway.servers().probe(&server, PROBE_TIMEOUT).await)
+                let probed = self.gateway.servers().probe(&server, PROBE_TIMEOUT).await;
+                Ok(match probed {
+                    Ok(result) => ProbeOutcome::Connected(result),
+                    Err(error) => ProbeOutcome::Failed(error),
+                })
             }
             ConfigResponse::Server(_) | ConfigResponse::Settings => Err(ChangeError::Stopping),
         }

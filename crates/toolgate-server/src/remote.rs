@@ -1,7 +1,8 @@
 //! HTTP client for a running gateway, used by the command line.
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,6 +19,14 @@ pub(crate) struct RemoteGateway {
     client: Client,
     base_url: Url,
     key: Option<String>,
+}
+
+/// An error response of the gateway.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct ErrorResponse {
+    status: StatusCode,
+    message: String,
 }
 
 impl RemoteGateway {
@@ -64,25 +73,31 @@ impl RemoteGateway {
 
     /// Returns the names of unavailable servers with their states.
     pub(crate) async fn unavailable_servers(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let mut url = self.url("api/mcp/clients")?;
-        url.query_pairs_mut().append_pair("limit", "1000");
-        let page: Value = serde_json::from_str(&self.send_for_text(self.client.get(url)).await?)?;
-        let clients = page["clients"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let mut unavailable = Vec::new();
-        for client in clients {
-            let state = client["state"].as_str().unwrap_or_default();
-            if !matches!(state, "healthy" | "disabled" | "asleep") {
-                let name = client["config"]["name"].as_str().unwrap_or_default();
-                unavailable.push((
-                    name.to_owned(),
-                    format_state(state, client["reason"].as_str()),
-                ));
-            }
+        #[derive(Deserialize)]
+        struct ClientPage {
+            clients: Vec<Client>,
         }
-        Ok(unavailable)
+        #[derive(Deserialize)]
+        struct Client {
+            config: ClientConfig,
+            state: String,
+            reason: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct ClientConfig {
+            name: String,
+        }
+        let page: ClientPage = self.get("api/mcp/clients", &[("limit", "1000")]).await?;
+        let unavailable = page
+            .clients
+            .into_iter()
+            .filter(|client| !matches!(client.state.as_str(), "healthy" | "disabled" | "asleep"));
+        Ok(unavailable
+            .map(|client| {
+                let state = format_state(&client.state, client.reason.as_deref());
+                (client.config.name, state)
+            })
+            .collect())
     }
 
     /// Sends a GET request and parses the JSON response.
@@ -203,11 +218,23 @@ impl RemoteGateway {
 fn response_error(status: StatusCode, text: &str) -> anyhow::Error {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let message = body["error"]["message"].as_str().unwrap_or(text);
-    if status == StatusCode::UNAUTHORIZED {
-        anyhow!("{message}; pass the key with --key or TOOLGATE_KEY")
+    let message = if status == StatusCode::UNAUTHORIZED {
+        format!("{message}; pass the key with --key or TOOLGATE_KEY")
     } else {
-        anyhow!("the gateway responded with {status}: {message}")
-    }
+        format!("the gateway responded with {status}: {message}")
+    };
+    ErrorResponse { status, message }.into()
+}
+
+/// Returns whether the gateway refused a request because the key lacks permission for it.
+pub(crate) fn is_forbidden(error: &anyhow::Error) -> bool {
+    let response = error.downcast_ref::<ErrorResponse>();
+    response.is_some_and(|response| {
+        matches!(
+            response.status,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+        )
+    })
 }
 
 fn parse_response<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {

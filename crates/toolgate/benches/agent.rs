@@ -9,9 +9,10 @@
     reason = "a benchmark cannot continue without its setup"
 )]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::json;
 use toolgate::config::{ConfigFormat, Document};
 use toolgate::local::{LocalServer, LocalToolOutput};
@@ -49,7 +50,7 @@ impl GapTimer {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut (Option<Instant>, Vec<Duration>)) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.0.lock())
     }
 }
 

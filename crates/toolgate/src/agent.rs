@@ -61,7 +61,7 @@
 //! # Ok(()) }
 //! ```
 
-mod active_runs;
+mod call_output;
 mod event_sender;
 mod journal;
 mod loop_guard;
@@ -79,7 +79,8 @@ mod turn;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use journal::RunJournal;
+use call_output::ExecutedCall;
+use journal::{RunJournal, TurnRecord};
 pub use journal::{RunRecord, RunState};
 use loop_guard::LoopGuard;
 use report::RunStopReason;
@@ -89,7 +90,7 @@ use serde_json::Value;
 use sink::RunSink;
 pub use store::RunStep;
 pub(crate) use store::RunStore;
-use tool_calls::{ExecutedCall, PendingToolCall};
+use tool_calls::PendingToolCall;
 use toolgate_core::config::RunLimits;
 use toolgate_llm::history;
 use toolgate_llm::prompt::RequestedToolCall;
@@ -189,8 +190,14 @@ impl AgentRun {
             let (awaits_caller, paused) =
                 (output.turn.has_pending_caller_call(), output.is_paused());
             let (text, items) = (output.turn.text(), output.items.clone());
-            let used = (output.turn.usage.unwrap_or_default(), output.micro_usd);
-            if let Err(error) = self.journal.record_turn(&items, &calls, &text, used).await {
+            let turn = TurnRecord {
+                items: &items,
+                calls: &calls,
+                text: &text,
+                usage: output.turn.usage.unwrap_or_default(),
+                micro_usd: output.micro_usd,
+            };
+            if let Err(error) = self.journal.record_turn(turn).await {
                 return self.end_with_error(TurnError::Error(error.into()));
             }
             self.turns.push(text);
@@ -217,7 +224,7 @@ impl AgentRun {
             let excess = calls.split_off(self.remaining_calls().min(calls.len()));
             let mut results = match self.run_calls(calls, &model_call, sink).await {
                 Ok(results) => results,
-                Err(error) => return self.end_with_error(TurnError::Error(error.into())),
+                Err(error) => return self.end_with_error(TurnError::Error(error)),
             };
             if !excess.is_empty() {
                 let mut end = self.end_with_pending(RunStopReason::Budget("tool_calls"), excess);
@@ -355,8 +362,11 @@ impl AgentRun {
 
     fn end_with_pending(&self, stop: RunStopReason, calls: Vec<RequestedToolCall>) -> RunEnd {
         let pending = calls.into_iter().map(|call| {
-            let is_caller_tool = self.caller_tools.contains(&call.name);
-            PendingToolCall::new(call, is_caller_tool)
+            if self.caller_tools.contains(&call.name) {
+                PendingToolCall::for_caller(call)
+            } else {
+                PendingToolCall::for_approver(call)
+            }
         });
         RunEnd {
             stop,

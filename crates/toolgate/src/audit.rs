@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Semaphore, broadcast, mpsc};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::{Semaphore, broadcast};
 use toolgate_core::config::AuditSettings as Settings;
 use toolgate_core::secret::Masker;
 use tracing::Span;
@@ -28,7 +26,7 @@ pub(crate) use store::AuditStore;
 
 use crate::call::CallError;
 use crate::event_channel::EventChannel;
-use crate::store::StoreError;
+use crate::store::{BatchWriter, StoreError};
 
 /// Attempts that may be in flight or waiting to be written at once.
 const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
@@ -43,33 +41,25 @@ pub struct AuditLog(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: AuditStore,
-    queue: mpsc::UnboundedSender<writer::RecordUpdate>,
+    writer: BatchWriter<writer::RecordUpdate>,
     slots: Arc<Semaphore>,
     settings: Arc<ArcSwap<Settings>>,
     events: EventChannel<Arc<AuditRecord>>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
 }
 
 impl AuditLog {
     pub(crate) fn start(store: AuditStore, settings: Settings) -> Self {
-        let (queue, inbox) = mpsc::unbounded_channel();
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let writer = writer::Writer {
+        let sink = writer::AuditSink {
             store: store.clone(),
             settings: Arc::clone(&settings),
         };
-        tasks.spawn(writer.run(inbox, stop.clone()));
-        tasks.close();
         Self(Arc::new(Inner {
             store,
-            queue,
+            writer: sink.start(),
             slots: Arc::new(Semaphore::new(MAX_UNWRITTEN_ATTEMPTS)),
             settings,
             events: EventChannel::new(),
-            tasks,
-            stop,
         }))
     }
 
@@ -129,17 +119,18 @@ impl AuditLog {
 
     /// Queues an update of a record for the writer.
     fn enqueue(&self, update: writer::RecordUpdate) {
-        if let Err(lost) = self.0.queue.send(update) {
+        if let Err(lost) = self.0.writer.enqueue(update) {
             tracing::error!(
-                request = lost.0.record.request_id,
-                "dropping audit record because the gateway has stopped"
+                request = lost.item.record.request_id,
+                reason = %lost.reason,
+                dropped = lost.dropped,
+                "dropping audit record"
             );
         }
     }
 
     /// Writes all remaining records and stops the writer.
     pub(crate) async fn stop(&self) {
-        self.0.stop.cancel();
-        self.0.tasks.wait().await;
+        self.0.writer.stop().await;
     }
 }

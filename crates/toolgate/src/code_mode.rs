@@ -23,7 +23,7 @@ use moka::sync::Cache;
 use pool::WorkerPool;
 pub(crate) use pool::WorkerProgram;
 pub(crate) use run::ToolCaller;
-use run::{ScriptEnd, ScriptRun};
+use run::{ScriptEnd, ScriptRun, WorkerAcquisition};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 pub(crate) use store::{ScriptStore, delete_scripts_of};
@@ -307,16 +307,12 @@ impl CodeMode {
             request.tool_caller,
         );
         let worker = match run.acquire_worker(pool).await? {
-            Ok(worker) => worker,
-            Err(end) => return Ok(results::script_result(&run, &end)),
+            WorkerAcquisition::Acquired(worker) => worker,
+            WorkerAcquisition::ScriptEnded(end) => {
+                return Ok(results::script_result(&run, &end));
+            }
         };
-        let context = (request.filters, request.forwarded_headers.as_slice());
-        let key = ScriptKey::new(
-            request.caller,
-            (request.call, request.run),
-            request.code,
-            context,
-        );
+        let key = ScriptKey::new(&request);
         let stored = self
             .store
             .find(&key, unix_millis(SystemTime::now()))

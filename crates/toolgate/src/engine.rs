@@ -25,7 +25,7 @@ mod send;
 mod spending;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -37,6 +37,7 @@ use futures_util::FutureExt as _;
 pub use keys::Keys;
 use limits::Budgets;
 pub(crate) use model_limits::{ModelLimits, ModelSlot};
+use parking_lot::Mutex;
 pub use resources::Resources;
 use result_cache::ResultCache;
 pub use result_store::ResultChunk;
@@ -117,8 +118,7 @@ impl Engine {
 
     /// Applies a new configuration. Calls in flight are not affected.
     pub(crate) fn apply(&self, config: &Config) {
-        let applying = &self.0.applying;
-        let _guard = applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.0.applying.lock();
         let before = self.0.rules.load();
         let rules = Rules::new(config, &self.0.deps.environment, Some(&before));
         self.0.rules.store(Arc::new(rules));
@@ -228,8 +228,8 @@ impl Engine {
         let span = audit::start_call_span(&*inner.deps.tracer, &call.request);
         let attempt = inner.deps.audit.begin(record, span.clone()).await?;
         let cancel = inner.stop.child_token();
-        let attempt = (attempt, cancel.clone());
-        let work = Arc::clone(inner).run_to_completion(caller.clone(), call, request_id, attempt);
+        let work =
+            Arc::clone(inner).run_to_completion(caller.clone(), call, attempt, cancel.clone());
         let call = CancelOnDrop::new(Box::pin(work.instrument(span)), cancel, &inner.tasks);
         let answer = AssertUnwindSafe(call).catch_unwind().await;
         answer.unwrap_or(Err(CallError::Cancelled))

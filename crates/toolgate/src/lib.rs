@@ -28,6 +28,7 @@
 //! # Ok(()) }
 //! ```
 
+mod active_set;
 pub mod agent;
 pub mod approval;
 pub mod audit;

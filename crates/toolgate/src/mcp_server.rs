@@ -12,7 +12,6 @@ mod client_requests;
 mod connection;
 mod endpoint;
 mod era_adapter;
-mod in_flight;
 mod legacy_client;
 mod list_changes;
 mod listen;

@@ -3,13 +3,13 @@
 mod models;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram as Percentiles;
 use models::ModelMetrics;
 pub(crate) use models::{ModelRequestSample, ModelRequestTiming};
 pub use models::{ModelStats, micro_usd_to_dollars};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -233,11 +233,7 @@ impl Metrics {
 
     /// Returns the statistics of all called tools, their servers, models and callers.
     pub(crate) fn stats(&self) -> Stats {
-        let tallies = self
-            .tools
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let tallies = self.tools.lock().clone();
         let mut servers: BTreeMap<String, ToolTally> = BTreeMap::new();
         for (tool, tally) in &tallies {
             servers
@@ -263,7 +259,7 @@ impl Metrics {
 
     /// Renders the metrics in the OpenMetrics text format.
     pub(crate) fn render(&self, registry: &Registry) -> String {
-        let _scrape = self.scrape.lock().unwrap_or_else(PoisonError::into_inner);
+        let _scrape = self.scrape.lock();
         self.families.states.clear();
         for entry in registry.entries() {
             let now = entry.status().state;
@@ -292,7 +288,7 @@ impl Metrics {
     }
 
     fn update_tally(&self, tool: &ToolId, change: impl FnOnce(&mut ToolTally)) {
-        let mut tools = self.tools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tools = self.tools.lock();
         match tools.get_mut(tool) {
             Some(tally) => change(tally),
             None => change(tools.entry(tool.clone()).or_default()),

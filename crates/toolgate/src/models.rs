@@ -34,11 +34,11 @@ use table::{ModelTable, ModelTarget};
 use tool_definitions::ToolDefinitionCache;
 use toolgate_core::Config;
 use toolgate_core::config::Dialect;
-use toolgate_llm::WireFormat as _;
 pub use toolgate_llm::event::{ProviderError, TokenUsage};
 use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::tools::{CallerTools, DefinitionFormat};
 use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
+use toolgate_llm::{FieldError, WireFormat as _};
 use toolgate_mcp::Environment;
 pub use usage_recorder::ModelRecord;
 use usage_recorder::UsageRecorder;
@@ -143,18 +143,8 @@ impl Models {
 
     /// Sends a request to its model and relays the response.
     pub(crate) async fn relay(&self, model_call: &ModelCall) -> Result<ModelResponse, ModelError> {
-        let ProviderResponse {
-            dialect: provider_dialect,
-            response,
-            recording,
-        } = self.send(model_call).await?;
-        response::relay_response(
-            model_call,
-            provider_dialect,
-            response,
-            (recording, &self.0.conversations),
-        )
-        .await
+        let response = self.send(model_call).await?;
+        response::relay_response(model_call, response, &self.0.conversations).await
     }
 
     /// Sends a request to its model, falling back to the next target if that one fails.
@@ -169,8 +159,13 @@ impl Models {
         let mut slot = Some(slot);
         let last = targets.len() - 1;
         for (index, target) in targets.iter().enumerate() {
-            let parts = (&self.0.usage_recorder, &self.0.engine);
-            let mut recording = UsageRecording::new(parts, model_call, target, &table);
+            let Inner {
+                usage_recorder,
+                engine,
+                ..
+            } = &*self.0;
+            let mut recording =
+                UsageRecording::new(usage_recorder, engine, model_call, target, &table);
             let has_cost_limit =
                 model_call.has_cost_limit || limits.has_money_budget(&model_call.caller);
             if has_cost_limit && !table.prices.has_price(&target.upstream.name, &target.model) {
@@ -235,16 +230,18 @@ impl Models {
         &self,
         model_call: &ModelCall,
         provider_dialect: Dialect,
-    ) -> Option<String> {
-        let id = conversations::referenced_response(model_call, provider_dialect)?;
+    ) -> Result<Option<String>, StoreError> {
+        let Some(id) = conversations::referenced_response(model_call, provider_dialect) else {
+            return Ok(None);
+        };
         let caller = &model_call.caller;
         if let Some(provider_id) = self.0.conversations.provider_response_id(caller, &id) {
-            return Some(provider_id);
+            return Ok(Some(provider_id));
         }
         let key = caller.key().map(|key| &**key);
-        let provider_id = Box::pin(self.0.store.response_id(&id, key)).await;
-        let provider_id = provider_id.ok().flatten()?;
-        Some(Value::from(provider_id).to_string())
+        // Without the provider's id, the provider would reject the gateway's as unknown.
+        let provider_id = Box::pin(self.0.store.response_id(&id, key)).await?;
+        Ok(provider_id.map(|provider_id| Value::from(provider_id).to_string()))
     }
 
     /// Deletes records of requests that started before a time.
@@ -274,7 +271,7 @@ impl Models {
         );
         let provider_id = self
             .provider_response_id(model_call, provider_dialect)
-            .await;
+            .await?;
         let body = self.provider_body(model_call, target, provider_id.as_deref())?;
         let mut path = provider_dialect.path().to_owned();
         if model_call.request.operation == Operation::CountTokens {
@@ -360,7 +357,10 @@ impl Models {
         if caller_dialect == provider_dialect {
             return Ok(body);
         }
-        let text = std::str::from_utf8(&body).unwrap_or_default();
+        let text = std::str::from_utf8(&body).map_err(|error| FieldError {
+            field: "body".to_owned(),
+            problem: error.to_string(),
+        })?;
         let text = match caller_dialect {
             Dialect::Responses => self
                 .0

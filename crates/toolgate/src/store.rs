@@ -4,6 +4,7 @@
 //! Everything is stored in one SQLite file in the data directory. Entries that may contain secrets are
 //! sealed (encrypted) with the key in `store.key` next to it.
 
+mod batch_writer;
 mod bulk;
 mod schema;
 mod seal;
@@ -13,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) use batch_writer::{BatchSettings, BatchSink, BatchWriter, OnWriteError};
 pub(crate) use bulk::{BulkInsert, Statement};
 use seal::StoreCipher;
 use serde_json::Value;
@@ -56,8 +58,14 @@ pub enum StoreError {
     Key { file: String, cause: std::io::Error },
     #[error("the entry could not be encrypted and was not stored")]
     SealFailed,
-    #[error("an entry cannot be read: it was sealed with another `store.key` or is damaged")]
+    #[error(
+        "a stored entry cannot be read: it was sealed with another `store.key`, is damaged, or was written by another version"
+    )]
     Unreadable,
+    #[error(
+        "the setting `{0}` in the database cannot be read; restore the `store.key` that it was sealed with, or remove the data directory to discard all changes made through the API"
+    )]
+    UnreadableSetting(String),
     #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
     InUse(String),
     #[error("the data directory `{folder}` cannot be used: {cause}")]
@@ -144,18 +152,14 @@ impl Store {
         serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
     }
 
-    /// Returns the servers changed through the API. Entries that cannot be unsealed are logged and
-    /// skipped.
+    /// Returns the servers changed through the API. A server whose entry cannot be unsealed counts as
+    /// removed, because the entry in the config file may allow more.
     pub async fn overrides(&self) -> Result<Vec<ServerOverride>, StoreError> {
         let rows =
             sqlx::query("SELECT server, entry, file_hash FROM server_overrides ORDER BY server")
                 .fetch_all(&self.writer)
                 .await?;
-        let mut overrides = Vec::new();
-        for row in &rows {
-            overrides.extend(self.read_override(row)?);
-        }
-        Ok(overrides)
+        rows.iter().map(|row| self.read_override(row)).collect()
     }
 
     pub async fn put_override(&self, change: &ServerOverride) -> Result<(), StoreError> {
@@ -184,7 +188,8 @@ impl Store {
         Ok(())
     }
 
-    /// Returns a setting and the hash of the config file's value at the time it was set.
+    /// Returns a setting and the hash of the config file's value at the time it was set. Fails if the
+    /// setting cannot be read, since going on without it could widen access.
     pub async fn setting(&self, key: &str) -> Result<Option<(Value, String)>, StoreError> {
         let row = sqlx::query("SELECT value, file_hash FROM settings WHERE key = $1")
             .bind(key)
@@ -194,10 +199,9 @@ impl Store {
         let text: String = row.try_get(0)?;
         // Earlier versions stored settings, which held no secrets then, in plain text.
         let text = self.cipher.unseal(&text).unwrap_or(text);
-        Ok(Some((
-            serde_json::from_str(&text).unwrap_or_default(),
-            row.try_get(1)?,
-        )))
+        let value = serde_json::from_str(&text)
+            .map_err(|_| StoreError::UnreadableSetting(key.to_owned()))?;
+        Ok(Some((value, row.try_get(1)?)))
     }
 
     pub async fn put_setting(
@@ -232,32 +236,25 @@ impl Store {
         self.writer.close().await;
     }
 
-    fn read_override(&self, row: &AnyRow) -> Result<Option<ServerOverride>, StoreError> {
+    fn read_override(&self, row: &AnyRow) -> Result<ServerOverride, StoreError> {
         let server: String = row.try_get(0)?;
         let sealed: Option<String> = row.try_get(1)?;
-        let file_hash = row.try_get(2)?;
-        let Some(sealed) = sealed else {
-            return Ok(Some(ServerOverride {
-                server,
-                entry: None,
-                file_hash,
-            }));
-        };
-        let entry = self
-            .cipher
-            .unseal(&sealed)
-            .and_then(|text| serde_json::from_str(&text).ok());
-        if entry.is_none() {
-            tracing::error!(
-                server,
-                "skipping server override sealed with another key; restore `store.key` or set the server again"
-            );
-        }
-        Ok(entry.map(|entry| ServerOverride {
+        let entry = sealed.and_then(|sealed| {
+            let entry = self.unseal_json(&sealed);
+            let log = |error: &StoreError| {
+                tracing::error!(
+                    server,
+                    %error,
+                    "removing server whose stored entry cannot be read; restore `store.key` or set the server again"
+                );
+            };
+            entry.inspect_err(log).ok()
+        });
+        Ok(ServerOverride {
             server,
-            entry: Some(entry),
-            file_hash,
-        }))
+            entry,
+            file_hash: row.try_get(2)?,
+        })
     }
 }
 
@@ -373,31 +370,43 @@ mod tests {
             let bytes = std::fs::read(file.unwrap().path()).unwrap();
             assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
         }
-
-        assert_lost_key_skips_sealed_overrides(folder.path()).await;
     }
 
-    /// Checks that with a new key, sealed entries are skipped and the rest can be read.
-    async fn assert_lost_key_skips_sealed_overrides(folder: &Path) {
-        let store = Store::open(folder).await.unwrap();
+    #[tokio::test]
+    async fn lost_key_removes_overridden_servers_and_fails_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
         let sealed = ServerOverride {
-            server: "c".to_owned(),
-            entry: Some(json!({})),
-            file_hash: None,
+            server: "a".to_owned(),
+            entry: Some(json!({"name": "a"})),
+            file_hash: Some("h".to_owned()),
         };
         store.put_override(&sealed).await.unwrap();
+        store.put_setting("k", &json!({"n": 1}), "f").await.unwrap();
+        // As written by versions that did not seal settings.
+        sqlx::query(
+            "INSERT INTO settings (key, value, file_hash) VALUES ('old', '{\"n\":2}', 'f')",
+        )
+        .execute(store.writer())
+        .await
+        .unwrap();
         store.close().await;
         drop(store);
-        std::fs::remove_file(folder.join("store.key")).unwrap();
-        let store = Store::open(folder).await.unwrap();
-        let names: Vec<String> = store
-            .overrides()
-            .await
-            .unwrap()
-            .into_iter()
-            .map(|o| o.server)
-            .collect();
-        assert_eq!(names, ["b"]);
+
+        std::fs::remove_file(folder.path().join("store.key")).unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        let removed = ServerOverride {
+            entry: None,
+            ..sealed
+        };
+        assert_eq!(store.overrides().await.unwrap(), [removed]);
+        let old = store.setting("old").await.unwrap();
+        assert_eq!(old, Some((json!({"n": 2}), "f".to_owned())));
+        let error = store.setting("k").await.unwrap_err();
+        assert!(
+            matches!(&error, StoreError::UnreadableSetting(key) if key == "k"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

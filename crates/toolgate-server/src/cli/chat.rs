@@ -185,8 +185,13 @@ impl Conversation {
 
     /// Asks the user to decide on a call; denies it if no user is present.
     async fn decide_call(&mut self, call: &Value) -> anyhow::Result<Value> {
-        let name = call["name"].as_str().unwrap_or_default().to_owned();
-        let arguments = call["arguments"].as_str().unwrap_or_default();
+        // Nobody can decide on a call that is not shown.
+        let text = |member: &str| {
+            call[member]
+                .as_str()
+                .with_context(|| format!("the gateway sent a pending call without `{member}`"))
+        };
+        let (name, arguments) = (text("name")?.to_owned(), text("arguments")?);
         let approve = json!({"id": call["id"], "decision": "approve"});
         if self.always_allowed.contains(&name) {
             return Ok(approve);
@@ -237,9 +242,11 @@ async fn read_answer(mut response: Response) -> anyhow::Result<StreamedAnswer> {
         let mut events = Vec::new();
         decoder.feed(&chunk, &mut events)?;
         for event in events {
-            let Ok(data) = serde_json::from_str::<Value>(&event.data) else {
+            if event.data == "[DONE]" {
                 continue;
-            };
+            }
+            let data: Value = serde_json::from_str(&event.data)
+                .context("the gateway sent an event that cannot be parsed")?;
             match event.name.as_str() {
                 "toolgate.tool_call.started" => print_tool_call(&data),
                 "toolgate.tool_call.ended" if data["outcome"] != "ok" => {

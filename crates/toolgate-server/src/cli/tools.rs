@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use toolgate::Arguments;
 
 use super::target::{CommandTarget, TargetFlags};
@@ -14,6 +14,7 @@ use super::{print_error, print_line};
 use crate::http::admin::explain::ExplanationView;
 use crate::http::admin::tools::ToolEntry;
 use crate::http::execute::{MessageContent, MessagePart, ToolMessage};
+use crate::remote::is_forbidden;
 
 /// Maximum length of a description in a list.
 const SUMMARY_CHARS: usize = 90;
@@ -148,9 +149,15 @@ impl Action {
 
 /// Prints the unavailable servers and their states to standard error.
 async fn print_unavailable_servers(target: &CommandTarget) {
-    // A caller key may call tools without permission to read server states.
-    for (name, state) in target.unavailable_servers().await.unwrap_or_default() {
-        print_error(&anyhow::anyhow!("server `{name}` is {state}"));
+    match target.unavailable_servers().await {
+        Ok(servers) => {
+            for (name, state) in servers {
+                print_error(&anyhow::anyhow!("server `{name}` is {state}"));
+            }
+        }
+        // A caller key may call tools without permission to read server states.
+        Err(error) if is_forbidden(&error) => {}
+        Err(error) => print_error(&error.context("cannot read the states of the servers")),
     }
 }
 
@@ -265,10 +272,15 @@ async fn arguments_from_pairs(
     target: &CommandTarget,
     name: &str,
 ) -> anyhow::Result<Arguments> {
-    // A caller key may call tools without permission to list them.
-    let tools = target.list_tools().await.unwrap_or_default();
+    let tools = match target.list_tools().await {
+        Ok(tools) => tools,
+        // A caller key may call tools without permission to list them.
+        Err(error) if is_forbidden(&error) => Vec::new(),
+        Err(error) => return Err(error),
+    };
     let schema: Value = match find_tool(&tools, name) {
-        Ok(tool) => serde_json::from_str(tool.input_schema.get()).unwrap_or_default(),
+        Ok(tool) => serde_json::from_str(tool.input_schema.get())
+            .with_context(|| format!("cannot parse the schema of `{name}`; use --args"))?,
         Err(_) => Value::Null, // the engine reports what is wrong with the name
     };
     let mut members = Vec::new();
@@ -288,8 +300,11 @@ async fn arguments_from_pairs(
 }
 
 fn pretty_json(raw: &RawValue) -> String {
-    let value: Value = serde_json::from_str(raw.get()).unwrap_or(Value::Object(Map::new()));
-    format!("{value:#}")
+    match serde_json::from_str::<Value>(raw.get()) {
+        Ok(value) => format!("{value:#}"),
+        // Nested too deeply to be parsed.
+        Err(_) => raw.get().to_owned(),
+    }
 }
 
 /// Returns the first line of the description, shortened to fit beside the name.

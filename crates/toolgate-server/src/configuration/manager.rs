@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use toolgate::store::{ServerOverride, Store};
+use toolgate::store::{ServerOverride, Store, StoreError};
 use toolgate::{Config, Environment, Gateway};
 use toolgate_core::ServerName;
 use toolgate_core::config::{ConfigFinding, Document, ListenSettings, ServerConfig, entries};
@@ -69,8 +69,14 @@ impl ConfigManager {
                 .extend(stored.map(|stored| (section, stored)));
         }
         for table in ConfigTable::ALL {
-            if let Some((Value::Object(entries), _)) = store.setting(table.as_str()).await? {
-                layers.tables.insert(table, entries);
+            let stored = store.setting(table.as_str()).await?;
+            match stored.map(|(value, _)| value) {
+                None => {}
+                Some(Value::Object(entries)) => drop(layers.tables.insert(table, entries)),
+                // Without the keys, say, callers would need none.
+                Some(_) => {
+                    return Err(StoreError::UnreadableSetting(table.as_str().to_owned()).into());
+                }
             }
         }
         let mut manager = Self {
@@ -187,7 +193,13 @@ impl RunningManager {
     async fn revoke_grants_of_removed_keys(&self) {
         let snapshot = self.snapshot.load_full();
         let keys = &snapshot.config.keys;
-        let grants = self.gateway.approvals().grants().await.unwrap_or_default();
+        let grants = match self.gateway.approvals().grants().await {
+            Ok(grants) => grants,
+            Err(error) => {
+                tracing::error!(%error, "could not look for grants of removed keys");
+                return;
+            }
+        };
         let callers = grants.iter().filter_map(|grant| grant.caller.as_deref());
         let removed = callers.filter(|name| keys.iter().all(|key| key.name != *name));
         revoke_grants(&self.gateway, removed).await;

@@ -126,11 +126,13 @@ pub(crate) async fn require_approver(
 ) -> Result<Response, ApiError> {
     // A request with a caller key acts as that caller, even from loopback.
     let decider = match authenticate(&app, request.headers()) {
-        Some(Ok(key)) if app.gateway().keys().is_approver(&key) => Decider::Key(key.to_string()),
-        Some(Err(error @ (KeyError::Disabled | KeyError::Expired))) => {
+        PresentedKey::Valid(key) if app.gateway().keys().is_approver(&key) => {
+            Decider::Key(key.to_string())
+        }
+        PresentedKey::Invalid(error @ (KeyError::Disabled | KeyError::Expired)) => {
             return Err(unauthorized_error(&error.to_string()));
         }
-        Some(Ok(_)) => {
+        PresentedKey::Valid(_) => {
             let message = "this requires the admin key or a key with the role `approver`";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
         }
@@ -153,7 +155,7 @@ pub(crate) async fn require_run_access(
     next: Next,
 ) -> Result<Response, ApiError> {
     let access = match authenticate(&app, request.headers()) {
-        Some(Ok(key)) => RunAccess::Key(key.to_string()),
+        PresentedKey::Valid(key) => RunAccess::Key(key.to_string()),
         _ => {
             check_admin(&app, peer, request.headers())?;
             RunAccess::Admin
@@ -173,18 +175,20 @@ pub(crate) async fn require_caller(
     let headers = request.headers();
     let key_optional = !app.gateway().keys().are_required() && app.0.guard.is_local(peer, headers);
     let caller = match authenticate(&app, headers) {
-        Some(Ok(key)) => Caller::http().with_key(&key),
+        PresentedKey::Valid(key) => Caller::http().with_key(&key),
         _ if has_admin_key(&app, headers) => Caller::http(),
         // Some SDKs insist on sending a key, so a foreign one is ignored. A key with our prefix that
         // is no longer valid was revoked and must not gain anonymous access.
-        Some(Err(_))
+        PresentedKey::Invalid(_)
             if key_optional && !presented_keys(headers).any(|key| key.starts_with(KEY_PREFIX)) =>
         {
             Caller::http()
         }
-        Some(Err(error)) => return Err(unauthorized_error(&format!("{error}; {HOW_TO_SEND_KEY}"))),
-        None if key_optional => Caller::http(),
-        None => {
+        PresentedKey::Invalid(error) => {
+            return Err(unauthorized_error(&format!("{error}; {HOW_TO_SEND_KEY}")));
+        }
+        PresentedKey::None if key_optional => Caller::http(),
+        PresentedKey::None => {
             return Err(unauthorized_error(&format!(
                 "a key is required; {HOW_TO_SEND_KEY}"
             )));
@@ -209,8 +213,8 @@ fn check_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> Result<(), A
         return Ok(());
     }
     Err(match authenticate(app, headers) {
-        Some(Ok(_)) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
-        _ => unauthorized_error(message),
+        PresentedKey::Valid(_) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
+        PresentedKey::None | PresentedKey::Invalid(_) => unauthorized_error(message),
     })
 }
 
@@ -228,17 +232,25 @@ fn has_admin_key(app: &App, headers: &HeaderMap) -> bool {
     admin.is_some_and(|admin| presented_keys(headers).any(|given| admin.matches(given)))
 }
 
-/// Returns the name of the first presented caller key that is valid, or the error of the first one.
-fn authenticate(app: &App, headers: &HeaderMap) -> Option<Result<Arc<str>, KeyError>> {
+/// The caller key that a request presents.
+enum PresentedKey {
+    None,
+    /// Name of the first valid key.
+    Valid(Arc<str>),
+    /// Why the first key is invalid; no other one is valid either.
+    Invalid(KeyError),
+}
+
+fn authenticate(app: &App, headers: &HeaderMap) -> PresentedKey {
     let attempts = presented_keys(headers).map(|given| app.gateway().keys().authenticate(given));
     let mut first_error = None;
     for result in attempts {
         match result {
-            Ok(key) => return Some(Ok(key)),
+            Ok(key) => return PresentedKey::Valid(key),
             Err(error) => drop(first_error.get_or_insert(error)),
         }
     }
-    first_error.map(Err)
+    first_error.map_or(PresentedKey::None, PresentedKey::Invalid)
 }
 
 /// Returns every key in the request, from all headers that clients use for keys.

@@ -55,19 +55,17 @@ pub(crate) async fn request_layer(
     let span = tracing::info_span!("request", id);
     let traced = RequestSpan::start(&request, &id);
     let is_messages = models::is_messages(&request);
-    let response = async {
+    let handle = async {
         match app.0.guard.check(&request) {
             Ok(()) => next.run(request).await,
             Err(error) => error.into_response(),
         }
     };
-    let response = response.instrument(traced.span()).instrument(span).await;
-    let response = if is_messages {
-        models::with_anthropic_error(response)
-    } else {
-        response
-    };
-    let mut response = traced.attach_to(response);
+    let mut response = handle.instrument(traced.span()).instrument(span).await;
+    if is_messages {
+        response = models::with_anthropic_error(response);
+    }
+    response = traced.attach_to(response);
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }

@@ -68,9 +68,10 @@ pub(super) async fn asset(
 ) -> Result<Response, ApiError> {
     let path = format!("assets/{name}");
     // Debug builds read files from disk, where `..` would escape the folder.
-    let file = Some(&path).filter(|_| !name.contains(['/', '\\']));
-    let file = file.and_then(|path| WebFiles::get(path));
-    let file = file.ok_or_else(|| file_not_found(&path))?;
+    let file = Some(&path)
+        .filter(|_| !name.contains(['/', '\\']))
+        .and_then(|path| WebFiles::get(path))
+        .ok_or_else(|| file_not_found(&path))?;
     Ok(serve_file(&headers, &path, file, CACHE_IMMUTABLE))
 }
 

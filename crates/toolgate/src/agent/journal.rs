@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::{MediaSource, PromptPart, RequestedToolCall};
 
+use super::call_output::ExecutedCall;
 use super::store::RunStore;
-use super::tool_calls::{ExecutedCall, PendingToolCall};
+use super::tool_calls::PendingToolCall;
 use crate::store::{StoreError, unix_millis};
 
 /// Summary of a run, as stored and listed.
@@ -46,6 +47,17 @@ pub enum RunState {
     Cancelled,
     /// The gateway stopped during the run.
     Interrupted,
+}
+
+/// What the journal keeps of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TurnRecord<'a> {
+    /// Items that extend the conversation.
+    pub(super) items: &'a [Value],
+    pub(super) calls: &'a [RequestedToolCall],
+    pub(super) text: &'a str,
+    pub(super) usage: TokenUsage,
+    pub(super) micro_usd: u64,
 }
 
 /// Appends the steps of one run to the store; clones share the sequence number.
@@ -92,14 +104,15 @@ impl RunJournal {
         }
     }
 
-    pub(super) async fn record_turn(
-        &self,
-        items: &[Value],
-        calls: &[RequestedToolCall],
-        text: &str,
-        (usage, micro_usd): (TokenUsage, u64),
-    ) -> Result<(), StoreError> {
-        let calls: Vec<Value> = calls.iter().map(call_to_value).collect();
+    pub(super) async fn record_turn(&self, turn: TurnRecord<'_>) -> Result<(), StoreError> {
+        let TurnRecord {
+            items,
+            text,
+            usage,
+            micro_usd,
+            ..
+        } = turn;
+        let calls: Vec<Value> = turn.calls.iter().map(call_to_value).collect();
         self.append(json!({"kind": "turn", "items": items, "calls": calls, "text": text,
             "input_tokens": usage.input, "output_tokens": usage.output, "cached_tokens": usage.cached,
             "reasoning_tokens": usage.reasoning, "cost_micro_usd": micro_usd}))
@@ -173,13 +186,14 @@ fn call_to_value(call: &RequestedToolCall) -> Value {
     json!({"id": call.id, "name": call.name, "arguments": call.arguments})
 }
 
-pub(super) fn call_from_value(value: &Value) -> RequestedToolCall {
-    let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    RequestedToolCall {
-        id: text("id"),
-        name: text("name"),
-        arguments: text("arguments"),
-    }
+/// Reads a call; `None` if a part of it is missing.
+pub(super) fn call_from_value(value: &Value) -> Option<RequestedToolCall> {
+    let text = |name: &str| value[name].as_str().map(str::to_owned);
+    Some(RequestedToolCall {
+        id: text("id")?,
+        name: text("name")?,
+        arguments: text("arguments")?,
+    })
 }
 
 /// Encodes a part of a tool result, which is text or an image.
@@ -194,15 +208,16 @@ fn part_to_value(part: &PromptPart) -> Value {
     }
 }
 
-pub(super) fn part_from_value(value: &Value) -> PromptPart {
-    match (value["media_type"].as_str(), value["data"].as_str()) {
-        (Some(media_type), Some(data)) => PromptPart::Image {
-            source: MediaSource::Data {
-                media_type: media_type.to_owned(),
-                data: data.to_owned(),
-            },
-            detail: None,
-        },
-        _ => PromptPart::Text(value["text"].as_str().unwrap_or_default().to_owned()),
+/// Reads a part of a tool result; `None` if it is neither text nor an image.
+pub(super) fn part_from_value(value: &Value) -> Option<PromptPart> {
+    if let Some(text) = value["text"].as_str() {
+        return Some(PromptPart::Text(text.to_owned()));
     }
+    Some(PromptPart::Image {
+        source: MediaSource::Data {
+            media_type: value["media_type"].as_str()?.to_owned(),
+            data: value["data"].as_str()?.to_owned(),
+        },
+        detail: None,
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use toolgate_llm::prompt::RequestedToolCall;
 
-use super::tool_calls::ExecutedCall;
+use super::call_output::ExecutedCall;
 
 /// Failures of a call after which repeats are refused instead of executed.
 const MAX_FAILED_RUNS: u32 = 2;
@@ -51,11 +51,9 @@ impl LoopGuard {
 
 fn call_key(call: &RequestedToolCall) -> (String, String) {
     // Reserialize so that whitespace differences do not defeat the guard.
-    let value: serde_json::Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-    let arguments = if value.is_null() {
-        call.arguments.clone()
-    } else {
-        value.to_string()
+    let arguments = match serde_json::from_str::<serde_json::Value>(&call.arguments) {
+        Ok(value) => value.to_string(),
+        Err(_) => call.arguments.clone(),
     };
     (call.name.clone(), arguments)
 }

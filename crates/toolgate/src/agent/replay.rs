@@ -6,9 +6,10 @@ use serde_json::Value;
 use toolgate_llm::TokenUsage;
 use toolgate_llm::prompt::RequestedToolCall;
 
+use super::call_output::ExecutedCall;
 use super::journal::{call_from_value, part_from_value};
 use super::store::RunStep;
-use super::tool_calls::ExecutedCall;
+use crate::store::StoreError;
 
 /// State of a run rebuilt from its journal.
 #[derive(Default)]
@@ -30,57 +31,67 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    pub(super) fn from_steps(steps: &[RunStep]) -> Self {
+    /// Rebuilds the state. Fails if any step cannot be read, since a call that ran must not be lost.
+    pub(super) fn from_steps(steps: &[RunStep]) -> Result<Self, StoreError> {
         let mut replay = Self::default();
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let count = |value: &Value| value.as_u64().unwrap_or_default();
         for RunStep { seq, step, .. } in steps {
             replay.next_seq = seq + 1;
-            let id = step["id"].as_str().unwrap_or_default().to_owned();
-            match step["kind"].as_str().unwrap_or_default() {
-                "turn" => {
-                    replay.iterations += 1;
-                    replay
-                        .turns
-                        .push(step["text"].as_str().unwrap_or_default().to_owned());
-                    replay.calls = list(&step["calls"]).iter().map(call_from_value).collect();
-                    replay.items = list(&step["items"]);
-                    replay.opened.clear();
-                    replay.usage = replay.usage.plus(TokenUsage {
-                        input: count(&step["input_tokens"]),
-                        output: count(&step["output_tokens"]),
-                        cached: count(&step["cached_tokens"]),
-                        cache_written: 0,
-                        reasoning: count(&step["reasoning_tokens"]),
-                    });
-                    replay.micro_usd += count(&step["cost_micro_usd"]);
-                }
-                "call_opened" => replay.opened.push(id),
-                "call_waits" => {
-                    replay.opened.retain(|known| *known != id);
-                    if step["inner"].is_array() {
-                        let calls_made = step["made"].as_str().unwrap_or_default();
-                        replay.started_scripts.insert(id, calls_made.to_owned());
-                    }
-                }
-                "call_closed" => {
-                    replay.executed.push(ExecutedCall {
-                        call: call_from_value(step),
-                        turn: u32::try_from(count(&step["turn"])).unwrap_or_default(),
-                        parts: list(&step["result"]).iter().map(part_from_value).collect(),
-                        is_error: step["is_error"] == true,
-                        ms: count(&step["ms"]),
-                    });
-                }
-                "answered" => {
-                    replay.history.append(&mut replay.items);
-                    replay.history.extend(list(&step["items"]));
-                    replay.calls.clear();
-                }
-                _ => {}
-            }
+            replay.apply(step).ok_or(StoreError::Unreadable)?;
         }
-        replay
+        Ok(replay)
+    }
+
+    /// Applies a step; returns `None` if it cannot be read.
+    fn apply(&mut self, step: &Value) -> Option<()> {
+        let text = |name: &str| step[name].as_str().map(str::to_owned);
+        match step["kind"].as_str()? {
+            "turn" => self.apply_turn(step)?,
+            "call_opened" => self.opened.push(text("id")?),
+            "call_waits" => {
+                let id = text("id")?;
+                self.opened.retain(|known| *known != id);
+                if step["inner"].is_array() {
+                    self.started_scripts.insert(id, text("made")?);
+                }
+            }
+            "call_closed" => {
+                let parts = step["result"].as_array()?.iter().map(part_from_value);
+                self.executed.push(ExecutedCall {
+                    call: call_from_value(step)?,
+                    turn: u32::try_from(step["turn"].as_u64()?).ok()?,
+                    parts: parts.collect::<Option<_>>()?,
+                    is_error: step["is_error"].as_bool()?,
+                    ms: step["ms"].as_u64()?,
+                });
+            }
+            "answered" => {
+                self.history.append(&mut self.items);
+                self.history.extend_from_slice(step["items"].as_array()?);
+                self.calls.clear();
+            }
+            "resumed" | "ended" => {}
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn apply_turn(&mut self, step: &Value) -> Option<()> {
+        let count = |name: &str| step[name].as_u64();
+        let calls = step["calls"].as_array()?.iter().map(call_from_value);
+        self.calls = calls.collect::<Option<_>>()?;
+        self.items.clone_from(step["items"].as_array()?);
+        self.turns.push(step["text"].as_str()?.to_owned());
+        self.iterations += 1;
+        self.opened.clear();
+        self.usage = self.usage.plus(TokenUsage {
+            input: count("input_tokens")?,
+            output: count("output_tokens")?,
+            cached: count("cached_tokens")?,
+            cache_written: 0,
+            reasoning: count("reasoning_tokens")?,
+        });
+        self.micro_usd += count("cost_micro_usd")?;
+        Some(())
     }
 
     /// Returns the calls of the last turn that have no result.
@@ -95,5 +106,62 @@ impl Replay {
             .filter(|call| !is_answered(call))
             .cloned()
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn replay(steps: &[Value]) -> Result<Replay, StoreError> {
+        let steps = steps.iter().enumerate().map(|(index, step)| RunStep {
+            seq: index as i64,
+            at: 0,
+            step: step.clone(),
+        });
+        Replay::from_steps(&steps.collect::<Vec<_>>())
+    }
+
+    fn turn() -> Value {
+        json!({"kind": "turn", "items": [{"role": "assistant"}], "text": "hi",
+            "calls": [{"id": "1", "name": "t", "arguments": "{}"}], "input_tokens": 1,
+            "output_tokens": 2, "cached_tokens": 0, "reasoning_tokens": 0, "cost_micro_usd": 3})
+    }
+
+    fn closed() -> Value {
+        json!({"kind": "call_closed", "id": "1", "name": "t", "arguments": "{}",
+            "result": [{"text": "a"}, {"media_type": "image/png", "data": "AA=="}],
+            "is_error": false, "turn": 1, "ms": 5})
+    }
+
+    #[test]
+    fn journal_restores_turns_and_calls() {
+        let opened = json!({"kind": "call_opened", "id": "1"});
+        let replay = replay(&[turn(), opened, closed(), json!({"kind": "ended"})]).unwrap();
+        assert_eq!(replay.executed[0].parts.len(), 2);
+        assert!(replay.unanswered_calls().is_empty());
+        let state = (replay.iterations, replay.micro_usd, replay.next_seq);
+        assert_eq!(state, (1, 3, 4));
+    }
+
+    #[test]
+    fn unreadable_step_is_an_error() {
+        let without = |mut step: Value, field: &str| {
+            step[field] = Value::Null;
+            step
+        };
+        let mut steps = vec![json!({"kind": "new"}), json!({}), Value::Null];
+        for field in ["items", "calls", "text", "input_tokens", "cost_micro_usd"] {
+            steps.push(without(turn(), field));
+        }
+        for field in ["id", "name", "arguments", "result", "is_error", "turn"] {
+            steps.push(without(closed(), field));
+        }
+        for step in steps {
+            let result = replay(&[turn(), step.clone()]);
+            assert!(matches!(result, Err(StoreError::Unreadable)), "{step}");
+        }
     }
 }

@@ -12,13 +12,14 @@ use toolgate_llm::prompt::{PromptPart, RequestedToolCall};
 use toolgate_llm::tools::CallerTools;
 use toolgate_llm::turn::has_pending_caller_call;
 
+use super::call_output::{CallOutput, ExecutedCall, answer_items};
 use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
 use super::replay::Replay;
 use super::sink::{CallHandler, RunSink};
 use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
-use super::tool_calls::{CallResult, ExecutedCall, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
+use super::tool_calls::{CallResult, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
 use super::{AgentRun, RunRecord, Runs};
 use crate::call::RequestContext;
 use crate::engine::Engine;
@@ -70,6 +71,10 @@ pub enum ResumeError {
         "run `{0}` is waiting for a call that only its caller can answer; send the conversation with that result instead"
     )]
     AwaitsCaller(String),
+    #[error(
+        "run `{0}` cannot be resumed: its stored request or journal cannot be read; start a new run"
+    )]
+    Unreadable(String),
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error("the run could not be read or written; try again in a moment")]
@@ -106,9 +111,14 @@ async fn start_resumed(
     request: ResumeRequest,
 ) -> Result<StartedRun, ResumeError> {
     let store = runs.store();
-    let found = store.get(id).await?;
+    let read_error = |error: StoreError| match error {
+        StoreError::Unreadable => ResumeError::Unreadable(id.to_owned()),
+        error => ResumeError::Store(error),
+    };
+    let found = store.get(id).await.map_err(read_error)?;
     let (record, model_request) = found.ok_or_else(|| ResumeError::Unknown(id.to_owned()))?;
-    let replay = Replay::from_steps(&store.steps(id).await?);
+    let steps = store.steps(id).await.map_err(read_error)?;
+    let replay = Replay::from_steps(&steps).map_err(read_error)?;
     let mut model_call = model_call_from_record(&record, &model_request)?;
     if has_pending_caller_call(&replay.items.iter().collect::<Vec<_>>()) {
         return Err(ResumeError::AwaitsCaller(id.to_owned()));
@@ -200,11 +210,13 @@ impl AgentRun {
         let (request, handler) = (self.tool_request(&model_call), sink.call_handler());
         let answers: Vec<Result<ExecutedCall, ResumeError>> = {
             let run = &*self;
-            let work = unanswered
+            let decisions: Vec<_> = unanswered
                 .iter()
-                .map(|call| Box::pin(run.apply_decision(call, plan, (&request, &handler))));
-            let work: Vec<_> = work.collect();
-            let mut work = stream::iter(work).buffered(MAX_PARALLEL_CALLS).collect();
+                .map(|call| Box::pin(run.apply_decision(call, plan, &request, &handler)))
+                .collect();
+            let mut work = stream::iter(decisions)
+                .buffered(MAX_PARALLEL_CALLS)
+                .collect();
             loop {
                 tokio::select! {
                     answers = &mut work => break answers,
@@ -232,7 +244,8 @@ impl AgentRun {
             found.map(ExecutedCall::to_answer_part)
         };
         let parts: Vec<PromptPart> = replay.calls.iter().filter_map(of_turn).collect();
-        let items = super::tool_calls::answer_items(self.model_call.request.dialect, parts);
+        let items =
+            answer_items(self.model_call.request.dialect, parts).map_err(ModelError::from)?;
         self.journal.record_answers(&items).await?;
         self.history.extend(replay.items.clone());
         self.history.extend(items);
@@ -244,7 +257,8 @@ impl AgentRun {
         &self,
         call: &RequestedToolCall,
         plan: &ResumePlan,
-        (request, handler): (&Arc<RequestContext>, &CallHandler),
+        request: &Arc<RequestContext>,
+        handler: &CallHandler,
     ) -> Result<ExecutedCall, ResumeError> {
         let replay = &plan.replay;
         let executed = match plan.request.decisions.get(&call.id) {
@@ -252,16 +266,22 @@ impl AgentRun {
                 let reason = reason.as_deref().unwrap_or("no reason given");
                 let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);
                 let calls_made = calls_made.unwrap_or_default();
-                self.call_with_answer(call, format!("the call was denied: {reason}{calls_made}"), true)
+                let text = format!("the call was denied: {reason}{calls_made}");
+                self.call_with_output(call, CallOutput::error(text))
             }
             Some(CallDecision::Result { text, is_error }) => {
-                self.call_with_answer(call, text.clone(), *is_error)
+                let output = CallOutput {
+                    parts: vec![PromptPart::Text(text.clone())],
+                    is_error: *is_error,
+                };
+                self.call_with_output(call, output)
             }
             // The call may have run, so it is not executed again even if approved.
-            _ if replay.opened.contains(&call.id) => self.call_with_answer(
+            _ if replay.opened.contains(&call.id) => self.call_with_output(
                 call,
-                "the run ended while the call was in progress: its outcome is unknown, it may have run".to_owned(),
-                true,
+                CallOutput::error(
+                    "the run ended while the call was in progress: its outcome is unknown, it may have run",
+                ),
             ),
             Some(CallDecision::Approve {
                 arguments: Some(arguments),
@@ -269,7 +289,7 @@ impl AgentRun {
                 return Err(ResumeError::ScriptStarted(call.id.clone()));
             }
             Some(CallDecision::Approve { arguments }) => {
-                self.run_after_approval(call, arguments.as_deref(), (request, handler)).await?
+                self.run_after_approval(call, arguments.as_deref(), request, handler).await?
             }
             // The call was never started and runs without approval.
             None => {
@@ -290,7 +310,8 @@ impl AgentRun {
         &self,
         call: &RequestedToolCall,
         arguments: Option<&str>,
-        (request, handler): (&Arc<RequestContext>, &CallHandler),
+        request: &Arc<RequestContext>,
+        handler: &CallHandler,
     ) -> Result<ExecutedCall, ResumeError> {
         let mut call = call.clone();
         if let Some(arguments) = arguments {
@@ -300,7 +321,7 @@ impl AgentRun {
         match self.run_approved_call(call.clone(), request, handler).await {
             Ok(executed) => Ok(executed),
             Err(error) => {
-                let pending = PendingToolCall::new(call.clone(), false).with_error(&error);
+                let pending = PendingToolCall::for_approver(call.clone()).with_error(&error);
                 self.journal.record_call_pending(&pending).await?;
                 let Some(approval) = pending.approval else {
                     return Err(ResumeError::Model(ModelError::Refused(error)));
@@ -313,17 +334,12 @@ impl AgentRun {
         }
     }
 
-    fn call_with_answer(
-        &self,
-        call: &RequestedToolCall,
-        text: String,
-        is_error: bool,
-    ) -> ExecutedCall {
+    fn call_with_output(&self, call: &RequestedToolCall, output: CallOutput) -> ExecutedCall {
         ExecutedCall {
             call: call.clone(),
             turn: self.iterations,
-            parts: vec![PromptPart::Text(text)],
-            is_error,
+            parts: output.parts,
+            is_error: output.is_error,
             ms: 0,
         }
     }

@@ -10,12 +10,12 @@ use toolgate_llm::tools::CallerTools;
 use toolgate_llm::{FieldError, RequestBody, TokenUsage};
 use uuid::Uuid;
 
-use super::active_runs::ActiveRuns;
 use super::journal::RunJournal;
 use super::loop_guard::LoopGuard;
 use super::resume::{self, ResumeError, ResumeRequest};
 use super::store::{RunStep, RunStore};
 use super::{AgentRun, RunRecord, RunState, stored_request, task};
+use crate::active_set::ActiveSet;
 use crate::call::CallError;
 use crate::caller::Caller;
 use crate::engine::Engine;
@@ -35,7 +35,7 @@ struct Inner {
     models: Models,
     store: RunStore,
     tasks: TaskTracker,
-    active: Arc<ActiveRuns>,
+    active: Arc<ActiveSet>,
 }
 
 /// Filter and page for listing runs.
@@ -150,7 +150,7 @@ impl Runs {
         &self.0.tasks
     }
 
-    pub(super) fn active(&self) -> &Arc<ActiveRuns> {
+    pub(super) fn active(&self) -> &Arc<ActiveSet> {
         &self.0.active
     }
 

@@ -186,7 +186,7 @@ fn read_run(row: &AnyRow) -> Result<RunRecord, StoreError> {
         dialect: row.try_get(3)?,
         model: row.try_get(4)?,
         stream: stream != 0,
-        state: RunState::from_name(&state).unwrap_or(RunState::Interrupted),
+        state: RunState::from_name(&state).ok_or(StoreError::Unreadable)?,
         stop_reason: row.try_get(7)?,
         iterations: row.try_get(8)?,
         input_tokens: row.try_get(9)?,

@@ -10,13 +10,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
-use super::active_runs::ActiveRunGuard;
 use super::replay::Replay;
 use super::report::RunStopReason;
 use super::resume::{ResumeError, ResumePlan};
 use super::sink::RunSink;
 use super::turn::TurnError;
 use super::{AgentRun, RunEnd, RunState};
+use crate::active_set::ActiveGuard;
 use crate::call::CallError;
 use crate::hook::RunEventKind;
 use crate::models::{ModelError, ModelResponse, ResponseBody};
@@ -94,7 +94,7 @@ async fn execute(
     mut run: AgentRun,
     mut sink: RunSink,
     plan: Option<ResumePlan>,
-    active: ActiveRunGuard,
+    active: ActiveGuard,
 ) -> RunResult {
     let work = async {
         if let Some(plan) = &plan {
@@ -138,8 +138,9 @@ impl AgentRun {
 
     /// Ends a run that was cancelled in the middle of a step, restoring what its journal recorded.
     async fn interrupt(&mut self, gateway_stopping: bool) -> RunEnd {
-        match self.runs.store().steps(&self.id).await {
-            Ok(steps) => self.restore_from(&Replay::from_steps(&steps)),
+        let steps = self.runs.store().steps(&self.id).await;
+        match steps.and_then(|steps| Replay::from_steps(&steps)) {
+            Ok(replay) => self.restore_from(&replay),
             Err(error) => {
                 tracing::error!(%error, run = %self.id, "failed to read run journal");
             }

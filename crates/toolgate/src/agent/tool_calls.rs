@@ -8,34 +8,20 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use toolgate_core::config::Dialect;
 use toolgate_core::policy::Verdict;
 use toolgate_llm::history;
-use toolgate_llm::prompt::{
-    MediaSource, MessageRole, PromptMessage, PromptPart, RequestedToolCall,
-};
+use toolgate_llm::prompt::RequestedToolCall;
 
+use super::call_output::{CallOutput, ExecutedCall, answer_items};
 use super::sink::{CallHandler, RunSink};
 use super::{AgentRun, before_deadline};
-use crate::call::{CallError, Outcome, PendingCall, RequestContext, ToolCall};
+use crate::call::{CallError, PendingCall, RequestContext, ToolCall};
 use crate::caller::CallOrigin;
-use crate::models::ModelCall;
-use crate::result::Block;
+use crate::models::{ModelCall, ModelError};
 use crate::store::StoreError;
 
 /// Calls of one turn that run concurrently.
 pub(super) const MAX_PARALLEL_CALLS: usize = 8;
-
-/// A call that was executed, or refused with a result for the model.
-#[derive(Clone, Debug)]
-pub(super) struct ExecutedCall {
-    pub(super) call: RequestedToolCall,
-    /// Turn that requested the call, counted from one.
-    pub(super) turn: u32,
-    pub(super) parts: Vec<PromptPart>,
-    pub(super) is_error: bool,
-    pub(super) ms: u64,
-}
 
 /// A call left for the caller or an approver.
 #[derive(Clone, Debug)]
@@ -86,16 +72,17 @@ impl AgentRun {
         calls: Vec<RequestedToolCall>,
         model_call: &ModelCall,
         sink: &mut RunSink,
-    ) -> Result<TurnCallResults, StoreError> {
+    ) -> Result<TurnCallResults, ModelError> {
         let request = self.tool_request(model_call);
         let deadline = self.deadline();
         let mut results = Vec::new();
         {
             let run = &*self;
-            let running = calls.iter().cloned();
-            let running = running.map(|call| run.run_call(call, &request, sink.call_handler()));
-            let running: Vec<_> = running.map(Box::pin).collect();
-            let mut running = stream::iter(running).buffered(MAX_PARALLEL_CALLS);
+            let work: Vec<_> = calls
+                .iter()
+                .map(|call| Box::pin(run.run_call(call.clone(), &request, sink.call_handler())))
+                .collect();
+            let mut running = stream::iter(work).buffered(MAX_PARALLEL_CALLS);
             while let Some(next) =
                 before_deadline(deadline, next_or_keep_alive(&mut running, sink)).await
             {
@@ -131,11 +118,11 @@ impl AgentRun {
         }
         if let Some(error) = store_error {
             self.executed.extend(executed);
-            return Err(error);
+            return Err(error.into());
         }
         let answers = executed.iter().map(ExecutedCall::to_answer_part).collect();
-        let items = answer_items(model_call.request.dialect, answers);
         self.executed.extend(executed);
+        let items = answer_items(model_call.request.dialect, answers)?;
         Ok(TurnCallResults { pending, items })
     }
 
@@ -144,6 +131,7 @@ impl AgentRun {
         let field = history::conversation_field(model_call.request.dialect);
         let conversation = model_call.body.get(field).map(str::to_owned);
         Arc::new(RequestContext {
+            // Cannot fail: the members of a parsed body are valid JSON.
             conversation: conversation
                 .and_then(|text| RawValue::from_string(text).ok())
                 .map(Arc::from),
@@ -159,12 +147,11 @@ impl AgentRun {
         handler: CallHandler,
     ) -> Result<CallResult, StoreError> {
         if self.caller_tools.contains(&call.name) {
-            return self.mark_pending(PendingToolCall::new(call, true)).await;
+            return self.mark_pending(PendingToolCall::for_caller(call)).await;
         }
         let started_at = Instant::now();
         if let Some(refusal) = self.loop_guard.refusal(&call) {
-            let refused =
-                self.executed_call(call, (vec![PromptPart::Text(refusal)], true), started_at);
+            let refused = self.executed_call(call, CallOutput::error(refusal), started_at);
             self.journal.record_call_closed(&refused).await?;
             return Ok(CallResult::Executed(refused));
         }
@@ -176,7 +163,7 @@ impl AgentRun {
         let tool_call = tool_call(&call, request);
         let engine = self.runs.engine();
         if engine.preview(&caller, &tool_call) == Verdict::Manual {
-            return self.mark_pending(PendingToolCall::new(call, false)).await;
+            return self.mark_pending(PendingToolCall::for_approver(call)).await;
         }
         self.journal.record_call_opened(&call).await?;
         handler.on_call_started(&call);
@@ -184,10 +171,10 @@ impl AgentRun {
         handler.on_call_ended(&call, &answer);
         if let Some(error) = answer.as_ref().err().filter(|error| error.is_undecided()) {
             return self
-                .mark_pending(PendingToolCall::new(call, false).with_error(error))
+                .mark_pending(PendingToolCall::for_approver(call).with_error(error))
                 .await;
         }
-        let executed = self.executed_call(call, result_parts(&answer), started_at);
+        let executed = self.executed_call(call, CallOutput::from_answer(&answer), started_at);
         self.journal.record_call_closed(&executed).await?;
         Ok(CallResult::Executed(executed))
     }
@@ -210,15 +197,14 @@ impl AgentRun {
         handler.on_call_ended(&call, &answer);
         match answer {
             Err(error) if error.is_undecided() => Err(error),
-            answer => Ok(self.executed_call(call, result_parts(&answer), started_at)),
+            answer => Ok(self.executed_call(call, CallOutput::from_answer(&answer), started_at)),
         }
     }
 
     /// Creates the result of a call whose outcome is unknown because the run ended meanwhile.
     pub(super) fn call_with_unknown_outcome(&self, call: &RequestedToolCall) -> ExecutedCall {
         let text = "the run had to end while the call was in progress: its outcome is unknown, it may have run";
-        let answer = (vec![PromptPart::Text(text.to_owned())], true);
-        self.executed_call(call.clone(), answer, Instant::now())
+        self.executed_call(call.clone(), CallOutput::error(text), Instant::now())
     }
 
     async fn mark_pending(&self, pending: PendingToolCall) -> Result<CallResult, StoreError> {
@@ -229,113 +215,16 @@ impl AgentRun {
     fn executed_call(
         &self,
         call: RequestedToolCall,
-        (parts, is_error): (Vec<PromptPart>, bool),
+        output: CallOutput,
         started_at: Instant,
     ) -> ExecutedCall {
         ExecutedCall {
             call,
             turn: self.iterations,
-            parts,
-            is_error,
+            parts: output.parts,
+            is_error: output.is_error,
             ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         }
-    }
-}
-
-/// Encodes tool results as conversation items.
-pub(super) fn answer_items(dialect: Dialect, parts: Vec<PromptPart>) -> Vec<Value> {
-    let message = PromptMessage {
-        role: MessageRole::User,
-        parts,
-    };
-    // Fall back to text for content the dialect cannot carry: providers reject calls without a result.
-    history::encode_messages(dialect, std::slice::from_ref(&message)).unwrap_or_else(|error| {
-        tracing::warn!(%error, "sending tool result as text because the dialect cannot encode it");
-        let parts = message.parts.into_iter().map(with_text_only).collect();
-        let text_only = PromptMessage {
-            role: MessageRole::User,
-            parts,
-        };
-        history::encode_messages(dialect, &[text_only]).unwrap_or_default()
-    })
-}
-
-/// Converts a call's outcome into content for the model, with its error flag.
-fn result_parts(answer: &Result<Outcome, CallError>) -> (Vec<PromptPart>, bool) {
-    let outcome = match answer {
-        Ok(outcome) => outcome,
-        Err(error) => return (vec![PromptPart::Text(error.to_string())], true),
-    };
-    let parts = outcome
-        .result
-        .blocks()
-        .into_iter()
-        .map(|block| match block {
-            Block::Text(text) => PromptPart::Text(text.into_owned()),
-            Block::Image { mime_type, data } => PromptPart::Image {
-                source: MediaSource::Data {
-                    media_type: mime_type.to_string(),
-                    data: data.to_string(),
-                },
-                detail: None,
-            },
-            Block::Other(raw) => PromptPart::Text(raw.get().to_owned()),
-        });
-    (parts.collect(), outcome.result.is_error())
-}
-
-fn parts_text(parts: &[PromptPart]) -> String {
-    let texts = parts.iter().map(|part| match part {
-        PromptPart::Text(text) => text.clone(),
-        PromptPart::Image { source, .. } => match source {
-            MediaSource::Data { media_type, .. } => format!("[{media_type}]"),
-            MediaSource::Url(url) => url.clone(),
-        },
-        _ => String::new(),
-    });
-    texts.collect::<Vec<_>>().join("\n")
-}
-
-/// Reduces a tool result to text.
-fn with_text_only(part: PromptPart) -> PromptPart {
-    match part {
-        PromptPart::ToolResult {
-            id,
-            parts,
-            is_error,
-        } => PromptPart::ToolResult {
-            id,
-            parts: vec![PromptPart::Text(parts_text(&parts))],
-            is_error,
-        },
-        part => part,
-    }
-}
-
-impl ExecutedCall {
-    pub(super) fn to_answer_part(&self) -> PromptPart {
-        PromptPart::ToolResult {
-            id: self.call.id.clone(),
-            parts: self.parts.clone(),
-            is_error: self.is_error,
-        }
-    }
-
-    /// Returns the result as text, with a placeholder for other content.
-    pub(super) fn text(&self) -> String {
-        parts_text(&self.parts)
-    }
-
-    pub(super) fn to_value(&self) -> Value {
-        json!({
-            "id": self.call.id,
-            "name": self.call.name,
-            "arguments": self.call.arguments,
-            "result": self.text(),
-            "is_error": self.is_error,
-            "turn": self.turn,
-            "ms": self.ms,
-        })
     }
 }
 
@@ -347,10 +236,19 @@ pub(super) fn tool_call(call: &RequestedToolCall, request: &Arc<RequestContext>)
 }
 
 impl PendingToolCall {
-    pub(super) fn new(call: RequestedToolCall, is_caller_tool: bool) -> Self {
+    /// Creates a pending call of a tool that the caller defined.
+    pub(super) fn for_caller(call: RequestedToolCall) -> Self {
+        Self {
+            is_caller_tool: true,
+            ..Self::for_approver(call)
+        }
+    }
+
+    /// Creates a pending call that someone must approve.
+    pub(super) fn for_approver(call: RequestedToolCall) -> Self {
         Self {
             call,
-            is_caller_tool,
+            is_caller_tool: false,
             approval: None,
             script_calls: Vec::new(),
             calls_made: String::new(),

@@ -67,17 +67,20 @@ impl AgentRun {
             response,
             mut recording,
         } = self.runs.models().send(model_call).await?;
-        let caller_dialect = model_call.request.dialect;
+        let dialects = TurnDialects {
+            provider: provider_dialect,
+            caller: model_call.request.dialect,
+        };
         let status = response.status();
         let headers = crate::models::caller_headers(response.headers());
         recording.record_status(status.as_u16());
         if !status.is_success() {
             let body = read_body(response).await?;
             let failure = parse_provider_error(&String::from_utf8_lossy(&body));
-            let body = if caller_dialect == provider_dialect {
+            let body = if dialects.are_same() {
                 body
             } else {
-                caller_dialect.encode_error(&failure).to_string().into()
+                dialects.caller.encode_error(&failure).to_string().into()
             };
             return Err(TurnError::Status {
                 status,
@@ -88,16 +91,10 @@ impl AgentRun {
         }
         sink.start_turn();
         let output = if is_stream(response.headers()) {
-            read_stream(
-                response,
-                (provider_dialect, caller_dialect),
-                sink,
-                &mut recording,
-            )
-            .await
+            read_stream(response, dialects, sink, &mut recording).await
         } else {
             let body = read_body(response).await?;
-            read_whole(&body, (provider_dialect, caller_dialect), sink).await
+            read_whole(&body, dialects, sink).await
         };
         let output = output.inspect_err(|_| recording.record_incomplete())?;
         recording.record_completion(output.turn.usage);
@@ -112,17 +109,31 @@ impl AgentRun {
     }
 }
 
+/// Dialects on both sides of a turn.
+#[derive(Clone, Copy, Debug)]
+struct TurnDialects {
+    provider: Dialect,
+    caller: Dialect,
+}
+
+impl TurnDialects {
+    /// Returns whether responses need no translation.
+    fn are_same(self) -> bool {
+        self.provider == self.caller
+    }
+}
+
 /// Reads a response that was not streamed.
 async fn read_whole(
     body: &Bytes,
-    (provider_dialect, caller_dialect): (Dialect, Dialect),
+    dialects: TurnDialects,
     sink: &mut RunSink,
 ) -> Result<TurnOutput, TurnError> {
     let text = String::from_utf8_lossy(body);
-    let events = if caller_dialect == provider_dialect {
-        provider_dialect.decode_response_with_raw(&text)
+    let events = if dialects.are_same() {
+        dialects.provider.decode_response_with_raw(&text)
     } else {
-        provider_dialect.decode_response(&text)
+        dialects.provider.decode_response(&text)
     };
     let events = events.map_err(ModelError::from)?;
     for event in &events {
@@ -132,36 +143,37 @@ async fn read_whole(
     if let Some(failure) = turn.error {
         return Err(TurnError::Error(ModelError::Failed(failure)));
     }
-    let items = if caller_dialect == provider_dialect {
-        history::items_from_response(caller_dialect, &text)
+    let items = if dialects.are_same() {
+        history::items_from_response(dialects.caller, &text)
     } else {
-        history::items_from_turn(caller_dialect, &turn).map_err(ModelError::from)?
+        history::items_from_turn(dialects.caller, &turn).map_err(ModelError::from)?
     };
     Ok(TurnOutput {
         turn,
         items,
-        raw: (caller_dialect == provider_dialect).then(|| body.clone()),
+        raw: dialects.are_same().then(|| body.clone()),
         headers: HeaderMap::new(),
         micro_usd: 0,
-        provider_dialect,
+        provider_dialect: dialects.provider,
     })
 }
 
 /// Reads a streamed response, forwarding its events to the sink as they arrive.
 async fn read_stream(
     mut response: reqwest::Response,
-    (provider_dialect, caller_dialect): (Dialect, Dialect),
+    dialects: TurnDialects,
     sink: &mut RunSink,
     recording: &mut crate::models::UsageRecording,
 ) -> Result<TurnOutput, TurnError> {
     let mut sse_decoder = sse::SseDecoder::new(MAX_EVENT_BYTES);
-    let mut decoder = if caller_dialect == provider_dialect {
-        provider_dialect.stream_decoder().preserve_raw()
+    let mut decoder = if dialects.are_same() {
+        dialects.provider.stream_decoder().preserve_raw()
     } else {
-        provider_dialect.stream_decoder()
+        dialects.provider.stream_decoder()
     };
-    let mut collector =
-        (caller_dialect == provider_dialect).then(|| HistoryCollector::new(caller_dialect));
+    let mut collector = dialects
+        .are_same()
+        .then(|| HistoryCollector::new(dialects.caller));
     let mut turn = ModelTurn::default();
     let incomplete = |_| TurnError::Error(ModelError::Incomplete);
     while let Some(chunk) = response.chunk().await.map_err(incomplete)? {
@@ -193,7 +205,7 @@ async fn read_stream(
     }
     let items = match collector {
         Some(collector) => collector.into_items(),
-        None => history::items_from_turn(caller_dialect, &turn).map_err(ModelError::from)?,
+        None => history::items_from_turn(dialects.caller, &turn).map_err(ModelError::from)?,
     };
     Ok(TurnOutput {
         turn,
@@ -201,6 +213,6 @@ async fn read_stream(
         raw: None,
         headers: HeaderMap::new(),
         micro_usd: 0,
-        provider_dialect,
+        provider_dialect: dialects.provider,
     })
 }

@@ -94,7 +94,8 @@ impl ApprovalStore {
         row.map(|row| self.read_approval(&row)).transpose()
     }
 
-    /// Returns approvals, oldest first.
+    /// Returns approvals, oldest first. One that cannot be read is logged and left out, so that the
+    /// others can still be decided.
     pub(crate) async fn list(
         &self,
         state: Option<ApprovalState>,
@@ -110,7 +111,18 @@ impl ApprovalStore {
             .bind(after.unwrap_or_default())
             .fetch_all(self.0.readers())
             .await?;
-        rows.iter().map(|row| self.read_approval(row)).collect()
+        let mut approvals = Vec::new();
+        for row in &rows {
+            match self.read_approval(row) {
+                Ok(approval) => approvals.push(approval),
+                Err(error @ StoreError::Unreadable) => {
+                    let approval: String = row.try_get(0)?;
+                    tracing::error!(approval, %error, "leaving out approval that cannot be read");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(approvals)
     }
 
     /// Moves an approval from one state to another; returns `false` if it was in another state or
@@ -270,9 +282,10 @@ impl ApprovalStore {
 
     fn read_approval(&self, row: &AnyRow) -> Result<Approval, StoreError> {
         let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
-        let sealed = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
-            let open = text(at)?.and_then(|sealed| self.0.unseal(&sealed));
-            Ok(open.and_then(|open| RawValue::from_string(open).ok()))
+        // An approver must not decide on arguments that cannot be shown, nor an edit be lost.
+        let unseal = |sealed: String| -> Result<Box<RawValue>, StoreError> {
+            let text = self.0.unseal(&sealed).ok_or(StoreError::Unreadable)?;
+            RawValue::from_string(text).map_err(|_| StoreError::Unreadable)
         };
         let (state, caller): (String, String) = (row.try_get(1)?, row.try_get(2)?);
         let (server, tool): (String, String) = (row.try_get(5)?, row.try_get(6)?);
@@ -284,6 +297,7 @@ impl ApprovalStore {
             Some(at) => Some(ApprovalDecision {
                 at,
                 by: text(19)?.unwrap_or_default(),
+                // The default is the narrowest scope.
                 scope: text(20)?
                     .and_then(|scope| ApprovalScope::parse(&scope))
                     .unwrap_or_default(),
@@ -302,9 +316,9 @@ impl ApprovalStore {
                 digest: row.try_get(8)?,
                 binding: row.try_get(9)?,
                 rule: row.try_get(10)?,
-                arguments: sealed(13)?.unwrap_or_else(|| RawValue::NULL.to_owned()),
+                arguments: unseal(row.try_get(13)?)?,
                 client_can_approve: false,
-                conversation: sealed(15)?,
+                conversation: text(15)?.map(unseal).transpose()?,
                 from: ApprovalOrigin {
                     caller: Some(caller).filter(|caller| !caller.is_empty()),
                     session: text(3)?,
@@ -313,7 +327,7 @@ impl ApprovalStore {
                     run_id: text(12)?,
                 },
             },
-            edited: sealed(14)?,
+            edited: text(14)?.map(unseal).transpose()?,
             created_at: row.try_get(16)?,
             expires_at: row.try_get(17)?,
             decision: decided,

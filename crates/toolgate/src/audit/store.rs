@@ -173,16 +173,31 @@ fn bind<'q>(query: Statement<'q>, record: &'q AuditRecord) -> Statement<'q> {
 
 fn read_record(row: &AnyRow) -> Result<AuditRecord, sqlx::Error> {
     let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
+    let id: String = row.try_get(0)?;
+    // A damaged part must not hide the record, nor the other records of the page.
+    let log = |column: &str, error: &serde_json::Error| {
+        tracing::warn!(record = id, column, %error, "leaving out unreadable part of an audit record");
+    };
     let raw = |at: usize| -> Result<Option<Box<RawValue>>, sqlx::Error> {
-        Ok(text(at)?.and_then(|text| RawValue::from_string(text).ok()))
+        let parsed = text(at)?.map(RawValue::from_string).transpose();
+        Ok(parsed.unwrap_or_else(|error| {
+            log(COLUMNS[at], &error);
+            None
+        }))
     };
     let flag = |at: usize| -> Result<bool, sqlx::Error> {
         let flag: i64 = row.try_get(at)?;
         Ok(flag != 0)
     };
     let warnings = text(14)?.unwrap_or_default();
+    let script = text(25)?
+        .map(|text| serde_json::from_str(&text))
+        .transpose();
+    let script = script.unwrap_or_else(|error| {
+        log(COLUMNS[25], &error);
+        None
+    });
     Ok(AuditRecord {
-        id: row.try_get(0)?,
         request_id: row.try_get(1)?,
         parent_id: text(2)?,
         run_id: text(3)?,
@@ -207,6 +222,7 @@ fn read_record(row: &AnyRow) -> Result<AuditRecord, sqlx::Error> {
         cost_micro_usd: row.try_get(22)?,
         charged: flag(23)?,
         cached: flag(24)?,
-        script: text(25)?.and_then(|text| serde_json::from_str(&text).ok()),
+        script,
+        id,
     })
 }

@@ -1,26 +1,21 @@
-//! The task that writes audit records in batches. Of several updates to a record in a batch, only the
-//! last is written.
+//! Preparation of audit records for storage: redaction and truncation. Records are written in batches;
+//! of several updates to a record in a batch, only the last is written.
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use toolgate_core::config::{AuditContent, AuditSettings as Settings};
 use toolgate_core::secret::Masker;
 use toolgate_core::secret::patterns;
 
 use super::{AuditRecord, AuditStore};
+use crate::store::{BatchSettings, BatchSink, BatchWriter, OnWriteError, StoreError};
 
-/// Maximum delay before an update is written.
-const BATCH_DELAY: Duration = Duration::from_millis(50);
 const MAX_BATCH_UPDATES: usize = 512;
-/// Delay before retrying a failed write.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Bytes stored of the arguments and of the result.
 const MAX_CONTENT_BYTES: usize = 16 * 1024;
 /// Bytes kept in memory beyond [`MAX_CONTENT_BYTES`] until secrets have been redacted.
@@ -35,79 +30,53 @@ pub(super) struct RecordUpdate {
     pub(super) slot: Option<OwnedSemaphorePermit>,
 }
 
-pub(super) struct Writer {
+/// Writes records to the store.
+pub(super) struct AuditSink {
     pub(super) store: AuditStore,
     pub(super) settings: Arc<ArcSwap<Settings>>,
 }
 
-impl Writer {
-    /// Writes records until `stop` is cancelled, then writes the remaining ones.
-    pub(super) async fn run(
-        self,
-        mut inbox: mpsc::UnboundedReceiver<RecordUpdate>,
-        stop: CancellationToken,
-    ) {
-        loop {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                first = inbox.recv() => match first {
-                    Some(first) => self.write(collect(first, &mut inbox, &stop).await, &stop).await,
-                    None => return,
-                },
-            }
-        }
-        inbox.close();
-        let mut rest = Vec::new();
-        while let Ok(update) = inbox.try_recv() {
-            rest.push(update);
-        }
-        self.write(rest, &stop).await;
-    }
+/// Records ready to be written.
+pub(super) struct AuditBatch {
+    records: Vec<Box<AuditRecord>>,
+    /// Released once the records are written.
+    _slots: Vec<Option<OwnedSemaphorePermit>>,
+}
 
-    /// Writes a batch. Retries until it succeeds or the gateway stops.
-    async fn write(&self, updates: Vec<RecordUpdate>, stop: &CancellationToken) {
+impl AuditSink {
+    /// Starts the task. A record that cannot be written is retried, since none may be lost.
+    pub(super) fn start(self) -> BatchWriter<RecordUpdate> {
+        let settings = BatchSettings {
+            kind: "audit",
+            // Attempts wait for a slot instead, so that no update is dropped.
+            max_queued: Semaphore::MAX_PERMITS,
+            max_batch: MAX_BATCH_UPDATES,
+            on_error: OnWriteError::Retry,
+        };
+        BatchWriter::start(self, settings)
+    }
+}
+
+impl BatchSink for AuditSink {
+    type Item = RecordUpdate;
+    type Batch = AuditBatch;
+
+    fn prepare(&self, updates: Vec<RecordUpdate>) -> AuditBatch {
         let content = self.settings.load().content;
         let prepared = latest_updates(updates).map(|mut update| {
             prepare_record(&mut update.record, update.masker.as_ref(), content);
             (update.record, update.slot)
         });
-        // The slots are released when this function returns, after the records are written.
-        let (records, _slots): (Vec<_>, Vec<_>) = prepared.unzip();
-        while let Err(error) = self.store.put(&records).await {
-            tracing::error!(%error, records = records.len(), "failed to write audit records");
-            if stop.is_cancelled() {
-                return;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(RETRY_DELAY) => {}
-                () = stop.cancelled() => {}
-            }
+        let (records, slots) = prepared.unzip();
+        AuditBatch {
+            records,
+            _slots: slots,
         }
     }
-}
 
-/// Collects the updates that arrive shortly after the first. Sleeping instead of receiving avoids
-/// a wakeup per update.
-async fn collect(
-    first: RecordUpdate,
-    inbox: &mut mpsc::UnboundedReceiver<RecordUpdate>,
-    stop: &CancellationToken,
-) -> Vec<RecordUpdate> {
-    if inbox.len() < MAX_BATCH_UPDATES {
-        tokio::select! {
-            () = tokio::time::sleep(BATCH_DELAY) => {}
-            () = stop.cancelled() => {}
-        }
+    async fn write(&self, batch: &AuditBatch) -> Result<(), StoreError> {
+        self.store.put(&batch.records).await
     }
-    let mut updates = vec![first];
-    while let Ok(update) = inbox.try_recv() {
-        updates.push(update);
-        if updates.len() == MAX_BATCH_UPDATES {
-            break;
-        }
-    }
-    updates
 }
 
 /// Keeps only the last update of each record, so that an attempt opened and closed within a batch

@@ -279,9 +279,10 @@ impl LimitReached {
 
 fn format_pending_calls(calls: &[PendingCall]) -> String {
     let descriptions = calls.iter().map(|call| {
-        let approval = call.approval.as_ref();
-        let approval = approval.map(|id| format!(" (approval `{id}`)"));
-        let approval = approval.unwrap_or_default();
+        let approval = match &call.approval {
+            Some(id) => format!(" (approval `{id}`)"),
+            None => String::new(),
+        };
         format!("the call of {} at line {}{approval}", call.tool, call.line)
     });
     descriptions.collect::<Vec<_>>().join(" and ")

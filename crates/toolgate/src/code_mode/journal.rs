@@ -7,12 +7,13 @@ use std::time::SystemTime;
 use http::HeaderMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use toolgate_core::ServerName;
 use toolgate_core::hash::sha256_hex;
 use toolgate_core::scope::Filters;
 use toolgate_script::protocol::{ScriptCall, ScriptCallResult};
 use uuid::Uuid;
 
-use crate::caller::Caller;
+use super::ExecuteRequest;
 use crate::store::unix_millis;
 
 /// A call and its result.
@@ -37,6 +38,8 @@ pub(super) struct ScriptKey {
     pub(super) run: String,
     /// Hash of the request's filters and forwarded headers, which are constant within a run.
     pub(super) context: String,
+    /// The same hash as earlier versions computed it, so that their scripts can still be resumed.
+    pub(super) old_context: String,
 }
 
 /// Stored state of a script that was suspended.
@@ -75,19 +78,21 @@ impl ScriptState {
 }
 
 impl ScriptKey {
-    pub(super) fn new(
-        caller: &Caller,
-        (call, run): (Option<&str>, Option<&str>),
-        code: &str,
-        (filters, headers): (&Filters, &[HeaderMap]),
-    ) -> Self {
+    pub(super) fn new(request: &ExecuteRequest<'_>) -> Self {
+        let ExecuteRequest {
+            caller,
+            filters,
+            forwarded_headers: headers,
+            ..
+        } = request;
         Self {
             caller: caller.key().map(ToString::to_string).unwrap_or_default(),
             session: caller.session().unwrap_or_default().to_owned(),
-            call: call.unwrap_or_default().to_owned(),
-            digest: sha256_hex(code),
-            run: run.unwrap_or_default().to_owned(),
-            context: sha256_hex(format!("{filters:?} {headers:?}")),
+            call: request.call.unwrap_or_default().to_owned(),
+            digest: sha256_hex(request.code),
+            run: request.run.unwrap_or_default().to_owned(),
+            context: hash_context(filters, headers),
+            old_context: sha256_hex(format!("{filters:?} {headers:?}")),
         }
     }
 
@@ -153,6 +158,38 @@ impl ScriptStep {
     }
 }
 
+/// Hashes filters and headers. The hash is stored, so it depends on their values only, not on how
+/// their types are printed nor on the order of the headers.
+fn hash_context(filters: &Filters, headers: &[HeaderMap]) -> String {
+    let Filters {
+        include_clients,
+        exclude_clients,
+        include_tools,
+        exclude_tools,
+        server,
+        virtual_server,
+    } = filters;
+    let sorted = |headers: &HeaderMap| -> Value {
+        let mut pairs: Vec<(&str, &[u8])> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .collect();
+        // Stable: the order of several values of one header matters.
+        pairs.sort_by_key(|(name, _)| *name);
+        json!(pairs)
+    };
+    let context = json!({
+        "include_clients": include_clients,
+        "exclude_clients": exclude_clients,
+        "include_tools": include_tools,
+        "exclude_tools": exclude_tools,
+        "server": server.as_ref().map(ServerName::as_str),
+        "virtual_server": virtual_server,
+        "headers": headers.iter().map(sorted).collect::<Vec<_>>(),
+    });
+    sha256_hex(context.to_string())
+}
+
 /// Encodes steps for storage, preserving the exact text of JSON values.
 pub(super) fn steps_to_value(steps: &[Option<ScriptStep>]) -> Value {
     let steps = steps.iter();
@@ -170,4 +207,71 @@ pub(super) fn steps_from_value(value: &Value) -> Option<Vec<Option<ScriptStep>>>
             step => ScriptStep::from_value(step).map(Some),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            let mut value = HeaderValue::from_static(value);
+            value.set_sensitive(true);
+            headers.append(*name, value);
+        }
+        headers
+    }
+
+    #[test]
+    fn context_hash_is_stable() {
+        let filters = Filters {
+            include_tools: Some(vec!["a.*".to_owned()]),
+            virtual_server: Some("v".to_owned()),
+            ..Filters::default()
+        };
+        let hash = hash_context(&filters, &[headers(&[("x-a", "1"), ("x-b", "2")])]);
+        // Stored with suspended scripts; a change would make them start anew.
+        assert_eq!(
+            hash,
+            "18666ceaff9a2712163d6b9305f1fac1963f9546c850c41017cce90e0abaa425"
+        );
+        let reordered = headers(&[("x-b", "2"), ("x-a", "1")]);
+        assert_eq!(hash_context(&filters, &[reordered]), hash);
+    }
+
+    #[test]
+    fn context_hash_depends_on_every_value() {
+        let filters = Filters::default();
+        let base = headers(&[("x-a", "1"), ("x-a", "2")]);
+        let mut hashes = vec![
+            hash_context(&filters, &[]),
+            hash_context(&filters, std::slice::from_ref(&base)),
+            hash_context(&filters, &[base, HeaderMap::new()]),
+            hash_context(&filters, &[headers(&[("x-a", "2"), ("x-a", "1")])]),
+            hash_context(&filters, &[headers(&[("x-a", "1"), ("x-a", "3")])]),
+        ];
+        for filters in [
+            Filters {
+                include_clients: Some(Vec::new()),
+                ..Filters::default()
+            },
+            Filters {
+                exclude_tools: Some(Vec::new()),
+                ..Filters::default()
+            },
+            Filters {
+                server: ServerName::parse("s").ok(),
+                ..Filters::default()
+            },
+        ] {
+            hashes.push(hash_context(&filters, &[]));
+        }
+        let count = hashes.len();
+        hashes.sort();
+        hashes.dedup();
+        assert_eq!(hashes.len(), count);
+    }
 }

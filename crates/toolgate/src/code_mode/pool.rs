@@ -1,14 +1,15 @@
-//! Pool of worker processes that run scripts. Some are idle idle in advance; a worker that a script may
+//! Pool of worker processes that run scripts. Some are started in advance; a worker that a script may
 //! have damaged is terminated instead of reused.
 
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -177,8 +178,8 @@ impl WorkerPool {
         }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Vec<Worker>> {
+        self.0.idle.lock()
     }
 
     async fn start(&self) -> io::Result<Worker> {

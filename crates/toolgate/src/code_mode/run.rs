@@ -74,6 +74,13 @@ pub(super) enum ScriptEnd {
     Waiting(Vec<(ScriptCall, CallError)>),
 }
 
+/// Outcome of acquiring a worker for a script.
+pub(super) enum WorkerAcquisition {
+    Acquired(WorkerLease),
+    /// The script ends without a worker.
+    ScriptEnded(ScriptEnd),
+}
+
 impl<'a> ScriptRun<'a> {
     pub(super) fn new(
         code: &'a str,
@@ -94,24 +101,27 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    /// Acquires a worker, or returns how the script ends without one.
+    /// Acquires a worker, unless the script is too large or no worker is free in time.
     pub(super) async fn acquire_worker(
         &self,
         pool: &WorkerPool,
-    ) -> Result<Result<WorkerLease, ScriptEnd>, CallError> {
+    ) -> Result<WorkerAcquisition, CallError> {
         if let Some(end) = self.check_source_size() {
-            return Ok(Err(end));
+            return Ok(WorkerAcquisition::ScriptEnded(end));
         }
         let worker = tokio::time::timeout_at(self.deadline.into(), pool.acquire()).await;
         match worker {
-            Ok(Ok(worker)) => Ok(Ok(worker)),
+            Ok(Ok(worker)) => Ok(WorkerAcquisition::Acquired(worker)),
             Ok(Err(error)) => {
                 tracing::error!(%error, "failed to acquire script worker");
                 Err(CallError::NoWorker(
                     "no worker could be started; see the gateway log",
                 ))
             }
-            Err(_) => Ok(Err(limit_end("time", "no worker was free in time"))),
+            Err(_) => Ok(WorkerAcquisition::ScriptEnded(limit_end(
+                "time",
+                "no worker was free in time",
+            ))),
         }
     }
 
@@ -251,14 +261,12 @@ impl<'a> ScriptRun<'a> {
         }
         self.steps
             .resize(self.steps.len().max(self.calls.len()), None);
-        let cancelled = || Err(CallError::Cancelled);
         let results: Vec<Result<ScriptCallResult, CallError>> = {
             let run = &*self;
             let make_call = |(at, call)| run.make_call(first + at, call);
             let running = calls.iter().enumerate().map(make_call).collect::<Vec<_>>();
             stream::iter(running)
                 .buffered(run.limits.max_parallel_calls)
-                .map(|result| result.unwrap_or_else(cancelled))
                 .collect()
                 .await
         };
@@ -308,35 +316,35 @@ impl<'a> ScriptRun<'a> {
         Err(ScriptEnd::Waiting(waiting))
     }
 
-    /// Makes or replays one call. Returns an error if the call needs a decision, and `None` if the
-    /// deadline or the size limit was reached.
+    /// Makes or replays one call. Returns an error if the call needs a decision, and
+    /// [`CallError::Cancelled`] if the deadline or the size limit was reached.
     async fn make_call(
         &self,
         number: usize,
         call: &ScriptCall,
-    ) -> Option<Result<ScriptCallResult, CallError>> {
+    ) -> Result<ScriptCallResult, CallError> {
         if let Some(step) = self.steps.get(number).and_then(Option::as_ref) {
-            return Some(Ok(step.answer()));
+            return Ok(step.answer());
         }
         let Some(tool) = self.bindings.tool(&call.server, &call.tool) else {
             // The worker knows all tools, so this call is forged or broken.
             let text = format!("there is no tool `{}.{}`", call.server, call.tool);
-            return Some(Ok(ScriptCallResult::Error(text)));
+            return Ok(ScriptCallResult::Error(text));
         };
         if self.received.load(Ordering::Relaxed) > MAX_RECEIVED_BYTES {
-            return None;
+            return Err(CallError::Cancelled);
         }
         let pending = self
             .tool_caller
             .call(&tool.source.id, &call.arguments, number);
         let answer = tokio::time::timeout_at(self.deadline.into(), pending)
             .await
-            .ok()?;
+            .map_err(|_| CallError::Cancelled)?;
         if let Ok(outcome) = &answer {
             let bytes = outcome.result.raw().get().len();
             self.received.fetch_add(bytes, Ordering::Relaxed);
         }
-        Some(match answer {
+        match answer {
             Err(error) if error.is_undecided() => Err(error),
             Err(error @ (CallError::SchemaViolation(_) | CallError::BadArguments(_))) => {
                 let signature = tool.signature();
@@ -345,7 +353,7 @@ impl<'a> ScriptRun<'a> {
                 )))
             }
             answer => Ok(value::to_script_answer(&answer)),
-        })
+        }
     }
 
     fn finish(

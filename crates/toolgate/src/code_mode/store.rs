@@ -24,7 +24,7 @@ impl ScriptStore {
         let row = sqlx::query(
             "SELECT id, state, steps, expires_at FROM scripts
              WHERE caller = $1 AND call = $2 AND digest = $3 AND expires_at > $4
-               AND ((run = $5 AND run <> '') OR ($5 = '' AND session = $6 AND (run <> '' OR context = $7)))
+               AND ((run = $5 AND run <> '') OR ($5 = '' AND session = $6 AND (run <> '' OR context IN ($7, $8))))
              ORDER BY CASE state WHEN 'waiting' THEN 0 ELSE 1 END, id DESC LIMIT 1",
         )
         .bind(&key.caller)
@@ -34,6 +34,7 @@ impl ScriptStore {
         .bind(&key.run)
         .bind(&key.session)
         .bind(&key.context)
+        .bind(&key.old_context)
         .fetch_optional(self.0.readers())
         .await?;
         let Some(row) = row else {

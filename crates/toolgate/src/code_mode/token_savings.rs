@@ -1,13 +1,14 @@
-//! Prompt tokens saved by code mode: those of the hidden tool definitions minus those of the code_tools
+//! Prompt tokens saved by code mode: those of the hidden tool definitions minus those of the
 //! code-mode tools.
 //!
 //! A worker counts each definition once, because the gateway would otherwise keep the vocabulary in
 //! memory forever.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use toolgate_core::catalog::CatalogEntry;
 use toolgate_core::scope::Scope;
 use toolgate_script::surface;
@@ -45,7 +46,7 @@ impl TokenSavings {
             return None;
         }
         let (saved, missing) = {
-            let tokens = self.0.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+            let tokens = self.0.tokens.lock();
             let code_tools = tokens.get("").copied().unwrap_or_default();
             let mut sum = 0_u64;
             let mut missing = Vec::new();
@@ -56,11 +57,12 @@ impl TokenSavings {
                 }
             }
             let sum = sum.saturating_sub(code_tools);
-            let missing = missing.into_iter().take(MAX_TOOLS_PER_COUNT);
-            let missing: Vec<_> = missing
+            let texts: Vec<_> = missing
+                .into_iter()
+                .take(MAX_TOOLS_PER_COUNT)
                 .map(|entry| (entry.tool.hash.clone(), definition_text(entry)))
                 .collect();
-            (sum, missing)
+            (sum, texts)
         };
         if missing.is_empty() {
             return Some(saved);
@@ -79,8 +81,7 @@ impl TokenSavings {
         pool.spawn(async move {
             let (hashes, texts): (Vec<_>, Vec<_>) = texts.into_iter().unzip();
             if let Some(counts) = task_pool.count_tokens(texts).await {
-                let tokens = &savings.0.tokens;
-                let mut tokens = tokens.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut tokens = savings.0.tokens.lock();
                 if tokens.len() > MAX_CACHED_COUNTS {
                     tokens.clear();
                 }

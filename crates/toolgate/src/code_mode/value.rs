@@ -71,7 +71,8 @@ fn block_to_value(block: &Block<'_>) -> Value {
         Block::Image { mime_type, data } => {
             json!({"type": "image", "mimeType": mime_type, "data": data})
         }
-        Block::Other(raw) => serde_json::from_str(raw.get()).unwrap_or_default(),
+        // A block nested too deeply to be parsed is passed on as text.
+        Block::Other(raw) => serde_json::from_str(raw.get()).unwrap_or_else(|_| json!(raw.get())),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::Catalog;
@@ -14,7 +15,7 @@ use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
 use tracing::Span;
 
-use super::dispatch;
+use super::dispatch::{self, RequestTimeouts};
 use super::result_store::{ResultChunk, ResultStore};
 use super::rules::Rules;
 use super::script::CodeTool;
@@ -128,7 +129,13 @@ fn format_resource_list(catalog: &Catalog, servers: &[ServerName]) -> ToolResult
             continue;
         };
         for item in listing.resources.iter().chain(&listing.templates) {
-            let definition: Value = serde_json::from_str(item.definition.get()).unwrap_or_default();
+            let definition = match serde_json::from_str::<Value>(item.definition.get()) {
+                Ok(definition) => definition,
+                Err(error) => {
+                    tracing::warn!(%server, %error, "leaving out resource that cannot be parsed");
+                    continue;
+                }
+            };
             let mut line = json!({"server": server});
             for key in [
                 "uri",
@@ -154,12 +161,23 @@ fn format_resource_list(catalog: &Catalog, servers: &[ServerName]) -> ToolResult
 }
 
 /// Converts the result of `resources/read` to a tool result. Text becomes text blocks; anything
-/// else is passed on unchanged.
+/// else is passed on unchanged. A result without contents becomes an error, since an empty one would
+/// look like an empty resource.
 fn format_resource_contents(read: &RawValue) -> ToolResult {
-    let read: Value = serde_json::from_str(read.get()).unwrap_or_default();
-    let contents = read["contents"].as_array().map(Vec::as_slice);
+    #[derive(Deserialize)]
+    struct Read {
+        contents: Vec<Value>,
+    }
+    let contents = match serde_json::from_str::<Read>(read.get()) {
+        Ok(read) => read.contents,
+        Err(error) => {
+            let text = format!("the server's response cannot be read: {error}");
+            return ToolResult::from_value(
+                &json!({"isError": true, "content": [{"type": "text", "text": text}]}),
+            );
+        }
+    };
     let blocks: Vec<Value> = contents
-        .unwrap_or_default()
         .iter()
         .map(|content| match content["text"].as_str() {
             Some(text) => json!({"type": "text", "text": text}),
@@ -217,6 +235,7 @@ impl Engine {
             tools.extend(CodeTool::ALL.map(BuiltinTool::Code));
         }
         let resource_tools = self.0.rules.load().manager.resource_tools;
+        // A caller whose key is invalid is offered nothing here; its request fails elsewhere.
         let servers = self.resources().servers(caller, filters);
         let mut servers = servers.unwrap_or_default().into_iter();
         let has_some = |server: ServerName| {
@@ -255,6 +274,7 @@ impl Inner {
     pub(super) fn servers_with_resources(&self, context: &CallContext) -> Vec<ServerName> {
         let CallContext { rules, caller, .. } = context;
         let servers = rules.servers_with_resources(caller, &context.call.request.filters);
+        // Fails only for an invalid key, which sees nothing.
         servers.unwrap_or_default()
     }
 
@@ -370,11 +390,13 @@ impl Inner {
             log_level: request.log_level,
             ..upstream
         };
-        let queue_timeout = rules.server_timeout(server);
-        let response_timeout = rules.response_timeout(request, server, queue_timeout);
+        let queue = rules.server_timeout(server);
+        let timeouts = RequestTimeouts {
+            queue,
+            response: rules.response_timeout(request, server, queue),
+        };
         let session = request.session.as_ref();
         let session = session.filter(|_| rules.has_session_lanes(server));
-        let timeouts = (queue_timeout, response_timeout);
         dispatch::send_request(&self.deps.registry, server, session, upstream, timeouts).await
     }
 }

@@ -213,18 +213,26 @@ pub(super) async fn subscribe_resource(
     })
 }
 
+/// Timeouts of a request other than a tool call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestTimeouts {
+    /// Time to wait for a free slot of the server.
+    pub(super) queue: Duration,
+    pub(super) response: Duration,
+}
+
 /// Sends a request other than a tool call.
 pub(super) async fn send_request(
     registry: &Registry,
     server: &ServerName,
     session: Option<&ClientSession>,
     upstream: UpstreamRequest,
-    (queue_timeout, response_timeout): (Duration, Duration),
+    timeouts: RequestTimeouts,
 ) -> Result<Box<RawValue>, CallError> {
-    let access = acquire_lane(registry, server, session, queue_timeout).await?;
+    let access = acquire_lane(registry, server, session, timeouts.queue).await?;
     let method = upstream.method;
     let answer = tokio::select! {
-        answer = tokio::time::timeout(response_timeout, access.lane.send_resolving_input(upstream)) => answer,
+        answer = tokio::time::timeout(timeouts.response, access.lane.send_resolving_input(upstream)) => answer,
         () = session_ended(session) => return Err(CallError::Cancelled),
     };
     match answer {
@@ -238,7 +246,7 @@ pub(super) async fn send_request(
                 server: server.clone(),
                 tool: ToolName::new(method),
             },
-            after: response_timeout,
+            after: timeouts.response,
         }),
     }
 }

@@ -70,9 +70,10 @@ impl Inner {
         self: Arc<Self>,
         caller: Caller,
         call: ToolCall,
-        request_id: String,
-        (attempt, cancel): (Attempt, CancellationToken),
+        attempt: Attempt,
+        cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
+        let request_id = attempt.record.request_id.clone();
         let mut progress = CallProgress {
             attempt,
             tickets: Vec::new(),

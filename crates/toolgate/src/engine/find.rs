@@ -42,6 +42,12 @@ pub(super) struct ResolvedTool {
     pub(super) fallback_for: Option<ToolId>,
 }
 
+/// A tool on a server that has not connected yet, which may or may not exist.
+struct UnconnectedTool {
+    id: ToolId,
+    unavailable: ServerUnavailable,
+}
+
 impl Finder<'_> {
     pub(super) fn find(
         &self,
@@ -64,9 +70,11 @@ impl Finder<'_> {
         }
         match self.scope.resolve(name) {
             Resolution::Found(entry) => self.resolve_entry(entry).ok_or_else(unknown),
-            Resolution::Unknown => self
-                .find_on_unconnected_server(name)
-                .unwrap_or_else(|| Err(unknown())),
+            Resolution::Unknown => {
+                let found = self.find_on_unconnected_server(name).ok_or_else(unknown)?;
+                self.find_fallback(&found.id)
+                    .ok_or(CallError::Unavailable(found.unavailable))
+            }
             Resolution::Ambiguous(entries) => Err(CallError::Ambiguous {
                 name: name.to_owned(),
                 aliases: entries
@@ -99,16 +107,15 @@ impl Finder<'_> {
         })
     }
 
-    /// Handles a name that may belong to a server that has not connected yet. Returns the fallback's
-    /// tool, or an error with the server's status.
-    fn find_on_unconnected_server(&self, name: &str) -> Option<Result<ResolvedTool, CallError>> {
+    /// Returns the tool that a name may mean on a server that has not connected yet.
+    fn find_on_unconnected_server(&self, name: &str) -> Option<UnconnectedTool> {
         let principal = self.rules.principal(self.caller).ok()?;
         let view = self.rules.access.view(principal, self.filters);
         let candidates = self.rules.servers.values().flat_map(|server_rules| {
             let server = &server_rules.server.name;
             strip_server_prefixes(name, server).map(move |tool| (server, ToolName::new(tool)))
         });
-        let (id, status) = candidates
+        candidates
             .filter_map(|(server, tool)| {
                 let id = ToolId {
                     server: server.clone(),
@@ -120,17 +127,14 @@ impl Finder<'_> {
                     hints: ToolHints::default(),
                 })?;
                 let status = self.registry.entry(server)?.status();
-                status.session.is_none().then_some((id, status))
+                let unavailable = ServerUnavailable {
+                    server: server.clone(),
+                    status: Arc::clone(&status),
+                };
+                let is_unconnected = status.session.is_none();
+                is_unconnected.then_some(UnconnectedTool { id, unavailable })
             })
-            .next()?;
-        let unavailable = ServerUnavailable {
-            server: id.server.clone(),
-            status: Arc::clone(&status),
-        };
-        Some(
-            self.find_fallback(&id)
-                .ok_or(CallError::Unavailable(unavailable)),
-        )
+            .next()
     }
 
     /// Returns the aliases most similar to `name`, in backticks.

@@ -4,17 +4,18 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::Config;
 use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::rate::{Budget, Rate};
+use toolgate_mcp::bounded_semaphore::{BoundedSemaphore, QueueFull};
 
 use super::spending::{self, Spending};
 use crate::call::{CallError, LimitReached};
@@ -35,15 +36,7 @@ pub(super) enum LimitTarget {
 #[derive(Debug, Default)]
 pub(super) struct CallLimits {
     rates: HashMap<LimitTarget, (Rate, Arc<DefaultDirectRateLimiter>)>,
-    concurrency: HashMap<LimitTarget, Arc<ConcurrencyLimit>>,
-}
-
-/// A concurrency limit with a bounded queue.
-#[derive(Debug)]
-struct ConcurrencyLimit {
-    semaphore: Arc<Semaphore>,
-    size: usize,
-    waiting: AtomicUsize,
+    concurrency: HashMap<LimitTarget, Arc<BoundedSemaphore>>,
 }
 
 /// Spending of each key in its current budget window.
@@ -59,6 +52,14 @@ struct Window {
     calls: u64,
     tokens: u64,
     micro_usd: u64,
+}
+
+/// Outcome of charging a call to a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charge {
+    Charged,
+    BudgetExceeded,
+    WindowNotLoaded,
 }
 
 impl CallLimits {
@@ -115,13 +116,9 @@ impl CallLimits {
         }
         if let Some(size) = max_in_flight {
             let known = before.concurrency.get(&target);
-            let limit = match known.filter(|known| known.size == size) {
+            let limit = match known.filter(|known| known.size() == size) {
                 Some(limit) => Arc::clone(limit),
-                None => Arc::new(ConcurrencyLimit {
-                    semaphore: Arc::new(Semaphore::new(size)),
-                    size,
-                    waiting: AtomicUsize::new(0),
-                }),
+                None => Arc::new(BoundedSemaphore::new(size, size * MAX_QUEUED_PER_SLOT)),
             };
             self.concurrency.insert(target, limit);
         }
@@ -148,8 +145,8 @@ impl CallLimits {
             return Ok(None);
         };
         match tokio::time::timeout(within, concurrency.acquire()).await {
-            Ok(Some(slot)) => Ok(Some(slot)),
-            Ok(None) | Err(_) => Err(CallError::Limited {
+            Ok(Ok(slot)) => Ok(Some(slot)),
+            Ok(Err(QueueFull)) | Err(_) => Err(CallError::Limited {
                 limit: target.concurrency_limit(),
                 retry_after: None,
             }),
@@ -188,35 +185,6 @@ impl LimitTarget {
     }
 }
 
-impl ConcurrencyLimit {
-    /// Returns `None` if the queue is full.
-    async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(slot) = Arc::clone(&self.semaphore).try_acquire_owned() {
-            return Some(slot);
-        }
-        let _queued = QueueGuard::enter(&self.waiting, self.size * MAX_QUEUED_PER_SLOT)?;
-        Arc::clone(&self.semaphore).acquire_owned().await.ok()
-    }
-}
-
-/// A position in the queue; dropping it leaves the queue.
-struct QueueGuard<'a>(&'a AtomicUsize);
-
-impl<'a> QueueGuard<'a> {
-    fn enter(waiting: &'a AtomicUsize, max_waiting: usize) -> Option<Self> {
-        let before = waiting.fetch_add(1, Ordering::Relaxed);
-        // Created before the check, so that the increment is undone if the queue is full.
-        let guard = Self(waiting);
-        (before < max_waiting).then_some(guard)
-    }
-}
-
-impl Drop for QueueGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Budgets {
     /// Charges one call and its price to a key's budget.
     pub(super) async fn charge(
@@ -227,12 +195,17 @@ impl Budgets {
         price: u64,
     ) -> Result<(), CallError> {
         let since = window_start(budget, SystemTime::now());
-        if let Some(charged) = self.try_charge(key, budget, since, price) {
-            return charged;
+        let mut charge = self.try_charge(key, budget, since, price);
+        if charge == Charge::WindowNotLoaded {
+            self.load_window(store, key, since).await?;
+            charge = self.try_charge(key, budget, since, price);
         }
-        self.load_window(store, key, since).await?;
-        self.try_charge(key, budget, since, price)
-            .unwrap_or(Err(CallError::Unrecorded))
+        match charge {
+            Charge::Charged => Ok(()),
+            Charge::BudgetExceeded => Err(budget_error(key, budget, since)),
+            // A concurrent call started a newer window meanwhile.
+            Charge::WindowNotLoaded => Err(CallError::Unrecorded),
+        }
     }
 
     /// Checks that a key has budget left for a model request, whose cost is only known afterwards.
@@ -260,7 +233,7 @@ impl Budgets {
 
     /// Adds the usage of a model request.
     pub(super) fn record_spending(&self, key: &Arc<str>, tokens: u64, micro_usd: u64) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         if let Some(window) = windows.get_mut(key) {
             window.tokens = window.tokens.saturating_add(tokens);
             window.micro_usd = window.micro_usd.saturating_add(micro_usd);
@@ -268,7 +241,7 @@ impl Budgets {
     }
 
     fn window(&self, key: &Arc<str>, since: i64) -> Option<Window> {
-        let windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let windows = self.windows.lock();
         let window = windows.get(key).copied();
         window.filter(|window| window.since == since)
     }
@@ -299,31 +272,24 @@ impl Budgets {
 
     /// Resets the spending of a key.
     pub(super) fn reset(&self, key: &str) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.remove(key);
+        self.windows.lock().remove(key);
     }
 
     /// Refunds one call and its price.
     pub(super) fn refund(&self, key: &Arc<str>, price: u64) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         if let Some(window) = windows.get_mut(key) {
             window.calls = window.calls.saturating_sub(1);
             window.micro_usd = window.micro_usd.saturating_sub(price);
         }
     }
 
-    /// Returns `None` if the window has not been loaded yet.
-    fn try_charge(
-        &self,
-        key: &Arc<str>,
-        budget: &Budget,
-        since: i64,
-        price: u64,
-    ) -> Option<Result<(), CallError>> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = windows
-            .get_mut(key)
-            .filter(|window| window.since == since)?;
+    fn try_charge(&self, key: &Arc<str>, budget: &Budget, since: i64, price: u64) -> Charge {
+        let mut windows = self.windows.lock();
+        let window = windows.get_mut(key).filter(|window| window.since == since);
+        let Some(window) = window else {
+            return Charge::WindowNotLoaded;
+        };
         let calls_left = budget.calls.is_none_or(|max| window.calls < max);
         let money_left = budget
             .micro_usd
@@ -331,14 +297,15 @@ impl Budgets {
         if calls_left && money_left {
             window.calls += 1;
             window.micro_usd = window.micro_usd.saturating_add(price);
-            return Some(Ok(()));
+            Charge::Charged
+        } else {
+            Charge::BudgetExceeded
         }
-        Some(Err(budget_error(key, budget, since)))
     }
 
     /// Inserts a window, unless a concurrent call has already started the same one.
     fn start_window(&self, key: &Arc<str>, window: Window) {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut windows = self.windows.lock();
         let known = windows.entry(Arc::clone(key)).or_insert(window);
         if known.since != window.since {
             *known = window;

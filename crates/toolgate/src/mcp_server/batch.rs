@@ -11,13 +11,13 @@ use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, RpcError, RpcResult};
 
 use super::connection::Connection;
-use super::in_flight::InFlightGuard;
 use super::message::{Message, RequestMessage};
 use super::meta::RawMeta;
 use super::method::{ClientNotification, Method};
 use super::reply::Reply;
 use super::request::RequestHandler;
 use super::session::Session;
+use crate::active_set::ActiveGuard;
 use crate::call::RequestContext;
 
 /// The only protocol revision with batches.
@@ -93,7 +93,7 @@ impl Connection {
         let meta = RawMeta::from_params(*params).to_request_meta();
         let sender = session.client.message_sender();
         let handler = RequestHandler::legacy(self, context.clone(), session, meta, sender);
-        let in_flight = session.client.in_flight.register(id);
+        let in_flight = session.client.in_flight.register(id.get());
         let id = (*id).to_owned();
         async move {
             let result = match method {
@@ -109,11 +109,11 @@ impl Connection {
 async fn answer_until_cancelled(
     handler: &RequestHandler,
     method: Method,
-    in_flight: &InFlightGuard,
+    in_flight: &ActiveGuard,
 ) -> Option<RpcResult> {
     tokio::select! {
         result = handler.answer(method) => Some(result),
-        () = in_flight.wait_cancelled() => None,
+        () = in_flight.token().cancelled() => None,
     }
 }
 

@@ -17,7 +17,6 @@ use toolgate_mcp::jsonrpc::{INVALID_REQUEST, PARSE_ERROR, RpcError, RpcResult};
 
 use super::Server;
 use super::endpoint::McpEndpoint;
-use super::in_flight::InFlightGuard;
 use super::list_changes::ListChanges;
 use super::listen::ListenStream;
 use super::message::{Message, RequestMessage};
@@ -27,6 +26,7 @@ use super::reply::{PendingReply, Reply, error_status, message_channel};
 use super::request::{ClientInput, RequestHandler};
 use super::session::{Session, SessionChannel};
 use super::sessions::SessionError;
+use crate::active_set::ActiveGuard;
 use crate::call::RequestContext;
 use crate::caller::Caller;
 
@@ -213,7 +213,7 @@ impl Connection {
         let input = ClientInput::parse(*params);
         let handler = RequestHandler::modern(self, context, meta, input, sender);
         let client = self.dedicated.as_ref();
-        let in_flight = client.map(|client| client.channel.in_flight.register(id));
+        let in_flight = client.map(|client| client.channel.in_flight.register(id.get()));
         Ok(match parsed {
             Method::Listen(requested) => Received::Boxed(Box::pin(listen(
                 handler,
@@ -247,7 +247,7 @@ impl Connection {
         let (sender, messages) = message_channel();
         let meta = meta.to_request_meta();
         let handler = RequestHandler::legacy(self, context, &session, meta, sender);
-        let in_flight = session.client.in_flight.register(id);
+        let in_flight = session.client.in_flight.register(id.get());
         Ok(answer(handler, id, method, messages, Some(in_flight)))
     }
 
@@ -296,7 +296,7 @@ impl Connection {
                 ClientNotification::Initialized => client.initialized.cancel(),
                 // A modern client has requests but no session.
                 ClientNotification::Cancelled { request_id } => {
-                    client.channel.in_flight.cancel(request_id);
+                    client.channel.in_flight.cancel(request_id.get());
                 }
                 ClientNotification::RootsChanged => {}
             }
@@ -330,7 +330,7 @@ fn answer(
     id: &RawValue,
     method: Method,
     messages: Receiver<String>,
-    in_flight: Option<InFlightGuard>,
+    in_flight: Option<ActiveGuard>,
 ) -> Received {
     if let Method::ListTools { cursor } = &method {
         return Received::Replied(match handler.list_tools(cursor.as_deref()) {
@@ -348,7 +348,7 @@ fn answer(
                 None => Some(answer.await),
                 Some(in_flight) => tokio::select! {
                     result = answer => Some(result),
-                    () = in_flight.wait_cancelled() => None,
+                    () = in_flight.token().cancelled() => None,
                 },
             }
         }),
@@ -361,7 +361,7 @@ async fn listen(
     handler: RequestHandler,
     id: Box<RawValue>,
     requested: RequestedNotifications,
-    in_flight: Option<InFlightGuard>,
+    in_flight: Option<ActiveGuard>,
 ) -> Reply {
     let stopping = handler.server.stopping();
     let Some(in_flight) = in_flight else {
@@ -370,8 +370,8 @@ async fn listen(
     };
     let stream = tokio::select! {
         stream = ListenStream::open(&handler, id, requested) => stream,
-        () = in_flight.wait_cancelled() => return Reply::Accepted,
+        () = in_flight.token().cancelled() => return Reply::Accepted,
     };
-    let cancelled = async move { in_flight.wait_cancelled().await };
+    let cancelled = async move { in_flight.token().cancelled().await };
     Reply::Stream(stream.into_messages(stopping).take_until(cancelled).boxed())
 }

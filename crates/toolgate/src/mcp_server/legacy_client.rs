@@ -11,10 +11,10 @@ use toolgate_mcp::jsonrpc::{self, Object, RpcResult};
 use toolgate_mcp::lane::UpstreamRequest;
 
 use super::client_requests::{ClientRequests, MessageSender};
-use super::in_flight::InFlightRequests;
 use super::method::{ClientNotification, InitializeRequest};
 use super::notifier::SessionNotifier;
 use super::resource_subscriptions::{RESOURCE_UPDATED, ResourceSubscriptions};
+use crate::active_set::ActiveSet;
 use crate::call::ClientSession;
 use crate::gateway::Gateway;
 
@@ -26,7 +26,7 @@ pub(super) struct LegacyClient {
     notifier: Arc<SessionNotifier>,
     /// Resources the client has subscribed to.
     pub(super) resources: ResourceSubscriptions,
-    pub(super) in_flight: Arc<InFlightRequests>,
+    pub(super) in_flight: Arc<ActiveSet>,
     /// Minimum level of log messages the client has requested.
     log_level: Mutex<Option<LogLevel>>,
     disconnected: CancellationToken,
@@ -37,7 +37,7 @@ impl LegacyClient {
     pub(super) fn new(
         id: String,
         initialize: InitializeRequest,
-        in_flight: Arc<InFlightRequests>,
+        in_flight: Arc<ActiveSet>,
         sender: MessageSender,
     ) -> Self {
         let to_client = Arc::clone(&sender);
@@ -74,7 +74,9 @@ impl LegacyClient {
         notification: &ClientNotification<'_>,
     ) {
         match notification {
-            ClientNotification::Cancelled { request_id } => self.in_flight.cancel(request_id),
+            ClientNotification::Cancelled { request_id } => {
+                self.in_flight.cancel(request_id.get());
+            }
             ClientNotification::RootsChanged => {
                 gateway
                     .servers()

@@ -12,10 +12,10 @@ use toolgate_core::scope::Filters;
 
 use super::client_requests::MessageSender;
 use super::endpoint::McpEndpoint;
-use super::in_flight::InFlightRequests;
 use super::legacy_client::LegacyClient;
 use super::list_changes::ListChanges;
 use super::method::InitializeRequest;
+use crate::active_set::ActiveSet;
 use crate::caller::Caller;
 
 /// Messages buffered for a listening client; more are dropped.
@@ -42,7 +42,7 @@ pub(super) struct SessionOwner {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SessionChannel {
     pub(super) listener: Arc<SessionListener>,
-    pub(super) in_flight: Arc<InFlightRequests>,
+    pub(super) in_flight: Arc<ActiveSet>,
 }
 
 /// Sender to the stream that the client listens to, if any.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -166,13 +166,12 @@ impl ModelMetrics {
     }
 
     pub(super) fn tallies(&self) -> ModelTallies {
-        let tallies = self.tallies.lock();
-        tallies.unwrap_or_else(PoisonError::into_inner).clone()
+        self.tallies.lock().clone()
     }
 
     /// Adds a request to the tallies and returns the model name it is counted under.
     fn add_to_tallies(&self, sample: &ModelRequestSample<'_>) -> String {
-        let mut tallies = self.tallies.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tallies = self.tallies.lock();
         let key = (sample.provider.to_owned(), sample.model.to_owned());
         // Track a new model only after a success, since failed requests may name anything.
         let is_tracked = tallies.models.contains_key(&key)

@@ -125,12 +125,9 @@ impl Conversations {
         let Ok(response) = serde_json::from_str::<Value>(response) else {
             return;
         };
-        let expanded = self.expand_references(caller, body);
-        let expanded: Value = expanded
-            .ok()
-            .and_then(|expanded| serde_json::from_str(&expanded).ok())
-            .unwrap_or_default();
-        let request = serde_json::from_str::<Value>(body).unwrap_or_default();
+        let Ok(request) = serde_json::from_str::<Value>(body) else {
+            return;
+        };
         if request["store"] == false {
             return;
         }
@@ -138,6 +135,14 @@ impl Conversations {
         for item in &output {
             self.insert(caller, &item["id"], StoredEntry::Item(item.clone()));
         }
+        // An earlier part may have expired meanwhile. A conversation without it must not be stored: a
+        // request that refers to it gets an error, not an answer that ignores what came before.
+        let Ok(expanded) = self.expand_references(caller, body) else {
+            return;
+        };
+        let Ok(expanded) = serde_json::from_str(&expanded) else {
+            return;
+        };
         let mut conversation = input_items(&expanded);
         conversation.extend(output);
         self.insert(
@@ -160,8 +165,9 @@ impl Conversations {
         id: &Value,
         field: &str,
     ) -> Result<Arc<StoredEntry>, FieldError> {
-        let id = id.as_str().unwrap_or_default().to_owned();
-        let found = self.0.get(&(caller.key().cloned(), id));
+        let found = id
+            .as_str()
+            .and_then(|id| self.0.get(&(caller.key().cloned(), id.to_owned())));
         found.ok_or_else(|| unknown_reference(field.to_owned()))
     }
 }

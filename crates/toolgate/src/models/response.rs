@@ -20,7 +20,7 @@ use toolgate_llm::{ModelTurn, RequestBody, WireFormat as _};
 
 use super::conversations::Conversations;
 use super::usage_recorder::UsageRecording;
-use super::{ModelCall, ModelError, ModelResponse, ResponseBody, headers};
+use super::{ModelCall, ModelError, ModelResponse, ProviderResponse, ResponseBody, headers};
 use crate::caller::Caller;
 
 /// Largest response body that is buffered.
@@ -33,10 +33,14 @@ const MAX_COALESCED_BYTES: usize = 64 * 1024;
 /// Relays a response to the caller and records its usage.
 pub(super) async fn relay_response(
     model_call: &ModelCall,
-    provider_dialect: Dialect,
-    response: Response,
-    (mut recording, conversations): (UsageRecording, &Conversations),
+    response: ProviderResponse,
+    conversations: &Conversations,
 ) -> Result<ModelResponse, ModelError> {
+    let ProviderResponse {
+        dialect: provider_dialect,
+        response,
+        mut recording,
+    } = response;
     let caller_dialect = model_call.request.dialect;
     let status = response.status();
     let mut headers = headers::caller_headers(response.headers());
@@ -45,12 +49,12 @@ pub(super) async fn relay_response(
         let body = if caller_dialect == provider_dialect {
             pass_through(response, caller_dialect, recording).await
         } else {
-            translate(
+            let response = ProviderResponse {
+                dialect: provider_dialect,
                 response,
-                provider_dialect,
-                model_call,
-                (recording, conversations),
-            )
+                recording,
+            };
+            translate(response, model_call, conversations)
         };
         return Ok(ModelResponse {
             status,
@@ -289,12 +293,17 @@ struct ConversationCapture {
     turn: ModelTurn,
 }
 
+/// Translates a streamed response into the caller's dialect.
 fn translate(
-    response: Response,
-    provider_dialect: Dialect,
+    response: ProviderResponse,
     model_call: &ModelCall,
-    (recording, conversations): (UsageRecording, &Conversations),
+    conversations: &Conversations,
 ) -> BoxStream<'static, Bytes> {
+    let ProviderResponse {
+        dialect: provider_dialect,
+        response,
+        recording,
+    } = response;
     let mut head = model_call.response_head();
     let caller_dialect = model_call.request.dialect;
     head.id = caller_dialect.new_response_id();

@@ -11,8 +11,9 @@ use toolgate_core::config::provider::PRESETS;
 use toolgate_core::config::{self, Dialect};
 use toolgate_core::secret::mask_url;
 use toolgate_llm::FieldError;
+use toolgate_llm::event::ResponseDecodeError;
 use toolgate_llm::price::Prices;
-use toolgate_llm::upstream::{ProviderClients, Upstream};
+use toolgate_llm::upstream::{ProviderClients, SendError, Upstream};
 use toolgate_mcp::Environment;
 
 use super::{ModelError, ModelName, ProviderStatus};
@@ -218,8 +219,26 @@ fn target(upstream: &Arc<Upstream>, model: &str) -> ModelTarget {
     }
 }
 
-/// Returns the configured models of a provider, or those it lists itself.
+/// Returns the configured models of a provider, or those it lists itself. A provider that does not
+/// respond has none, so that the others can still be listed.
 async fn list_models(upstream: &Upstream) -> Vec<ModelName> {
+    let ids = if upstream.models.is_empty() && upstream.has_key() {
+        fetch_model_ids(upstream).await.unwrap_or_else(|error| {
+            tracing::warn!(provider = upstream.name, %error, "could not list the models of a provider");
+            Vec::new()
+        })
+    } else {
+        upstream.models.clone()
+    };
+    let names = ids.into_iter().map(|id| ModelName {
+        name: format!("{}/{id}", upstream.name),
+        provider: upstream.name.clone(),
+    });
+    names.collect()
+}
+
+/// Fetches the ids of the models that a provider lists.
+async fn fetch_model_ids(upstream: &Upstream) -> Result<Vec<String>, ModelError> {
     #[derive(Deserialize)]
     struct List {
         data: Vec<Model>,
@@ -229,25 +248,17 @@ async fn list_models(upstream: &Upstream) -> Vec<ModelName> {
         id: String,
     }
     let fetch = async {
-        let response = upstream.get("/models").await.ok()?;
-        let body = super::response::read_body(response).await.ok()?;
-        serde_json::from_slice::<List>(&body).ok()
+        let response = upstream.get("/models").await?;
+        super::response::read_body(response).await
     };
-    let ids = if upstream.models.is_empty() && upstream.has_key() {
-        let list = tokio::time::timeout(MODEL_LIST_TIMEOUT, fetch)
-            .await
-            .ok()
-            .flatten();
-        let models = list.into_iter().flat_map(|list| list.data);
-        models.map(|model| model.id).collect()
-    } else {
-        upstream.models.clone()
-    };
-    let names = ids.into_iter().map(|id| ModelName {
-        name: format!("{}/{id}", upstream.name),
-        provider: upstream.name.clone(),
-    });
-    names.collect()
+    let body = tokio::time::timeout(MODEL_LIST_TIMEOUT, fetch).await;
+    let body = body.unwrap_or_else(|_| {
+        Err(ModelError::Send(SendError::Timeout {
+            provider: upstream.name.clone(),
+        }))
+    })?;
+    let list: List = serde_json::from_slice(&body).map_err(ResponseDecodeError::from)?;
+    Ok(list.data.into_iter().map(|model| model.id).collect())
 }
 
 /// Returns whether the `fallbacks` member is a list of model names; any other value is

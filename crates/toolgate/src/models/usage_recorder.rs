@@ -4,9 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use reqwest::Response;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use toolgate_llm::event::{FinishReason, TokenUsage};
 use tracing::Span;
 use uuid::Uuid;
@@ -18,10 +15,8 @@ use super::{ModelCall, ModelError};
 use crate::caller::Caller;
 use crate::engine::{Engine, ModelSlot};
 use crate::metrics::{Metrics, ModelRequestSample, ModelRequestTiming};
-use crate::store::unix_millis;
+use crate::store::{BatchSettings, BatchSink, BatchWriter, OnWriteError, StoreError, unix_millis};
 
-/// Time to collect further records before writing a batch.
-const BATCH_DELAY: Duration = Duration::from_millis(50);
 const MAX_BATCH_RECORDS: usize = 1024;
 /// Records queued for writing; beyond that they are dropped to bound memory.
 const MAX_QUEUED_RECORDS: usize = 65_536;
@@ -52,10 +47,8 @@ pub struct ModelRecord {
 /// Writes model records in the background; clones share the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct UsageRecorder {
-    sender: mpsc::Sender<ModelRecord>,
+    writer: Arc<BatchWriter<ModelRecord>>,
     metrics: Arc<Metrics>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
 }
 
 /// Recording of a request in progress. Dropping it closes the record; a request dropped before its
@@ -95,57 +88,53 @@ impl ModelRecord {
 
 impl UsageRecorder {
     pub(crate) fn start(store: ModelStore, metrics: Arc<Metrics>) -> Self {
-        let (sender, inbox) = mpsc::channel(MAX_QUEUED_RECORDS);
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(write_batches(store, inbox, stop.clone()));
-        tasks.close();
+        let settings = BatchSettings {
+            kind: "model",
+            max_queued: MAX_QUEUED_RECORDS,
+            max_batch: MAX_BATCH_RECORDS,
+            // Metrics and budgets have counted the request already; memory matters more than its record.
+            on_error: OnWriteError::Discard,
+        };
         Self {
-            sender,
+            writer: Arc::new(BatchWriter::start(store, settings)),
             metrics,
-            stop,
-            tasks,
         }
     }
 
     /// Stops the writer after it has written all queued records.
     pub(crate) async fn stop(&self) {
-        self.stop.cancel();
-        self.tasks.wait().await;
+        self.writer.stop().await;
+    }
+
+    fn enqueue(&self, record: ModelRecord) {
+        if let Err(lost) = self.writer.enqueue(record) {
+            tracing::error!(
+                request = lost.item.request_id,
+                reason = %lost.reason,
+                dropped = lost.dropped,
+                "dropping model record"
+            );
+        }
     }
 }
 
-async fn write_batches(
-    store: ModelStore,
-    mut inbox: mpsc::Receiver<ModelRecord>,
-    stop: CancellationToken,
-) {
-    loop {
-        let mut records = Vec::new();
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => inbox.close(),
-            _ = inbox.recv_many(&mut records, MAX_BATCH_RECORDS) => {
-                tokio::select! {
-                    () = tokio::time::sleep(BATCH_DELAY) => {}
-                    () = stop.cancelled() => {}
-                }
-            }
-        }
-        while let Ok(record) = inbox.try_recv() {
-            records.push(record);
-        }
-        if let Err(error) = store.put_records(&records).await {
-            tracing::error!(%error, records = records.len(), "failed to write model records");
-        }
-        if stop.is_cancelled() || inbox.is_closed() {
-            return;
-        }
+impl BatchSink for ModelStore {
+    type Item = ModelRecord;
+    type Batch = Vec<ModelRecord>;
+
+    fn prepare(&self, records: Vec<ModelRecord>) -> Vec<ModelRecord> {
+        records
+    }
+
+    async fn write(&self, records: &Vec<ModelRecord>) -> Result<(), StoreError> {
+        self.put_records(records).await
     }
 }
 
 impl UsageRecording {
     pub(super) fn new(
-        (recorder, engine): (&UsageRecorder, &Engine),
+        recorder: &UsageRecorder,
+        engine: &Engine,
         model_call: &ModelCall,
         target: &ModelTarget,
         table: &Arc<ModelTable>,
@@ -270,14 +259,7 @@ impl Drop for UsageRecording {
             .metrics
             .record_model_request(&record.to_sample());
         self.span.close(record);
-        if self
-            .recorder
-            .sender
-            .try_send(std::mem::take(record))
-            .is_err()
-        {
-            tracing::error!("dropping model record: the write queue is full");
-        }
+        self.recorder.enqueue(std::mem::take(record));
     }
 }
 

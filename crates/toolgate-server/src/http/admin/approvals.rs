@@ -132,10 +132,14 @@ pub(crate) async fn get(
     State(app): State<App>,
     ApiPath(id): ApiPath<String>,
 ) -> Result<Json<ApprovalView>, ApiError> {
-    let found = app.gateway().approvals().get(&id).await;
-    let found = found.map_err(ChangeError::Store)?;
-    let found = found.ok_or(DecideError::NotFound(id))?;
-    Ok(Json(ApprovalView::new(&found)))
+    let approval = app
+        .gateway()
+        .approvals()
+        .get(&id)
+        .await
+        .map_err(ChangeError::Store)?
+        .ok_or(DecideError::NotFound(id))?;
+    Ok(Json(ApprovalView::new(&approval)))
 }
 
 /// Approve or deny a pending call. The first decision wins; later ones get 409.

@@ -291,8 +291,13 @@ impl RecordView {
             ExportFormat::Jsonl => {
                 // Raw arguments and results may contain line breaks, but only between JSON tokens, so
                 // replacing them does not change the values.
-                let json = serde_json::to_string(self).unwrap_or_default();
-                format!("{}\n", json.replace(['\n', '\r'], " "))
+                match serde_json::to_string(self) {
+                    Ok(json) => format!("{}\n", json.replace(['\n', '\r'], " ")),
+                    Err(error) => {
+                        tracing::error!(record = self.id, %error, "could not export audit record");
+                        String::new()
+                    }
+                }
             }
             ExportFormat::Csv => format!(
                 "{}\n",

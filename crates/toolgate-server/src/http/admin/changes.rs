@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Deleted;
 use super::clients::{ClientEntry, client_entry, find_server};
-use crate::configuration::{ChangeError, Verify};
+use crate::configuration::{ChangeError, ProbeOutcome, Verify};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiBytes, ApiObject, ApiPath, ApiQuery};
@@ -155,13 +155,13 @@ pub(crate) async fn test(
 ) -> Result<Json<TestResult>, ApiError> {
     entry.entry("name").or_insert_with(|| "test".into());
     let result = match app.configuration().probe_server(entry.into()).await? {
-        Ok(probe) => TestResult {
+        ProbeOutcome::Connected(probe) => TestResult {
             ok: true,
             error: None,
             protocol_version: Some(probe.version),
             tools: probe.tools,
         },
-        Err(error) => TestResult {
+        ProbeOutcome::Failed(error) => TestResult {
             ok: false,
             error: Some(error),
             protocol_version: None,

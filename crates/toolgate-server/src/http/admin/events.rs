@@ -65,7 +65,9 @@ fn to_sse_event(event: &GatewayEvent) -> SseEvent {
         GatewayEvent::Approval(approval) => serde_json::to_string(&ApprovalView::new(approval)),
         GatewayEvent::Call(record) => serde_json::to_string(&RecordView::new((**record).clone())),
     };
-    SseEvent::default()
-        .event(event.kind())
-        .data(json.unwrap_or_default())
+    let json = json.unwrap_or_else(|error| {
+        tracing::error!(event = event.kind(), %error, "could not encode event");
+        "{}".to_owned()
+    });
+    SseEvent::default().event(event.kind()).data(json)
 }

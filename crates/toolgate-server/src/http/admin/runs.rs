@@ -303,14 +303,17 @@ async fn decide_approvals(
 /// Finds a run that the requester can access. Runs of other callers are reported as not found, so that
 /// their existence is not revealed.
 async fn find_run(app: &App, access: &RunAccess, id: &str) -> Result<RunDetails, ApiError> {
-    let found = app.gateway().runs().get(id).await;
-    let found = found.map_err(ChangeError::Store)?;
     let is_accessible = |record: &RunRecord| match access {
         RunAccess::Admin => true,
         RunAccess::Key(key) => record.caller.as_ref() == Some(key),
     };
-    let found = found.filter(|run| is_accessible(&run.record));
-    found.ok_or_else(|| ApiError::not_found(format!("no run with id `{id}`")))
+    app.gateway()
+        .runs()
+        .get(id)
+        .await
+        .map_err(ChangeError::Store)?
+        .filter(|run| is_accessible(&run.record))
+        .ok_or_else(|| ApiError::not_found(format!("no run with id `{id}`")))
 }
 
 impl RunAccess {
@@ -374,6 +377,7 @@ impl From<ResumeError> for ApiError {
             ResumeError::NotResumable { .. }
             | ResumeError::NeedsApprover { .. }
             | ResumeError::AwaitsCaller(_)
+            | ResumeError::Unreadable(_)
             | ResumeError::ScriptStarted(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use toolgate::store::StoreError;
 use toolgate::{CallError, Caller, Gateway};
 use toolgate_core::catalog::{CatalogEntry, Resolution};
 use toolgate_core::policy::{Decision, Verdict};
@@ -130,15 +131,19 @@ pub(crate) async fn versions(
         .versions(&entry.tool.id)
         .await
         .map_err(ChangeError::Store)?;
-    let versions = versions.into_iter().map(|version| VersionEntry {
-        current: version.hash == entry.tool.hash,
-        hash: version.hash,
-        first_seen: format_time(version.first_seen),
-        last_seen: format_time(version.last_seen),
-        definition: RawValue::from_string(version.definition).unwrap_or_else(|_| any_object()),
+    let versions = versions.into_iter().map(|version| {
+        let definition = RawValue::from_string(version.definition);
+        Ok(VersionEntry {
+            current: version.hash == entry.tool.hash,
+            hash: version.hash,
+            first_seen: format_time(version.first_seen),
+            last_seen: format_time(version.last_seen),
+            definition: definition.map_err(|_| ChangeError::Store(StoreError::Unreadable))?,
+        })
     });
+    let versions: Result<_, ChangeError> = versions.collect();
     Ok(Json(VersionList {
-        versions: versions.collect(),
+        versions: versions?,
     }))
 }
 
