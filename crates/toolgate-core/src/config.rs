@@ -14,10 +14,10 @@ mod document;
 mod duration;
 pub mod entries;
 pub mod file;
-mod foreign_keys;
 pub mod import;
 pub mod provider;
 mod server;
+mod unsupported_keys;
 
 use std::path::PathBuf;
 use std::time::Duration;

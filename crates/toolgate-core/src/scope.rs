@@ -68,7 +68,7 @@ pub struct ToolGrant {
 enum Gate {
     Enabled,
     ServerEnabled,
-    ServerLists,
+    ServerAllowed,
     IncludeClients,
     ExcludeClients,
     ToolsToExecute,
@@ -167,8 +167,9 @@ impl AccessRules {
         }
     }
 
-    /// Grants the tools that these texts name; texts that name no server grant nothing.
-    pub fn grant(&self, config_key: &str, texts: &[String]) -> ToolGrant {
+    /// Builds the grant of the tools that these patterns name; a pattern that names no server grants
+    /// nothing.
+    pub fn build_grant(&self, config_key: &str, texts: &[String]) -> ToolGrant {
         ToolGrant {
             config_key: config_key.to_owned(),
             selectors: parse_selectors(texts, &self.names),
@@ -210,7 +211,7 @@ impl Gate {
     const ALL: [Self; 11] = [
         Self::Enabled,
         Self::ServerEnabled,
-        Self::ServerLists,
+        Self::ServerAllowed,
         Self::IncludeClients,
         Self::ExcludeClients,
         Self::ToolsToExecute,
@@ -289,7 +290,7 @@ impl AccessView<'_> {
         match gate {
             Gate::Enabled => self.rules.enabled,
             Gate::ServerEnabled => access.enabled,
-            Gate::ServerLists => access.forbidden_by.is_none(),
+            Gate::ServerAllowed => access.forbidden_by.is_none(),
             Gate::IncludeClients => self.filters.includes_client(&id.server),
             Gate::ExcludeClients => !self.filters.excludes_client(&id.server),
             Gate::ToolsToExecute => access.lists.execute.contains(id.tool.as_str()),
@@ -317,11 +318,11 @@ impl AccessView<'_> {
                 "enabled".to_owned(),
                 choose("the server is enabled", "the server is disabled"),
             ),
-            Gate::ServerLists => (
+            Gate::ServerAllowed => (
                 access.forbidden_by.unwrap_or("security").to_owned(),
                 choose(
-                    "the server may be connected",
-                    "the server may not be connected",
+                    "connecting to the server is allowed",
+                    "connecting to the server is forbidden",
                 ),
             ),
             Gate::IncludeClients

@@ -107,7 +107,7 @@ impl ResponseDecodeError {
     }
 }
 
-/// Creates the error for a tool call without a name, which nobody could execute.
+/// Creates the error for a tool call without a name, which cannot be executed.
 pub(crate) fn nameless_call_error() -> ResponseDecodeError {
     ResponseDecodeError::new("a tool call has no name")
 }

@@ -14,7 +14,7 @@ use crate::bounded_semaphore::{BoundedSemaphore, QueueFull};
 pub(crate) struct Activity {
     permits: BoundedSemaphore,
     last_used: Mutex<Instant>,
-    /// Signalled when a call needs a sleeping server.
+    /// Notified when a call needs a server that was stopped for being idle.
     pub(crate) wake: Notify,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The `shared` lane serves all callers that cannot answer server requests: the agent loop,
 //! scripts, the CLI and stateless clients. It declares no capabilities. Every other lane belongs to
-//! one session or user.
+//! one client session.
 
 mod open;
 
@@ -40,8 +40,6 @@ pub enum LaneId {
     Shared,
     /// Reserved for one client session.
     Session(String),
-    /// Uses the credentials of one user.
-    User(String),
 }
 
 /// Identifies a connection across all servers.

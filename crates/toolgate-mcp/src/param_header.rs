@@ -9,18 +9,18 @@ use serde_json::{Map, Value};
 use toolgate_core::catalog::{Tool, ToolView};
 use toolgate_core::json::may_contain;
 
-const KEYWORD: &str = "x-mcp-header";
+const ANNOTATION_KEYWORD: &str = "x-mcp-header";
 
 /// An annotated property: its path in the arguments, and its header.
 #[derive(Debug)]
-struct Annotated {
+struct HeaderAnnotation {
     path: Vec<String>,
     header: HeaderName,
 }
 
 /// Returns whether a tool may have annotations. Cheap text search; only `false` is definite.
 pub fn may_have_annotations(tool: &Tool) -> bool {
-    may_contain(tool.definition.get(), KEYWORD)
+    may_contain(tool.definition.get(), ANNOTATION_KEYWORD)
 }
 
 /// Validates a tool's annotations. A tool with invalid annotations must not be listed.
@@ -43,7 +43,7 @@ pub fn verify_headers(
 ) -> Result<(), String> {
     let mut expected = HeaderMap::new();
     insert_headers(tool, arguments, &mut expected)?;
-    for Annotated { header, .. } in annotations(tool)? {
+    for HeaderAnnotation { header, .. } in annotations(tool)? {
         let decode = |headers: &HeaderMap| {
             let value = headers.get(&header)?.to_str().ok()?;
             Some(decode_value(value.trim()))
@@ -73,7 +73,7 @@ pub(crate) fn insert_headers(
     }
     let arguments: Value = serde_json::from_str(arguments.get())
         .map_err(|error| format!("arguments cannot be mirrored in headers: {error}"))?;
-    for Annotated { path, header } in annotated {
+    for HeaderAnnotation { path, header } in annotated {
         let value = path
             .iter()
             .try_fold(&arguments, |value, step| value.get(step));
@@ -87,10 +87,10 @@ pub(crate) fn insert_headers(
     Ok(())
 }
 
-fn annotations(tool: &ToolView<'_>) -> Result<Vec<Annotated>, String> {
+fn annotations(tool: &ToolView<'_>) -> Result<Vec<HeaderAnnotation>, String> {
     let Some(schema) = tool
         .input_schema
-        .filter(|schema| schema.get().contains(KEYWORD))
+        .filter(|schema| schema.get().contains(ANNOTATION_KEYWORD))
     else {
         return Ok(Vec::new());
     };
@@ -101,13 +101,13 @@ fn annotations(tool: &ToolView<'_>) -> Result<Vec<Annotated>, String> {
     count_annotations(&schema, &mut total);
     if total != found.len() {
         return Err(format!(
-            "`{KEYWORD}` is only allowed on properties with a fixed path"
+            "`{ANNOTATION_KEYWORD}` is only allowed on properties with a fixed path"
         ));
     }
     for (index, annotation) in found.iter().enumerate() {
         if found[..index]
             .iter()
-            .any(|other: &Annotated| other.header == annotation.header)
+            .any(|other: &HeaderAnnotation| other.header == annotation.header)
         {
             return Err(format!(
                 "header `{}` is used by two arguments",
@@ -122,26 +122,28 @@ fn annotations(tool: &ToolView<'_>) -> Result<Vec<Annotated>, String> {
 fn collect_annotations(
     schema: &Value,
     path: &mut Vec<String>,
-    found: &mut Vec<Annotated>,
+    found: &mut Vec<HeaderAnnotation>,
 ) -> Result<(), String> {
     let empty = Map::new();
     for (name, property) in schema["properties"].as_object().unwrap_or(&empty) {
         path.push(name.clone());
-        if let Some(annotation) = property.get(KEYWORD) {
+        if let Some(annotation) = property.get(ANNOTATION_KEYWORD) {
             let header = annotation
                 .as_str()
                 .filter(|text| !text.is_empty())
                 .and_then(|text| HeaderName::try_from(format!("mcp-param-{text}")).ok())
-                .ok_or_else(|| format!("`{KEYWORD}` of `{name}` is not a valid header name"))?;
+                .ok_or_else(|| {
+                    format!("`{ANNOTATION_KEYWORD}` of `{name}` is not a valid header name")
+                })?;
             if !matches!(
                 property["type"].as_str(),
                 Some("string" | "integer" | "boolean")
             ) {
                 return Err(format!(
-                    "`{KEYWORD}` of `{name}` requires type string, integer or boolean"
+                    "`{ANNOTATION_KEYWORD}` of `{name}` requires type string, integer or boolean"
                 ));
             }
-            found.push(Annotated {
+            found.push(HeaderAnnotation {
                 path: path.clone(),
                 header,
             });
@@ -158,7 +160,7 @@ fn count_annotations(value: &Value, total: &mut usize) {
         Value::Object(object) => {
             for (key, inner) in object {
                 match key.as_str() {
-                    KEYWORD => *total += 1,
+                    ANNOTATION_KEYWORD => *total += 1,
                     "default" | "const" | "enum" | "examples" => {}
                     _ => count_annotations(inner, total),
                 }

@@ -15,7 +15,7 @@ pub const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 /// Message from the host to the worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToWorker {
+pub enum HostMessage {
     Run(ScriptRequest),
     /// Results of the requested calls, in request order.
     Answers(Vec<ScriptCallResult>),
@@ -26,7 +26,7 @@ pub enum ToWorker {
 /// Message from the worker to the host.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ToHost {
+pub enum WorkerMessage {
     /// The worker has sandboxed itself and is waiting for a script.
     Ready,
     /// The script is blocked on these calls, which may run concurrently.
@@ -90,7 +90,7 @@ pub struct ScriptParameter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLimits {
     /// Run time in milliseconds, excluding time spent waiting for tool calls.
-    pub own_ms: u64,
+    pub compute_ms: u64,
     /// Heap size in bytes.
     pub memory: u64,
     pub calls: u32,

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::thread;
 
 use crate::protocol::{
-    self, FailureKind, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest, ToHost,
-    ToWorker, WorkerLimits,
+    self, FailureKind, HostMessage, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest,
+    WorkerLimits, WorkerMessage,
 };
 use crate::starlark::{self, Host, HostGone};
 use crate::tokens;
@@ -67,7 +67,7 @@ fn warm_up() {
         code: "result = [str(x) for x in range(3)]".to_owned(),
         servers: Vec::new(),
         bounds: WorkerLimits {
-            own_ms: 1000,
+            compute_ms: 1000,
             memory: u64::MAX,
             calls: 0,
             result: 1024,
@@ -79,27 +79,27 @@ fn warm_up() {
 
 fn serve() -> io::Result<()> {
     let mut pipe = HostPipe {
-        from: BufReader::new(io::stdin()),
-        to: io::stdout(),
+        input: BufReader::new(io::stdin()),
+        output: io::stdout(),
         printed: String::new(),
         disconnected: false,
     };
-    pipe.send(&ToHost::Ready)?;
-    while let Some(message) = protocol::read_message(&mut pipe.from)? {
+    pipe.send(&WorkerMessage::Ready)?;
+    while let Some(message) = protocol::read_message(&mut pipe.input)? {
         let reply = match message {
-            ToWorker::Run(script) => {
-                sandbox::limit_cpu_time(script.bounds.own_ms)?;
+            HostMessage::Run(script) => {
+                sandbox::limit_cpu_time(script.bounds.compute_ms)?;
                 let ended = run(&script, &mut pipe);
                 let printed = std::mem::take(&mut pipe.printed);
-                ToHost::Ended { ended, printed }
+                WorkerMessage::Ended { ended, printed }
             }
-            ToWorker::Count(texts) => ToHost::Counts(
+            HostMessage::Count(texts) => WorkerMessage::Counts(
                 texts
                     .iter()
                     .map(|text| tokens::count_tokens(text))
                     .collect(),
             ),
-            ToWorker::Answers(_) => {
+            HostMessage::Answers(_) => {
                 return Err(io::Error::other("received call results without a request"));
             }
         };
@@ -126,24 +126,24 @@ fn run(
 
 /// Host connected through standard input and output.
 struct HostPipe {
-    from: BufReader<Stdin>,
-    to: Stdout,
+    input: BufReader<Stdin>,
+    output: Stdout,
     /// Printed output that has not been sent yet.
     printed: String,
     disconnected: bool,
 }
 
 impl HostPipe {
-    fn send(&mut self, message: &ToHost) -> io::Result<()> {
-        protocol::write_message(&mut self.to, message)
+    fn send(&mut self, message: &WorkerMessage) -> io::Result<()> {
+        protocol::write_message(&mut self.output, message)
     }
 
     fn request_calls(&mut self, calls: Vec<ScriptCall>) -> io::Result<Vec<ScriptCallResult>> {
         let count = calls.len();
         let printed = std::mem::take(&mut self.printed);
-        self.send(&ToHost::Calls { calls, printed })?;
-        match protocol::read_message(&mut self.from)? {
-            Some(ToWorker::Answers(results)) if results.len() == count => Ok(results),
+        self.send(&WorkerMessage::Calls { calls, printed })?;
+        match protocol::read_message(&mut self.input)? {
+            Some(HostMessage::Answers(results)) if results.len() == count => Ok(results),
             _ => Err(io::Error::other("the host did not send the results")),
         }
     }
@@ -151,7 +151,7 @@ impl HostPipe {
 
 impl Host for HostPipe {
     fn call(&mut self, calls: Vec<ScriptCall>) -> Result<Vec<ScriptCallResult>, HostGone> {
-        // Whatever the reason, there is nobody left to report it to.
+        // The host is gone, so the error cannot be reported.
         let results = self.request_calls(calls).map_err(|_| HostGone);
         self.disconnected = results.is_err();
         results

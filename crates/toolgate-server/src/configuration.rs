@@ -92,7 +92,8 @@ pub(crate) enum EntryChange {
 }
 
 impl ConfigSnapshot {
-    /// Returns the source of an entry of a table.
+    /// Returns the source of an entry, which is either the files or the API: the API cannot override
+    /// table entries of files. Servers have [`Self::sources`] instead.
     pub(crate) fn entry_source(&self, table: ConfigTable, name: &str) -> ConfigSource {
         let names = self.names_in_files.get(&table);
         if names.is_some_and(|names| names.contains(name)) {
@@ -104,8 +105,8 @@ impl ConfigSnapshot {
 }
 
 impl EntryChange {
-    /// Past participle of the change, for the log.
-    fn past_participle(&self) -> &'static str {
+    /// Name of the change in the log.
+    fn log_action(&self) -> &'static str {
         match self {
             Self::Create(_) => "created",
             Self::Patch(_) | Self::Replace(_) => "changed",
@@ -116,9 +117,9 @@ impl EntryChange {
 
 /// Whether to test the connection to a server before adding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verify {
-    Yes,
-    No,
+pub(crate) enum ConnectionTest {
+    Required,
+    Skipped,
 }
 
 /// The result of a [`ConfigRequest`].
@@ -174,9 +175,9 @@ impl Configuration {
     pub(crate) async fn add_server(
         &self,
         entry: Value,
-        verify: Verify,
+        verify: ConnectionTest,
     ) -> Result<String, ChangeError> {
-        if verify == Verify::Yes {
+        if verify == ConnectionTest::Required {
             match self.probe_server(entry.clone()).await? {
                 ProbeOutcome::Connected(_) => {}
                 ProbeOutcome::Failed(error) => return Err(ChangeError::Unverified(error)),

@@ -160,7 +160,7 @@ async fn accept(
             Some((stream, peer, slot))
         }
         Err(error) => {
-            tracing::warn!(%error, "could not accept connection");
+            tracing::warn!(%error, "failed to accept connection");
             // Probably out of file descriptors: back off until other connections close.
             tokio::time::sleep(Duration::from_millis(100)).await;
             None

@@ -101,7 +101,7 @@ use turn::{TurnError, TurnOutput};
 
 pub use crate::hook::{RunEvent, RunEventKind};
 use crate::models::{ModelCall, ModelError};
-use crate::store::unix_millis;
+use crate::store::{StoreError, unix_millis};
 
 /// State of a run in progress.
 struct AgentRun {
@@ -190,14 +190,7 @@ impl AgentRun {
             let (awaits_caller, paused) =
                 (output.turn.has_pending_caller_call(), output.is_paused());
             let (text, items) = (output.turn.text(), output.items.clone());
-            let turn = TurnRecord {
-                items: &items,
-                calls: &calls,
-                text: &text,
-                usage: output.turn.usage.unwrap_or_default(),
-                micro_usd: output.micro_usd,
-            };
-            if let Err(error) = self.journal.record_turn(turn).await {
+            if let Err(error) = self.record_turn(&output, &calls, &text).await {
                 return self.end_with_error(TurnError::Error(error.into()));
             }
             self.turns.push(text);
@@ -251,6 +244,22 @@ impl AgentRun {
             self.history.extend(items);
             self.history.extend(results.items);
         }
+    }
+
+    async fn record_turn(
+        &self,
+        output: &TurnOutput,
+        calls: &[RequestedToolCall],
+        text: &str,
+    ) -> Result<(), StoreError> {
+        let turn = TurnRecord {
+            items: &output.items,
+            calls,
+            text,
+            usage: output.turn.usage.unwrap_or_default(),
+            micro_usd: output.micro_usd,
+        };
+        self.journal.record_turn(turn).await
     }
 
     /// Number of tool calls the run may still execute.

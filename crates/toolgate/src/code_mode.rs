@@ -49,7 +49,7 @@ const MAX_CACHED_CATALOGS: u64 = 4;
 /// Tools held in the bindings of all cached scopes together.
 const MAX_CACHED_TOOLS: u64 = 400_000;
 
-const NO_WORKER_PROGRAM: &str = "the embedding program must call `toolgate_script::worker::main` when started as a worker and declare that to the builder, or set `code_mode.worker_command`";
+const NO_WORKER_PROGRAM: &str = "the embedding program must call `toolgate::script_worker::main` when started as a worker and declare that to the builder, or set `code_mode.worker_command`";
 
 /// Runtime of code mode: settings, worker pool and cached bindings.
 #[derive(Debug)]

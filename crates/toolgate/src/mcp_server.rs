@@ -105,7 +105,7 @@ impl Server {
         self.sessions().run_sweeper(self.gateway(), stop).await;
     }
 
-    /// Ends all streams, and all requests that wait for a client. Other requests go on.
+    /// Ends all streams, and all requests that wait for a client. Other requests continue.
     pub fn stop(&self) {
         self.0.stopping.cancel();
         self.sessions().cancel_client_requests();

@@ -79,8 +79,8 @@ impl Tool {
         check_definition(definition)?;
         let view: ToolView<'_> =
             serde_json::from_str(definition.get()).map_err(|error| error.to_string())?;
-        // Annotations that are not an object, or repeat a hint, give no hints, which is the least
-        // safe reading.
+        // Annotations that are not an object, or repeat a hint, give no hints, so the tool
+        // counts as destructive.
         let hints = view
             .annotations
             .and_then(|raw| serde_json::from_str::<Annotations>(raw.get()).ok())

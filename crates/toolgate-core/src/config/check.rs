@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::document::{Document, escape_step};
 use super::file::ConfigFile;
-use super::{ConfigFinding, Severity, foreign_keys};
+use super::{ConfigFinding, Severity, unsupported_keys};
 use crate::nearest::find_nearest;
 
 /// A deserialized file without its structurally invalid entries.
@@ -54,7 +54,7 @@ pub(super) fn check_document(
         return CheckedFile::default();
     }
     let mut value = document.value.clone();
-    foreign_keys::remove_foreign_keys(document, &mut value, findings);
+    unsupported_keys::remove_unsupported_keys(document, &mut value, findings);
     let (schema, validator) = match &*COMPILED_SCHEMA {
         Ok(compiled) => compiled,
         Err(error) => {

@@ -1,7 +1,7 @@
 //! Durations in configuration files: `"30s"`, `"1m30s"`, `"500ms"`, `"1.5h"`, or a number of seconds.
 //!
-//! The text is in the syntax of Go, because configuration files of a gateway written in Go are read as they
-//! are. `humantime` cannot replace the parser: it rejects `.5s`, `5.s` and fractions of a nanosecond, and
+//! The syntax is that of Go's `time.ParseDuration`, because files of Bifrost, which is written in Go, are
+//! accepted unchanged. `humantime` cannot replace the parser: it rejects `.5s`, `5.s` and fractions of a nanosecond, and
 //! accepts `1M` as a month.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! Detects URLs and hosts that point inside: to the machine itself, its network, or the cloud's
+//! Detects URLs and hosts that point to the machine itself, its private network, or the cloud's
 //! metadata service.
 //!
 //! Hosts are parsed as browsers do, so `0x7f.1` and `2130706433` are recognized as loopback. Names

@@ -299,22 +299,31 @@ impl Registry {
     pub fn send_to_session_lanes(&self, session: &str, request: &UpstreamRequest) {
         for lane in self.session_lanes(session) {
             let request = request.clone();
-            self.spawn_send(async move { lane.send(request).await.map(drop) });
+            let server = lane.key().server.clone();
+            self.spawn_send(server, async move { lane.send(request).await.map(drop) });
         }
     }
 
     /// Sends a notification on every lane of a session without waiting.
     pub fn notify_session_lanes(&self, session: &str, method: &'static str) {
         for lane in self.session_lanes(session) {
-            self.spawn_send(async move { lane.notify(method).await });
+            let server = lane.key().server.clone();
+            self.spawn_send(server, async move { lane.notify(method).await });
         }
     }
 
-    fn spawn_send(&self, sending: impl Future<Output = Result<(), RequestError>> + Send + 'static) {
+    fn spawn_send(
+        &self,
+        server: ServerName,
+        sending: impl Future<Output = Result<(), RequestError>> + Send + 'static,
+    ) {
         self.tasks.spawn(async move {
-            let sent = tokio::time::timeout(CLIENT_MESSAGE_TIMEOUT, sending).await;
-            if !matches!(sent, Ok(Ok(()))) {
-                tracing::debug!(?sent, "failed to forward a client message to a server");
+            match tokio::time::timeout(CLIENT_MESSAGE_TIMEOUT, sending).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%server, %error, "failed to forward a client message to a server");
+                }
+                Err(_) => tracing::debug!(%server, "timed out forwarding a client message to a server"),
             }
         });
     }

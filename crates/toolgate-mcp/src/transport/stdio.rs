@@ -7,7 +7,7 @@ mod child;
 
 use std::sync::Arc;
 
-use child::ChildProcess;
+use child::{ChildProcess, ShutdownCause};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -79,7 +79,12 @@ impl StdioTransport {
             }
             // Closes the child's stdin, which asks it to exit.
             writer.abort();
-            let status = child.shut_down(stop.is_cancelled()).await;
+            let cause = if stop.is_cancelled() {
+                ShutdownCause::Requested
+            } else {
+                ShutdownCause::Failed
+            };
+            let status = child.shut_down(cause).await;
             // Wait briefly for the rest of stderr; a grandchild may hold the pipe open forever.
             if tokio::time::timeout(child::EXIT_GRACE_PERIOD, &mut stderr)
                 .await

@@ -223,7 +223,7 @@ fn run_and_record(code: &str) -> Vec<ScriptCall> {
             tools: tools.to_vec(),
         }],
         bounds: WorkerLimits {
-            own_ms: 1000,
+            compute_ms: 1000,
             memory: 1 << 30,
             calls: 10,
             result: 1 << 20,

@@ -73,7 +73,7 @@ impl<'h> RunContext<'h> {
 
     pub(super) fn is_out_of_time(&self) -> bool {
         let used = self.started.elapsed().saturating_sub(self.waited.get());
-        used.as_millis() > u128::from(self.limits.own_ms)
+        used.as_millis() > u128::from(self.limits.compute_ms)
     }
 
     /// Returns the byte offset of the current or last statement.

@@ -92,7 +92,7 @@ pub(super) fn script(code: &str) -> ScriptRequest {
         code: code.to_owned(),
         servers: servers(),
         bounds: WorkerLimits {
-            own_ms: 5_000,
+            compute_ms: 5_000,
             memory: 128 * 1024 * 1024,
             calls: 100,
             result: 1024 * 1024,

@@ -177,7 +177,7 @@ fn benchmark_scripts_return_the_expected_results() {
                 ),
             ],
             bounds: WorkerLimits {
-                own_ms: 60_000,
+                compute_ms: 60_000,
                 memory: 1 << 30,
                 calls: 100,
                 result: 1 << 20,

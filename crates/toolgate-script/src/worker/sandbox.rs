@@ -94,11 +94,11 @@ impl Sandbox {
 
 /// Limits the CPU time of the next script, in case its host is no longer able to stop it.
 #[cfg(unix)]
-pub(super) fn limit_cpu_time(own_ms: u64) -> io::Result<()> {
+pub(super) fn limit_cpu_time(compute_ms: u64) -> io::Result<()> {
     // The limit counts from the start of the process, so earlier scripts have used part of it.
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let used_seconds = u64::try_from(used.tv_sec).map_err(io::Error::other)?;
-    let limit = used_seconds + own_ms.div_ceil(1000) + EXTRA_CPU_SECONDS;
+    let limit = used_seconds + compute_ms.div_ceil(1000) + EXTRA_CPU_SECONDS;
     let Rlimit { maximum, .. } = getrlimit(Resource::Cpu);
     let current = Some(limit);
     Ok(setrlimit(Resource::Cpu, Rlimit { current, maximum })?)

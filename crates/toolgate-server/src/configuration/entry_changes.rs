@@ -14,7 +14,7 @@ impl RunningManager {
         name: &str,
         change: EntryChange,
     ) -> Result<ConfigResponse, ChangeError> {
-        let (kind, action) = (table.entry_kind(), change.past_participle());
+        let (kind, action) = (table.entry_kind(), change.log_action());
         let removes_role = table == ConfigTable::Roles && matches!(change, EntryChange::Remove);
         let layers = self.manager.layers.with_entry_change(table, name, change)?;
         if removes_role {

@@ -107,7 +107,7 @@ impl ConfigTable {
         }
     }
 
-    /// What an entry of the table is called in errors and logs.
+    /// Name for an entry of the table in errors and logs.
     pub(super) fn entry_kind(self) -> &'static str {
         match self {
             Self::Keys => "key",

@@ -143,7 +143,7 @@ impl ConfigManager {
                 "server entry changed in the file; dropping the API's changes to it"
             );
             if let Err(error) = self.store.delete_override(server).await {
-                tracing::error!(server, %error, "could not delete outdated API changes from the store");
+                tracing::error!(server, %error, "failed to delete outdated API changes from the store");
             }
         }
         for section in &outdated.sections {
@@ -153,7 +153,7 @@ impl ConfigManager {
                 "section changed in the file; dropping the API's changes to it"
             );
             if let Err(error) = self.store.delete_setting(section).await {
-                tracing::error!(section, %error, "could not delete outdated API changes from the store");
+                tracing::error!(section, %error, "failed to delete outdated API changes from the store");
             }
         }
     }
@@ -168,7 +168,7 @@ pub(super) struct RunningManager {
 
 impl RunningManager {
     async fn run(mut self, mut inbox: mpsc::Receiver<PendingRequest>, stop: CancellationToken) {
-        self.revoke_grants_of_removed_keys().await;
+        self.reset_keys_removed_while_stopped().await;
         let mut ticks = tokio::time::interval(FILE_POLL_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watcher = FileWatcher::new(&self.manager.layers.documents);
@@ -190,19 +190,19 @@ impl RunningManager {
     }
 
     /// Revokes the grants of keys that were removed from the files while the gateway was not running.
-    async fn revoke_grants_of_removed_keys(&self) {
+    async fn reset_keys_removed_while_stopped(&self) {
         let snapshot = self.snapshot.load_full();
         let keys = &snapshot.config.keys;
         let grants = match self.gateway.approvals().grants().await {
             Ok(grants) => grants,
             Err(error) => {
-                tracing::error!(%error, "could not look for grants of removed keys");
+                tracing::error!(%error, "failed to look for grants of removed keys");
                 return;
             }
         };
         let callers = grants.iter().filter_map(|grant| grant.caller.as_deref());
         let removed = callers.filter(|name| keys.iter().all(|key| key.name != *name));
-        revoke_grants(&self.gateway, removed).await;
+        reset_removed_keys(&self.gateway, removed).await;
     }
 
     /// Reloads the files if they have changed.
@@ -222,7 +222,7 @@ impl RunningManager {
             Err(error) => {
                 tracing::debug!(
                     error = format!("{error:#}"),
-                    "could not read configuration files"
+                    "failed to read configuration files"
                 );
                 watcher.invalidate();
                 return;
@@ -445,7 +445,7 @@ impl RunningManager {
         let keys = &snapshot.config.keys;
         let removed = before.config.keys.iter().map(|key| key.name.as_str());
         let removed = removed.filter(|name| keys.iter().all(|key| key.name != *name));
-        revoke_grants(&self.gateway, removed).await;
+        reset_removed_keys(&self.gateway, removed).await;
         if keys.is_empty() && !before.config.keys.is_empty() {
             tracing::warn!("no caller keys are left; callers on this machine now need no key");
         }
@@ -467,11 +467,12 @@ impl RunningManager {
     }
 }
 
-/// Revokes the grants of removed keys, so that a later key with the same name does not inherit them.
-async fn revoke_grants(gateway: &Gateway, names: impl Iterator<Item = &str>) {
+/// Revokes the grants of removed keys and resets their budgets, so that a later key of the same name
+/// inherits nothing.
+async fn reset_removed_keys(gateway: &Gateway, names: impl Iterator<Item = &str>) {
     for name in names {
         if let Err(error) = gateway.keys().reset(name).await {
-            tracing::error!(%error, key = name, "could not revoke grants of removed key");
+            tracing::error!(%error, key = name, "failed to reset removed key");
         }
     }
 }

@@ -177,7 +177,7 @@ pub(crate) async fn require_caller(
     let caller = match authenticate(&app, headers) {
         PresentedKey::Valid(key) => Caller::http().with_key(&key),
         _ if has_admin_key(&app, headers) => Caller::http(),
-        // Some SDKs insist on sending a key, so a foreign one is ignored. A key with our prefix that
+        // Some SDKs insist on sending a key, so an unknown one is ignored. A key with our prefix that
         // is no longer valid was revoked and must not gain anonymous access.
         PresentedKey::Invalid(_)
             if key_optional && !presented_keys(headers).any(|key| key.starts_with(KEY_PREFIX)) =>

@@ -21,7 +21,7 @@ pub(crate) struct ApiQuery<T>(pub(crate) T);
 #[derive(Debug)]
 pub(crate) struct ApiBytes(pub(crate) Bytes);
 
-/// The body, parsed from JSON whatever its content type.
+/// The body, parsed as JSON regardless of its content type.
 #[derive(Debug)]
 pub(crate) struct ApiJson<T>(pub(crate) T);
 

@@ -56,7 +56,7 @@ pub(crate) async fn post_all(
 }
 
 /// Send a JSON-RPC message to a single server, whose tools keep their original names.
-#[utoipa::path(post, path = "/mcp/{server}", tag = "mcp", operation_id = "post_one", params(("server" = String, Path)), request_body = Object,
+#[utoipa::path(post, path = "/mcp/{server}", tag = "mcp", params(("server" = String, Path)), request_body = Object,
     responses((status = 200, description = "response, as JSON or as an event stream"), (status = 202, description = "notification or response accepted")))]
 pub(crate) async fn post_server(
     State(app): State<App>,
@@ -110,7 +110,7 @@ pub(crate) async fn listen(
 }
 
 /// End a session.
-#[utoipa::path(delete, path = "/mcp", tag = "mcp", operation_id = "end", responses((status = 200, description = "session ended"), (status = 404, description = "unknown session")))]
+#[utoipa::path(delete, path = "/mcp", tag = "mcp", responses((status = 200, description = "session ended"), (status = 404, description = "unknown session")))]
 pub(crate) async fn end_session(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,

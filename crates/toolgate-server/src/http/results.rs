@@ -29,7 +29,7 @@ pub(crate) struct ResultPart {
 }
 
 /// Read a chunk of a large result. Only the caller that made the tool call can read it.
-#[utoipa::path(get, path = "/v1/mcp/results/{handle}", tag = "tools", operation_id = "read",
+#[utoipa::path(get, path = "/v1/mcp/results/{handle}", tag = "tools", operation_id = "read_result",
     params(("handle" = String, Path, description = "`result_handle` from the tool message"), ResultParams),
     responses((status = 200, body = ResultPart), (status = 404, body = ErrorBody)))]
 pub(crate) async fn read_result(

@@ -1,5 +1,5 @@
 //! OpenAPI schemas of values whose types do not derive them: enums of the other crates, which do not
-//! depend on `utoipa`, and JSON that is passed on as it came.
+//! depend on `utoipa`, and JSON that is forwarded unparsed.
 
 use std::borrow::Cow;
 
@@ -42,7 +42,7 @@ string_enums! {
     VerdictSchema "Verdict" => Verdict::ALL.map(Verdict::as_str);
 }
 
-/// What an MCP server says about itself. It may have more fields.
+/// Self-description of an MCP server. It may have more fields.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes JSON that is passed on unparsed")]
 pub(crate) struct ServerInfo {
@@ -52,7 +52,7 @@ pub(crate) struct ServerInfo {
     version: Option<String>,
 }
 
-/// What a script did.
+/// Statistics of a script.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "describes JSON that is passed on unparsed")]
 pub(crate) struct ScriptSummary {

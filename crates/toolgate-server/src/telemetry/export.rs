@@ -74,7 +74,7 @@ pub(super) async fn flush(provider: SdkTracerProvider) {
     let flushed =
         tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(FLUSH_TIMEOUT));
     if let Ok(Err(error)) = flushed.await {
-        tracing::warn!(%error, "could not export the remaining traces");
+        tracing::warn!(%error, "failed to export the remaining traces");
     }
 }
 

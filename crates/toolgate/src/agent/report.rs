@@ -58,7 +58,7 @@ impl AgentRun {
         };
         let body = match RequestBody::parse(body) {
             Ok(body) => body,
-            // Provider responses may violate the limits for request bodies; encode them anew then.
+            // Provider responses may violate the limits for request bodies; in that case they are encoded again.
             Err(_) => RequestBody::parse(self.encode_response(&end).await)?,
         };
         let usage = dialect.encode_usage(&self.usage).to_string();
@@ -141,7 +141,7 @@ impl AgentRun {
         turn
     }
 
-    /// Summarizes the executed calls in the wording fixed by the product documents.
+    /// Summarizes the executed calls in the wording of Bifrost's documentation, which clients may parse.
     fn executed_summary(&self, end: &RunEnd) -> String {
         let mut results = Map::new();
         for executed in &self.executed {

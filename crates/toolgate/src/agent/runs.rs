@@ -175,7 +175,7 @@ impl Runs {
             let problem = || invalid(MAX_DEPTH_HEADER, "must be a whole number".to_owned());
             request_limits.depth = Some(depth.ok_or_else(problem)?);
         }
-        let configured = self.0.engine.limits().run_limits(&model_call.caller);
+        let configured = self.0.engine.limits().run_limits(&model_call.caller)?;
         Ok(configured.combine(request_limits))
     }
 

@@ -131,7 +131,7 @@ mod tests {
             id: "r".to_owned(),
             caller: None,
             request_id: "q".to_owned(),
-            dialect: "chat".to_owned(),
+            dialect: Dialect::Chat.as_str().to_owned(),
             model: "p/m".to_owned(),
             stream: false,
             state: RunState::Waiting,

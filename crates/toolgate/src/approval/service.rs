@@ -20,9 +20,9 @@ use crate::event_channel::EventChannel;
 use crate::store::{StoreError, unix_millis};
 
 /// Pending approvals of one caller.
-const MAX_PENDING_PER_CALLER: i64 = 100;
+const MAX_PENDING_APPROVALS_PER_CALLER: i64 = 100;
 /// Pending approvals of all callers.
-const MAX_PENDING: i64 = 1000;
+const MAX_PENDING_APPROVALS: i64 = 1000;
 /// Bytes of arguments that an approver can be shown.
 const MAX_ARGUMENT_BYTES: usize = 256 * 1024;
 /// Session grants expire after this time without use.
@@ -356,7 +356,7 @@ impl ApprovalService {
         expired?;
         let caller = request.from.caller.as_deref().unwrap_or_default();
         let (of_caller, all) = self.store.count_pending(caller).await?;
-        if of_caller >= MAX_PENDING_PER_CALLER || all >= MAX_PENDING {
+        if of_caller >= MAX_PENDING_APPROVALS_PER_CALLER || all >= MAX_PENDING_APPROVALS {
             return Err(limit_error(LimitReached::Approvals));
         }
         let put = self.store.put(&approval).await;

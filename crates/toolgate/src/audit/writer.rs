@@ -38,6 +38,10 @@ pub(super) struct AuditSink {
 
 /// Records ready to be written.
 pub(super) struct AuditBatch {
+    #[expect(
+        clippy::vec_box,
+        reason = "records arrive boxed; unboxing would copy them"
+    )]
     records: Vec<Box<AuditRecord>>,
     /// Released once the records are written.
     _slots: Vec<Option<OwnedSemaphorePermit>>,

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
-use toolgate_script::protocol::{self, MAX_MESSAGE_BYTES, ToHost, ToWorker};
+use toolgate_script::protocol::{self, HostMessage, MAX_MESSAGE_BYTES, WorkerMessage};
 use toolgate_script::worker::WORKER_FLAG;
 
 /// Idle workers started in advance.
@@ -169,11 +169,11 @@ impl WorkerPool {
     pub(super) async fn count_tokens(&self, texts: Vec<String>) -> Option<Vec<usize>> {
         let counted = async {
             let mut worker = self.start().await.ok()?;
-            worker.send(&ToWorker::Count(texts)).await.ok()?;
+            worker.send(&HostMessage::Count(texts)).await.ok()?;
             worker.receive().await.ok()?
         };
         match tokio::time::timeout(COUNT_TIMEOUT, counted).await {
-            Ok(Some(ToHost::Counts(counts))) => Some(counts),
+            Ok(Some(WorkerMessage::Counts(counts))) => Some(counts),
             _ => None,
         }
     }
@@ -211,7 +211,7 @@ impl WorkerPool {
         };
         let ready = tokio::time::timeout(START_TIMEOUT, worker.receive()).await;
         match ready {
-            Ok(Ok(Some(ToHost::Ready))) => Ok(worker),
+            Ok(Ok(Some(WorkerMessage::Ready))) => Ok(worker),
             Ok(Err(error)) => Err(error),
             _ => {
                 let exit = worker.terminate().await;
@@ -252,14 +252,14 @@ impl WorkerPool {
 }
 
 impl Worker {
-    async fn send(&mut self, message: &ToWorker) -> io::Result<()> {
+    async fn send(&mut self, message: &HostMessage) -> io::Result<()> {
         self.stdin
             .write_all(&protocol::encode_message(message)?)
             .await
     }
 
     /// Reads the next message; returns `None` if the worker is gone.
-    async fn receive(&mut self) -> io::Result<Option<ToHost>> {
+    async fn receive(&mut self) -> io::Result<Option<WorkerMessage>> {
         let mut head = [0; 4];
         if self.stdout.read_exact(&mut head).await.is_err() {
             return Ok(None);
@@ -300,7 +300,7 @@ impl Worker {
 }
 
 impl WorkerLease {
-    pub(super) async fn send(&mut self, message: &ToWorker) -> io::Result<()> {
+    pub(super) async fn send(&mut self, message: &HostMessage) -> io::Result<()> {
         match &mut self.worker {
             Some(worker) => worker.send(message).await,
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -308,7 +308,7 @@ impl WorkerLease {
     }
 
     /// Reads the next message; returns `None` if the worker is gone or sent an invalid message.
-    pub(super) async fn receive(&mut self) -> Option<ToHost> {
+    pub(super) async fn receive(&mut self) -> Option<WorkerMessage> {
         match &mut self.worker {
             Some(worker) => worker.receive().await.ok().flatten(),
             None => None,

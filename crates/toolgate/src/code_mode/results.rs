@@ -81,7 +81,7 @@ fn failure_text(run: &ScriptRun<'_>, failure: &ScriptFailure, calls: &[CallCount
         let made = surface::format_calls(calls, OutputLimits::default().calls);
         _ = write!(
             text,
-            "\n{made} (these are done; do not repeat those with effects)"
+            "\n{made} (these have run; do not repeat those with side effects)"
         );
     }
     if !run.printed.trim().is_empty() {

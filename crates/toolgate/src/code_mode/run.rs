@@ -14,8 +14,8 @@ use toolgate_core::config::ScriptLimits;
 use toolgate_core::name::ToolId;
 use toolgate_script::preview;
 use toolgate_script::protocol::{
-    FailureKind, Language, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest, ToHost,
-    ToWorker, WorkerLimits,
+    FailureKind, HostMessage, Language, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest,
+    WorkerLimits, WorkerMessage,
 };
 use toolgate_script::stubs::Bindings;
 
@@ -75,6 +75,10 @@ pub(super) enum ScriptEnd {
 }
 
 /// Outcome of acquiring a worker for a script.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "exists once per script and is taken apart at once"
+)]
 pub(super) enum WorkerAcquisition {
     Acquired(WorkerLease),
     /// The script ends without a worker.
@@ -128,21 +132,21 @@ impl<'a> ScriptRun<'a> {
     /// Runs the script in a worker until it ends or is suspended.
     pub(super) async fn execute(&mut self, mut worker: WorkerLease) -> ScriptEnd {
         if self
-            .send(&mut worker, ToWorker::Run(self.build_script()))
+            .send(&mut worker, HostMessage::Run(self.build_script()))
             .await
             .is_err()
         {
             return self.worker_death_end(worker.terminate().await);
         }
-        let mut remaining_own_time = self.limits.max_own_time + WORKER_GRACE;
+        let mut remaining_compute_time = self.limits.max_own_time + WORKER_GRACE;
         loop {
             let started_at = Instant::now();
-            let end = (started_at + remaining_own_time).min(self.deadline);
+            let end = (started_at + remaining_compute_time).min(self.deadline);
             let message = tokio::time::timeout_at(end.into(), worker.receive()).await;
-            remaining_own_time = remaining_own_time.saturating_sub(started_at.elapsed());
+            remaining_compute_time = remaining_compute_time.saturating_sub(started_at.elapsed());
             match message {
                 Err(_) => return self.time_limit_end(),
-                Ok(Some(ToHost::Calls { calls, printed })) if !calls.is_empty() => {
+                Ok(Some(WorkerMessage::Calls { calls, printed })) if !calls.is_empty() => {
                     if let Some(end) = self.append_printed(&printed) {
                         return end;
                     }
@@ -150,7 +154,7 @@ impl<'a> ScriptRun<'a> {
                         Ok(answers) => answers,
                         Err(end) => return end,
                     };
-                    let answers = ToWorker::Answers(answers);
+                    let answers = HostMessage::Answers(answers);
                     if self.send(&mut worker, answers).await.is_err() {
                         return if Instant::now() >= self.deadline {
                             self.time_limit_end()
@@ -159,7 +163,7 @@ impl<'a> ScriptRun<'a> {
                         };
                     }
                 }
-                Ok(Some(ToHost::Ended { ended, printed })) => {
+                Ok(Some(WorkerMessage::Ended { ended, printed })) => {
                     return self
                         .append_printed(&printed)
                         .unwrap_or_else(|| self.finish(ended, worker));
@@ -219,7 +223,7 @@ impl<'a> ScriptRun<'a> {
                 .map(|server| server.to_script_server(&mentions))
                 .collect(),
             bounds: WorkerLimits {
-                own_ms: u64::try_from(limits.max_own_time.as_millis()).unwrap_or(u64::MAX),
+                compute_ms: u64::try_from(limits.max_own_time.as_millis()).unwrap_or(u64::MAX),
                 memory: limits.max_memory_bytes,
                 calls: limits.max_calls,
                 result: limits.max_result_bytes,
@@ -228,7 +232,7 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    async fn send(&self, worker: &mut WorkerLease, message: ToWorker) -> io::Result<()> {
+    async fn send(&self, worker: &mut WorkerLease, message: HostMessage) -> io::Result<()> {
         let sent = tokio::time::timeout_at(self.deadline.into(), worker.send(&message)).await;
         sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
@@ -401,8 +405,8 @@ impl<'a> ScriptRun<'a> {
             let text = format!("it computed for longer than {:?}", self.limits.max_own_time);
             return limit_end("time", &text);
         }
-        tracing::warn!(?status, last_words = %stderr, "script worker died");
-        let text = "it broke the sandbox, which was terminated";
+        tracing::warn!(?status, %stderr, "script worker exited unexpectedly");
+        let text = "the sandbox failed and was terminated";
         ScriptEnd::Failed(ScriptFailure::new(
             FailureKind::Limit("sandbox".to_owned()),
             text,

@@ -89,7 +89,7 @@ impl Inner {
         record.warnings.clear();
         let mut reason = "a rule denies these arguments".to_owned();
         for found in scan_arguments(&context.rules.scanner, arguments) {
-            let action = found.danger.action(&context.rules.scanner);
+            let action = configured_action(found.danger, &context.rules.scanner);
             record.warnings.push(format_warning(&found));
             let verdict = match action {
                 OnDanger::Off | OnDanger::Warn => continue,
@@ -249,7 +249,7 @@ fn denied_error(target: &ResolvedTool, decision: &Decision, reason: String) -> C
 }
 
 fn scan_arguments(scanner: &ScannerSettings, arguments: &Arguments) -> Vec<ScanFinding> {
-    let is_enabled = |danger: &Danger| danger.action(scanner) != OnDanger::Off;
+    let is_enabled = |danger: &Danger| configured_action(*danger, scanner) != OnDanger::Off;
     let kinds: Vec<Danger> = Danger::ALL.into_iter().filter(is_enabled).collect();
     match kinds.as_slice() {
         [] => Vec::new(),
@@ -261,18 +261,12 @@ fn format_warning(found: &ScanFinding) -> String {
     format!("{} ({})", found.what, found.place)
 }
 
-/// Looks up the configured reaction to a danger.
-trait ConfiguredAction {
-    fn action(self, scanner: &ScannerSettings) -> OnDanger;
-}
-
-impl ConfiguredAction for Danger {
-    fn action(self, scanner: &ScannerSettings) -> OnDanger {
-        match self {
-            Self::PathTraversal => scanner.path_traversal,
-            Self::Shell => scanner.shell,
-            Self::PrivateAddress => scanner.private_address,
-            Self::Secret => scanner.secret,
-        }
+/// Returns the configured reaction to a danger.
+fn configured_action(danger: Danger, scanner: &ScannerSettings) -> OnDanger {
+    match danger {
+        Danger::PathTraversal => scanner.path_traversal,
+        Danger::Shell => scanner.shell,
+        Danger::PrivateAddress => scanner.private_address,
+        Danger::Secret => scanner.secret,
     }
 }

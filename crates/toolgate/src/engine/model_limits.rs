@@ -69,20 +69,21 @@ impl<'a> ModelLimits<'a> {
         }
     }
 
-    /// Returns the limits on an agent run of this caller.
-    pub(crate) fn run_limits(self, caller: &Caller) -> RunLimits {
+    /// Returns the limits on an agent run of this caller. Fails if its key is no longer valid.
+    pub(crate) fn run_limits(self, caller: &Caller) -> Result<RunLimits, CallError> {
         let rules = self.0.rules.load();
-        let key_entry = rules.key_entry(caller).ok().flatten();
+        let key_entry = rules.key_entry(caller)?;
         let key_limits = key_entry.map(|entry| entry.limits.run).unwrap_or_default();
         let depth = RunLimits {
             depth: Some(rules.manager.max_agent_depth),
             ..RunLimits::default()
         };
-        rules.agent.combine(key_limits).combine(depth)
+        Ok(rules.agent.combine(key_limits).combine(depth))
     }
 
     fn budget(self, caller: &Caller) -> Option<Budget> {
         let rules = self.0.rules.load();
+        // A key that is no longer valid is refused when the request is admitted.
         let key_entry = rules.key_entry(caller).ok().flatten();
         key_entry.and_then(|key_entry| key_entry.limits.budget)
     }

@@ -332,7 +332,7 @@ fn key_digest(
 fn build_principal(key: &KeyConfig, roles: &[RoleConfig], access: &AccessRules) -> Principal {
     let mut grants = Vec::new();
     if let Some(tools) = &key.tools {
-        grants.push(access.grant(&format!("keys.{}.tools", key.name), tools));
+        grants.push(access.build_grant(&format!("keys.{}.tools", key.name), tools));
     }
     let key_roles = roles.iter().filter(|role| key.roles.contains(&role.name));
     let restricting: Vec<(&str, &Vec<String>)> = key_roles
@@ -347,7 +347,7 @@ fn build_principal(key: &KeyConfig, roles: &[RoleConfig], access: &AccessRules) 
             .iter()
             .flat_map(|(_, tools)| tools.iter().cloned())
             .collect();
-        grants.push(access.grant(&config_keys.join(" + "), &tools));
+        grants.push(access.build_grant(&config_keys.join(" + "), &tools));
     }
     let permits_resources = |role: &RoleConfig| role.resources || !key.roles.contains(&role.name);
     Principal {

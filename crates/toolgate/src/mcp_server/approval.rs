@@ -49,7 +49,7 @@ enum UserReply {
     Cancel,
 }
 
-/// What a client receives for a call.
+/// Outcome of a call, as the client receives it.
 #[derive(Debug)]
 pub(super) enum CallReply {
     /// The call ran.

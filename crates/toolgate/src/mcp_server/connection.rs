@@ -53,7 +53,7 @@ struct DedicatedClient {
     initialized: CancellationToken,
 }
 
-/// How a message was delivered.
+/// Transport details of a message.
 #[derive(Debug)]
 pub struct Delivery {
     /// Id in logs and the audit trail; generated if absent.
@@ -67,7 +67,7 @@ pub struct Delivery {
     pub headers: Option<HeaderMap>,
 }
 
-/// A message that has been taken, and how its reply comes about.
+/// Progress of a received message: its reply, or the future that yields it.
 enum Received {
     Replied(Reply),
     Pending(PendingReply),
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Takes one message, or one batch. When this returns, the message has taken effect on those
+    /// Receives one message, or one batch. When this returns, the message has taken effect on those
     /// that follow: a session is open, a request can be cancelled. The future yields the reply;
     /// dropping it cancels the request.
     pub fn handle(
@@ -149,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// Takes a message. Returns the reply to a rejected one as the error.
+    /// Receives a message; a rejected one yields its reply as the error.
     fn receive(&self, text: &str, delivery: Delivery) -> Result<Received, Reply> {
         if text.trim_start().starts_with('[') {
             return self.receive_batch(text, delivery);
@@ -221,7 +221,7 @@ impl Connection {
                 requested,
                 in_flight,
             ))),
-            method => answer(handler, id, method, messages, in_flight),
+            method => start_answer(handler, id, method, messages, in_flight),
         })
     }
 
@@ -248,7 +248,7 @@ impl Connection {
         let meta = meta.to_request_meta();
         let handler = RequestHandler::legacy(self, context, &session, meta, sender);
         let in_flight = session.client.in_flight.register(id.get());
-        Ok(answer(handler, id, method, messages, Some(in_flight)))
+        Ok(start_answer(handler, id, method, messages, Some(in_flight)))
     }
 
     fn receive_batch(&self, text: &str, delivery: Delivery) -> Result<Received, Reply> {
@@ -281,7 +281,7 @@ impl Connection {
         Ok(Received::Replied(Reply::Accepted))
     }
 
-    /// Acts on a notification from the client.
+    /// Handles a notification from the client.
     pub(super) fn handle_notification(
         &self,
         session: Option<&Arc<Session>>,
@@ -325,7 +325,7 @@ impl Connection {
 }
 
 /// Starts to answer a request.
-fn answer(
+fn start_answer(
     handler: RequestHandler,
     id: &RawValue,
     method: Method,
@@ -344,6 +344,8 @@ fn answer(
         messages,
         answer: Box::pin(async move {
             let answer = handler.answer(method);
+            // Dropping the answer cancels the call: `engine::CancelOnDrop` closes its record, and the
+            // transport's `RequestGuard` tells the server.
             match in_flight {
                 None => Some(answer.await),
                 Some(in_flight) => tokio::select! {

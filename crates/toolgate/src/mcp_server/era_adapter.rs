@@ -13,7 +13,7 @@ use crate::result::is_input_required;
 pub(super) enum Caching {
     /// The result carries no caching members.
     None,
-    /// Valid for this client only and expired at once: lists depend on the API key and change.
+    /// Valid for this client only and expires immediately: lists depend on the API key and change.
     Private,
 }
 

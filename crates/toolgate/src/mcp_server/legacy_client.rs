@@ -1,5 +1,4 @@
-//! A client of the legacy era: what it declared, and how messages reach it outside of the answers
-//! to its requests.
+//! A legacy client: its declared capabilities, log level, requests in flight and subscriptions.
 
 use std::sync::Arc;
 

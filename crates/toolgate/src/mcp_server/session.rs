@@ -1,4 +1,4 @@
-//! One session of a legacy client, and the messages that reach the client outside of the answers to
+//! A legacy session: its owner, its idle time, and the messages to the client that belong to none of
 //! its requests.
 
 use std::future::ready;

@@ -215,7 +215,7 @@ fn describe_requirement(kind: &ValidationErrorKind, value: &Value) -> Option<(St
             ))
         }
         ValidationErrorKind::UniqueItems => {
-            without_value("not hold the same item twice".to_owned())
+            without_value("not contain the same item twice".to_owned())
         }
         ValidationErrorKind::MinProperties { limit } => {
             without_value(format!("have at least {}", pluralize(*limit, "key")))

@@ -103,7 +103,7 @@ impl Case {
     pub(super) fn principal(&self, access: &AccessRules) -> Principal {
         let mut grants = Vec::new();
         if let Some(tools) = &self.caller.key {
-            grants.push(access.grant("keys.test.tools", tools));
+            grants.push(access.build_grant("keys.test.tools", tools));
         }
         let defined = self
             .caller
@@ -113,7 +113,7 @@ impl Case {
         let defined: Vec<&Vec<String>> = defined.collect();
         if !defined.is_empty() {
             let union: Vec<String> = defined.into_iter().flatten().cloned().collect();
-            grants.push(access.grant("roles", &union));
+            grants.push(access.build_grant("roles", &union));
         }
         Principal {
             roles: self

@@ -35,6 +35,14 @@ pub enum SpawnError {
     Io { program: String, cause: io::Error },
 }
 
+/// Why a child is shut down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ShutdownCause {
+    Requested,
+    /// It exited, or its pipes closed.
+    Failed,
+}
+
 /// A child process and the process group it leads.
 #[derive(Debug)]
 pub(super) struct ChildProcess {
@@ -102,7 +110,7 @@ impl ChildProcess {
     }
 
     /// Waits for the exit, escalating to SIGTERM and SIGKILL, then kills remaining descendants.
-    pub(super) async fn shut_down(mut self, requested: bool) -> String {
+    pub(super) async fn shut_down(mut self, cause: ShutdownCause) -> String {
         let mut status = self.wait_status().await;
         for signal in [Signal::TERM, Signal::KILL] {
             if status.is_none() {
@@ -112,7 +120,7 @@ impl ChildProcess {
         }
         self.signal(Signal::KILL);
         match status {
-            _ if requested => "stopped".to_owned(),
+            _ if cause == ShutdownCause::Requested => "stopped".to_owned(),
             Some(status) => status.to_string(),
             None => "not responding to signals".to_owned(),
         }

@@ -69,7 +69,7 @@ fn code_at_the_nesting_limits_runs() {
 #[test]
 fn time_limit_reports_the_line() {
     let mut endless = script("for i in range(1000000000):\n    pass");
-    endless.bounds.own_ms = 100;
+    endless.bounds.compute_ms = 100;
     let result = run_script(endless, FakeHost::default()).0.unwrap_err();
     assert_eq!(result.kind, FailureKind::Limit("time".to_owned()));
     assert_eq!(result.line, Some(1));
@@ -92,7 +92,7 @@ fn memory_limit_is_checked_before_each_statement() {
 fn limits_cannot_be_caught() {
     let mut endless =
         script("attempt(lambda: [0 for i in range(1000000000) if i < 0])\nresult = 1");
-    endless.bounds.own_ms = 100;
+    endless.bounds.compute_ms = 100;
     let result = run_script(endless, FakeHost::default()).0.unwrap_err();
     assert_eq!(result.kind, FailureKind::Limit("time".to_owned()));
     let code = "def f(n):\n    return f(n + 1)\nattempt(lambda: f(0))\nresult = 1";

@@ -294,7 +294,7 @@ impl RecordView {
                 match serde_json::to_string(self) {
                     Ok(json) => format!("{}\n", json.replace(['\n', '\r'], " ")),
                     Err(error) => {
-                        tracing::error!(record = self.id, %error, "could not export audit record");
+                        tracing::error!(record = self.id, %error, "failed to export audit record");
                         String::new()
                     }
                 }

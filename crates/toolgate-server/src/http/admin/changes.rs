@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Deleted;
 use super::clients::{ClientEntry, client_entry, find_server};
-use crate::configuration::{ChangeError, ProbeOutcome, Verify};
+use crate::configuration::{ChangeError, ConnectionTest, ProbeOutcome};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiBytes, ApiObject, ApiPath, ApiQuery};
@@ -48,7 +48,7 @@ pub(crate) struct ImportLine {
     pub(crate) notes: Vec<String>,
 }
 
-/// What became of a server in an imported file.
+/// Outcome for one server of an imported file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ImportOutcome {
@@ -91,9 +91,9 @@ pub(crate) async fn add(
     ApiObject(entry): ApiObject,
 ) -> Result<(StatusCode, Json<ClientEntry>), ApiError> {
     let verify = if params.verify == Some(true) {
-        Verify::Yes
+        ConnectionTest::Required
     } else {
-        Verify::No
+        ConnectionTest::Skipped
     };
     let name = app
         .configuration()
@@ -188,7 +188,7 @@ pub(crate) async fn import(
         let mut notes = server.notes;
         let outcome = match app
             .configuration()
-            .add_server(server.entry, Verify::No)
+            .add_server(server.entry, ConnectionTest::Skipped)
             .await
         {
             Ok(_) => ImportOutcome::Created,
@@ -246,7 +246,7 @@ impl From<ChangeError> for ApiError {
             ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_configuration"),
             ChangeError::Unverified(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unverified"),
             ChangeError::Store(error) => {
-                tracing::error!(%error, "could not store configuration change");
+                tracing::error!(%error, "failed to store configuration change");
                 let message = "the change could not be stored; see the gateway's log";
                 return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store", message);
             }

@@ -66,7 +66,7 @@ fn to_sse_event(event: &GatewayEvent) -> SseEvent {
         GatewayEvent::Call(record) => serde_json::to_string(&RecordView::new((**record).clone())),
     };
     let json = json.unwrap_or_else(|error| {
-        tracing::error!(event = event.kind(), %error, "could not encode event");
+        tracing::error!(event = event.kind(), %error, "failed to encode event");
         "{}".to_owned()
     });
     SseEvent::default().event(event.kind()).data(json)

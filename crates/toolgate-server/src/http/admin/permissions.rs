@@ -1,4 +1,4 @@
-//! `/api/permissions`: permission rules, approval settings and standing grants.
+//! `/api/permissions`: permission rules, approval settings and permanent grants.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,7 +16,7 @@ use crate::http::error::{ApiError, ErrorBody};
 use crate::http::extract::{ApiObject, ApiPath};
 use crate::http::schema::VerdictSchema;
 
-/// Permission rules, approval settings and standing grants.
+/// Permission rules, approval settings and permanent grants.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PermissionsView {
     /// Verdict if no rule matches; applies only where it is stricter than the server's tool lists.
@@ -62,7 +62,7 @@ pub(crate) struct RuleView {
     action: Verdict,
 }
 
-/// A standing approval of all calls of one tool by one caller.
+/// A permanent approval of all calls of one tool by one caller.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GrantView {
     id: String,
@@ -136,8 +136,8 @@ pub(crate) async fn reset(State(app): State<App>) -> Result<Json<PermissionsView
     get(State(app)).await
 }
 
-/// Revoke a standing grant.
-#[utoipa::path(delete, path = "/api/permissions/grants/{id}", tag = "api", operation_id = "take_back", params(("id" = String, Path)),
+/// Revoke a permanent grant.
+#[utoipa::path(delete, path = "/api/permissions/grants/{id}", tag = "api", params(("id" = String, Path)),
     responses((status = 200, body = Deleted), (status = 404, body = ErrorBody)))]
 pub(crate) async fn revoke_grant(
     State(app): State<App>,

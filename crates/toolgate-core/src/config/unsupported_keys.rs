@@ -40,7 +40,7 @@ const FRONTEND_ADVICE: &str = "it applies to a terminal agent, not to a gateway"
 const OAUTH_ADVICE: &str =
     "OAuth for servers is not supported yet; use `headers` with a token, or remove the entry";
 
-const FOREIGN_KEYS: &[ForeignKey] = &[
+const UNSUPPORTED_KEYS: &[ForeignKey] = &[
     ignore("/$schema", "`docs/config.schema.json` describes this file"),
     ignore("/version", "an empty list always means no entries"),
     ignore("/source_of_truth", "the file is always the source of truth"),
@@ -155,13 +155,13 @@ const FOREIGN_KEYS: &[ForeignKey] = &[
     reject("/permissions/disallowed_tools", "use `mcp.blocked_tools`"),
 ];
 
-/// Removes every unsupported foreign key from `value` and reports it.
-pub(super) fn remove_foreign_keys(
+/// Removes every unsupported key from `value` and reports it.
+pub(super) fn remove_unsupported_keys(
     document: &Document,
     value: &mut Value,
     findings: &mut Vec<ConfigFinding>,
 ) {
-    for foreign in FOREIGN_KEYS {
+    for foreign in UNSUPPORTED_KEYS {
         let steps: Vec<&str> = foreign.pointer.split('/').skip(1).collect();
         let mut removed = Vec::new();
         remove_matching(value, &steps, "", &mut removed);
