@@ -15,24 +15,19 @@ pub(crate) fn config(toml: &str) -> Config {
     Config::load(&[document]).expect("valid configuration").0
 }
 
-/// Starts a gateway whose environment has `PATH`, a secret and an unrelated variable.
-pub(crate) async fn start(toml: &str) -> Gateway {
+/// Starts a gateway whose environment has `PATH` and a secret, and waits until all its servers have
+/// settled.
+pub(crate) async fn start_settled(toml: &str) -> Gateway {
     let environment = Environment::new(|name| match name {
         "PATH" => Some("/usr/local/bin:/usr/bin:/bin".to_owned()),
         "ZOO_SECRET" => Some("s3cr3t-value".to_owned()),
-        "UNRELATED" => Some("must not leak".to_owned()),
         _ => None,
     });
-    Gateway::builder(config(toml))
+    let gateway = Gateway::builder(config(toml))
         .environment(environment)
         .start()
         .await
-        .unwrap()
-}
-
-/// Starts a gateway and waits until all its servers have settled.
-pub(crate) async fn start_settled(toml: &str) -> Gateway {
-    let gateway = start(toml).await;
+        .unwrap();
     gateway.wait_until_settled().await;
     gateway
 }
