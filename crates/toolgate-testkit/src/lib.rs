@@ -3,8 +3,8 @@
 //! [`zoo`] is an MCP server whose behaviour and faults are selected by flags, built as the binary
 //! `toolgate-zoo`. [`model`] is an LLM that follows a script, also built as `toolgate-model`. The
 //! rest supports tests: the paths of those binaries ([`zoo_path`], [`model_path`]), a zoo on a
-//! port ([`HttpZoo`]), waiting for a condition ([`eventually`]), and the official
-//! [`conformance`] suite.
+//! port ([`HttpZoo`]), configuration for both ([`stdio_zoo`], [`http_server`]), waiting for a
+//! condition ([`eventually`]), and the official [`conformance`] suite.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,6 +14,7 @@
     reason = "test support: a broken expectation must fail the test"
 )]
 
+mod config;
 pub mod conformance;
 mod http_zoo;
 pub mod model;
@@ -21,6 +22,7 @@ mod process;
 mod wait;
 pub mod zoo;
 
+pub use config::{http_server, stdio_zoo};
 pub use http_zoo::HttpZoo;
 pub use process::{is_alive, model_path, zoo_path};
-pub use wait::eventually;
+pub use wait::{WAIT_TIMEOUT, eventually};

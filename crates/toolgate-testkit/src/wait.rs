@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+/// Upper bound for a wait; far more than any condition needs, for busy machines.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
+
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Polls `probe` until it returns a value, and returns that value.

@@ -1,52 +1,26 @@
-//! User data passes through the gateway byte for byte.
+//! User data passes through the engine byte for byte.
 
 use toolgate::result::Block;
-use toolgate_core::ToolId;
-use toolgate_testkit::HttpZoo;
 
-use crate::support::{call, http_server, start_settled, stdio_zoo, stop};
+use crate::support::{call, start_settled, stdio_zoo, stop};
 
-const ODD: &str = r#"{"z": 18446744073709551617, "a":[1e400 ,0.1,-0.0, 1E+2, 100000000000000000000000.0],"é":"\u00e9","b":1, "":{"nested":{"b":1,"a":2}}}"#;
+const ODD: &str =
+    r#"{"z": 18446744073709551617, "a":[1e400 ,-0.0],"é":"\u00e9","":{"b":1, "a":2}}"#;
 
 #[tokio::test]
-async fn arguments_results_and_definitions_are_preserved() {
-    let web = HttpZoo::start(&["--era", "modern"]);
-    let legacy_web = HttpZoo::start(&["--sessions", "--json"]);
-    let toml = [
-        stdio_zoo("legacy", &[]),
-        stdio_zoo("modern", &["--era", "modern"]),
-        http_server("web", &web.url()),
-        http_server("legacy_web", &legacy_web.url()),
-    ]
-    .concat();
-    let gateway = start_settled(&toml).await;
-    for server in ["legacy", "modern", "web", "legacy_web"] {
-        let outcome = call(&gateway, &format!("{server}.echo"), ODD)
-            .await
-            .unwrap();
-        let [Block::Text(received)] = &outcome.result.blocks()[..] else {
-            panic!("one text block")
-        };
-        assert_eq!(received, ODD, "{server} received different arguments");
-        let raw = outcome.result.raw().get();
-        assert!(
-            raw.contains(&format!(r#""arguments":{ODD}"#))
-                || raw.contains(&format!(r#""arguments": {ODD}"#)),
-            "{raw}"
-        );
-        assert!(
-            raw.contains(r#""x-zoo":-0.0"#) || raw.contains(r#""x-zoo": -0.0"#),
-            "unknown result fields must be preserved: {raw}"
-        );
-
-        let id: ToolId = outcome.tool;
-        let catalog = gateway.catalog();
-        let definition = catalog.tool(&id).unwrap().tool.definition.get();
-        assert!(
-            definition.contains("[18446744073709551617,1e400,0.1,-0.0]"),
-            "{definition}"
-        );
-    }
+async fn arguments_and_results_are_preserved() {
+    let gateway = start_settled(&stdio_zoo("zoo", &[])).await;
+    let outcome = call(&gateway, "zoo_echo", ODD).await.unwrap();
+    let [Block::Text(received)] = &outcome.result.blocks()[..] else {
+        panic!("one text block")
+    };
+    assert_eq!(received, ODD, "the server received different arguments");
+    let raw = outcome.result.raw().get();
+    assert!(raw.contains(ODD), "{raw}");
+    assert!(
+        raw.contains(r#""x-zoo":-0.0"#),
+        "unknown result fields must be preserved: {raw}"
+    );
     stop(gateway).await;
 }
 

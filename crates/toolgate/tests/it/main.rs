@@ -8,16 +8,12 @@
 )]
 
 mod agent;
-mod catalog;
 mod chaos;
+mod dispatch;
 mod engine;
-mod faults;
 mod fidelity;
 mod hook;
-mod http;
 mod layers;
 mod local;
-mod progress;
-mod stdio;
-mod supervision;
+mod reconfiguration;
 mod support;

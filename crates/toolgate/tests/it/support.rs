@@ -6,47 +6,28 @@ use std::time::Duration;
 use toolgate::registry::RegistryEntry;
 use toolgate::{Arguments, Caller, Config, Environment, Gateway, Outcome, ServerState, ToolCall};
 use toolgate_core::config::{ConfigFormat, Document};
-use toolgate_testkit::{eventually, zoo_path};
+use toolgate_testkit::eventually;
 
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Returns `[mcp_servers.NAME]` for a stdio zoo with these flags.
-pub(crate) fn stdio_zoo(name: &str, flags: &[&str]) -> String {
-    let path = zoo_path();
-    format!(
-        "[mcp_servers.{name}]\ncommand = {path:?}\nargs = {:?}\n",
-        [&["stdio"], flags].concat()
-    )
-}
-
-/// Returns `[mcp_servers.NAME]` for a server at a URL.
-pub(crate) fn http_server(name: &str, url: &str) -> String {
-    format!("[mcp_servers.{name}]\nurl = {url:?}\n")
-}
+pub(crate) use toolgate_testkit::{WAIT_TIMEOUT, http_server, stdio_zoo};
 
 pub(crate) fn config(toml: &str) -> Config {
     let document = Document::parse("test.toml", ConfigFormat::Toml, toml);
     Config::load(&[document]).expect("valid configuration").0
 }
 
-/// Starts a gateway whose environment has `PATH`, a secret and an unrelated variable.
-pub(crate) async fn start(toml: &str) -> Gateway {
+/// Starts a gateway whose environment has `PATH` and a secret, and waits until all its servers have
+/// settled.
+pub(crate) async fn start_settled(toml: &str) -> Gateway {
     let environment = Environment::new(|name| match name {
         "PATH" => Some("/usr/local/bin:/usr/bin:/bin".to_owned()),
         "ZOO_SECRET" => Some("s3cr3t-value".to_owned()),
-        "UNRELATED" => Some("must not leak".to_owned()),
         _ => None,
     });
-    Gateway::builder(config(toml))
+    let gateway = Gateway::builder(config(toml))
         .environment(environment)
         .start()
         .await
-        .unwrap()
-}
-
-/// Starts a gateway and waits until all its servers have settled.
-pub(crate) async fn start_settled(toml: &str) -> Gateway {
-    let gateway = start(toml).await;
+        .unwrap();
     gateway.wait_until_settled().await;
     gateway
 }

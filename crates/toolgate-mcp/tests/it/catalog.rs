@@ -2,19 +2,19 @@
 
 use toolgate_core::catalog::ItemKind;
 
-use crate::support::{WAIT_TIMEOUT, call, server, start, start_settled, stdio_zoo, stop};
+use crate::support::{WAIT_TIMEOUT, call, server, start, start_settled, stdio_zoo};
 
 #[tokio::test]
 async fn collects_all_pages_of_all_lists() {
     for era in ["legacy", "modern"] {
-        let gateway = start_settled(&stdio_zoo(
+        let registry = start_settled(&stdio_zoo(
             "zoo",
             &["--era", era, "--tools", "250", "--page", "7"],
         ))
         .await;
-        let catalog = gateway.catalog();
+        let catalog = registry.catalog();
         let offer = catalog
-            .listing(&server(&gateway, "zoo").server.name)
+            .listing(&server(&registry, "zoo").server.name)
             .unwrap();
         assert_eq!(offer.problems, []);
         assert!(catalog.tools().len() > 250, "{}", catalog.tools().len());
@@ -26,16 +26,16 @@ async fn collects_all_pages_of_all_lists() {
             ),
             (3, 1, 2)
         );
-        stop(gateway).await;
+        registry.stop().await;
     }
 }
 
 #[tokio::test]
 async fn malformed_tools_are_reported_and_all_others_are_usable() {
-    let gateway = start_settled(&stdio_zoo("zoo", &["--malformed"])).await;
-    let catalog = gateway.catalog();
+    let registry = start_settled(&stdio_zoo("zoo", &["--malformed"])).await;
+    let catalog = registry.catalog();
     let offer = catalog
-        .listing(&server(&gateway, "zoo").server.name)
+        .listing(&server(&registry, "zoo").server.name)
         .unwrap();
     let wrong: Vec<_> = offer
         .problems
@@ -62,22 +62,15 @@ async fn malformed_tools_are_reported_and_all_others_are_usable() {
                 .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
         );
     }
-    let hostile = catalog
-        .tools()
-        .iter()
-        .find(|entry| entry.tool.id.tool.as_str() == "../../etc/passwd");
-    let alias = hostile.unwrap().alias.to_string();
-    assert!(
-        call(&gateway, &alias, r#"{"a":1}"#).await.is_ok(),
-        "the server receives the raw name"
-    );
-    stop(gateway).await;
+    let hostile = call(&registry, "zoo.../../etc/passwd", r#"{"a":1}"#).await;
+    assert!(hostile.is_ok(), "the server receives the raw name");
+    registry.stop().await;
 }
 
 #[tokio::test]
 async fn subscribers_receive_new_catalogs() {
-    let gateway = start(&(stdio_zoo("a", &[]) + &stdio_zoo("b", &["--slow-start", "300"]))).await;
-    let mut catalogs = gateway.subscribe_catalog();
+    let registry = start(&(stdio_zoo("a", &[]) + &stdio_zoo("b", &["--slow-start", "300"])));
+    let mut catalogs = registry.subscribe();
     let mut generation = 0;
     let seen = tokio::time::timeout(WAIT_TIMEOUT, async {
         loop {
@@ -97,14 +90,14 @@ async fn subscribers_receive_new_catalogs() {
         }
     });
     seen.await.expect("both servers appear");
-    stop(gateway).await;
+    registry.stop().await;
 }
 
 #[tokio::test]
 async fn tools_stay_listed_while_their_server_is_unavailable() {
-    let gateway = start_settled(&stdio_zoo("zoo", &[])).await;
-    let before = gateway.catalog().tools().len();
-    call(&gateway, "zoo_die", "{}").await.unwrap_err();
-    assert_eq!(gateway.catalog().tools().len(), before);
-    stop(gateway).await;
+    let registry = start_settled(&stdio_zoo("zoo", &[])).await;
+    let before = registry.catalog().tools().len();
+    call(&registry, "zoo.die", "{}").await.unwrap_err();
+    assert_eq!(registry.catalog().tools().len(), before);
+    registry.stop().await;
 }

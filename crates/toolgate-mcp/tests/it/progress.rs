@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use toolgate::client_handler::ClientHandler;
-use toolgate::{Caller, Gateway, RequestContext, ToolCall};
+use toolgate_mcp::Registry;
+use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::jsonrpc::{RpcError, RpcResult};
 use toolgate_testkit::HttpZoo;
 
-use crate::support::{http_server, start_settled, stdio_zoo, stop};
+use crate::support::{CallOptions, call_with, http_server, start_settled, stdio_zoo, text};
 
 /// Records the notifications it receives.
 #[derive(Debug, Default)]
@@ -34,20 +34,20 @@ impl ClientHandler for Recorder {
 }
 
 /// Calls `progress` with a number of steps and returns the progress reported.
-async fn reported_progress(gateway: &Gateway, server: &str, steps: usize) -> Vec<f64> {
+async fn reported_progress(registry: &Registry, server: &str, steps: usize) -> Vec<f64> {
     let recorder = Arc::new(Recorder::default());
-    let request = Arc::new(RequestContext {
-        client_handler: Some(Arc::clone(&recorder) as Arc<dyn ClientHandler>),
-        ..RequestContext::default()
-    });
-    let call = ToolCall::parse(
-        &format!("{server}_progress"),
+    let options = CallOptions {
+        handler: Some(Arc::clone(&recorder) as Arc<dyn ClientHandler>),
+        ..CallOptions::default()
+    };
+    let result = call_with(
+        registry,
+        &format!("{server}.progress"),
         &format!("{{\"steps\":{steps}}}"),
-    );
-    let outcome = gateway
-        .call(&Caller::library(), call.with_request(&request))
-        .await;
-    assert_eq!(outcome.unwrap().result.text(), format!("{steps} steps"));
+        options,
+    )
+    .await;
+    assert_eq!(text(&result.unwrap()), format!("{steps} steps"));
     let notifications = recorder.0.lock().unwrap();
     let progress = notifications
         .iter()
@@ -68,16 +68,16 @@ async fn caller_receives_only_its_own_progress_in_order() {
         http_server("legacy_web", &legacy_web.url()),
     ]
     .concat();
-    let gateway = start_settled(&toml).await;
+    let registry = start_settled(&toml).await;
     for server in ["legacy", "modern", "web", "legacy_web"] {
         let (few, many) = tokio::join!(
-            reported_progress(&gateway, server, 3),
-            reported_progress(&gateway, server, 20)
+            reported_progress(&registry, server, 3),
+            reported_progress(&registry, server, 20)
         );
         for (progress, expected) in [(few, 3), (many, 20)] {
             assert_eq!(progress.len(), expected, "{server}: {progress:?}");
             assert!(progress.is_sorted(), "{server}: {progress:?}");
         }
     }
-    stop(gateway).await;
+    registry.stop().await;
 }
