@@ -1,6 +1,7 @@
 //! The gateway handle, which owns all components and their lifecycle.
 
 mod approvals;
+mod in_process;
 mod retention;
 mod servers;
 mod tools;
@@ -9,15 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use approvals::Approvals;
+pub use in_process::LocalServerOptions;
+use in_process::Settings;
+use parking_lot::Mutex;
 use retention::{ExpiringData, RetentionTask};
 pub use servers::Servers;
 use tokio::sync::watch;
-use toolgate_core::config::{Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning};
 use toolgate_core::name::ServerName;
-use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config};
-use toolgate_mcp::registry::{Registry, RegistryConfig, RegistryDependencies};
+use toolgate_mcp::registry::{Registry, RegistryDependencies};
 use toolgate_mcp::{Environment, LocalServer};
 pub use tools::Tools;
 
@@ -45,8 +47,8 @@ struct Inner {
     registry: Arc<Registry>,
     engine: Engine,
     metrics: Arc<Metrics>,
-    /// Servers of the embedding program, which appear in no configuration file.
-    in_process_servers: Vec<ServerConfig>,
+    /// Locked while a change is applied, so that changes apply one after the other.
+    settings: Mutex<Settings>,
     store: Store,
     history: DefinitionHistory,
     audit: AuditLog,
@@ -60,8 +62,7 @@ struct Inner {
 /// Configures and starts a [`Gateway`].
 #[derive(Debug)]
 pub struct GatewayBuilder {
-    config: Config,
-    locals: Vec<Arc<LocalServer>>,
+    settings: Settings,
     environment: Environment,
     store: Option<Store>,
     hook: Arc<dyn Hook>,
@@ -83,38 +84,15 @@ pub enum StartError {
 impl GatewayBuilder {
     /// Adds an in-process server. All its tools may be called, but none run automatically.
     #[must_use]
-    pub fn local(mut self, server: LocalServer) -> Self {
-        self.config.servers.push(ServerConfig {
-            name: server.name().clone(),
-            id: server.name().to_string(),
-            enabled: true,
-            connection: ServerConnection::InProcess,
-            protocol: Protocol::Legacy,
-            lists: ToolLists {
-                execute: ToolList::All,
-                auto_execute: ToolList::none(),
-            },
-            timeout: None,
-            tuning: ServerTuning::default(),
-            fallback: None,
-            limits: ServerLimits::default(),
-            allow_on_all_keys: false,
-            resources: true,
-            per_session: false,
-            code_mode: false,
-        });
-        self.locals.push(Arc::new(server));
-        self
+    pub fn local(self, server: LocalServer) -> Self {
+        self.local_with(server, LocalServerOptions::default())
     }
 
-    /// Adds an in-process server whose tools models call from scripts (code mode).
+    /// Adds an in-process server with options.
     #[must_use]
-    pub fn local_code_mode(self, server: LocalServer) -> Self {
-        let mut builder = self.local(server);
-        if let Some(server) = builder.config.servers.last_mut() {
-            server.code_mode = true;
-        }
-        builder
+    pub fn local_with(mut self, server: LocalServer, options: LocalServerOptions) -> Self {
+        self.settings.add_server(server, options);
+        self
     }
 
     /// Sets the source of `env.NAME` references and of the minimal environment of child processes;
@@ -159,8 +137,7 @@ impl GatewayBuilder {
     /// Starts the gateway without waiting for its servers; they become available as they connect.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
-            config,
-            locals,
+            settings,
             environment,
             store,
             hook,
@@ -171,14 +148,12 @@ impl GatewayBuilder {
             Some(store) => store,
             None => Store::in_memory().await?,
         };
-        check_names(&config)?;
-        let in_process = |server: &&ServerConfig| server.connection == ServerConnection::InProcess;
-        let in_process_servers = config.servers.iter().filter(in_process).cloned().collect();
+        let config = settings.merge()?;
         let setup = RegistryDependencies {
-            locals,
             environment: environment.clone(),
         };
-        let registry = Arc::new(Registry::start(setup, plan(&config)));
+        let registry = Registry::start(setup, settings.registry_config(&config));
+        let registry = Arc::new(registry);
         let metrics = Arc::new(Metrics::new());
         let audit_store = AuditStore::new(store.clone());
         let approval_store = ApprovalStore::new(store.clone());
@@ -224,7 +199,7 @@ impl GatewayBuilder {
             server_watch: ServerWatcher::start(Arc::clone(&registry)),
             registry,
             metrics,
-            in_process_servers,
+            settings: Mutex::new(settings),
             store,
             audit,
             approvals,
@@ -235,8 +210,7 @@ impl GatewayBuilder {
 impl Gateway {
     pub fn builder(config: Config) -> GatewayBuilder {
         GatewayBuilder {
-            config,
-            locals: Vec::new(),
+            settings: Settings::new(config),
             environment: Environment::new(|_| None),
             store: None,
             hook: Arc::new(NoHook),
@@ -333,14 +307,8 @@ impl Gateway {
     }
 
     /// Applies a new configuration without affecting calls in flight. In-process servers are kept.
-    pub fn apply(&self, mut config: Config) -> Result<(), StartError> {
-        let in_process = self.0.in_process_servers.iter().cloned();
-        config.servers.extend(in_process);
-        check_names(&config)?;
-        self.0.engine.apply(&config);
-        self.0.models.apply(&config);
-        self.0.registry.apply(plan(&config));
-        Ok(())
+    pub fn apply(&self, config: Config) -> Result<(), StartError> {
+        self.0.change_settings(|settings| settings.config = config)
     }
 
     /// Returns the store for persistent state.
@@ -373,25 +341,17 @@ impl Gateway {
     }
 }
 
-fn check_names(config: &Config) -> Result<(), StartError> {
-    let mut names = std::collections::HashSet::new();
-    let taken = config
-        .servers
-        .iter()
-        .find(|server| !names.insert(server.name.to_folded()));
-    match taken {
-        Some(server) => Err(StartError::NameTaken(server.name.clone())),
-        None => Ok(()),
-    }
-}
-
-fn plan(config: &Config) -> RegistryConfig {
-    RegistryConfig {
-        servers: config.servers.clone(),
-        lists: config.security.clone(),
-        style: config.tool_name_style,
-        sync_interval: config.tool_manager.tool_sync_interval,
-        health_interval: config.tool_manager.health_interval,
-        tool_timeout: config.tool_manager.tool_execution_timeout,
+impl Inner {
+    /// Changes the settings and applies them. An invalid change has no effect.
+    fn change_settings(&self, change: impl FnOnce(&mut Settings)) -> Result<(), StartError> {
+        let mut settings = self.settings.lock();
+        let mut changed = settings.clone();
+        change(&mut changed);
+        let merged = changed.merge()?;
+        self.engine.apply(&merged);
+        self.models.apply(&merged);
+        self.registry.apply(changed.registry_config(&merged));
+        *settings = changed;
+        Ok(())
     }
 }

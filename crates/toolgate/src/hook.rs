@@ -4,7 +4,7 @@
 //! ```
 //! use futures_util::future::BoxFuture;
 //! use serde_json::json;
-//! use toolgate::local::{LocalServer, LocalToolOutput};
+//! use toolgate::local::{LocalServer, LocalTool};
 //! use toolgate::{Caller, Config, Gateway, Hook, Proposal, Review, ServerName, ToolCall};
 //!
 //! #[derive(Debug)]
@@ -24,12 +24,8 @@
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let reader = LocalServer::new(ServerName::parse("files")?).tool(
-//!     "read",
-//!     "Reads a file",
-//!     &json!({"type": "object"}),
-//!     |_| async { Ok(LocalToolOutput::Text("text".to_owned())) },
-//! );
+//! let read = LocalTool::raw("read", json!({"type": "object"}), |_, _| async { Ok("text") });
+//! let reader = LocalServer::new(ServerName::parse("files")?).tool(read);
 //! let builder = Gateway::builder(Config::default()).local(reader);
 //! let gateway = builder.hook(NoSecrets).start().await?;
 //! gateway.wait_until_settled().await;

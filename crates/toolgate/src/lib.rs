@@ -6,24 +6,29 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use serde_json::json;
-//! use toolgate::local::{LocalServer, LocalToolOutput};
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use toolgate::local::{LocalServer, LocalTool, ToolContext};
 //! use toolgate::{Arguments, Caller, Config, Gateway, ServerName, ToolCall};
 //!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Greet {
+//!     /// Name of the person.
+//!     name: String,
+//! }
+//!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-//! let greeter = LocalServer::new(ServerName::parse("greeter")?).tool(
-//!     "greet",
-//!     "Greets a person",
-//!     &schema,
-//!     |arguments| async move { Ok(LocalToolOutput::Text(format!("hello {arguments}"))) },
-//! );
+//! let greet = LocalTool::new("greet", |_: ToolContext, greet: Greet| async move {
+//!     Ok(format!("hello {}", greet.name))
+//! });
+//! let greeter = LocalServer::new(ServerName::parse("greeter")?)
+//!     .tool(greet.description("Greets a person"));
 //! let gateway = Gateway::builder(Config::default()).local(greeter).start().await?;
 //! gateway.wait_until_settled().await;
 //!
 //! let call = ToolCall::new("greeter_greet", Arguments::parse(r#"{"name":"world"}"#)?);
 //! let outcome = gateway.call(&Caller::library(), call).await?;
-//! assert_eq!(outcome.result.text(), r#"hello {"name":"world"}"#);
+//! assert_eq!(outcome.result.text(), "hello world");
 //! gateway.stop(Duration::from_secs(1)).await;
 //! # Ok(()) }
 //! ```

@@ -5,8 +5,10 @@ use std::time::Instant;
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
+use toolgate_core::config::ServerConnection;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
+use toolgate_mcp::local::CallIdentity;
 
 use super::authorize::AuthorizedCall;
 use super::dispatch::{Dispatch, ServerResponse};
@@ -126,6 +128,7 @@ impl Inner {
             metrics: Arc::clone(&self.deps.metrics),
             headers: rules.forwarded_headers(&id.server, &context.call.request.headers),
             request: Arc::clone(&context.call.request),
+            identity: call_identity(context, id),
             arguments: authorized.arguments,
             tool: Arc::clone(&entry.tool),
             queue_timeout: rules.tool_timeout(id),
@@ -208,4 +211,15 @@ impl Inner {
             .insert(&handle, &context.caller, truncated.full_text, settings.keep);
         (truncated.result, Some(handle))
     }
+}
+
+/// Identifies a call for a tool of the embedding program. Other servers never learn it.
+fn call_identity(context: &CallContext, id: &ToolId) -> Option<Arc<CallIdentity>> {
+    let server = &context.rules.servers.get(&id.server)?.server;
+    (server.connection == ServerConnection::InProcess).then(|| {
+        Arc::new(CallIdentity {
+            caller: context.caller.clone(),
+            request_id: context.request_id.clone(),
+        })
+    })
 }

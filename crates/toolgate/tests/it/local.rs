@@ -2,24 +2,28 @@
 
 use serde_json::json;
 use toolgate::gateway::StartError;
-use toolgate::local::{LocalServer, LocalToolOutput};
+use toolgate::local::{LocalServer, LocalTool, LocalToolOutput, ToolError};
 use toolgate::{Config, Gateway, ServerName};
 
 use crate::support::{call, call_text, stop};
 
 fn server(name: &str) -> LocalServer {
-    let any = json!({"type": "object"});
+    let any = || json!({"type": "object"});
     LocalServer::new(ServerName::parse(name).unwrap())
-        .tool("echo", "Echoes", &any, |arguments| async move {
-            Ok(LocalToolOutput::Text(arguments.get().to_owned()))
-        })
-        .tool("sum", "Structured", &any, |_| async {
+        .tool(LocalTool::raw("echo", any(), |_, arguments| async move {
+            Ok(arguments.get().to_owned())
+        }))
+        .tool(LocalTool::raw("sum", any(), |_, _| async {
             Ok(LocalToolOutput::Structured(json!({"sum": 3})))
-        })
-        .tool("fail", "Fails", &any, |_| async {
-            Err("out of paper".to_owned())
-        })
-        .tool("panic", "Panics", &any, |_| async { panic!("boom") })
+        }))
+        .tool(LocalTool::raw("fail", any(), |_, _| async {
+            Err::<String, _>(ToolError::new("out of paper"))
+        }))
+        .tool(LocalTool::raw("panic", any(), |_, _| async {
+            panic!("boom");
+            #[allow(unreachable_code, reason = "gives the result its type")]
+            Ok("")
+        }))
 }
 
 #[tokio::test]
