@@ -281,8 +281,8 @@ impl AgentRun {
         let id = self.model_call.context.id.as_deref().unwrap_or(&self.id);
         let mut model_call = self.model_call.clone();
         let mut context = (*model_call.context).clone();
-        let hook = self.runs.engine().hook();
-        context.id = Some(hook.turn_id(id, self.iterations));
+        let hooks = self.runs.engine().hooks();
+        context.id = Some(hooks.turn_id(id, self.iterations));
         context.parent = Some(id.to_owned());
         context.run = Some(self.id.clone());
         model_call.context = Arc::new(context);

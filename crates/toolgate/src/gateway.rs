@@ -32,7 +32,7 @@ use crate::code_mode::{ScriptStore, WorkerProgram};
 use crate::engine::{Engine, EngineDependencies, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
-use crate::hook::{Hook, NoHook};
+use crate::hook::Hook;
 use crate::metrics::{Metrics, Stats};
 use crate::models::{ModelError, ModelRequest, ModelResponse, Models};
 use crate::store::{Store, StoreError};
@@ -65,7 +65,7 @@ pub struct GatewayBuilder {
     settings: Settings,
     environment: Environment,
     store: Option<Store>,
-    hook: Arc<dyn Hook>,
+    hooks: Vec<Arc<dyn Hook>>,
     tracer: Arc<dyn Tracer>,
     worker: Option<WorkerProgram>,
 }
@@ -110,10 +110,11 @@ impl GatewayBuilder {
         self
     }
 
-    /// Sets a hook that reviews every call before it runs.
+    /// Adds a hook around tool calls, model requests and runs. Several hooks act in the order in
+    /// which they were added.
     #[must_use]
     pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
-        self.hook = Arc::new(hook);
+        self.hooks.push(Arc::new(hook));
         self
     }
 
@@ -140,7 +141,7 @@ impl GatewayBuilder {
             settings,
             environment,
             store,
-            hook,
+            hooks,
             tracer,
             worker,
         } = self;
@@ -169,7 +170,7 @@ impl GatewayBuilder {
             audit: audit.clone(),
             approvals: approvals.clone(),
             store: store.clone(),
-            hook,
+            hooks: hooks.into_iter().collect(),
             tracer,
             environment: environment.clone(),
             worker,
@@ -213,7 +214,7 @@ impl Gateway {
             settings: Settings::new(config),
             environment: Environment::new(|_| None),
             store: None,
-            hook: Arc::new(NoHook),
+            hooks: Vec::new(),
             tracer: Arc::new(NoTracer),
             worker: None,
         }

@@ -64,7 +64,7 @@ pub use call::{Arguments, CallError, ClientSession, Outcome, RequestContext, Too
 pub use caller::{CallOrigin, Caller};
 pub use event::{GatewayEvent, GatewayEvents};
 pub use gateway::Gateway;
-pub use hook::{Hook, Proposal, Review};
+pub use hook::{CompletedCall, Hook, ModelProposal, ModelResponseEvent, ModelReview, Proposal, Review};
 pub use models::{ModelError, ModelRequest, ModelResponse, Models, ResponseBody};
 pub use result::ToolResult;
 pub use store::Store;

@@ -10,6 +10,7 @@ mod headers;
 mod model_call;
 mod request;
 mod response;
+mod review;
 mod span;
 mod store;
 mod table;
@@ -162,6 +163,12 @@ impl Models {
         &self,
         model_call: &ModelCall,
     ) -> Result<ProviderResponse, ModelError> {
+        let reviewed = if self.0.engine.hooks().is_empty() {
+            Cow::Borrowed(model_call)
+        } else {
+            Box::pin(review::review(self.0.engine.hooks(), model_call)).await?
+        };
+        let model_call = &*reviewed;
         let table = self.0.table.load_full();
         let targets = table.resolve(&model_call.name, model_call.body.get("fallbacks"))?;
         let limits = self.0.engine.limits();

@@ -25,6 +25,9 @@ pub enum ModelError {
     TokenCountUnsupported(String),
     #[error(transparent)]
     Refused(#[from] CallError),
+    /// A hook of the embedding program refused the request.
+    #[error("the request was refused: {0}")]
+    RefusedByHook(String),
     #[error(transparent)]
     Send(#[from] SendError),
     #[error(transparent)]
@@ -57,7 +60,7 @@ impl ModelError {
         match self {
             Self::Body(_) | Self::MissingModel | Self::Field(_) => StatusCode::BAD_REQUEST,
             Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => StatusCode::NOT_FOUND,
-            Self::NoPrice(_) => StatusCode::FORBIDDEN,
+            Self::NoPrice(_) | Self::RefusedByHook(_) => StatusCode::FORBIDDEN,
             Self::LimitExhausted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::InvalidKey(_)) => StatusCode::UNAUTHORIZED,
             Self::Refused(CallError::Limited { .. }) => StatusCode::TOO_MANY_REQUESTS,
@@ -91,6 +94,7 @@ impl ModelError {
             Self::Failed(_) => "failed",
             Self::Event(_) => "bad_answer",
             Self::NoPrice(_) => "no_price",
+            Self::RefusedByHook(_) => "refused",
             Self::LimitExhausted(_) => "limited",
             Self::Cancelled => "cancelled",
         }

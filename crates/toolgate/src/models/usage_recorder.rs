@@ -17,6 +17,7 @@ use super::table::{ModelTable, ModelTarget};
 use super::{ModelCall, ModelError};
 use crate::caller::Caller;
 use crate::engine::{Engine, ModelSlot};
+use crate::hook::ModelResponseEvent;
 use crate::metrics::{Metrics, ModelRequestSample, ModelRequestTiming};
 use crate::store::unix_millis;
 
@@ -270,6 +271,18 @@ impl Drop for UsageRecording {
             .metrics
             .record_model_request(&record.to_sample());
         self.span.close(record);
+        self.engine.hooks().after_model_response(ModelResponseEvent {
+            caller: &self.caller,
+            request_id: &record.request_id,
+            provider: &record.provider,
+            model: &record.model,
+            status: record.status,
+            outcome: &record.outcome,
+            stream: record.stream,
+            usage: record.usage,
+            cost_micro_usd: record.cost_micro_usd,
+            elapsed: self.started_at.elapsed(),
+        });
         if self
             .recorder
             .sender

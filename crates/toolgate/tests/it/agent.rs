@@ -32,8 +32,8 @@ impl Hook for RecordingHook {
         Box::pin(std::future::ready(review))
     }
 
-    fn turn_id(&self, request: &str, turn: u32) -> String {
-        format!("{request}.{turn}")
+    fn turn_id(&self, request: &str, turn: u32) -> Option<String> {
+        Some(format!("{request}.{turn}"))
     }
 
     fn on_run_event(&self, event: RunEvent<'_>) {

@@ -14,7 +14,14 @@ use crate::support::{http_server, start_settled, stdio_zoo, stop};
 
 /// Records the notifications it receives.
 #[derive(Debug, Default)]
-struct Recorder(Mutex<Vec<(String, Value)>>);
+pub(crate) struct Recorder(Mutex<Vec<(String, Value)>>);
+
+impl Recorder {
+    /// Returns the methods and parameters received so far.
+    pub(crate) fn notifications(&self) -> Vec<(String, Value)> {
+        self.0.lock().unwrap().clone()
+    }
+}
 
 impl ClientHandler for Recorder {
     fn on_notification(&self, method: &str, params: Option<&RawValue>) {
