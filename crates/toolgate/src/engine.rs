@@ -20,6 +20,7 @@ mod result_cache;
 mod result_store;
 mod rules;
 mod scope_cache;
+#[cfg_attr(not(feature = "code-mode"), path = "engine/script_disabled.rs")]
 mod script;
 mod send;
 mod spending;
@@ -44,7 +45,6 @@ use result_store::ResultStore;
 pub use rules::KeyError;
 use rules::Rules;
 use scope_cache::ScopeCache;
-pub(crate) use script::CodeTool;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::scope::{Filters, Scope};

@@ -28,7 +28,7 @@ use crate::approval::{ApprovalService, ApprovalStore};
 use crate::audit::{AuditLog, AuditStore};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
-use crate::code_mode::{ScriptStore, WorkerProgram};
+use crate::code_mode::WorkerProgram;
 use crate::engine::{Engine, EngineDependencies, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
@@ -72,13 +72,21 @@ pub struct GatewayBuilder {
 
 /// An error while starting or reconfiguring a gateway.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Two servers have the same name.
     #[error(
         "server `{0}` is defined twice; names that differ only in case, `-` or `_` are the same"
     )]
     NameTaken(ServerName),
+    /// Only in builds without the feature `code-mode`.
+    #[error(
+        "server `{0}` uses code mode, which this program lacks; build it with the feature `code-mode` of the crate `toolgate`"
+    )]
+    CodeModeUnavailable(ServerName),
 }
 
 impl GatewayBuilder {
@@ -129,6 +137,7 @@ impl GatewayBuilder {
     /// Uses the current executable as the script worker. Its `main` must start by calling
     /// `toolgate::script_worker::main` if `toolgate::script_worker::is_worker_process` returns true. Code
     /// mode needs either this or a `worker_command` in the configuration.
+    #[cfg(feature = "code-mode")]
     #[must_use]
     pub fn script_worker(mut self) -> Self {
         self.worker = WorkerProgram::current_exe().ok();
@@ -189,7 +198,7 @@ impl GatewayBuilder {
             approvals: approvals.clone(),
             models: models.clone(),
             runs: runs.clone(),
-            scripts: ScriptStore::new(store.clone()),
+            store: store.clone(),
         });
         Ok(Gateway(Arc::new(Inner {
             engine,
@@ -209,6 +218,7 @@ impl GatewayBuilder {
 }
 
 impl Gateway {
+    /// Configures a gateway.
     pub fn builder(config: Config) -> GatewayBuilder {
         GatewayBuilder {
             settings: Settings::new(config),

@@ -33,19 +33,23 @@
 //! # Ok(()) }
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod agent;
 pub mod approval;
 pub mod audit;
 pub mod call;
 pub mod caller;
-pub mod config {
-    //! Loading a [`crate::Config`] from text, with findings that point to its source.
-
-    pub use toolgate_core::config::{
-        ConfigFinding, ConfigFormat, Document, InvalidConfig, Severity,
-    };
-}
+#[cfg_attr(not(feature = "code-mode"), path = "code_mode/disabled.rs")]
 mod code_mode;
+pub mod config {
+    //! The configuration: loading it from text, with findings that point to its source, and
+    //! everything it consists of.
+
+    pub use toolgate_core::config::*;
+    pub use toolgate_core::rate::{Budget, Rate};
+    pub use toolgate_core::secret::Secret;
+}
 pub mod engine;
 pub mod event;
 mod event_channel;
@@ -55,6 +59,14 @@ pub mod hook;
 pub mod mcp_server;
 pub mod metrics;
 pub mod models;
+pub mod registry {
+    //! Servers as the gateway sees them: their configuration and state.
+
+    pub use toolgate_mcp::registry::{
+        ProbeResult, RegistryEntry, ResourceSubscription, ServerUnavailable,
+    };
+    pub use toolgate_mcp::{ServerState, ServerStatus};
+}
 pub mod result;
 pub mod store;
 pub mod trace;
@@ -63,15 +75,30 @@ mod ttl_cache;
 pub use call::{Arguments, CallError, ClientSession, Outcome, RequestContext, ToolCall};
 pub use caller::{CallOrigin, Caller};
 pub use event::{GatewayEvent, GatewayEvents};
-pub use gateway::Gateway;
-pub use hook::{CompletedCall, Hook, ModelProposal, ModelResponseEvent, ModelReview, Proposal, Review};
+pub use gateway::{Gateway, GatewayBuilder, LocalServerOptions};
+pub use hook::{
+    CompletedCall, Hook, ModelProposal, ModelResponseEvent, ModelReview, Proposal, Review,
+    RunEvent, RunEventKind,
+};
 pub use models::{ModelError, ModelRequest, ModelResponse, Models, ResponseBody};
 pub use result::ToolResult;
+/// Derives the schemas of in-process tools. Derive with `#[schemars(crate = "toolgate::schemars")]`,
+/// or depend on the same version.
+pub use schemars;
 pub use store::Store;
 pub use toolgate_core::config::Dialect;
-pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
-pub use toolgate_mcp::{
-    Environment, ServerState, ServerStatus, client_handler, jsonrpc, line, local, registry,
+pub use toolgate_core::{
+    Catalog, Config, NameStyle, ServerName, ToolId, ToolName, catalog, policy, scope,
 };
+/// Reads messages from standard input; only the binary needs it.
+#[doc(hidden)]
+pub use toolgate_mcp::line;
+pub use toolgate_mcp::{Environment, ServerState, ServerStatus, client_handler, jsonrpc, local};
+#[cfg(feature = "code-mode")]
 pub use toolgate_script::worker as script_worker;
 pub use trace::{TraceContext, Tracer};
+
+/// Compiles the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryGuide;

@@ -26,7 +26,10 @@ fn derive_schema<T: JsonSchema>(mut settings: SchemaSettings) -> Value {
     schema.remove("title");
     schema.remove("description");
     // MCP requires it, but the schema of an enum lists its variants only.
-    if !schema.as_object().is_some_and(|schema| schema.contains_key("type")) {
+    if !schema
+        .as_object()
+        .is_some_and(|schema| schema.contains_key("type"))
+    {
         schema.insert("type".to_owned(), "object".into());
     }
     schema.to_value()

@@ -256,7 +256,10 @@ mod tests {
         let input = &definition["inputSchema"];
         assert_eq!(input["type"], "object");
         assert_eq!(input["properties"]["at"]["description"], "Where to draw.");
-        assert_eq!(input["properties"]["at"]["properties"]["x"]["type"], "integer");
+        assert_eq!(
+            input["properties"]["at"]["properties"]["x"]["type"],
+            "integer"
+        );
         assert_eq!(input.get("$schema"), None);
         assert_eq!(definition["outputSchema"]["required"], json!(["x"]));
         let nothing = LocalTool::new("nothing", |_, NoArguments {}| async { Ok("done") });
@@ -268,12 +271,19 @@ mod tests {
     #[tokio::test]
     async fn typed_arguments_are_parsed_and_errors_name_the_field() {
         let tool = draw();
-        let at = |x: Value, radius: Value| json!({"at": {"x": x}, "kind": "circle", "radius": radius});
+        let at =
+            |x: Value, radius: Value| json!({"at": {"x": x}, "kind": "circle", "radius": radius});
         let drawn = run(&tool, &at(json!(1), json!(2.5))).await;
         assert_eq!(drawn["structuredContent"], json!({"x": 2}));
         for (arguments, expected) in [
-            (at(json!("left"), json!(1)), "invalid argument `at.x`: invalid type: string \"left\", expected i32"),
-            (json!({"kind": "circle", "radius": 1}), "invalid arguments: missing field `at`"),
+            (
+                at(json!("left"), json!(1)),
+                "invalid argument `at.x`: invalid type: string \"left\", expected i32",
+            ),
+            (
+                json!({"kind": "circle", "radius": 1}),
+                "invalid arguments: missing field `at`",
+            ),
             (at(json!(1), json!(-1)), "the radius is negative"),
         ] {
             let result = run(&tool, &arguments).await;

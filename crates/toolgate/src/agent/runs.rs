@@ -43,16 +43,21 @@ struct Inner {
 pub struct RunQuery {
     /// Name of the caller's key.
     pub caller: Option<String>,
+    /// Name of a [`RunState`].
     pub state: Option<String>,
     /// Return only runs before this id, the last one of the previous page.
     pub before: Option<String>,
+    /// Maximum number of runs to return.
     pub limit: usize,
 }
 
 /// A run with the steps in its journal.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RunDetails {
+    /// Summary of the run.
     pub record: RunRecord,
+    /// Steps in order.
     pub steps: Vec<RunStep>,
 }
 

@@ -218,7 +218,11 @@ impl Inner {
         call: CompletedCall<'_>,
     ) -> Option<ToolResult> {
         let is_modern = context.call.request.modern_client.is_some();
-        if is_modern && call.result.is_ok_and(|result| is_input_required(result.raw())) {
+        if is_modern
+            && call
+                .result
+                .is_ok_and(|result| is_input_required(result.raw()))
+        {
             return None; // the call is repeated with the client's input
         }
         self.deps.hooks.after_call(call).await

@@ -128,17 +128,22 @@ impl Settings {
         self.locals.len() < count
     }
 
-    /// Merges the configuration with the in-process servers. Fails if two servers share a name.
+    /// Merges the configuration with the in-process servers. Fails if two servers share a name, or one needs
+    /// code mode and this build has none.
     pub(super) fn merge(&self) -> Result<Config, StartError> {
         let mut merged = self.config.clone();
         let locals = self.locals.iter().map(|local| local.config.clone());
         merged.servers.extend(locals);
         let mut names = HashSet::new();
-        let mut servers = merged.servers.iter();
-        match servers.find(|server| !names.insert(server.name.to_folded())) {
-            Some(server) => Err(StartError::NameTaken(server.name.clone())),
-            None => Ok(merged),
+        for server in &merged.servers {
+            if !names.insert(server.name.to_folded()) {
+                return Err(StartError::NameTaken(server.name.clone()));
+            }
+            if server.code_mode && !cfg!(feature = "code-mode") {
+                return Err(StartError::CodeModeUnavailable(server.name.clone()));
+            }
         }
+        Ok(merged)
     }
 
     /// Returns the registry's part of a merged configuration.

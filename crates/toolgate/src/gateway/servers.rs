@@ -47,7 +47,8 @@ impl<'a> Servers<'a> {
     /// flight finish.
     pub fn remove(self, name: &ServerName) -> Result<bool, StartError> {
         let mut was_present = false;
-        self.0.change_settings(|settings| was_present = settings.remove_server(name))?;
+        self.0
+            .change_settings(|settings| was_present = settings.remove_server(name))?;
         Ok(was_present)
     }
 

@@ -23,9 +23,11 @@ fn name(name: &str) -> ServerName {
 }
 
 fn echo() -> LocalTool {
-    LocalTool::raw("echo", json!({"type": "object"}), |_, arguments| async move {
-        Ok(arguments.get().to_owned())
-    })
+    LocalTool::raw(
+        "echo",
+        json!({"type": "object"}),
+        |_, arguments| async move { Ok(arguments.get().to_owned()) },
+    )
 }
 
 fn server(server: &str) -> LocalServer {
@@ -38,10 +40,13 @@ fn server(server: &str) -> LocalServer {
         .tool(LocalTool::raw("fail", any(), |_, _| async {
             Err::<String, _>(ToolError::new("out of paper"))
         }))
-        .tool(LocalTool::new("panic", |_, arguments: NoArguments| async move {
-            assert_ne!(arguments, NoArguments {}, "boom");
-            Ok("")
-        }))
+        .tool(LocalTool::new(
+            "panic",
+            |_, arguments: NoArguments| async move {
+                assert_ne!(arguments, NoArguments {}, "boom");
+                Ok("")
+            },
+        ))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -78,7 +83,7 @@ fn add() -> LocalTool {
 }
 
 async fn start(server: LocalServer) -> Gateway {
-    let builder = Gateway::builder(config("[keys.alice]\nsecret = \"alice-secret-123456\"\n"));
+    let builder = Gateway::builder(config("[keys.alice]\nkey = \"alice-secret-123456\"\n"));
     let options = LocalServerOptions::default().allow_on_all_keys();
     let gateway = builder.local_with(server, options).start().await.unwrap();
     gateway.wait_until_settled().await;
@@ -132,13 +137,15 @@ async fn duplicate_server_names_are_rejected() {
 async fn typed_tool_has_a_definition_and_a_context() {
     let gateway = start(LocalServer::new(name("math")).tool(add())).await;
     let catalog = gateway.catalog();
-    let definition: Value =
-        serde_json::from_str(catalog.tools()[0].tool.definition.get()).unwrap();
+    let definition: Value = serde_json::from_str(catalog.tools()[0].tool.definition.get()).unwrap();
     assert_eq!(definition["title"], "Add");
     assert_eq!(definition["annotations"], json!({"readOnlyHint": true}));
     let input = &definition["inputSchema"];
     assert_eq!(input["properties"]["a"]["description"], "The first number.");
-    assert_eq!(definition["outputSchema"]["properties"]["sum"]["type"], "integer");
+    assert_eq!(
+        definition["outputSchema"]["properties"]["sum"]["type"],
+        "integer"
+    );
 
     let recorder = Arc::new(Recorder::default());
     let request = Arc::new(RequestContext {
@@ -165,12 +172,25 @@ async fn invalid_typed_arguments_name_the_field() {
     let gateway = start(LocalServer::new(name("math")).tool(add())).await;
     let invalid = call(&gateway, "math_add", r#"{"a": "one", "b": 2}"#).await;
     let invalid = invalid.unwrap_err();
-    assert!(invalid.contains('a') && invalid.contains("integer"), "{invalid}");
+    assert!(
+        invalid.contains('a') && invalid.contains("integer"),
+        "{invalid}"
+    );
     // The schema of an `i64` has no bounds in JSON Schema, so the tool reports this one.
-    let large = call(&gateway, "math_add", r#"{"a": 99999999999999999999, "b": 2}"#).await;
+    let large = call(
+        &gateway,
+        "math_add",
+        r#"{"a": 99999999999999999999, "b": 2}"#,
+    )
+    .await;
     let large = large.map_or_else(|error| error, |outcome| outcome.result.text());
     assert!(large.contains("`a`") || large.contains("/a"), "{large}");
-    let failed = call(&gateway, "math_add", r#"{"a": 9223372036854775807, "b": 1}"#).await;
+    let failed = call(
+        &gateway,
+        "math_add",
+        r#"{"a": 9223372036854775807, "b": 1}"#,
+    )
+    .await;
     assert_eq!(failed.unwrap().result.text(), "the sum is too large");
     stop(gateway).await;
 }

@@ -14,6 +14,7 @@ mod engine;
 mod faults;
 mod fidelity;
 mod hook;
+mod hook_chain;
 mod http;
 mod layers;
 mod local;

@@ -371,13 +371,11 @@ impl From<ResumeError> for ApiError {
         let message = error.to_string();
         match error {
             ResumeError::Unknown(_) => Self::not_found(message),
-            ResumeError::NotResumable { .. }
-            | ResumeError::NeedsApprover { .. }
-            | ResumeError::AwaitsCaller(_)
-            | ResumeError::ScriptStarted(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
             ResumeError::Store(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", message),
+            // The others: the state of the run does not allow it.
+            _ => Self::new(StatusCode::CONFLICT, "conflict", message),
         }
     }
 }
