@@ -58,6 +58,7 @@ DOC = RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps --document-private
 check: deny ## Check formatting, lints, dependencies and documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --package toolgate --no-default-features -- -D warnings
 	$(DOC) --workspace --exclude toolgate-server
 	$(DOC) --package toolgate-server
 

@@ -4,6 +4,7 @@
 //! stays raw JSON, so unknown fields, key order and the text of numbers survive.
 
 pub mod arguments;
+pub mod caller;
 pub mod catalog;
 pub mod clean;
 pub mod config;

@@ -151,6 +151,17 @@ impl ToolList {
     }
 }
 
+/// Lists tools by name; `"*"` stands for all, as in the configuration.
+impl<const N: usize> From<[&str; N]> for ToolList {
+    fn from(names: [&str; N]) -> Self {
+        if names.contains(&"*") {
+            Self::All
+        } else {
+            Self::Only(names.into_iter().map(ToOwned::to_owned).collect())
+        }
+    }
+}
+
 impl RuleSpec {
     /// Resolves the rule against these servers; `None` if it is ambiguous.
     fn selector(&self, servers: &[ServerName]) -> Option<Selector> {

@@ -21,6 +21,7 @@ use toolgate_core::secret::Masker;
 use crate::client_handler::{ClientHandler, LogLevel, ModernClient};
 use crate::handshake::{self, Era, UpstreamSession};
 use crate::jsonrpc::{INVALID_PARAMS, Object, RpcError};
+use crate::local::CallIdentity;
 use crate::transport::{OutgoingRequest, RequestError, Transport};
 use crate::{discovery, param_header};
 
@@ -80,6 +81,8 @@ pub struct UpstreamToolCall<'a> {
     pub modern_client: Option<Arc<ModernClient>>,
     /// Minimum level of the log messages the client receives.
     pub log_level: Option<LogLevel>,
+    /// Who makes the call, if the server runs in this process.
+    pub identity: Option<Arc<CallIdentity>>,
 }
 
 /// A request to be sent to a server.
@@ -94,6 +97,7 @@ pub struct UpstreamRequest {
     pub handler: Option<Arc<dyn ClientHandler>>,
     pub modern_client: Option<Arc<ModernClient>>,
     pub log_level: Option<LogLevel>,
+    pub identity: Option<Arc<CallIdentity>>,
 }
 
 /// The members of a modern result that say whether it is complete.
@@ -240,6 +244,7 @@ impl Lane {
             handler: call.handler,
             modern_client: call.modern_client,
             log_level: call.log_level,
+            identity: call.identity,
         };
         self.send_resolving_input(request).await
     }
@@ -343,6 +348,7 @@ impl Lane {
             handler,
             modern_client,
             log_level,
+            identity,
         } = request;
         let (params, meta) = match self.0.session.era {
             Era::Legacy => (params, meta),
@@ -372,6 +378,7 @@ impl Lane {
             meta,
             headers,
             handler,
+            identity,
         };
         let result = self.0.transport.request(outgoing).await;
         result.map_err(|error| error.mask_secrets(&self.0.masker))

@@ -30,7 +30,7 @@ mod supervisor;
 pub use activity::ServerBusy;
 pub use environment::Environment;
 pub use lane::{Lane, LaneId, LaneKey};
-pub use local::LocalServer;
+pub use local::{LocalServer, LocalTool};
 pub use registry::Registry;
 pub use status::{ServerState, ServerStatus};
 pub use trace_context::TraceContext;

@@ -1,41 +1,43 @@
 //! In-process servers: tools of the embedding program, exposed like those of any other server.
+//!
+//! A [`LocalServer`] is a handle to a set of [`LocalTool`]s, which can change at any time; the
+//! gateway hears of every change and tells its clients.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+mod context;
+mod output;
+mod schema;
+mod tool;
+
+use std::sync::Arc;
 
 use indexmap::IndexMap;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use toolgate_core::name::ServerName;
 
-use crate::jsonrpc::{INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcResult};
-use crate::transport::{OutgoingRequest, RequestError, TransportEvents};
+pub use context::{CallIdentity, ToolContext};
+pub use output::{IntoToolOutput, Json, LocalToolOutput, ToolError};
+pub use schema::NoArguments;
+pub use tool::LocalTool;
+pub use toolgate_core::catalog::ToolHints;
 
-/// A server that runs in this process.
-pub struct LocalServer {
-    name: ServerName,
-    tools: IndexMap<String, LocalTool>,
-}
+use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, RpcError, RpcResult};
+use crate::transport::{OutgoingRequest, TransportEvent, TransportEvents};
 
-/// The output of an in-process tool.
+/// A server that runs in this process. Clones share its tools.
+#[derive(Clone, Debug)]
+pub struct LocalServer(Arc<Inner>);
+
 #[derive(Debug)]
-pub enum LocalToolOutput {
-    Text(String),
-    /// Structured content; its JSON is also returned as text.
-    Structured(Value),
-    /// A complete `CallToolResult`.
-    Raw(Box<RawValue>),
+struct Inner {
+    name: ServerName,
+    tools: RwLock<IndexMap<String, Arc<LocalTool>>>,
+    /// Connections that are told of changes.
+    listeners: Mutex<Vec<mpsc::Sender<TransportEvent>>>,
 }
-
-struct LocalTool {
-    definition: Box<RawValue>,
-    run: Box<dyn Fn(Box<RawValue>) -> ToolFuture + Send + Sync>,
-}
-
-type ToolFuture = Pin<Box<dyn Future<Output = Result<LocalToolOutput, String>> + Send>>;
 
 #[derive(Deserialize)]
 struct CallParams<'a> {
@@ -45,102 +47,104 @@ struct CallParams<'a> {
 }
 
 #[derive(Serialize)]
-struct ToolList<'a> {
-    tools: Vec<&'a RawValue>,
+struct ToolListing {
+    tools: Vec<Arc<LocalTool>>,
 }
 
 impl LocalServer {
+    /// Creates a server without tools.
     pub fn new(name: ServerName) -> Self {
-        Self {
+        Self(Arc::new(Inner {
             name,
-            tools: IndexMap::new(),
-        }
+            tools: RwLock::default(),
+            listeners: Mutex::default(),
+        }))
     }
 
-    /// Adds a tool. `run` receives the raw arguments; its error text is returned to the model.
+    /// Adds a tool while building a server.
     #[must_use]
-    pub fn tool<F, R>(mut self, name: &str, description: &str, input_schema: &Value, run: F) -> Self
-    where
-        F: Fn(Box<RawValue>) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<LocalToolOutput, String>> + Send + 'static,
-    {
-        let definition =
-            json!({"name": name, "description": description, "inputSchema": input_schema});
-        if let Ok(definition) = to_raw_value(&definition) {
-            let run = Box::new(move |arguments| Box::pin(run(arguments)) as ToolFuture);
-            self.tools
-                .insert(name.to_owned(), LocalTool { definition, run });
-        }
+    pub fn tool(self, tool: LocalTool) -> Self {
+        self.add_tool(tool);
         self
     }
 
+    /// Adds a tool, or replaces the one with the same name. Clients of a running gateway are told
+    /// that the list of tools has changed.
+    pub fn add_tool(&self, tool: LocalTool) {
+        let mut tools = self.0.tools.write();
+        tools.insert(tool.name().to_owned(), Arc::new(tool));
+        drop(tools);
+        self.announce_change();
+    }
+
+    /// Removes a tool; returns `false` if there is none with this name. Calls in flight finish.
+    pub fn remove_tool(&self, name: &str) -> bool {
+        let was_present = self.0.tools.write().shift_remove(name).is_some();
+        if was_present {
+            self.announce_change();
+        }
+        was_present
+    }
+
+    /// Returns the server's name.
     pub fn name(&self) -> &ServerName {
-        &self.name
+        &self.0.name
     }
 
-    /// Returns an event channel that never yields: the tools are fixed once the gateway runs.
-    pub(crate) fn events() -> TransportEvents {
-        mpsc::channel(1).1
+    /// Returns the event channel of a new connection.
+    pub(crate) fn events(&self) -> TransportEvents {
+        let (sender, events) = mpsc::channel(1);
+        self.0.listeners.lock().push(sender);
+        events
     }
 
-    pub(crate) async fn request(
-        &self,
-        outgoing: &OutgoingRequest,
-    ) -> Result<RpcResult, RequestError> {
-        let params = outgoing.params.to_string(); // `_meta` is not needed here
-        Ok(match outgoing.method {
+    pub(crate) async fn request(&self, outgoing: &OutgoingRequest) -> RpcResult {
+        match outgoing.method {
             "initialize" => to_result(&json!({
                 "protocolVersion": crate::handshake::LATEST_LEGACY_VERSION,
-                "capabilities": {"tools": {}},
-                "serverInfo": {"name": self.name, "version": env!("CARGO_PKG_VERSION")},
+                "capabilities": {"tools": {"listChanged": true}},
+                "serverInfo": {"name": self.0.name, "version": env!("CARGO_PKG_VERSION")},
             })),
-            "tools/list" => to_result(&ToolList {
-                tools: self.tools.values().map(|tool| &*tool.definition).collect(),
+            "tools/list" => to_result(&ToolListing {
+                tools: self.0.tools.read().values().map(Arc::clone).collect(),
             }),
-            "tools/call" => self.call(&params).await,
-            method => Err(rpc_error(
-                METHOD_NOT_FOUND,
-                format!("unknown method `{method}`"),
-            )),
-        })
-    }
-
-    async fn call(&self, params: &str) -> RpcResult {
-        let call: CallParams<'_> =
-            serde_json::from_str(params).map_err(|e| rpc_error(INVALID_PARAMS, e.to_string()))?;
-        let Some(tool) = self.tools.get(&call.name) else {
-            return Err(rpc_error(
-                INVALID_PARAMS,
-                format!("unknown tool `{}`", call.name),
-            ));
-        };
-        let arguments = call.arguments.unwrap_or(RawValue::NULL);
-        match (tool.run)(arguments.to_owned()).await {
-            Ok(LocalToolOutput::Raw(result)) => Ok(result),
-            Ok(LocalToolOutput::Text(text)) => {
-                to_result(&json!({"content": [{"type": "text", "text": text}]}))
-            }
-            Ok(LocalToolOutput::Structured(value)) => to_result(&json!({
-                "content": [{"type": "text", "text": value.to_string()}],
-                "structuredContent": value,
-            })),
-            Err(text) => {
-                to_result(&json!({"content": [{"type": "text", "text": text}], "isError": true}))
-            }
+            "tools/call" => self.call(outgoing).await,
+            method => Err(RpcError::method_not_found(method)),
         }
     }
-}
 
-impl fmt::Debug for LocalServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalServer")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+    async fn call(&self, outgoing: &OutgoingRequest) -> RpcResult {
+        let params = outgoing.params.to_string(); // `_meta` is not needed here
+        let call: CallParams<'_> =
+            serde_json::from_str(&params).map_err(|e| rpc_error(INVALID_PARAMS, e.to_string()))?;
+        let tool = self.0.tools.read().get(&call.name).map(Arc::clone);
+        let Some(tool) = tool else {
+            let message = format!("unknown tool `{}`", call.name);
+            return Err(rpc_error(INVALID_PARAMS, message));
+        };
+        let arguments = call.arguments.unwrap_or(RawValue::NULL).to_owned();
+        let context = ToolContext::of_request(outgoing);
+        // Dropping this future cancels the call; work that the tool has spawned learns it this way.
+        let cancel_on_drop = context.cancellation().clone().drop_guard();
+        let output = tool.run(context, arguments).await;
+        cancel_on_drop.disarm();
+        match output {
+            Ok(output) => output.into_result(),
+            Err(error) => error.into_result(),
+        }
+    }
+
+    fn announce_change(&self) {
+        self.0.listeners.lock().retain(|listener| {
+            // A full queue already contains an event that triggers the same refresh.
+            let _ = listener.try_send(TransportEvent::ListChanged);
+            !listener.is_closed()
+        });
     }
 }
 
 fn to_result(value: &impl Serialize) -> RpcResult {
-    to_raw_value(value).map_err(|e| rpc_error(-32603, e.to_string()))
+    to_raw_value(value).map_err(|e| rpc_error(INTERNAL_ERROR, e.to_string()))
 }
 
 fn rpc_error(code: i64, message: String) -> RpcError {

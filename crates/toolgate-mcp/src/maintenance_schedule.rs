@@ -68,6 +68,13 @@ impl MaintenanceSchedule {
         self.refresh_at = Some(now + self.debounce);
     }
 
+    /// Records that the embedding program has changed its tools. It announces only real changes, so
+    /// they are not held back.
+    pub(crate) fn note_local_change(&mut self) {
+        let now = Instant::now();
+        self.refresh_at.get_or_insert(now);
+    }
+
     /// Records that the lists were fetched; schedules an early retry if one failed.
     pub(crate) fn note_listing(&mut self, listing: &ServerListing) {
         if !listing.failures.is_empty() {

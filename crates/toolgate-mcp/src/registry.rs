@@ -44,7 +44,6 @@ const DRAIN_SLACK: Duration = Duration::from_secs(5);
 /// Everything besides the configuration that a registry needs.
 #[derive(Debug)]
 pub struct RegistryDependencies {
-    pub locals: Vec<Arc<LocalServer>>,
     pub environment: Environment,
 }
 
@@ -52,6 +51,8 @@ pub struct RegistryDependencies {
 #[derive(Clone, Debug)]
 pub struct RegistryConfig {
     pub servers: Vec<ServerConfig>,
+    /// The in-process servers among them.
+    pub locals: Vec<LocalServer>,
     pub lists: ServerLists,
     pub style: NameStyle,
     pub sync_interval: Option<Duration>,
@@ -67,6 +68,7 @@ type Entries = Arc<ArcSwap<BTreeMap<ServerName, Arc<RegistryEntry>>>>;
 pub struct Registry {
     entries: Entries,
     lists: ArcSwap<ServerLists>,
+    locals: ArcSwap<Vec<LocalServer>>,
     catalog: watch::Receiver<Arc<Catalog>>,
     publisher: Mutex<Option<Publisher>>,
     dependencies: RegistryDependencies,
@@ -125,6 +127,7 @@ impl Registry {
             stop,
             entries: Entries::default(),
             lists: ArcSwap::default(),
+            locals: ArcSwap::default(),
             catalog,
             publisher: Mutex::new(Some(publisher)),
             dependencies,
@@ -155,12 +158,15 @@ impl Registry {
         };
         let RegistryConfig {
             servers,
+            locals,
             lists,
             style,
             sync_interval,
             health_interval,
             tool_timeout,
         } = config;
+        // New supervisors look up their server here.
+        self.locals.store(Arc::new(locals));
         let disabled_reason = |server: &ServerConfig| entry::disabled_reason(server, &lists);
         let previous = self.entries.load_full();
         let mut entries = BTreeMap::new();
@@ -344,13 +350,10 @@ impl Registry {
     }
 
     fn lane_dependencies(&self, server: &ServerConfig, tail: StderrTail) -> Dependencies {
-        let local = self
-            .dependencies
-            .locals
-            .iter()
-            .find(|local| *local.name() == server.name);
+        let locals = self.locals.load();
+        let local = locals.iter().find(|local| *local.name() == server.name);
         Dependencies {
-            local: local.map(Arc::clone),
+            local: local.cloned(),
             environment: self.dependencies.environment.clone(),
             clients: self.clients.clone(),
             tail,

@@ -269,7 +269,12 @@ impl Supervisor {
                 () = self.signals.reconnect.notified() => return EndReason::Reconnect,
                 () = &mut listening => continue,
                 Some(_) = events.recv() => {
-                    schedule.note_change();
+                    match self.server.connection {
+                        ServerConnection::InProcess => schedule.note_local_change(),
+                        ServerConnection::Stdio(_) | ServerConnection::Http(_) => {
+                            schedule.note_change();
+                        }
+                    }
                     continue;
                 }
                 task = schedule.next() => task,

@@ -26,7 +26,7 @@ use toolgate_core::secret::Masker;
 
 use crate::client_handler::ClientHandler;
 use crate::jsonrpc::{self, Object, RpcError};
-use crate::local::LocalServer;
+use crate::local::{CallIdentity, LocalServer};
 
 pub use stderr_tail::StderrTail;
 
@@ -36,7 +36,7 @@ pub enum Transport {
     Stdio(StdioTransport),
     Http(Box<StreamableHttp>),
     Sse(Box<SseTransport>),
-    Local(Arc<LocalServer>),
+    Local(LocalServer),
 }
 
 /// A request to be sent on a transport.
@@ -50,6 +50,8 @@ pub struct OutgoingRequest {
     pub headers: ::http::HeaderMap,
     /// Receives progress and answers server requests while the request is in flight.
     pub handler: Option<Arc<dyn ClientHandler>>,
+    /// Who calls a tool; ignored by transports other than in-process calls.
+    pub identity: Option<Arc<CallIdentity>>,
 }
 
 impl OutgoingRequest {
@@ -129,7 +131,7 @@ impl Transport {
             Self::Stdio(stdio) => stdio.request(outgoing).await,
             Self::Http(http) => http.request(outgoing).await,
             Self::Sse(sse) => sse.request(outgoing).await,
-            Self::Local(local) => local.request(&outgoing).await?.map_err(RequestError::Rpc),
+            Self::Local(local) => local.request(&outgoing).await.map_err(RequestError::Rpc),
         }
     }
 

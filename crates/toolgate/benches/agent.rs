@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::json;
 use toolgate::config::{ConfigFormat, Document};
-use toolgate::local::{LocalServer, LocalToolOutput};
+use toolgate::local::{LocalServer, LocalTool};
 use toolgate::{Caller, Config, Dialect, Gateway, ModelRequest, RequestContext, ServerName, Store};
 use toolgate_core::scope::Filters;
 use toolgate_testkit::model::{Reply, ScriptedModel, has_tool_result};
@@ -129,13 +129,14 @@ fn server(tools: usize, timer: &GapTimer) -> LocalServer {
     (1..=tools).fold(LocalServer::new(name), |server, number| {
         let timer = timer.clone();
         let tool = format!("tool_{number:05}");
-        server.tool(&tool, "Answers immediately", &schema, move |_| {
+        let tool = LocalTool::raw(&tool, schema.clone(), move |_, _| {
             let timer = timer.clone();
             async move {
                 timer.record_tool_result();
-                Ok(LocalToolOutput::Text("done".to_owned()))
+                Ok("done")
             }
-        })
+        });
+        server.tool(tool.description("Answers immediately"))
     })
 }
 

@@ -13,7 +13,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use toolgate::local::{LocalServer, LocalToolOutput};
+use toolgate::gateway::LocalServerOptions;
+use toolgate::local::{LocalServer, LocalTool};
 use toolgate::{Caller, Config, Gateway, ServerName, Store, ToolCall, ToolId, ToolName};
 use toolgate_core::config::{ConfigFormat, Document};
 
@@ -146,7 +147,7 @@ async fn measure(case: &Case) -> [f64; 3] {
 async fn script_median_micros(tools: usize) -> f64 {
     let gateway = Gateway::builder(load(""))
         .script_worker()
-        .local_code_mode(server(tools))
+        .local_with(server(tools), LocalServerOptions::default().code_mode())
         .start()
         .await
         .expect("a gateway");
@@ -201,9 +202,8 @@ fn server(tools: usize) -> LocalServer {
     let name = ServerName::parse("bench").expect("a name");
     (1..=tools).fold(LocalServer::new(name), |server, number| {
         let tool = format!("tool_{number:05}");
-        server.tool(&tool, "Answers immediately", &schema, |_| async {
-            Ok(LocalToolOutput::Text("done".to_owned()))
-        })
+        let tool = LocalTool::raw(&tool, schema.clone(), |_, _| async { Ok("done") });
+        server.tool(tool.description("Answers immediately"))
     })
 }
 

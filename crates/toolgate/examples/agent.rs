@@ -11,10 +11,12 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use toolgate::agent::{RunEvent, RunEventKind};
 use toolgate::config::{ConfigFormat, Document};
-use toolgate::local::{LocalServer, LocalToolOutput};
+use toolgate::local::{LocalServer, LocalTool, ToolContext};
 use toolgate::{
     Caller, Config, Dialect, Gateway, Hook, ModelRequest, Proposal, RequestContext, Review,
     ServerName,
@@ -39,8 +41,8 @@ impl Hook for Clerk {
         })
     }
 
-    fn turn_id(&self, request: &str, turn: u32) -> String {
-        format!("{request}/{turn}")
+    fn turn_id(&self, request: &str, turn: u32) -> Option<String> {
+        Some(format!("{request}/{turn}"))
     }
 
     fn on_run_event(&self, event: RunEvent<'_>) {
@@ -63,18 +65,28 @@ impl Hook for Clerk {
     }
 }
 
+#[derive(Deserialize, JsonSchema)]
+struct Price {
+    fruit: String,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Order {
+    fruit: String,
+    amount: u32,
+}
+
 /// Tools provided by this program.
 fn shop() -> Result<LocalServer, Box<dyn Error>> {
-    let fruit = json!({"type": "object", "properties": {"fruit": {"type": "string"}}});
-    let order = json!({"type": "object", "properties": {
-        "fruit": {"type": "string"}, "amount": {"type": "integer"}}, "required": ["fruit", "amount"]});
+    let price = LocalTool::new("price", |_: ToolContext, Price { fruit }| async move {
+        Ok(format!("one {fruit} costs 2 coins"))
+    });
+    let order = LocalTool::new("order", |_: ToolContext, order: Order| async move {
+        Ok(format!("ordered {} {}", order.amount, order.fruit))
+    });
     Ok(LocalServer::new(ServerName::parse("shop")?)
-        .tool("price", "Returns the price of a fruit", &fruit, |_| async {
-            Ok(LocalToolOutput::Text("2 coins".to_owned()))
-        })
-        .tool("order", "Orders fruit", &order, |arguments| async move {
-            Ok(LocalToolOutput::Text(format!("ordered {arguments}")))
-        }))
+        .tool(price.description("Returns the price of a fruit"))
+        .tool(order.description("Orders fruit")))
 }
 
 /// Starts a model that asks for the price, orders too much, retries with less, and finishes.

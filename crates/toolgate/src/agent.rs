@@ -12,7 +12,7 @@
 //! use serde_json::{Value, json};
 //! use toolgate::agent::{RunEvent, RunEventKind};
 //! use toolgate::config::{ConfigFormat, Document};
-//! use toolgate::local::{LocalServer, LocalToolOutput};
+//! use toolgate::local::{LocalServer, LocalTool, NoArguments, ToolContext};
 //! use toolgate::{Caller, Config, Dialect, Gateway, Hook, ModelRequest, ServerName};
 //!
 //! #[derive(Debug)]
@@ -33,12 +33,8 @@
 //! # let call = ("c1", "clock_time", json!({}));
 //! # let model = ScriptedModel::start(vec![Reply::calls([call]), Reply::text("It is noon.")]);
 //! # let base_url = format!("{}/v1", model.url());
-//! let clock = LocalServer::new(ServerName::parse("clock")?).tool(
-//!     "time",
-//!     "Returns the current time",
-//!     &json!({"type": "object"}),
-//!     |_| async { Ok(LocalToolOutput::Text("12:00".to_owned())) },
-//! );
+//! let time = LocalTool::new("time", |_: ToolContext, _: NoArguments| async { Ok("12:00") });
+//! let clock = LocalServer::new(ServerName::parse("clock")?).tool(time.description("Returns the time"));
 //! let text = format!(
 //!     "[providers.models]
 //!      base_url = {base_url:?}
@@ -301,8 +297,8 @@ impl AgentRun {
         let id = self.model_call.context.id.as_deref().unwrap_or(&self.id);
         let mut model_call = self.model_call.clone();
         let mut context = (*model_call.context).clone();
-        let hook = self.runs.engine().hook();
-        context.id = Some(hook.turn_id(id, self.iterations));
+        let hooks = self.runs.engine().hooks();
+        context.id = Some(hooks.turn_id(id, self.iterations));
         context.parent = Some(id.to_owned());
         context.run = Some(self.id.clone());
         model_call.context = Arc::new(context);

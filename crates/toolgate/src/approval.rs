@@ -23,22 +23,30 @@ use crate::store::{StoreError, unix_millis};
 /// A call that needs, or has received, a decision.
 #[derive(Clone, Debug)]
 pub struct Approval {
+    /// Id of the approval.
     pub id: String,
+    /// Current state.
     pub state: ApprovalState,
+    /// The call.
     pub request: ApprovalRequest,
     /// Arguments set by the approver; they replace those of the call.
     pub edited: Option<Box<RawValue>>,
     /// Milliseconds since the Unix epoch.
     pub created_at: i64,
+    /// Milliseconds since the Unix epoch.
     pub expires_at: i64,
+    /// The decision, if there is one.
     pub decision: Option<ApprovalDecision>,
 }
 
 /// The call to decide about.
 #[derive(Clone, Debug)]
 pub struct ApprovalRequest {
+    /// The tool.
     pub tool: ToolId,
+    /// Name of the tool as models see it.
     pub alias: String,
+    /// Arguments of the call.
     pub arguments: Box<RawValue>,
     /// Digest of the arguments.
     pub digest: String,
@@ -46,6 +54,7 @@ pub struct ApprovalRequest {
     pub binding: String,
     /// The config key that requires the approval.
     pub rule: String,
+    /// Caller and request.
     pub from: ApprovalOrigin,
     /// Whether the client can ask its user for the approval.
     pub client_can_approve: bool,
@@ -58,20 +67,31 @@ pub struct ApprovalRequest {
 pub struct ApprovalOrigin {
     /// The name of the key.
     pub caller: Option<String>,
+    /// Session of the caller.
     pub session: Option<String>,
+    /// Interface through which the call was made.
     pub origin: String,
+    /// Id of the request.
     pub request_id: String,
+    /// Id of the agent run.
     pub run_id: Option<String>,
 }
 
 /// The state of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ApprovalState {
+    /// Nobody has decided yet.
     Pending,
+    /// Approved, and not used yet.
     Approved,
+    /// Denied.
     Denied,
+    /// Nobody decided in time, or the approval was not used in time.
     Expired,
+    /// The approved call is running.
     Executing,
+    /// The approved call has ended.
     Done,
     /// The call started but its outcome is unknown: it timed out, or the server or the gateway
     /// stopped.
@@ -81,29 +101,41 @@ pub enum ApprovalState {
 /// A decision on an approval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalDecision {
+    /// The person who decided.
     pub by: String,
+    /// Milliseconds since the Unix epoch.
     pub at: i64,
+    /// The calls it covers.
     pub scope: ApprovalScope,
+    /// Reason for a denial.
     pub reason: Option<String>,
 }
 
 /// The calls that an approval covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApprovalScope {
+    /// This call only.
     #[default]
     Once,
+    /// Calls of the tool in the caller's session.
     Session,
+    /// All calls of the tool by the caller, until revoked.
     Always,
 }
 
 /// A decision to apply to a pending approval.
 #[derive(Clone, Debug)]
 pub enum Ruling {
+    /// Approve the call, optionally with other arguments.
     Approve {
+        /// The calls it covers.
         scope: ApprovalScope,
+        /// Arguments that replace those of the call.
         arguments: Option<Arguments>,
     },
+    /// Deny the call.
     Deny {
+        /// Reason, told to the caller.
         reason: Option<String>,
     },
 }
@@ -111,6 +143,7 @@ pub enum Ruling {
 /// The person who decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decider {
+    /// An administrator of the gateway.
     Admin,
     /// A key with the role `approver`, by name.
     Key(String),
@@ -121,33 +154,50 @@ pub enum Decider {
 /// A permanent approval of one tool for one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalGrant {
+    /// Id of the grant.
     pub id: String,
+    /// Name of the caller's key.
     pub caller: Option<String>,
+    /// Name of the server.
     pub server: String,
+    /// Name of the tool.
     pub tool: String,
+    /// Fingerprint of the program that the server's name referred to.
     pub binding: String,
+    /// Id of the approval that created it.
     pub approval: String,
+    /// The person who granted it.
     pub granted_by: String,
+    /// Milliseconds since the Unix epoch.
     pub created_at: i64,
 }
 
 /// The reason a decision was rejected.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecideError {
+    /// No approval has this id.
     #[error("no approval has the id `{0}`; see /api/approvals")]
     NotFound(String),
+    /// The approval is in this state.
     #[error("the approval is already {0}")]
     AlreadyDecided(&'static str),
+    /// A key cannot approve its own call.
     #[error("the caller cannot approve its own call; ask another approver")]
     OwnCall,
+    /// The call belongs to no session.
     #[error("this call belongs to no session; approve it `once` or `always`")]
     NoSession,
+    /// The arguments are dangerous.
     #[error("the scanner flagged these arguments, so the call can only be approved `once`")]
     OnlyOnce,
+    /// The configuration excludes this approver.
     #[error("`permissions.approval_by` does not allow this approver to decide")]
     DeciderNotAllowed,
+    /// The gateway is stopping.
     #[error("the gateway is stopping")]
     Stopping,
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -192,6 +242,7 @@ impl ApprovalGrant {
 }
 
 impl ApprovalState {
+    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Pending,
         Self::Approved,
@@ -202,6 +253,7 @@ impl ApprovalState {
         Self::Unknown,
     ];
 
+    /// Returns the name used in the API and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -214,12 +266,14 @@ impl ApprovalState {
         }
     }
 
+    /// Returns the state with a name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 
 impl ApprovalScope {
+    /// Returns the name used in the API and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Once => "once",
@@ -228,6 +282,7 @@ impl ApprovalScope {
         }
     }
 
+    /// Returns the scope with a name.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Once, Self::Session, Self::Always]
             .into_iter()

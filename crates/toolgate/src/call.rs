@@ -13,6 +13,11 @@ use toolgate_mcp::client_handler::{ClientHandler, LogLevel, ModernClient, Sessio
 use toolgate_mcp::jsonrpc::Object;
 
 pub use toolgate_core::arguments::{Arguments, ArgumentsError};
+pub use toolgate_core::schema::SchemaViolation;
+pub use toolgate_core::scope::FilterError;
+pub use toolgate_mcp::ServerBusy;
+pub use toolgate_mcp::registry::ServerUnavailable;
+pub use toolgate_mcp::transport::RequestError;
 
 use crate::result::ToolResult;
 
@@ -31,6 +36,7 @@ pub struct ToolCall {
     pub id: Option<String>,
     /// Invalid arguments are kept, because such a call is recorded as an attempt too.
     pub arguments: Result<Arguments, ArgumentsError>,
+    /// The request that the call belongs to.
     pub request: Arc<RequestContext>,
 }
 
@@ -43,6 +49,7 @@ pub struct RequestContext {
     pub parent: Option<String>,
     /// Id of the agent run that the request belongs to.
     pub run: Option<String>,
+    /// Restricts what exists for the request.
     pub filters: Filters,
     /// Headers of the caller's request. A server gets those that its configuration allows.
     pub headers: HeaderMap,
@@ -68,29 +75,36 @@ pub struct RequestContext {
 /// A client session with its own lanes, through which servers can reach the client.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
+    /// Id of the session.
     pub id: String,
+    /// The client.
     pub client: SessionClient,
 }
 
 /// The outcome of a call that ran. The result tells whether the tool itself failed.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// The tool that ran.
     pub tool: ToolId,
     /// The requested tool, if a fallback ran instead.
     pub fallback_for: Option<ToolId>,
+    /// The result.
     pub result: ToolResult,
     /// The approval used by the call.
     pub approval: Option<UsedApproval>,
     /// Handle of the full result, if the result was truncated.
     pub handle: Option<String>,
+    /// Whether the result came from the cache.
     pub cached: bool,
+    /// Time that the call took.
     pub elapsed: Duration,
 }
 
 /// An approval used by a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsedApproval {
+    /// Id of the approval.
     pub id: String,
     /// Whether the approver edited the arguments.
     pub edited: bool,
@@ -111,6 +125,7 @@ impl Outcome {
 }
 
 impl ToolCall {
+    /// Creates a call of a tool by name.
     pub fn new(name: &str, arguments: Arguments) -> Self {
         Self {
             name: name.to_owned(),
@@ -141,6 +156,7 @@ impl ToolCall {
         }
     }
 
+    /// Sets the request that the call belongs to.
     #[must_use]
     pub fn with_request(self, request: &Arc<RequestContext>) -> Self {
         Self {
@@ -169,6 +185,7 @@ impl RequestContext {
         session.is_some_and(|session| declares(&session.client.capabilities, capability))
     }
 
+    /// Creates a context with a request id.
     pub fn with_id(id: &str) -> Arc<Self> {
         Arc::new(Self {
             id: Some(id.to_owned()),

@@ -5,9 +5,10 @@
 //! the script's caller. A call that needs a decision suspends the script before the call is made; the
 //! script is resumed by replaying its [`journal`].
 
+mod deletion;
 mod journal;
 mod pool;
-pub(crate) mod results;
+mod results;
 mod run;
 mod store;
 mod token_savings;
@@ -17,6 +18,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+pub(crate) use deletion::{delete_expired_scripts, delete_scripts_of};
 use http::HeaderMap;
 use journal::{ScriptKey, ScriptState, ScriptStep, StoredScript};
 use moka::sync::Cache;
@@ -26,7 +28,7 @@ pub(crate) use run::ToolCaller;
 use run::{ScriptEnd, ScriptRun, WorkerAcquisition};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-pub(crate) use store::{ScriptStore, delete_scripts_of};
+use store::ScriptStore;
 use token_savings::TokenSavings;
 use toolgate_core::Config;
 use toolgate_core::config::{self, BindingLevel};
@@ -40,7 +42,7 @@ use toolgate_script::surface;
 
 use crate::call::{CallError, PendingCall, SuspendedScript};
 use crate::caller::Caller;
-use crate::result::ToolResult;
+use crate::result::{ToolResult, error_result};
 use crate::store::{Store, unix_millis};
 
 /// Time after which unused bindings are evicted.
@@ -234,12 +236,12 @@ impl CodeMode {
             number.and_then(|line| usize::try_from(line).ok())
         };
         let Some(file) = arguments["fileName"].as_str() else {
-            return results::error_result("`fileName` is missing; listToolFiles lists the files");
+            return error_result("`fileName` is missing; listToolFiles lists the files");
         };
         let bindings = self.bindings(scope);
         match bindings.read(level, file, line("startLine"), line("endLine")) {
             Ok(text) => results::text_result(&text),
-            Err(unknown) => results::error_result(&unknown.to_string()),
+            Err(unknown) => error_result(&unknown.to_string()),
         }
     }
 
@@ -247,13 +249,13 @@ impl CodeMode {
     pub(crate) fn tool_docs(&self, scope: &Arc<Scope>, arguments: &Value) -> ToolResult {
         let text = |name: &str| arguments[name].as_str();
         let (Some(server), Some(tool)) = (text("server"), text("tool")) else {
-            return results::error_result(
+            return error_result(
                 "`server` and `tool` are required; listToolFiles lists the servers",
             );
         };
         match self.bindings(scope).docs(server, tool) {
             Ok(text) => results::text_result(&text),
-            Err(unknown) => results::error_result(&unknown.to_string()),
+            Err(unknown) => error_result(&unknown.to_string()),
         }
     }
 

@@ -20,6 +20,7 @@ mod result_cache;
 mod result_store;
 mod rules;
 mod scope_cache;
+#[cfg_attr(not(feature = "code-mode"), path = "engine/script_disabled.rs")]
 mod script;
 mod send;
 mod spending;
@@ -45,7 +46,6 @@ use result_store::ResultStore;
 pub use rules::KeyError;
 use rules::Rules;
 use scope_cache::ScopeCache;
-pub(crate) use script::CodeTool;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::scope::{Filters, Scope};
@@ -53,13 +53,14 @@ use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
 use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
+use uuid::Uuid;
 
 use crate::approval::ApprovalService;
 use crate::audit::{self, AuditLog, AuditRecord};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
-use crate::hook::Hook;
+use crate::hook::Hooks;
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::trace::{TraceContext, Tracer};
@@ -76,7 +77,7 @@ pub(crate) struct EngineDependencies {
     pub(crate) audit: AuditLog,
     pub(crate) approvals: ApprovalService,
     pub(crate) store: Store,
-    pub(crate) hook: Arc<dyn Hook>,
+    pub(crate) hooks: Hooks,
     pub(crate) tracer: Arc<dyn Tracer>,
     pub(crate) environment: Environment,
     /// The current executable, if it can run as a script worker.
@@ -178,8 +179,8 @@ impl Engine {
         })
     }
 
-    pub(crate) fn hook(&self) -> &Arc<dyn Hook> {
-        &self.0.deps.hook
+    pub(crate) fn hooks(&self) -> &Hooks {
+        &self.0.deps.hooks
     }
 
     /// Returns the trace context of a span, if it is traced.
@@ -223,7 +224,8 @@ impl Engine {
             return Err(CallError::Stopping);
         }
         let id = call.request.id.clone();
-        let request_id = id.unwrap_or_else(|| inner.deps.hook.request_id());
+        let id = id.or_else(|| inner.deps.hooks.request_id());
+        let request_id = id.unwrap_or_else(|| Uuid::now_v7().to_string());
         let record = Box::new(AuditRecord::new(caller, &call, &request_id));
         let span = audit::start_call_span(&*inner.deps.tracer, &call.request);
         let attempt = inner.deps.audit.begin(record, span.clone()).await?;

@@ -16,7 +16,9 @@ use crate::event_channel::EventChannel;
 
 /// An event of the gateway.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum GatewayEvent {
+    /// A server entered a new state.
     Server(ServerEvent),
     /// An approval was created or changed its state.
     Approval(Arc<Approval>),
@@ -26,9 +28,13 @@ pub enum GatewayEvent {
 
 /// A server entered a new state.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ServerEvent {
+    /// Name of the server.
     pub server: String,
+    /// The new state.
     pub state: ServerState,
+    /// Reason for the state.
     pub reason: Option<String>,
 }
 

@@ -1,6 +1,7 @@
 //! The gateway handle, which owns all components and their lifecycle.
 
 mod approvals;
+mod in_process;
 mod retention;
 mod servers;
 mod tools;
@@ -9,15 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use approvals::Approvals;
+pub use in_process::LocalServerOptions;
+use in_process::Settings;
+use parking_lot::Mutex;
 use retention::{ExpiringData, RetentionTask};
 pub use servers::Servers;
 use tokio::sync::watch;
-use toolgate_core::config::{Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning};
 use toolgate_core::name::ServerName;
-use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config};
-use toolgate_mcp::registry::{Registry, RegistryConfig, RegistryDependencies};
+use toolgate_mcp::registry::{Registry, RegistryDependencies};
 use toolgate_mcp::{Environment, LocalServer};
 pub use tools::Tools;
 
@@ -26,11 +28,11 @@ use crate::approval::{ApprovalService, ApprovalStore};
 use crate::audit::{AuditLog, AuditStore};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
-use crate::code_mode::{ScriptStore, WorkerProgram};
+use crate::code_mode::WorkerProgram;
 use crate::engine::{Engine, EngineDependencies, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
-use crate::hook::{Hook, NoHook};
+use crate::hook::Hook;
 use crate::metrics::{Metrics, Stats};
 use crate::models::{ModelError, ModelRequest, ModelResponse, Models};
 use crate::store::{Store, StoreError};
@@ -45,8 +47,8 @@ struct Inner {
     registry: Arc<Registry>,
     engine: Engine,
     metrics: Arc<Metrics>,
-    /// Servers of the embedding program, which appear in no configuration file.
-    in_process_servers: Vec<ServerConfig>,
+    /// Locked while a change is applied, so that changes apply one after the other.
+    settings: Mutex<Settings>,
     store: Store,
     history: DefinitionHistory,
     audit: AuditLog,
@@ -60,61 +62,45 @@ struct Inner {
 /// Configures and starts a [`Gateway`].
 #[derive(Debug)]
 pub struct GatewayBuilder {
-    config: Config,
-    locals: Vec<Arc<LocalServer>>,
+    settings: Settings,
     environment: Environment,
     store: Option<Store>,
-    hook: Arc<dyn Hook>,
+    hooks: Vec<Arc<dyn Hook>>,
     tracer: Arc<dyn Tracer>,
     worker: Option<WorkerProgram>,
 }
 
 /// An error while starting or reconfiguring a gateway.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum StartError {
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Two servers have the same name.
     #[error(
         "server `{0}` is defined twice; names that differ only in case, `-` or `_` are the same"
     )]
     NameTaken(ServerName),
+    /// Only in builds without the feature `code-mode`.
+    #[error(
+        "server `{0}` uses code mode, which this program lacks; build it with the feature `code-mode` of the crate `toolgate`"
+    )]
+    CodeModeUnavailable(ServerName),
 }
 
 impl GatewayBuilder {
     /// Adds an in-process server. All its tools may be called, but none run automatically.
     #[must_use]
-    pub fn local(mut self, server: LocalServer) -> Self {
-        self.config.servers.push(ServerConfig {
-            name: server.name().clone(),
-            id: server.name().to_string(),
-            enabled: true,
-            connection: ServerConnection::InProcess,
-            protocol: Protocol::Legacy,
-            lists: ToolLists {
-                execute: ToolList::All,
-                auto_execute: ToolList::none(),
-            },
-            timeout: None,
-            tuning: ServerTuning::default(),
-            fallback: None,
-            limits: ServerLimits::default(),
-            allow_on_all_keys: false,
-            resources: true,
-            per_session: false,
-            code_mode: false,
-        });
-        self.locals.push(Arc::new(server));
-        self
+    pub fn local(self, server: LocalServer) -> Self {
+        self.local_with(server, LocalServerOptions::default())
     }
 
-    /// Adds an in-process server whose tools models call from scripts (code mode).
+    /// Adds an in-process server with options.
     #[must_use]
-    pub fn local_code_mode(self, server: LocalServer) -> Self {
-        let mut builder = self.local(server);
-        if let Some(server) = builder.config.servers.last_mut() {
-            server.code_mode = true;
-        }
-        builder
+    pub fn local_with(mut self, server: LocalServer, options: LocalServerOptions) -> Self {
+        self.settings.add_server(server, options);
+        self
     }
 
     /// Sets the source of `env.NAME` references and of the minimal environment of child processes;
@@ -132,10 +118,11 @@ impl GatewayBuilder {
         self
     }
 
-    /// Sets a hook that reviews every call before it runs.
+    /// Adds a hook around tool calls, model requests and runs. Several hooks act in the order in
+    /// which they were added.
     #[must_use]
     pub fn hook(mut self, hook: impl Hook + 'static) -> Self {
-        self.hook = Arc::new(hook);
+        self.hooks.push(Arc::new(hook));
         self
     }
 
@@ -150,6 +137,7 @@ impl GatewayBuilder {
     /// Uses the current executable as the script worker. Its `main` must start by calling
     /// `toolgate::script_worker::main` if `toolgate::script_worker::is_worker_process` returns true. Code
     /// mode needs either this or a `worker_command` in the configuration.
+    #[cfg(feature = "code-mode")]
     #[must_use]
     pub fn script_worker(mut self) -> Self {
         self.worker = WorkerProgram::current_exe().ok();
@@ -159,11 +147,10 @@ impl GatewayBuilder {
     /// Starts the gateway without waiting for its servers; they become available as they connect.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
-            config,
-            locals,
+            settings,
             environment,
             store,
-            hook,
+            hooks,
             tracer,
             worker,
         } = self;
@@ -171,14 +158,12 @@ impl GatewayBuilder {
             Some(store) => store,
             None => Store::in_memory().await?,
         };
-        check_names(&config)?;
-        let in_process = |server: &&ServerConfig| server.connection == ServerConnection::InProcess;
-        let in_process_servers = config.servers.iter().filter(in_process).cloned().collect();
+        let config = settings.merge()?;
         let setup = RegistryDependencies {
-            locals,
             environment: environment.clone(),
         };
-        let registry = Arc::new(Registry::start(setup, plan(&config)));
+        let registry = Registry::start(setup, settings.registry_config(&config));
+        let registry = Arc::new(registry);
         let metrics = Arc::new(Metrics::new());
         let audit_store = AuditStore::new(store.clone());
         let approval_store = ApprovalStore::new(store.clone());
@@ -194,7 +179,7 @@ impl GatewayBuilder {
             audit: audit.clone(),
             approvals: approvals.clone(),
             store: store.clone(),
-            hook,
+            hooks: hooks.into_iter().collect(),
             tracer,
             environment: environment.clone(),
             worker,
@@ -213,7 +198,7 @@ impl GatewayBuilder {
             approvals: approvals.clone(),
             models: models.clone(),
             runs: runs.clone(),
-            scripts: ScriptStore::new(store.clone()),
+            store: store.clone(),
         });
         Ok(Gateway(Arc::new(Inner {
             engine,
@@ -224,7 +209,7 @@ impl GatewayBuilder {
             server_watch: ServerWatcher::start(Arc::clone(&registry)),
             registry,
             metrics,
-            in_process_servers,
+            settings: Mutex::new(settings),
             store,
             audit,
             approvals,
@@ -233,13 +218,13 @@ impl GatewayBuilder {
 }
 
 impl Gateway {
+    /// Configures a gateway.
     pub fn builder(config: Config) -> GatewayBuilder {
         GatewayBuilder {
-            config,
-            locals: Vec::new(),
+            settings: Settings::new(config),
             environment: Environment::new(|_| None),
             store: None,
-            hook: Arc::new(NoHook),
+            hooks: Vec::new(),
             tracer: Arc::new(NoTracer),
             worker: None,
         }
@@ -333,14 +318,8 @@ impl Gateway {
     }
 
     /// Applies a new configuration without affecting calls in flight. In-process servers are kept.
-    pub fn apply(&self, mut config: Config) -> Result<(), StartError> {
-        let in_process = self.0.in_process_servers.iter().cloned();
-        config.servers.extend(in_process);
-        check_names(&config)?;
-        self.0.engine.apply(&config);
-        self.0.models.apply(&config);
-        self.0.registry.apply(plan(&config));
-        Ok(())
+    pub fn apply(&self, config: Config) -> Result<(), StartError> {
+        self.0.change_settings(|settings| settings.config = config)
     }
 
     /// Returns the store for persistent state.
@@ -373,25 +352,17 @@ impl Gateway {
     }
 }
 
-fn check_names(config: &Config) -> Result<(), StartError> {
-    let mut names = std::collections::HashSet::new();
-    let taken = config
-        .servers
-        .iter()
-        .find(|server| !names.insert(server.name.to_folded()));
-    match taken {
-        Some(server) => Err(StartError::NameTaken(server.name.clone())),
-        None => Ok(()),
-    }
-}
-
-fn plan(config: &Config) -> RegistryConfig {
-    RegistryConfig {
-        servers: config.servers.clone(),
-        lists: config.security.clone(),
-        style: config.tool_name_style,
-        sync_interval: config.tool_manager.tool_sync_interval,
-        health_interval: config.tool_manager.health_interval,
-        tool_timeout: config.tool_manager.tool_execution_timeout,
+impl Inner {
+    /// Changes the settings and applies them. An invalid change has no effect.
+    fn change_settings(&self, change: impl FnOnce(&mut Settings)) -> Result<(), StartError> {
+        let mut settings = self.settings.lock();
+        let mut changed = settings.clone();
+        change(&mut changed);
+        let merged = changed.merge()?;
+        self.engine.apply(&merged);
+        self.models.apply(&merged);
+        self.registry.apply(changed.registry_config(&merged));
+        *settings = changed;
+        Ok(())
     }
 }

@@ -22,10 +22,13 @@ const NO_RETRY: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A current or former definition of a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolVersion {
+    /// SHA-256 of the definition, in hex.
     pub hash: String,
+    /// The definition as JSON.
     pub definition: String,
     /// Milliseconds since the Unix epoch.
     pub first_seen: i64,
+    /// Milliseconds since the Unix epoch.
     pub last_seen: i64,
 }
 

@@ -6,27 +6,34 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use serde_json::json;
-//! use toolgate::local::{LocalServer, LocalToolOutput};
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//! use toolgate::local::{LocalServer, LocalTool, ToolContext};
 //! use toolgate::{Arguments, Caller, Config, Gateway, ServerName, ToolCall};
 //!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Greet {
+//!     /// Name of the person.
+//!     name: String,
+//! }
+//!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-//! let greeter = LocalServer::new(ServerName::parse("greeter")?).tool(
-//!     "greet",
-//!     "Greets a person",
-//!     &schema,
-//!     |arguments| async move { Ok(LocalToolOutput::Text(format!("hello {arguments}"))) },
-//! );
+//! let greet = LocalTool::new("greet", |_: ToolContext, greet: Greet| async move {
+//!     Ok(format!("hello {}", greet.name))
+//! });
+//! let greeter = LocalServer::new(ServerName::parse("greeter")?)
+//!     .tool(greet.description("Greets a person"));
 //! let gateway = Gateway::builder(Config::default()).local(greeter).start().await?;
 //! gateway.wait_until_settled().await;
 //!
 //! let call = ToolCall::new("greeter_greet", Arguments::parse(r#"{"name":"world"}"#)?);
 //! let outcome = gateway.call(&Caller::library(), call).await?;
-//! assert_eq!(outcome.result.text(), r#"hello {"name":"world"}"#);
+//! assert_eq!(outcome.result.text(), "hello world");
 //! gateway.stop(Duration::from_secs(1)).await;
 //! # Ok(()) }
 //! ```
+
+#![warn(missing_docs)]
 
 mod active_set;
 pub mod agent;
@@ -34,14 +41,16 @@ pub mod approval;
 pub mod audit;
 pub mod call;
 pub mod caller;
-pub mod config {
-    //! Loading a [`crate::Config`] from text, with findings that point to its source.
-
-    pub use toolgate_core::config::{
-        ConfigFinding, ConfigFormat, Document, InvalidConfig, Severity,
-    };
-}
+#[cfg_attr(not(feature = "code-mode"), path = "code_mode/disabled.rs")]
 mod code_mode;
+pub mod config {
+    //! The configuration: loading it from text, with findings that point to its source, and
+    //! everything it consists of.
+
+    pub use toolgate_core::config::*;
+    pub use toolgate_core::rate::{Budget, Rate};
+    pub use toolgate_core::secret::Secret;
+}
 pub mod engine;
 pub mod event;
 mod event_channel;
@@ -51,6 +60,14 @@ pub mod hook;
 pub mod mcp_server;
 pub mod metrics;
 pub mod models;
+pub mod registry {
+    //! Servers as the gateway sees them: their configuration and state.
+
+    pub use toolgate_mcp::registry::{
+        ProbeResult, RegistryEntry, ResourceSubscription, ServerUnavailable,
+    };
+    pub use toolgate_mcp::{ServerState, ServerStatus};
+}
 pub mod result;
 pub mod store;
 pub mod trace;
@@ -59,15 +76,30 @@ mod ttl_cache;
 pub use call::{Arguments, CallError, ClientSession, Outcome, RequestContext, ToolCall};
 pub use caller::{CallOrigin, Caller};
 pub use event::{GatewayEvent, GatewayEvents};
-pub use gateway::Gateway;
-pub use hook::{Hook, Proposal, Review};
+pub use gateway::{Gateway, GatewayBuilder, LocalServerOptions};
+pub use hook::{
+    CompletedCall, Hook, ModelProposal, ModelResponseEvent, ModelReview, Proposal, Review,
+    RunEvent, RunEventKind,
+};
 pub use models::{ModelError, ModelRequest, ModelResponse, Models, ResponseBody};
 pub use result::ToolResult;
+/// Derives the schemas of in-process tools. Derive with `#[schemars(crate = "toolgate::schemars")]`,
+/// or depend on the same version.
+pub use schemars;
 pub use store::Store;
 pub use toolgate_core::config::Dialect;
-pub use toolgate_core::{Config, NameStyle, ServerName, ToolId, ToolName};
-pub use toolgate_mcp::{
-    Environment, ServerState, ServerStatus, client_handler, jsonrpc, line, local, registry,
+pub use toolgate_core::{
+    Catalog, Config, NameStyle, ServerName, ToolId, ToolName, catalog, policy, scope,
 };
+/// Reads messages from standard input; only the binary needs it.
+#[doc(hidden)]
+pub use toolgate_mcp::line;
+pub use toolgate_mcp::{Environment, ServerState, ServerStatus, client_handler, jsonrpc, local};
+#[cfg(feature = "code-mode")]
 pub use toolgate_script::worker as script_worker;
 pub use trace::{TraceContext, Tracer};
+
+/// Compiles the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryGuide;

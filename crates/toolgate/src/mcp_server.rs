@@ -61,6 +61,7 @@ struct Inner {
 }
 
 impl Server {
+    /// Creates a server for a gateway.
     pub fn new(gateway: Gateway) -> Self {
         Self(Arc::new(Inner {
             sessions: Sessions::new(gateway.clone()),

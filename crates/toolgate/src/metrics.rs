@@ -49,19 +49,28 @@ struct Families {
 /// Call statistics of one tool, or of several together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallStats {
+    /// Number of calls.
     pub calls: u64,
+    /// Number of failed calls.
     pub errors: u64,
+    /// Size of all arguments.
     pub bytes_sent: u64,
+    /// Size of all results.
     pub bytes_received: u64,
+    /// Median latency in milliseconds.
     pub p50_ms: f64,
+    /// 90th percentile of the latency in milliseconds.
     pub p90_ms: f64,
+    /// 99th percentile of the latency in milliseconds.
     pub p99_ms: f64,
 }
 
 /// Statistics of all servers, tools, models and callers.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
+    /// Statistics by server.
     pub servers: BTreeMap<String, CallStats>,
+    /// Statistics by tool.
     pub tools: BTreeMap<ToolId, CallStats>,
     /// Statistics by provider and model.
     pub models: BTreeMap<(String, String), ModelStats>,

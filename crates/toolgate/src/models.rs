@@ -10,6 +10,7 @@ mod headers;
 mod model_call;
 mod request;
 mod response;
+mod review;
 mod span;
 mod store;
 mod table;
@@ -34,11 +35,15 @@ use table::{ModelTable, ModelTarget};
 use tool_definitions::ToolDefinitionCache;
 use toolgate_core::Config;
 use toolgate_core::config::Dialect;
-pub use toolgate_llm::event::{ProviderError, TokenUsage};
+pub use toolgate_core::sse::SseDecodeError;
+pub use toolgate_llm::FieldError;
+use toolgate_llm::WireFormat as _;
+pub use toolgate_llm::body::BodyError;
+pub use toolgate_llm::event::{ProviderError, ResponseDecodeError, TokenUsage};
 use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::tools::{CallerTools, DefinitionFormat};
+pub use toolgate_llm::upstream::SendError;
 use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
-use toolgate_llm::{FieldError, WireFormat as _};
 use toolgate_mcp::Environment;
 pub use usage_recorder::ModelRecord;
 use usage_recorder::UsageRecorder;
@@ -69,15 +74,21 @@ struct Inner {
 pub struct ModelName {
     /// Name to use in requests: `provider/model`, or an alias.
     pub name: String,
+    /// Name of the provider.
     pub provider: String,
 }
 
 /// Public view of a provider, without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ProviderStatus {
+    /// Name of the provider.
     pub name: String,
+    /// URL of its API, without secrets.
     pub base_url: String,
+    /// APIs that it speaks.
     pub dialects: Vec<Dialect>,
+    /// Names of the configured models.
     pub models: Vec<String>,
     /// Names of its keys.
     pub keys: Vec<String>,
@@ -152,6 +163,12 @@ impl Models {
         &self,
         model_call: &ModelCall,
     ) -> Result<ProviderResponse, ModelError> {
+        let reviewed = if self.0.engine.hooks().is_empty() {
+            Cow::Borrowed(model_call)
+        } else {
+            Box::pin(review::review(self.0.engine.hooks(), model_call)).await?
+        };
+        let model_call = &*reviewed;
         let table = self.0.table.load_full();
         let targets = table.resolve(&model_call.name, model_call.body.get("fallbacks"))?;
         let limits = self.0.engine.limits();
@@ -375,6 +392,7 @@ impl Models {
 }
 
 /// Encodes an error in the format of a dialect.
+#[doc(hidden)] // for the HTTP routes of the binary
 pub fn error_body(dialect: Dialect, failure: &ProviderError) -> String {
     dialect.encode_error(failure).to_string()
 }

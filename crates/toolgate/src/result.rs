@@ -20,8 +20,11 @@ pub struct ToolResult {
 /// One block of a result's content.
 #[derive(Debug)]
 pub enum Block<'a> {
+    /// Text.
     Text(Cow<'a, str>),
+    /// An image.
     Image {
+        /// MIME type.
         mime_type: Cow<'a, str>,
         /// Base64.
         data: Cow<'a, str>,
@@ -52,6 +55,7 @@ struct BlockView<'a> {
 }
 
 impl ToolResult {
+    /// Wraps the JSON of a `CallToolResult`.
     pub fn new(raw: Box<RawValue>) -> Self {
         let is_error = parse_view(&raw).is_error;
         Self { raw, is_error }
@@ -62,14 +66,17 @@ impl ToolResult {
         Self::new(raw.unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 
+    /// Returns the JSON.
     pub fn raw(&self) -> &RawValue {
         &self.raw
     }
 
+    /// Returns the JSON.
     pub fn into_raw(self) -> Box<RawValue> {
         self.raw
     }
 
+    /// Returns whether the tool reported a failure.
     pub fn is_error(&self) -> bool {
         self.is_error
     }
@@ -160,6 +167,13 @@ fn parse_block(raw: &RawValue) -> Block<'_> {
         }) if kind == "image" => Block::Image { mime_type, data },
         _ => Block::Other(raw),
     }
+}
+
+/// Creates an error result with advice for the model.
+pub(crate) fn error_result(text: &str) -> ToolResult {
+    ToolResult::from_value(
+        &serde_json::json!({"isError": true, "content": [{"type": "text", "text": text}]}),
+    )
 }
 
 #[cfg(test)]

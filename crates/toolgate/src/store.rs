@@ -39,7 +39,9 @@ pub struct Store {
 
 /// A server entry changed through the API.
 #[derive(Clone, Debug, PartialEq)]
+#[doc(hidden)] // for the API of the binary
 pub struct ServerOverride {
+    /// Name of the server.
     pub server: String,
     /// The entry; `None` if the server was removed.
     pub entry: Option<Value>,
@@ -49,25 +51,35 @@ pub struct ServerOverride {
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum StoreError {
+    /// The database failed.
     #[error("the database cannot be used: {0}")]
     Database(#[from] sqlx::Error),
+    /// The database has an unknown format.
     #[error("the database was created by another version of Toolgate: {0}")]
     Migration(#[from] sqlx::migrate::MigrateError),
+    /// The key file cannot be read or written.
     #[error("the key file `{file}` cannot be used: {cause}")]
     Key { file: String, cause: std::io::Error },
+    /// Encryption failed.
     #[error("the entry could not be encrypted and was not stored")]
     SealFailed,
+    /// An entry cannot be decrypted or parsed.
     #[error(
         "a stored entry cannot be read: it was sealed with another `store.key`, is damaged, or was written by another version"
     )]
     Unreadable,
+    /// A setting cannot be decrypted or parsed.
     #[error(
         "the setting `{0}` in the database cannot be read; restore the `store.key` that it was sealed with, or remove the data directory to discard all changes made through the API"
     )]
     UnreadableSetting(String),
+    /// Another process uses the data directory.
     #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
     InUse(String),
+    /// The data directory cannot be used.
     #[error("the data directory `{folder}` cannot be used: {cause}")]
     Folder {
         folder: String,
@@ -154,6 +166,7 @@ impl Store {
 
     /// Returns the servers changed through the API. A server whose entry cannot be unsealed counts as
     /// removed, because the entry in the config file may allow more.
+    #[doc(hidden)] // for the API of the binary
     pub async fn overrides(&self) -> Result<Vec<ServerOverride>, StoreError> {
         let rows =
             sqlx::query("SELECT server, entry, file_hash FROM server_overrides ORDER BY server")
@@ -162,6 +175,8 @@ impl Store {
         rows.iter().map(|row| self.read_override(row)).collect()
     }
 
+    /// Stores a changed server entry.
+    #[doc(hidden)] // for the API of the binary
     pub async fn put_override(&self, change: &ServerOverride) -> Result<(), StoreError> {
         let entry = change.entry.as_ref();
         let entry = entry
@@ -180,6 +195,8 @@ impl Store {
         Ok(())
     }
 
+    /// Deletes a changed server entry.
+    #[doc(hidden)] // for the API of the binary
     pub async fn delete_override(&self, server: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM server_overrides WHERE server = $1")
             .bind(server)
@@ -190,6 +207,7 @@ impl Store {
 
     /// Returns a setting and the hash of the config file's value at the time it was set. Fails if the
     /// setting cannot be read, since going on without it could widen access.
+    #[doc(hidden)] // for the API of the binary
     pub async fn setting(&self, key: &str) -> Result<Option<(Value, String)>, StoreError> {
         let row = sqlx::query("SELECT value, file_hash FROM settings WHERE key = $1")
             .bind(key)
@@ -204,6 +222,8 @@ impl Store {
         Ok(Some((value, row.try_get(1)?)))
     }
 
+    /// Stores a setting and the hash of the config file's value.
+    #[doc(hidden)] // for the API of the binary
     pub async fn put_setting(
         &self,
         key: &str,
@@ -222,6 +242,8 @@ impl Store {
         Ok(())
     }
 
+    /// Deletes a setting.
+    #[doc(hidden)] // for the API of the binary
     pub async fn delete_setting(&self, key: &str) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM settings WHERE key = $1")
             .bind(key)
@@ -302,12 +324,14 @@ fn now() -> i64 {
 }
 
 /// Converts a time to milliseconds since the Unix epoch.
+#[doc(hidden)] // for the API of the binary
 pub fn unix_millis(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Converts milliseconds since the Unix epoch to a time.
+#[doc(hidden)] // for the API of the binary
 pub fn from_unix_millis(millis: i64) -> SystemTime {
     UNIX_EPOCH + std::time::Duration::from_millis(millis.unsigned_abs())
 }

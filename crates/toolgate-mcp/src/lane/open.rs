@@ -19,7 +19,7 @@ use crate::transport::{RequestError, StderrTail, Transport, TransportEvents};
 /// Everything besides its configuration that a lane needs to open.
 #[derive(Clone, Debug)]
 pub(crate) struct Dependencies {
-    pub(crate) local: Option<Arc<LocalServer>>,
+    pub(crate) local: Option<LocalServer>,
     pub(crate) environment: Environment,
     /// HTTP clients shared between servers.
     pub(crate) clients: HttpClients,
@@ -91,7 +91,7 @@ impl Lane {
                         "no in-process tools are registered for this server".to_owned(),
                     )
                 })?;
-                let events = LocalServer::events();
+                let events = local.events();
                 opening.handshake(Transport::Local(local), events).await
             }
         }

@@ -39,12 +39,10 @@ pub(crate) fn start(toml: &str) -> Registry {
         "UNRELATED" => Some("must not leak".to_owned()),
         _ => None,
     });
-    let dependencies = RegistryDependencies {
-        locals: Vec::new(),
-        environment,
-    };
+    let dependencies = RegistryDependencies { environment };
     let registry_config = RegistryConfig {
         servers: config.servers,
+        locals: Vec::new(),
         lists: config.security,
         style: config.tool_name_style,
         sync_interval: config.tool_manager.tool_sync_interval,
@@ -98,6 +96,7 @@ pub(crate) async fn call_with(
         headers: options.headers,
         meta: Object::default(),
         handler: options.handler,
+        identity: None,
         modern_client: None,
         log_level: None,
     };

@@ -1,26 +1,26 @@
-//! Sends the events of a run to the [`crate::Hook`].
+//! Sends the events of a run to the [`crate::Hook`]s.
 
 use std::sync::Arc;
 
-use crate::hook::{Hook, RunEvent, RunEventKind};
+use crate::hook::{Hooks, RunEvent, RunEventKind};
 
-/// Sends the events of one run to the hook; clones belong to the same run.
+/// Sends the events of one run to the hooks; clones belong to the same run.
 #[derive(Clone, Debug)]
 pub(super) struct EventSender {
-    hook: Arc<dyn Hook>,
+    hooks: Hooks,
     run: Arc<str>,
 }
 
 impl EventSender {
-    pub(super) fn new(hook: &Arc<dyn Hook>, run: &str) -> Self {
+    pub(super) fn new(hooks: &Hooks, run: &str) -> Self {
         Self {
-            hook: Arc::clone(hook),
+            hooks: hooks.clone(),
             run: run.into(),
         }
     }
 
     pub(super) fn send(&self, kind: RunEventKind<'_>) {
-        self.hook.on_run_event(RunEvent {
+        self.hooks.on_run_event(RunEvent {
             run: &self.run,
             kind,
         });

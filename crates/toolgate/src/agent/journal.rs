@@ -16,34 +16,51 @@ use crate::store::{StoreError, unix_millis};
 
 /// Summary of a run, as stored and listed.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct RunRecord {
+    /// Id of the run.
     pub id: String,
+    /// Name of the caller's key.
     pub caller: Option<String>,
+    /// Id of the request that started it.
     pub request_id: String,
+    /// API of the request.
     pub dialect: String,
     /// Model name from the request.
     pub model: String,
+    /// Whether the response is streamed.
     pub stream: bool,
+    /// Current state.
     pub state: RunState,
+    /// Reason why it stopped.
     pub stop_reason: Option<String>,
+    /// Model requests so far.
     pub iterations: i64,
+    /// Prompt tokens of all model requests.
     pub input_tokens: i64,
+    /// Tokens that the model produced.
     pub output_tokens: i64,
+    /// Cost in millionths of a dollar.
     pub cost_micro_usd: i64,
     /// Milliseconds since the Unix epoch.
     pub started_at: i64,
+    /// Milliseconds since the Unix epoch.
     pub ended_at: Option<i64>,
 }
 
 /// Lifecycle state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RunState {
+    /// The run is in progress.
     Running,
     /// The model gave its final answer.
     Done,
     /// The run stopped at a limit or with calls that someone must approve or execute.
     Waiting,
+    /// The model or the gateway failed.
     Failed,
+    /// The run was cancelled.
     Cancelled,
     /// The gateway stopped during the run.
     Interrupted,
@@ -69,6 +86,7 @@ pub(super) struct RunJournal {
 }
 
 impl RunState {
+    /// All states.
     pub const ALL: [Self; 6] = [
         Self::Running,
         Self::Done,
@@ -78,6 +96,7 @@ impl RunState {
         Self::Interrupted,
     ];
 
+    /// Returns the name used in the API and the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -89,6 +108,7 @@ impl RunState {
         }
     }
 
+    /// Returns the state with a name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }

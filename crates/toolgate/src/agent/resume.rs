@@ -31,14 +31,19 @@ use crate::store::StoreError;
 pub enum CallDecision {
     /// Execute the call, optionally with other arguments.
     Approve {
+        /// Arguments that replace those of the model, as JSON.
         arguments: Option<String>,
     },
+    /// Tell the model that the call was denied.
     Deny {
+        /// Reason, told to the model.
         reason: Option<String>,
     },
     /// The caller executed the call itself, with this result.
     Result {
+        /// Text of the result.
         text: String,
+        /// Whether the call failed.
         is_error: bool,
     },
 }
@@ -56,27 +61,38 @@ pub struct ResumeRequest {
 
 /// Reason why a run cannot be resumed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum ResumeError {
+    /// No run has this id.
     #[error("unknown run `{0}`")]
     Unknown(String),
+    /// The run is in a state from which it cannot go on.
     #[error("run `{id}` is {state}; only a waiting, failed or interrupted run can be resumed")]
     NotResumable { id: String, state: &'static str },
+    /// These calls need a decision.
     #[error("decisions are missing for the calls {}", .0.join(", "))]
     Undecided(Vec<String>),
+    /// Only an approver may decide this call.
     #[error("call `{call}` needs an approver; approval `{approval}` is still open")]
     NeedsApprover { call: String, approval: String },
+    /// Parts of the script have already run.
     #[error("the script of call `{0}` has already made calls; approve it unchanged or deny it")]
     ScriptStarted(String),
+    /// The caller must execute a call itself.
     #[error(
         "run `{0}` is waiting for a call that only its caller can answer; send the conversation with that result instead"
     )]
     AwaitsCaller(String),
+    /// The stored request or journal is damaged.
     #[error(
         "run `{0}` cannot be resumed: its stored request or journal cannot be read; start a new run"
     )]
     Unreadable(String),
+    /// The model request failed.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The store failed.
     #[error("the run could not be read or written; try again in a moment")]
     Store(#[from] StoreError),
 }

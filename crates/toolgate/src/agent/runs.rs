@@ -16,7 +16,7 @@ use super::resume::{self, ResumeError, ResumeRequest};
 use super::store::{RunStep, RunStore};
 use super::{AgentRun, RunRecord, RunState, stored_request, task};
 use crate::active_set::ActiveSet;
-use crate::call::CallError;
+use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::models::{ModelCall, ModelError, ModelRequest, ModelResponse, Models, Operation};
@@ -43,16 +43,21 @@ struct Inner {
 pub struct RunQuery {
     /// Name of the caller's key.
     pub caller: Option<String>,
+    /// Name of a [`RunState`].
     pub state: Option<String>,
     /// Return only runs before this id, the last one of the previous page.
     pub before: Option<String>,
+    /// Maximum number of runs to return.
     pub limit: usize,
 }
 
 /// A run with the steps in its journal.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RunDetails {
+    /// Summary of the run.
     pub record: RunRecord,
+    /// Steps in order.
     pub steps: Vec<RunStep>,
 }
 
@@ -78,6 +83,7 @@ impl Runs {
             return Err(ModelError::Refused(CallError::Stopping));
         }
         let body = RequestBody::parse(request.body.clone())?;
+        let request = self.with_request_id(request);
         let model_call = ModelCall::new(request, body, caller.clone())?;
         let limits = self.limits(&model_call)?;
         if self.needs_run(&model_call) {
@@ -85,6 +91,21 @@ impl Runs {
             return Box::pin(self.run(model_call, limits)).await;
         }
         self.0.models.relay(&model_call).await
+    }
+
+    /// Lets a hook generate the id of a request that has none.
+    fn with_request_id(&self, request: ModelRequest) -> ModelRequest {
+        if request.request.id.is_some() {
+            return request;
+        }
+        let Some(id) = self.0.engine.hooks().request_id() else {
+            return request;
+        };
+        let context = RequestContext {
+            id: Some(id),
+            ..(*request.request).clone()
+        };
+        request.with_request(&Arc::new(context))
     }
 
     /// Lists runs of one caller or of all, newest first.

@@ -77,7 +77,7 @@ fn wants_call_events(headers: &HeaderMap) -> bool {
 
 impl RunSink {
     pub(super) fn for_run(run: &AgentRun) -> (Self, Option<RunStream>) {
-        let events = EventSender::new(run.runs.engine().hook(), &run.id);
+        let events = EventSender::new(run.runs.engine().hooks(), &run.id);
         if !run.model_call.stream {
             let stream = None;
             return (Self { events, stream }, None);

@@ -16,11 +16,13 @@ pub(crate) struct RunStore(Store);
 
 /// A step in the journal of a run.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RunStep {
     /// Position in the journal.
     pub seq: i64,
     /// Milliseconds since the Unix epoch.
     pub at: i64,
+    /// The step as JSON.
     pub step: Value,
 }
 

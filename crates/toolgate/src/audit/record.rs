@@ -13,39 +13,53 @@ use crate::caller::Caller;
 pub struct AuditRecord {
     /// UUID version 7, so ids sort by time.
     pub id: String,
+    /// Id of the request.
     pub request_id: String,
+    /// Id of the request that caused it.
     pub parent_id: Option<String>,
+    /// Id of the agent run.
     pub run_id: Option<String>,
     /// Name of the caller's key; `None` for callers without a key.
     pub caller: Option<String>,
+    /// Interface through which the call was made.
     pub origin: String,
     /// The tool name as given by the caller.
     pub name: String,
+    /// Name of the server, once the tool was found.
     pub server: Option<String>,
+    /// Raw name of the tool, once it was found.
     pub tool: Option<String>,
     /// The requested server, if a fallback ran instead.
     pub instead_of: Option<String>,
+    /// Arguments, if they are recorded.
     pub arguments: Option<Box<RawValue>>,
     /// `allow`, `manual`, `ask` or `deny`.
     pub verdict: Option<String>,
     /// The config key that decided.
     pub rule: Option<String>,
+    /// Id of the approval that the call used or waits for.
     pub approval: Option<String>,
     /// Findings of the scanner.
     pub warnings: Vec<String>,
     /// `open`, `ok`, `tool_error`, `interrupted`, or the code of a [`CallError`](crate::CallError).
     pub outcome: String,
+    /// Message of the error.
     pub error: Option<String>,
+    /// Result, if results are recorded.
     pub result: Option<Box<RawValue>>,
+    /// Size of the arguments.
     pub bytes_in: i64,
+    /// Size of the result.
     pub bytes_out: i64,
     /// Milliseconds since the Unix epoch.
     pub started_at: i64,
+    /// Duration in microseconds; `None` while the call runs.
     pub duration_us: Option<i64>,
     /// Price in millionths of a dollar.
     pub cost_micro_usd: i64,
     /// Whether the call counts against the budget of the caller's key.
     pub charged: bool,
+    /// Whether the result came from the cache.
     pub cached: bool,
     /// Statistics of a script: number of calls, the limit that stopped it, tokens saved.
     pub script: Option<Value>,
@@ -54,23 +68,32 @@ pub struct AuditRecord {
 /// Filters for audit records.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
+    /// Name of the server.
     pub server: Option<String>,
+    /// Raw name of the tool.
     pub tool: Option<String>,
+    /// Name of the caller's key.
     pub caller: Option<String>,
+    /// Outcome of the call.
     pub outcome: Option<String>,
+    /// Id of the request.
     pub request_id: Option<String>,
+    /// Id of the agent run.
     pub run_id: Option<String>,
     /// Milliseconds since the Unix epoch.
     pub since: Option<i64>,
+    /// Milliseconds since the Unix epoch.
     pub until: Option<i64>,
     /// Return only records before this id, the last one of the previous page.
     pub before: Option<String>,
+    /// Maximum number of records to return.
     pub limit: usize,
 }
 
 /// A page of records, newest first.
 #[derive(Clone, Debug, Default)]
 pub struct AuditPage {
+    /// The records.
     pub records: Vec<AuditRecord>,
     /// Whether there are more records.
     pub more: bool,

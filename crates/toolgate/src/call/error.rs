@@ -15,20 +15,28 @@ use crate::store::StoreError;
 
 /// The reason a call did not run or has no result.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum CallError {
+    /// No tool of this name exists for the caller.
     #[error("unknown tool `{name}`{}", format_suggestions(.nearest))]
     Unknown { name: String, nearest: Vec<String> },
+    /// The name matches several tools.
     #[error("`{name}` matches several tools; use one of these names: {}", .aliases.join(", "))]
     Ambiguous { name: String, aliases: Vec<String> },
+    /// A filter of the request is invalid.
     #[error(transparent)]
     Filter(#[from] FilterError),
+    /// The arguments are no JSON object.
     #[error(transparent)]
     BadArguments(#[from] ArgumentsError),
+    /// The arguments violate the tool's schema.
     #[error(transparent)]
     SchemaViolation(#[from] SchemaViolation),
     /// A header of the request contradicts the argument that it mirrors.
     #[error("{0}")]
     HeaderMismatch(String),
+    /// A rule, a hook or a person denied the call.
     #[error("tool `{alias}` was not run: {reason} (`{because}`)")]
     Denied {
         alias: String,
@@ -37,6 +45,7 @@ pub enum CallError {
         /// Id of the approval, if a person denied the call.
         approval: Option<String>,
     },
+    /// The call waits for a decision.
     #[error(
         "tool `{alias}` needs an approval (`{because}`); once approval `{id}` is given, repeat the same call within {}",
         format_time_left(.expires_at)
@@ -58,45 +67,58 @@ pub enum CallError {
         "the script stopped before a call that needs a decision, and its state could not be saved{made}; do not repeat calls that have side effects"
     )]
     ScriptNotSaved { made: String },
+    /// No program can run scripts.
     #[error("scripts cannot run in this gateway: {0}")]
     NoWorker(&'static str),
+    /// The call needs an approval that nobody can give.
     #[error("tool `{alias}` needs an approval (`{because}`), but no approver is available")]
     NoApprover { alias: String, because: String },
+    /// A limit was reached.
     #[error("{limit}; {}", format_retry(.retry_after.as_ref()))]
     Limited {
         limit: LimitReached,
         retry_after: Option<Duration>,
     },
+    /// The server is not connected.
     #[error("{}{}", .0, format_next_attempt(.0))]
     Unavailable(ServerUnavailable),
+    /// The server is being replaced.
     #[error("server `{0}` is being reconfigured; try again in a moment")]
     Reconfiguring(ServerName),
+    /// The configuration changed while the call waited.
     #[error("the rules for tool `{0}` changed while the call was waiting; try again")]
     RulesChanged(String),
+    /// The gateway is stopping.
     #[error("the gateway is stopping")]
     Stopping,
+    /// The server has too many calls in flight.
     #[error("server `{server}` is busy: {busy}")]
     Busy {
         server: ServerName,
         busy: ServerBusy,
     },
+    /// The tool did not answer in time.
     #[error(
         "tool `{tool}` did not answer within {} and was cancelled; do less work per call or raise the timeout in the configuration",
         format_seconds(.after)
     )]
     Timeout { tool: ToolId, after: Duration },
+    /// The server failed.
     #[error("server `{server}`: {cause}")]
     Server {
         server: ServerName,
         cause: RequestError,
     },
+    /// The caller cancelled the call.
     #[error("the call was cancelled")]
     Cancelled,
     /// Raised for in-process tools.
     #[error("tool `{0}` panicked")]
     Panicked(ToolId),
+    /// The caller's key was removed or disabled.
     #[error("key `{0}` is no longer valid")]
     InvalidKey(String),
+    /// The audit trail is not available.
     #[error("the call was not made because it could not be recorded; try again in a moment")]
     Unrecorded,
     /// The cause is logged for the operator and not shown to callers.
@@ -107,6 +129,7 @@ pub enum CallError {
 /// A script that stopped before calls that need a decision.
 #[derive(Debug, thiserror::Error)]
 #[error("the script waits before {}: {cause}{made}", format_pending_calls(.calls))]
+#[non_exhaustive]
 pub struct SuspendedScript {
     /// The error of the first pending call that needs an approval, or else of the first one.
     pub cause: CallError,
@@ -118,11 +141,15 @@ pub struct SuspendedScript {
 
 /// A call that a script has not made yet.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct PendingCall {
+    /// The tool.
     pub tool: ToolId,
+    /// Arguments of the call.
     pub arguments: Box<RawValue>,
     /// Line in the script, starting at one.
     pub line: u32,
+    /// Id of the approval that the call needs.
     pub approval: Option<String>,
 }
 
@@ -142,35 +169,51 @@ impl SuspendedScript {
 
 /// The approval that a call needs before it can run.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct RequiredApproval<'a> {
+    /// Id of the approval.
     pub id: &'a str,
     /// Alias of the tool.
     pub alias: &'a str,
+    /// Config key that requires it.
     pub because: &'a str,
+    /// Time until which it can be given.
     pub expires_at: SystemTime,
 }
 
 /// A limit that a call would exceed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum LimitReached {
+    /// Rate limit of a key.
     #[error("key `{key}` exceeded its rate limit of {rate}")]
     KeyRate { key: String, rate: String },
+    /// Concurrency of a key.
     #[error("key `{key}` has too many calls in flight")]
     KeyBusy { key: String },
+    /// Budget of a key.
     #[error("key `{key}` has used up its budget of {budget}")]
     KeyBudget { key: String, budget: String },
+    /// Rate limit of a tool.
     #[error("tool `{tool}` exceeded its rate limit of {rate}")]
     ToolRate { tool: ToolId, rate: String },
+    /// Concurrency of a tool.
     #[error("tool `{tool}` has too many calls in flight")]
     ToolBusy { tool: ToolId },
+    /// Rate limit of a server.
     #[error("server `{server}` exceeded its rate limit of {rate}")]
     ServerRate { server: ServerName, rate: String },
+    /// Concurrency of a server.
     #[error("server `{server}` has too many calls in flight")]
     ServerBusy { server: ServerName },
+    /// Number of pending approvals.
     #[error("too many approvals are pending")]
     Approvals,
+    /// Number of resource subscriptions.
     #[error("too many resource subscriptions")]
     Subscriptions,
+    /// Size of the arguments of an approval request.
     #[error("the arguments are too large for an approval request")]
     ApprovalSize,
 }

@@ -9,7 +9,7 @@ use toolgate_script::surface::{self, CallCount, OutputLimits};
 use super::journal::{ScriptState, StoredScript};
 use super::run::{ScriptEnd, ScriptRun};
 use super::value::without_binary_data;
-use crate::result::ToolResult;
+use crate::result::{ToolResult, error_result};
 
 /// Server names listed in a hint.
 const MAX_LISTED_SERVERS: usize = 30;
@@ -18,11 +18,6 @@ const MAX_MESSAGE_BYTES: usize = 4096;
 
 pub(super) fn text_result(text: &str) -> ToolResult {
     ToolResult::from_value(&json!({"content": [{"type": "text", "text": text}]}))
-}
-
-/// Error result with advice for the model.
-pub(crate) fn error_result(text: &str) -> ToolResult {
-    ToolResult::from_value(&json!({"isError": true, "content": [{"type": "text", "text": text}]}))
 }
 
 /// Result for a script that is already being resumed or has ended.

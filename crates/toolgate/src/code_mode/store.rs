@@ -3,14 +3,14 @@
 use sqlx::Row as _;
 
 use super::journal::{ScriptKey, ScriptState, StoredScript, steps_from_value, steps_to_value};
-use crate::store::{Store, StoreError, StoreTransaction};
+use crate::store::{Store, StoreError};
 
 /// Reads and writes suspended scripts. Clones share the store.
 #[derive(Clone, Debug)]
-pub(crate) struct ScriptStore(Store);
+pub(super) struct ScriptStore(Store);
 
 impl ScriptStore {
-    pub(crate) fn new(store: Store) -> Self {
+    pub(super) fn new(store: Store) -> Self {
         Self(store)
     }
 
@@ -98,25 +98,4 @@ impl ScriptStore {
             .await?;
         Ok(())
     }
-
-    /// Deletes scripts that were last changed before a time.
-    pub(crate) async fn delete_expired(&self, before: i64) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM scripts WHERE changed_at < $1")
-            .bind(before)
-            .execute(self.0.writer())
-            .await?;
-        Ok(())
-    }
-}
-
-/// Deletes the suspended scripts of a caller.
-pub(crate) async fn delete_scripts_of(
-    transaction: &mut StoreTransaction,
-    caller: &str,
-) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM scripts WHERE caller = $1")
-        .bind(caller)
-        .execute(&mut **transaction)
-        .await?;
-    Ok(())
 }

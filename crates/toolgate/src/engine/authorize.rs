@@ -1,4 +1,4 @@
-//! Decides whether a call may run: validates its arguments, applies rules, scanner and hook, and
+//! Decides whether a call may run: validates its arguments, applies rules, scanner and hooks, and
 //! obtains an approval where one is needed.
 
 use serde_json::value::RawValue;
@@ -20,8 +20,15 @@ const MAX_CONVERSATION_BYTES: usize = 64 * 1024;
 pub(super) struct AuthorizedCall {
     pub(super) target: ResolvedTool,
     pub(super) arguments: Arguments,
-    /// Whether the call needed an approval, by a person or the hook.
+    /// Whether the call needed an approval, by a person or a hook.
     pub(super) needed_approval: bool,
+}
+
+/// A call that hooks review, with what they have decided so far.
+struct ReviewedCall {
+    arguments: Arguments,
+    decision: Decision,
+    is_approved: bool,
 }
 
 impl Inner {
@@ -45,36 +52,67 @@ impl Inner {
         if decision.verdict == Verdict::Manual && context.caller.origin.is_unattended() {
             return Err(CallError::ManualOnly(target.entry.alias.to_string()));
         }
-        let proposal = Proposal {
-            tool: &target.entry.tool.id,
-            alias: &target.entry.alias,
-            arguments: &arguments,
-            caller: &context.caller,
-            request_id: &context.request_id,
-            decision: &decision,
+        let needed_approval = decision.verdict == Verdict::Ask;
+        let mut reviewed = ReviewedCall {
+            arguments,
+            decision,
+            is_approved: false,
         };
-        let arguments = match self.deps.hook.review(proposal).await {
-            Review::Proceed if decision.verdict == Verdict::Ask => {
-                let request = approval_request(context, &target, &arguments, &decision);
-                let approved = Box::pin(self.obtain_approval(context, &target, request, progress));
-                let edited = approved.await?;
-                edited.unwrap_or(arguments)
+        // Most gateways have no hooks, and their calls must not pay for them.
+        if !self.deps.hooks.is_empty() {
+            reviewed = Box::pin(self.review(context, &target, reviewed, record)).await?;
+        }
+        let ReviewedCall {
+            mut arguments,
+            decision,
+            is_approved,
+        } = reviewed;
+        if needed_approval && !is_approved {
+            let request = approval_request(context, &target, &arguments, &decision);
+            let approved = Box::pin(self.obtain_approval(context, &target, request, progress));
+            if let Some(edited) = approved.await? {
+                arguments = edited;
             }
-            Review::Proceed | Review::Approve => arguments,
-            Review::Edit(edited) => {
-                self.accept_edit(context, &target, &edited, record)?;
-                edited
-            }
-            Review::Deny { reason } => {
-                record.verdict = Some(Verdict::Deny.as_str().to_owned());
-                return Err(denied_error(&target, &decision, reason));
-            }
-        };
+        }
         Ok(AuthorizedCall {
-            needed_approval: decision.verdict == Verdict::Ask,
+            needed_approval,
             target,
             arguments,
         })
+    }
+
+    /// Lets all hooks review a call, each with the arguments as edited by those before it.
+    async fn review(
+        &self,
+        context: &CallContext,
+        target: &ResolvedTool,
+        mut call: ReviewedCall,
+        record: &mut AuditRecord,
+    ) -> Result<ReviewedCall, CallError> {
+        for hook in self.deps.hooks.iter() {
+            let proposal = Proposal {
+                tool: &target.entry.tool.id,
+                alias: &target.entry.alias,
+                arguments: &call.arguments,
+                caller: &context.caller,
+                request_id: &context.request_id,
+                decision: &call.decision,
+            };
+            match hook.review(proposal).await {
+                Review::Proceed => {}
+                Review::Approve => call.is_approved = true,
+                Review::Edit(edited) => {
+                    call.decision = self.accept_edit(context, target, &edited, record)?;
+                    call.arguments = edited;
+                    call.is_approved = true;
+                }
+                Review::Deny { reason } => {
+                    record.verdict = Some(Verdict::Deny.as_str().to_owned());
+                    return Err(denied_error(target, &call.decision, reason));
+                }
+            }
+        }
+        Ok(call)
     }
 
     /// Combines the verdicts of rules and scanner. `deny` is returned as an error with its reason.
@@ -170,10 +208,10 @@ impl Inner {
         target: &ResolvedTool,
         edited: &Arguments,
         record: &mut AuditRecord,
-    ) -> Result<(), CallError> {
+    ) -> Result<Decision, CallError> {
         check_arguments(target, edited)?;
         record.arguments = Some(edited.raw().to_owned());
-        self.decide(context, target, edited, record).map(drop)
+        self.decide(context, target, edited, record)
     }
 }
 

@@ -23,8 +23,7 @@ use super::{CallContext, Engine, Inner};
 use crate::audit::AuditRecord;
 use crate::call::{Arguments, CallError, RequestContext, ToolCall};
 use crate::caller::Caller;
-use crate::code_mode::results::error_result;
-use crate::result::ToolResult;
+use crate::result::{ToolResult, error_result};
 use crate::trace;
 
 /// A tool implemented by the gateway itself.

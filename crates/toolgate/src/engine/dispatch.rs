@@ -10,6 +10,7 @@ use toolgate_core::catalog::Tool;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::lane::{UpstreamRequest, UpstreamToolCall as LaneCall};
+use toolgate_mcp::local::CallIdentity;
 use toolgate_mcp::registry::{
     AccessError, LaneAccess, Registry, ResourceSubscription, SessionCall, SessionLane,
     SubscribeError,
@@ -30,6 +31,8 @@ pub(super) struct Dispatch {
     pub(super) arguments: Arguments,
     pub(super) headers: HeaderMap,
     pub(super) request: Arc<RequestContext>,
+    /// Who makes the call, if the server runs in this process.
+    pub(super) identity: Option<Arc<CallIdentity>>,
     /// Bound on waiting for a slot and a connection.
     pub(super) queue_timeout: Duration,
     /// Bound on waiting for the response.
@@ -101,6 +104,7 @@ impl Dispatch {
             handler: self.request.client_handler.clone(),
             modern_client: self.request.modern_client.clone(),
             log_level: self.request.log_level,
+            identity: self.identity.clone(),
         };
         let error = match lane.call_tool(call()).await {
             Err(error) if self.can_retry(&error) => error,

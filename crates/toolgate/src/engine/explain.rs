@@ -19,10 +19,13 @@ use crate::caller::Caller;
 pub struct Explanation {
     /// `None` if the name matches no configured server.
     pub tool: Option<ToolId>,
+    /// Name of the tool as models see it.
     pub alias: Option<String>,
+    /// Whether the tool exists for the request.
     pub visible: bool,
     /// Set for visible tools only.
     pub verdict: Option<Verdict>,
+    /// Result of each gate, in order.
     pub steps: Vec<GateResult>,
 }
 

@@ -5,10 +5,9 @@ use toolgate_core::catalog::Resolution;
 use toolgate_core::policy::Verdict;
 
 use super::builtin::READ_RESOURCE;
-use super::{BuiltinTool, CodeTool, Engine};
+use super::{BuiltinTool, Engine};
 use crate::call::ToolCall;
 use crate::caller::Caller;
-use crate::code_mode;
 
 impl Engine {
     /// Predicts whether a call runs automatically, is left to the caller, or needs an approval. A
@@ -22,11 +21,8 @@ impl Engine {
             Some(BuiltinTool::ReadResource) => {
                 return self.preview_resource_read(arguments.value());
             }
-            Some(BuiltinTool::Code(CodeTool::Execute)) => {
-                return match (&scope, code_mode::code_argument(arguments.value())) {
-                    (Ok(scope), Some(code)) => self.0.code_mode.preview(scope, code),
-                    _ => Verdict::Allow,
-                };
+            Some(BuiltinTool::Code(tool)) => {
+                return self.preview_code_tool(tool, scope.as_ref().ok(), arguments);
             }
             Some(_) => return Verdict::Allow,
             None => {}

@@ -17,13 +17,13 @@ const MAX_TOTAL_BYTES: u64 = 32 * 1024 * 1024;
 /// Identifies a result by everything it depends on: the program, the tool's definition, the
 /// arguments and the forwarded caller headers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct CacheKey {
     tool: ToolId,
     digest: [u8; 32],
 }
 
 #[derive(Debug)]
-pub(super) struct ResultCache(TtlCache<Key, ToolResult>);
+pub(super) struct ResultCache(TtlCache<CacheKey, ToolResult>);
 
 impl ResultCache {
     pub(super) fn new() -> Self {
@@ -31,7 +31,7 @@ impl ResultCache {
     }
 
     /// Returns the key and TTL for a call whose result may be cached.
-    pub(super) fn key(&self, rules: &Rules, dispatch: &Dispatch) -> Option<(Key, Duration)> {
+    pub(super) fn key(&self, rules: &Rules, dispatch: &Dispatch) -> Option<(CacheKey, Duration)> {
         // The server may have asked this client for input, so the result is private to the client.
         let RequestContext {
             modern_client,
@@ -66,19 +66,19 @@ impl ResultCache {
             add(name.as_str().as_bytes());
             add(value.as_bytes());
         }
-        let key = Key {
+        let key = CacheKey {
             tool: tool.id.clone(),
             digest: hash.finalize().into(),
         };
         Some((key, ttl))
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<ToolResult> {
+    pub(super) fn get(&self, key: &CacheKey) -> Option<ToolResult> {
         self.0.get(key)
     }
 
     /// Stores a result, unless the tool failed.
-    pub(super) fn insert(&self, key: Key, result: &ToolResult, ttl: Duration) {
+    pub(super) fn insert(&self, key: CacheKey, result: &ToolResult, ttl: Duration) {
         if !result.is_error() {
             let bytes = result.raw().get().len() + 256;
             self.0.insert(key, result.clone(), bytes, ttl);

@@ -22,10 +22,13 @@ struct StoredResult {
 /// A chunk of a stored result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultChunk {
+    /// Text of the chunk.
     pub text: String,
+    /// Byte offset of the chunk.
     pub offset: usize,
     /// Offset of the next chunk; `None` at the end.
     pub next: Option<usize>,
+    /// Size of the whole result in bytes.
     pub total: usize,
 }
 

@@ -100,11 +100,15 @@ pub(super) struct KeyEntry {
 
 /// The reason a key is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
+    /// No key has this secret.
     #[error("no such key")]
     Unknown,
+    /// The key is disabled.
     #[error("the key is disabled")]
     Disabled,
+    /// The key has expired.
     #[error("the key has expired")]
     Expired,
 }

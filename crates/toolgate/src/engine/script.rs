@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
+use toolgate_core::policy::Verdict;
 use toolgate_core::scope::Scope;
 use toolgate_script::surface::{self, ToolDefinition};
 
@@ -13,9 +14,8 @@ use super::{CallContext, Engine, Inner};
 use crate::audit::AuditRecord;
 use crate::call::{Arguments, CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::{CallOrigin, Caller};
-use crate::code_mode::results::error_result;
 use crate::code_mode::{self, ExecuteRequest, ToolCaller};
-use crate::result::ToolResult;
+use crate::result::{ToolResult, error_result};
 
 /// A code mode tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +86,19 @@ impl Inner {
 }
 
 impl Engine {
+    /// Predicts the verdict on a call of a code mode tool.
+    pub(super) fn preview_code_tool(
+        &self,
+        tool: CodeTool,
+        scope: Option<&Arc<Scope>>,
+        arguments: &Arguments,
+    ) -> Verdict {
+        match (tool, scope, code_mode::code_argument(arguments.value())) {
+            (CodeTool::Execute, Some(scope), Some(code)) => self.0.code_mode.preview(scope, code),
+            _ => Verdict::Allow,
+        }
+    }
+
     /// Records the prompt tokens that code mode saves in a model request with this scope.
     pub(crate) fn count_saved_tokens(&self, scope: &Arc<Scope>) {
         let saved = self.0.code_mode.saved_tokens(scope);

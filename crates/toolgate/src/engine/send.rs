@@ -1,23 +1,26 @@
 //! Sends an authorized call: limits, budget, cache, dispatch and post-processing of the result.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
+use toolgate_core::config::ServerConnection;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
+use toolgate_mcp::local::CallIdentity;
 
 use super::authorize::AuthorizedCall;
 use super::dispatch::{Dispatch, ServerResponse};
-use super::find::ResolvedTool;
 use super::limits::LimitTarget;
+use super::result_cache::CacheKey;
 use super::result_store::ResultStore;
 use super::rules::Rules;
 use super::{CallContext, CallProgress, Inner};
 use crate::audit::AuditRecord;
 use crate::call::{CallError, Outcome};
 use crate::caller::CallOrigin;
+use crate::hook::CompletedCall;
 use crate::result::sanitize::{SecretPolicy, sanitize};
 use crate::result::truncate::truncate;
 use crate::result::{ToolResult, is_input_required};
@@ -109,25 +112,29 @@ impl Inner {
         started: Instant,
         progress: &mut CallProgress,
     ) -> Result<Outcome, CallError> {
-        let ResolvedTool {
-            entry,
-            fallback_for,
-            ..
-        } = &authorized.target;
-        let id = &entry.tool.id;
-        if let Some(requested) = fallback_for {
+        let rules = &context.rules;
+        let id = &authorized.target.entry.tool.id;
+        if let Some(requested) = &authorized.target.fallback_for {
             tracing::info!(tool = %requested, instead = %id, "routing tool call to the fallback server");
         }
-        let rules = &context.rules;
         let _slots = self.acquire_slots(context, id).await?;
         self.recheck_rules(context, &authorized)?;
+        let AuthorizedCall {
+            target,
+            arguments,
+            needed_approval,
+        } = authorized;
+        let id = &target.entry.tool.id;
+        let has_hooks = !self.deps.hooks.is_empty();
+        let shown_arguments = has_hooks.then(|| arguments.clone());
         let dispatch = Dispatch {
             registry: Arc::clone(&self.deps.registry),
             metrics: Arc::clone(&self.deps.metrics),
             headers: rules.forwarded_headers(&id.server, &context.call.request.headers),
             request: Arc::clone(&context.call.request),
-            arguments: authorized.arguments,
-            tool: Arc::clone(&entry.tool),
+            identity: call_identity(context, id),
+            arguments,
+            tool: Arc::clone(&target.entry.tool),
             queue_timeout: rules.tool_timeout(id),
             response_timeout: rules.response_timeout(
                 &context.call.request,
@@ -135,48 +142,90 @@ impl Inner {
                 rules.tool_timeout(id),
             ),
             uses_session_lane: rules.has_session_lanes(&id.server),
-            current_only: authorized.needed_approval,
+            current_only: needed_approval,
         };
         let key = self.result_cache.key(rules, &dispatch);
         let cached = key.as_ref().and_then(|(key, _)| self.result_cache.get(key));
         let is_cached = cached.is_some();
-        let result = match cached {
+        let answer = match cached {
             Some(result) => {
                 progress.set_tickets_used(id, true);
-                result
+                Ok(result)
             }
-            None => {
-                let record = &mut progress.attempt.record;
-                self.charge(context, id, record).await?;
-                progress.attempt.open();
-                progress.set_tickets_used(id, true);
-                let (tracer, request) = (&*self.deps.tracer, &context.call.request);
-                let trace = trace::outgoing_context(tracer, &progress.attempt.span, request);
-                let answer = dispatch.run(trace).await;
-                if answer.as_ref().is_err_and(CallError::is_not_sent) {
-                    progress.set_tickets_used(id, false);
-                    self.refund(context, &mut progress.attempt.record);
-                }
-                let ServerResponse { raw, outdated } = answer?;
-                if context.call.request.modern_client.is_some() && is_input_required(&raw) {
-                    // The client repeats the call with its input; the approval covers that call too.
-                    progress.set_tickets_used(id, false);
-                }
-                let result = self.sanitize_result(raw, rules);
-                if let Some((key, ttl)) = key.filter(|_| !outdated) {
-                    self.result_cache.insert(key, &result, ttl);
-                }
-                result
+            None => self.dispatch(context, dispatch, key, progress).await,
+        };
+        let result = match &shown_arguments {
+            Some(arguments) => {
+                let call = CompletedCall {
+                    tool: id,
+                    alias: &target.entry.alias,
+                    arguments,
+                    caller: &context.caller,
+                    request_id: &context.request_id,
+                    result: answer.as_ref(),
+                };
+                let replaced = Box::pin(self.show_to_hooks(context, call)).await;
+                replaced.map_or(answer, Ok)?
             }
+            None => answer?,
         };
         let (result, handle) = self.truncate_result(context, result);
         Ok(Outcome {
-            fallback_for: fallback_for.clone(),
+            fallback_for: target.fallback_for.clone(),
             handle,
             cached: is_cached,
             approval: progress.used_approval(id),
             ..Outcome::new(id.clone(), result, started)
         })
+    }
+
+    /// Charges a call, opens its record, sends it, and caches its result.
+    async fn dispatch(
+        &self,
+        context: &CallContext,
+        dispatch: Dispatch,
+        cache_key: Option<(CacheKey, Duration)>,
+        progress: &mut CallProgress,
+    ) -> Result<ToolResult, CallError> {
+        let (request, tool) = (&context.call.request, Arc::clone(&dispatch.tool));
+        let id = &tool.id;
+        self.charge(context, id, &mut progress.attempt.record)
+            .await?;
+        progress.attempt.open();
+        progress.set_tickets_used(id, true);
+        let trace = trace::outgoing_context(&*self.deps.tracer, &progress.attempt.span, request);
+        let answer = dispatch.run(trace).await;
+        if answer.as_ref().is_err_and(CallError::is_not_sent) {
+            progress.set_tickets_used(id, false);
+            self.refund(context, &mut progress.attempt.record);
+        }
+        let ServerResponse { raw, outdated } = answer?;
+        if request.modern_client.is_some() && is_input_required(&raw) {
+            // The client repeats the call with its input; the approval covers that call too.
+            progress.set_tickets_used(id, false);
+        }
+        let result = self.sanitize_result(raw, &context.rules);
+        if let Some((key, ttl)) = cache_key.filter(|_| !outdated) {
+            self.result_cache.insert(key, &result, ttl);
+        }
+        Ok(result)
+    }
+
+    /// Shows a call to the hooks. Returns the result that replaces its own, if any.
+    async fn show_to_hooks(
+        &self,
+        context: &CallContext,
+        call: CompletedCall<'_>,
+    ) -> Option<ToolResult> {
+        let is_modern = context.call.request.modern_client.is_some();
+        if is_modern
+            && call
+                .result
+                .is_ok_and(|result| is_input_required(result.raw()))
+        {
+            return None; // the call is repeated with the client's input
+        }
+        self.deps.hooks.after_call(call).await
     }
 
     pub(super) fn sanitize_result(&self, raw: Box<RawValue>, rules: &Rules) -> ToolResult {
@@ -208,4 +257,15 @@ impl Inner {
             .insert(&handle, &context.caller, truncated.full_text, settings.keep);
         (truncated.result, Some(handle))
     }
+}
+
+/// Identifies a call for a tool of the embedding program. Other servers never learn it.
+fn call_identity(context: &CallContext, id: &ToolId) -> Option<Arc<CallIdentity>> {
+    let server = &context.rules.servers.get(&id.server)?.server;
+    (server.connection == ServerConnection::InProcess).then(|| {
+        Arc::new(CallIdentity {
+            caller: context.caller.clone(),
+            request_id: context.request_id.clone(),
+        })
+    })
 }

@@ -8,9 +8,9 @@ use tokio_util::task::TaskTracker;
 use crate::agent::Runs;
 use crate::approval::ApprovalService;
 use crate::audit::AuditLog;
-use crate::code_mode::ScriptStore;
+use crate::code_mode::delete_expired_scripts;
 use crate::models::Models;
-use crate::store::unix_millis;
+use crate::store::{Store, unix_millis};
 
 /// Interval between deletions.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
@@ -24,7 +24,8 @@ pub(super) struct ExpiringData {
     pub(super) approvals: ApprovalService,
     pub(super) models: Models,
     pub(super) runs: Runs,
-    pub(super) scripts: ScriptStore,
+    /// Holds suspended scripts.
+    pub(super) store: Store,
 }
 
 /// Handle to the task.
@@ -89,7 +90,7 @@ impl ExpiringData {
             ),
             (
                 "scripts",
-                self.scripts.delete_expired(journals_before).await,
+                delete_expired_scripts(&self.store, journals_before).await,
             ),
         ];
         for (what, deleted) in others {

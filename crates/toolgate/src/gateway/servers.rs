@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolgate_core::config::ServerConfig;
+use toolgate_core::name::ServerName;
 use toolgate_core::scope::Filters;
+use toolgate_mcp::LocalServer;
 use toolgate_mcp::lane::UpstreamRequest;
 use toolgate_mcp::registry::{ProbeResult, RegistryEntry};
 
-use super::Inner;
+use super::{Inner, LocalServerOptions, StartError};
 use crate::caller::Caller;
 
 /// Handle for the servers of a gateway.
@@ -23,6 +25,31 @@ impl<'a> Servers<'a> {
     /// Returns the registry entries of all servers.
     pub fn list(self) -> Vec<Arc<RegistryEntry>> {
         self.0.registry.entries()
+    }
+
+    /// Adds an in-process server to the running gateway and waits until its tools are listed. Clients
+    /// are told that the list of tools has changed.
+    pub async fn register(
+        self,
+        server: LocalServer,
+        options: LocalServerOptions,
+    ) -> Result<(), StartError> {
+        let name = server.name().clone();
+        let inner = self.0;
+        inner.change_settings(|settings| settings.add_server(server, options))?;
+        if let Some(entry) = inner.registry.entry(&name) {
+            entry.wait_settled().await;
+        }
+        Ok(())
+    }
+
+    /// Removes an in-process server; returns `false` if there is none with this name. Calls in
+    /// flight finish.
+    pub fn remove(self, name: &ServerName) -> Result<bool, StartError> {
+        let mut was_present = false;
+        self.0
+            .change_settings(|settings| was_present = settings.remove_server(name))?;
+        Ok(was_present)
     }
 
     /// Connects to a server temporarily to find out what it offers.

@@ -24,6 +24,7 @@ const STREAM_BUFFER_MESSAGES: usize = 1024;
 pub enum Reply {
     /// The message needs no response.
     Accepted,
+    /// One response.
     Single(SingleReply),
     /// Messages to send as they come; the last one is the response.
     Stream(BoxStream<'static, String>),
@@ -34,6 +35,7 @@ pub enum Reply {
 pub struct SingleReply {
     /// The HTTP status to send the response with.
     pub status: u16,
+    /// The response.
     pub body: ReplyBody,
     /// The id of the session that was opened, which the client repeats with later messages.
     pub session: Option<String>,
@@ -144,6 +146,7 @@ impl ReplyBody {
         }
     }
 
+    /// Returns the JSON as text.
     pub fn into_string(self) -> String {
         match self.0 {
             BodyParts::Text(text) => text,

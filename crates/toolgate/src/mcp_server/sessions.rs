@@ -25,6 +25,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Error returned when a request that needs a session does not name one of the caller's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
+    /// The request names no session.
     #[error("no session id was sent")]
     Missing,
     /// Also returned for the sessions of other callers, so as not to reveal them.

@@ -7,7 +7,7 @@ use toolgate_core::Config;
 use toolgate_core::name::ServerName;
 use toolgate_mcp::TraceContext;
 use toolgate_mcp::handshake::Era;
-use toolgate_mcp::local::{LocalServer, LocalToolOutput};
+use toolgate_mcp::local::{LocalServer, LocalTool, ToolError};
 
 use super::meta::{ModernMeta, RequestMeta};
 use super::method::Method;
@@ -21,12 +21,12 @@ async fn connect() -> (Gateway, Server, Connection) {
     let schema = json!({"type": "object", "properties":
         {"region": {"type": "string", "x-mcp-header": "Region"}}});
     let local = LocalServer::new(ServerName::parse("local").unwrap())
-        .tool("echo", "Echoes", &schema, |arguments| async move {
-            Ok(LocalToolOutput::Text(arguments.get().to_owned()))
-        })
-        .tool("wait", "Never ends", &json!({"type": "object"}), |_| {
-            std::future::pending()
-        });
+        .tool(LocalTool::raw("echo", schema, |_, arguments| async move {
+            Ok(arguments.get().to_owned())
+        }))
+        .tool(LocalTool::raw("wait", json!({"type": "object"}), |_, _| {
+            std::future::pending::<Result<String, ToolError>>()
+        }));
     let builder = Gateway::builder(Config::default()).local(local);
     let gateway = builder.start().await.unwrap();
     gateway.wait_until_settled().await;

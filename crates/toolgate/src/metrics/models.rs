@@ -58,9 +58,13 @@ pub(super) struct ModelTallies {
 /// Usage statistics of a model or a caller.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ModelStats {
+    /// Number of requests.
     pub requests: u64,
+    /// Number of failed requests.
     pub errors: u64,
+    /// Tokens of all requests.
     pub usage: TokenUsage,
+    /// Cost in millionths of a dollar.
     pub cost_micro_usd: u64,
 }
 

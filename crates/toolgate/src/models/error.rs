@@ -12,36 +12,55 @@ use crate::store::StoreError;
 
 /// Reason why a model request has no response. Error statuses from providers count as responses.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages explain the fields")]
 pub enum ModelError {
+    /// The body is no valid JSON object.
     #[error(transparent)]
     Body(#[from] BodyError),
+    /// The body names no model.
     #[error("`model` is missing; write it as `provider/model`")]
     MissingModel,
+    /// A field of the body is invalid.
     #[error(transparent)]
     Field(#[from] FieldError),
+    /// No provider has the model.
     #[error("unknown model `{name}`; {hint}")]
     UnknownModel { name: String, hint: String },
+    /// The provider cannot count tokens.
     #[error("provider `{0}` does not support counting tokens")]
     TokenCountUnsupported(String),
+    /// The gateway refused the request.
     #[error(transparent)]
     Refused(#[from] CallError),
+    /// A hook of the embedding program refused the request.
+    #[error("the request was refused: {0}")]
+    RefusedByHook(String),
+    /// The provider could not be reached.
     #[error(transparent)]
     Send(#[from] SendError),
+    /// The provider's response could not be read.
     #[error(transparent)]
     Answer(#[from] ResponseDecodeError),
+    /// The response exceeds this number of bytes.
     #[error("the model's response is larger than {0} bytes")]
     TooLarge(usize),
+    /// The connection ended before the response did.
     #[error("the model's response was interrupted")]
     Incomplete,
     /// The provider reported the error in the middle of its response.
     #[error("the model failed: {}", .0.message)]
     Failed(ProviderError),
+    /// The provider's stream could not be read.
     #[error(transparent)]
     Event(#[from] SseDecodeError),
+    /// A limit in dollars applies, but the model has no price.
     #[error("the price of `{0}` is unknown, but a limit in dollars applies; add it to `[prices]`")]
     NoPrice(String),
+    /// A limit of the run is used up.
     #[error("the run's limit on {0} allows no model call")]
     LimitExhausted(&'static str),
+    /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
 }
@@ -53,11 +72,12 @@ impl From<StoreError> for ModelError {
 }
 
 impl ModelError {
+    /// Returns the HTTP status that fits the error.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Body(_) | Self::MissingModel | Self::Field(_) => StatusCode::BAD_REQUEST,
             Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => StatusCode::NOT_FOUND,
-            Self::NoPrice(_) => StatusCode::FORBIDDEN,
+            Self::NoPrice(_) | Self::RefusedByHook(_) => StatusCode::FORBIDDEN,
             Self::LimitExhausted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::InvalidKey(_)) => StatusCode::UNAUTHORIZED,
             Self::Refused(CallError::Limited { .. }) => StatusCode::TOO_MANY_REQUESTS,
@@ -91,6 +111,7 @@ impl ModelError {
             Self::Failed(_) => "failed",
             Self::Event(_) => "bad_answer",
             Self::NoPrice(_) => "no_price",
+            Self::RefusedByHook(_) => "refused",
             Self::LimitExhausted(_) => "limited",
             Self::Cancelled => "cancelled",
         }

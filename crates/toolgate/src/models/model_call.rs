@@ -37,22 +37,25 @@ impl ModelCall {
         body: RequestBody,
         caller: Caller,
     ) -> Result<Self, ModelError> {
-        let name = body.get_string("model").ok_or(ModelError::MissingModel)?;
-        if name.len() > MAX_MODEL_NAME_BYTES {
-            return Err(ModelError::Field(FieldError {
-                field: "model".to_owned(),
-                problem: format!("is longer than {MAX_MODEL_NAME_BYTES} bytes"),
-            }));
-        }
         Ok(Self {
             stream: body.is_true("stream"),
+            name: model_name(&body)?,
             body,
-            name,
             caller,
             context: Arc::clone(&request.request),
             request: Arc::new(request),
             needs_usage: false,
             has_cost_limit: false,
+        })
+    }
+
+    /// Copies the call with another body.
+    pub(super) fn with_body(&self, body: RequestBody) -> Result<Self, ModelError> {
+        Ok(Self {
+            stream: body.is_true("stream"),
+            name: model_name(&body)?,
+            body,
+            ..self.clone()
         })
     }
 
@@ -104,4 +107,15 @@ impl ModelCall {
             stream_usage: self.requests_stream_usage(),
         }
     }
+}
+
+fn model_name(body: &RequestBody) -> Result<String, ModelError> {
+    let name = body.get_string("model").ok_or(ModelError::MissingModel)?;
+    if name.len() > MAX_MODEL_NAME_BYTES {
+        return Err(ModelError::Field(FieldError {
+            field: "model".to_owned(),
+            problem: format!("is longer than {MAX_MODEL_NAME_BYTES} bytes"),
+        }));
+    }
+    Ok(name)
 }

@@ -15,17 +15,22 @@ use crate::call::RequestContext;
 /// A model request as received from a caller.
 #[derive(Debug)]
 pub struct ModelRequest {
+    /// API in which the body is written.
     pub dialect: Dialect,
+    /// Operation requested.
     pub operation: Operation,
+    /// The body, byte for byte.
     pub body: Bytes,
     /// Query string of the caller's URL, forwarded to a provider of the same dialect.
     pub query: Option<String>,
+    /// Request id, filters and headers.
     pub request: Arc<RequestContext>,
 }
 
 /// Operation requested from a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Operation {
+    /// Generate a response.
     #[default]
     Complete,
     /// Count the tokens of a request, which only Anthropic's dialect supports.
@@ -34,13 +39,17 @@ pub enum Operation {
 
 /// Response to a model request.
 pub struct ModelResponse {
+    /// HTTP status.
     pub status: StatusCode,
+    /// Headers for the caller.
     pub headers: HeaderMap,
+    /// The body.
     pub body: ResponseBody,
 }
 
 /// Body of a [`ModelResponse`].
 pub enum ResponseBody {
+    /// A complete body.
     Whole(Bytes),
     /// Server-sent events; an interrupted provider stream ends with an error event.
     Stream(BoxStream<'static, Bytes>),

@@ -11,7 +11,7 @@ use toolgate_core::scope::Scope;
 use toolgate_llm::tools::{DefinitionFormat, OfferedTool, ToolDefinitions};
 
 use super::{ModelCall, ModelError};
-use crate::engine::{BuiltinTool, CodeTool, Engine};
+use crate::engine::{BuiltinTool, Engine};
 
 /// Total size of cached definitions.
 const MAX_CACHE_BYTES: u64 = 64 * 1024 * 1024;
@@ -78,7 +78,8 @@ impl ToolDefinitionCache {
             &scope,
             has_truncated_result(model_call),
         );
-        if builtin_tools.contains(&BuiltinTool::Code(CodeTool::Execute)) {
+        let is_code_tool = |tool: &BuiltinTool| matches!(tool, BuiltinTool::Code(_));
+        if builtin_tools.iter().any(is_code_tool) {
             engine.count_saved_tokens(&scope);
         }
         let key = DefinitionsKey {

@@ -14,6 +14,7 @@ use super::table::{ModelTable, ModelTarget};
 use super::{ModelCall, ModelError};
 use crate::caller::Caller;
 use crate::engine::{Engine, ModelSlot};
+use crate::hook::ModelResponseEvent;
 use crate::metrics::{Metrics, ModelRequestSample, ModelRequestTiming};
 use crate::store::{BatchSettings, BatchSink, BatchWriter, OnWriteError, StoreError, unix_millis};
 
@@ -23,24 +24,35 @@ const MAX_QUEUED_RECORDS: usize = 65_536;
 
 /// Record of one request to a model.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct ModelRecord {
+    /// Id of the record.
     pub id: String,
+    /// Id of the request.
     pub request_id: String,
+    /// Name of the caller's key.
     pub caller: Option<String>,
+    /// Name of the provider.
     pub provider: String,
+    /// Name of the model at the provider.
     pub model: String,
+    /// API of the request.
     pub dialect: String,
     /// HTTP status of the provider's response; 0 without a response.
     pub status: u16,
     /// `ok`, `error`, `broken` or `cancelled`.
     pub outcome: String,
+    /// Whether the caller asked for a stream.
     pub stream: bool,
+    /// Tokens used, if the provider reported them.
     pub usage: Option<TokenUsage>,
+    /// Cost in millionths of a dollar, if the price is known.
     pub cost_micro_usd: Option<u64>,
     /// Milliseconds since the Unix epoch.
     pub started_at: i64,
     /// Time to the first byte of the response.
     pub first_byte_us: Option<i64>,
+    /// Time to the end of the response.
     pub duration_us: i64,
 }
 
@@ -259,6 +271,20 @@ impl Drop for UsageRecording {
             .metrics
             .record_model_request(&record.to_sample());
         self.span.close(record);
+        self.engine
+            .hooks()
+            .after_model_response(ModelResponseEvent {
+                caller: &self.caller,
+                request_id: &record.request_id,
+                provider: &record.provider,
+                model: &record.model,
+                status: record.status,
+                outcome: &record.outcome,
+                stream: record.stream,
+                usage: record.usage,
+                cost_micro_usd: record.cost_micro_usd,
+                elapsed: self.started_at.elapsed(),
+            });
         self.recorder.enqueue(std::mem::take(record));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use toolgate::agent::{RunEvent, RunEventKind};
-use toolgate::local::{LocalServer, LocalToolOutput};
+use toolgate::local::{LocalServer, LocalTool};
 use toolgate::{
     Caller, Dialect, Gateway, Hook, ModelRequest, Proposal, RequestContext, Review, ServerName,
 };
@@ -32,8 +32,8 @@ impl Hook for RecordingHook {
         Box::pin(std::future::ready(review))
     }
 
-    fn turn_id(&self, request: &str, turn: u32) -> String {
-        format!("{request}.{turn}")
+    fn turn_id(&self, request: &str, turn: u32) -> Option<String> {
+        Some(format!("{request}.{turn}"))
     }
 
     fn on_run_event(&self, event: RunEvent<'_>) {
@@ -69,12 +69,10 @@ action = "ask"
 async fn gateway(model: &ScriptedModel, hook: RecordingHook) -> Gateway {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
     let tools = LocalServer::new(ServerName::parse("own").unwrap())
-        .tool("look", "Looks", &schema, |_| async {
-            Ok(LocalToolOutput::Text("five".to_owned()))
-        })
-        .tool("take", "Takes", &schema, |_| async {
-            Ok(LocalToolOutput::Text("taken".to_owned()))
-        });
+        .tool(LocalTool::raw("look", schema.clone(), |_, _| async {
+            Ok("five")
+        }))
+        .tool(LocalTool::raw("take", schema, |_, _| async { Ok("taken") }));
     let models = format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
     let builder = Gateway::builder(config(&(models + RULES))).local(tools);
     let gateway = builder.hook(hook).start().await.unwrap();

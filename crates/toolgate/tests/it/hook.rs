@@ -31,8 +31,8 @@ impl Hook for ByArgument {
         Box::pin(std::future::ready(review))
     }
 
-    fn request_id(&self) -> String {
-        "from-the-hook".to_owned()
+    fn request_id(&self) -> Option<String> {
+        Some("from-the-hook".to_owned())
     }
 }
 

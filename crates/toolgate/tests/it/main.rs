@@ -13,6 +13,7 @@ mod dispatch;
 mod engine;
 mod fidelity;
 mod hook;
+mod hook_chain;
 mod layers;
 mod local;
 mod reconfiguration;

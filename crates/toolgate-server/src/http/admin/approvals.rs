@@ -267,10 +267,9 @@ impl From<DecideError> for ApiError {
             DecideError::OwnCall => (StatusCode::FORBIDDEN, "own_call"),
             DecideError::DeciderNotAllowed => (StatusCode::FORBIDDEN, "forbidden"),
             DecideError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-            DecideError::NoSession | DecideError::OnlyOnce => {
-                (StatusCode::BAD_REQUEST, "invalid_request")
-            }
             DecideError::Store(error) => return ChangeError::Store(error).into(),
+            // `NoSession`, `OnlyOnce`: the decision does not fit the call.
+            _ => (StatusCode::BAD_REQUEST, "invalid_request"),
         };
         Self::new(status, code, error.to_string())
     }

@@ -64,6 +64,7 @@ fn to_sse_event(event: &GatewayEvent) -> SseEvent {
         }),
         GatewayEvent::Approval(approval) => serde_json::to_string(&ApprovalView::new(approval)),
         GatewayEvent::Call(record) => serde_json::to_string(&RecordView::new((**record).clone())),
+        _ => Ok("{}".to_owned()),
     };
     let json = json.unwrap_or_else(|error| {
         tracing::error!(event = event.kind(), %error, "failed to encode event");

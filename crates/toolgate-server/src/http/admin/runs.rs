@@ -170,7 +170,7 @@ pub(crate) async fn get(
     Extension(access): Extension<RunAccess>,
     ApiPath(id): ApiPath<String>,
 ) -> Result<Json<RunDetail>, ApiError> {
-    let RunDetails { record, steps } = find_run(&app, &access, &id).await?;
+    let RunDetails { record, steps, .. } = find_run(&app, &access, &id).await?;
     let timeline = steps
         .into_iter()
         .map(|RunStep { at, step, .. }| RunStepView {
@@ -374,14 +374,11 @@ impl From<ResumeError> for ApiError {
         let message = error.to_string();
         match error {
             ResumeError::Unknown(_) => Self::not_found(message),
-            ResumeError::NotResumable { .. }
-            | ResumeError::NeedsApprover { .. }
-            | ResumeError::AwaitsCaller(_)
-            | ResumeError::Unreadable(_)
-            | ResumeError::ScriptStarted(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             ResumeError::Undecided(_) => Self::bad_request(message),
             ResumeError::Model(error) => Self::new(error.status(), "model", message),
             ResumeError::Store(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", message),
+            // The others: the state of the run does not allow it.
+            _ => Self::new(StatusCode::CONFLICT, "conflict", message),
         }
     }
 }
