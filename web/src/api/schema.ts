@@ -236,7 +236,7 @@ export interface FiguresView {
   p99_ms: number;
 }
 
-/** A standing approval of all calls of one tool by one caller. */
+/** A permanent approval of all calls of one tool by one caller. */
 export interface GrantView {
   /** Id of the approval that created the grant. */
   approval: string;
@@ -266,7 +266,7 @@ export interface ImportLine {
   outcome: ImportOutcome;
 }
 
-/** What became of a server in an imported file. */
+/** Outcome for one server of an imported file. */
 export type ImportOutcome = "created" | "exists" | "invalid";
 
 /** Outcome for each server in an imported file. */
@@ -323,7 +323,7 @@ export type Part =
       type: "image_url";
     };
 
-/** Permission rules, approval settings and standing grants. */
+/** Permission rules, approval settings and permanent grants. */
 export interface PermissionsView {
   /** Who may decide calls with the verdict `ask`: `admin`, `client`. */
   approval_by: string[];
@@ -507,7 +507,7 @@ export interface RunView {
   stream: boolean;
 }
 
-/** What a script did. */
+/** Statistics of a script. */
 export interface ScriptSummary {
   /** Number of calls that the script made. */
   calls: number;
@@ -530,7 +530,7 @@ export interface ServerExplanation {
   visible: number;
 }
 
-/** What an MCP server says about itself. It may have more fields. */
+/** Self-description of an MCP server. It may have more fields. */
 export interface ServerInfo {
   name?: string;
   version?: string;
