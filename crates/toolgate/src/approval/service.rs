@@ -144,12 +144,13 @@ impl ApprovalService {
         self.tasks.spawn(async move {
             let (from, to) = (ApprovalState::Approved, ApprovalState::Executing);
             let moved = service.transition(approval, from, to).await;
-            // A failed send returns the value: the caller was dropped while waiting.
-            if let Err(Ok(Some(ticket))) = sender.send(moved) {
-                service.release_ticket(ticket).await;
-            }
+            let ticket =
+                moved.map(|ticket| ticket.map(|ticket| ClaimedTicket::new(service, ticket)));
+            // The caller may be dropped before or after this, so the ticket releases itself.
+            let _ = sender.send(ticket);
         });
-        Ok(claimed.await.map_err(|_| CallError::Cancelled)??)
+        let ticket = claimed.await.map_err(|_| CallError::Cancelled)??;
+        Ok(ticket.and_then(ClaimedTicket::into_approval))
     }
 
     /// Moves an approval to another state and publishes it; `None` if it was not in state `from` or
@@ -366,6 +367,36 @@ impl ApprovalService {
     fn publish(&self, approval: Approval) -> Approval {
         self.events.publish(|| Arc::new(approval.clone()));
         approval
+    }
+}
+
+/// A ticket on its way to the call that claimed it; released if it is dropped before it arrives.
+#[derive(Debug)]
+struct ClaimedTicket {
+    service: ApprovalService,
+    approval: Option<Approval>,
+}
+
+impl ClaimedTicket {
+    fn new(service: ApprovalService, approval: Approval) -> Self {
+        Self {
+            service,
+            approval: Some(approval),
+        }
+    }
+
+    fn into_approval(mut self) -> Option<Approval> {
+        self.approval.take()
+    }
+}
+
+impl Drop for ClaimedTicket {
+    fn drop(&mut self) {
+        if let Some(approval) = self.approval.take() {
+            let service = self.service.clone();
+            let tasks = service.tasks.clone();
+            tasks.spawn(async move { service.release_ticket(approval).await });
+        }
     }
 }
 
