@@ -15,6 +15,7 @@ pub struct Caller {
 
 /// The interface through which a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CallOrigin {
     Http,
     /// A client of the gateway's MCP endpoint.

@@ -21,6 +21,7 @@ use toolgate_core::name::ServerName;
 pub use context::{CallIdentity, ToolContext};
 pub use output::{IntoToolOutput, Json, LocalToolOutput, ToolError};
 pub use schema::NoArguments;
+pub use tokio_util::sync::CancellationToken;
 pub use tool::LocalTool;
 pub use toolgate_core::catalog::ToolHints;
 

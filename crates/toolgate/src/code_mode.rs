@@ -353,9 +353,10 @@ impl CodeMode {
         suspended: SuspendedScript,
     ) -> CallError {
         // A run's script stays resumable as long as the run; others expire with their approval.
-        let until = (!key.belongs_to_run())
-            .then(|| suspended.decide_by())
-            .flatten();
+        let until = match suspended.cause.required_approval() {
+            Some(required) if !key.belongs_to_run() => Some(required.expires_at),
+            _ => None,
+        };
         let mut script = StoredScript::new(steps, until);
         if let Some(stored) = stored {
             script.id = stored.id;

@@ -1,4 +1,4 @@
-//! The single path for tool calls: every call, from any caller, goes through [`Engine::call`].
+//! The single path for tool calls: every call, from any caller, goes through `Engine::call`.
 //!
 //! A tool outside the caller's scope does not exist for that caller; calling it returns the same
 //! error as calling an unknown name. Every attempt is recorded before anything is decided about it
@@ -67,7 +67,7 @@ use crate::trace::{TraceContext, Tracer};
 
 /// Authorizes and dispatches tool calls. Clones share state.
 #[derive(Clone, Debug)]
-pub struct Engine(Arc<Inner>);
+pub(crate) struct Engine(Arc<Inner>);
 
 /// Components the engine depends on.
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     /// Runs a tool call. Dropping the future cancels it.
-    pub async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
+    pub(crate) async fn call(&self, caller: &Caller, call: ToolCall) -> Result<Outcome, CallError> {
         let inner = &self.0;
         // Calls of running scripts belong to a call that is already being drained.
         let is_from_script = matches!(caller.origin, CallOrigin::Script { .. });

@@ -4,8 +4,8 @@
 //! Several hooks compose, in the order in which they were added to the gateway.
 //!
 //! ```
-//! use futures_util::future::BoxFuture;
 //! use serde_json::json;
+//! use toolgate::hook::BoxFuture;
 //! use toolgate::local::{LocalServer, LocalTool};
 //! use toolgate::{Caller, Config, Gateway, Hook, Proposal, Review, ServerName, ToolCall};
 //!
@@ -45,7 +45,7 @@ mod model_event;
 mod run_event;
 
 pub(crate) use chain::Hooks;
-use futures_util::future::BoxFuture;
+pub use futures_util::future::BoxFuture;
 pub use model_event::{ModelProposal, ModelResponseEvent, ModelReview};
 pub use run_event::{RunEvent, RunEventKind};
 use serde_json::value::RawValue;

@@ -63,6 +63,7 @@ pub mod models;
 pub mod registry {
     //! Servers as the gateway sees them: their configuration and state.
 
+    pub use toolgate_mcp::handshake::{Capabilities, Era, UpstreamSession};
     pub use toolgate_mcp::registry::{
         ProbeResult, RegistryEntry, ResourceSubscription, ServerUnavailable,
     };

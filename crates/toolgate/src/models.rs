@@ -22,10 +22,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
+pub use bytes::Bytes;
 use conversations::Conversations;
 pub use error::ModelError;
 pub(crate) use headers::caller_headers;
+pub use http::{HeaderMap, StatusCode};
 pub(crate) use model_call::ModelCall;
 pub use request::{ModelRequest, ModelResponse, Operation, ResponseBody};
 pub(crate) use response::{MAX_EVENT_BYTES, is_stream, parse_provider_error, read_body};

@@ -6,7 +6,7 @@ pub(crate) mod truncate;
 use std::borrow::Cow;
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
+pub use serde_json::value::RawValue;
 use toolgate_core::json::{Members, may_contain};
 
 /// A `CallToolResult`, byte for byte as the server sent it.

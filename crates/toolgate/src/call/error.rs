@@ -154,12 +154,6 @@ pub struct PendingCall {
 }
 
 impl SuspendedScript {
-    /// Returns the time until which the approval can be decided.
-    pub(crate) fn decide_by(&self) -> Option<SystemTime> {
-        let required = self.cause.required_approval();
-        required.map(|required| required.expires_at)
-    }
-
     /// Returns the call that needs the given approval.
     pub(crate) fn pending_call(&self, approval: &str) -> Option<&PendingCall> {
         let mut calls = self.calls.iter();

@@ -170,7 +170,7 @@ async fn hooks_review_in_order_and_replace_results() {
         .map(|record| record.outcome)
         .collect();
     outcomes.sort();
-    assert_eq!(outcomes, ["denied", "needs_approval", "ok", "ok", "ok"]);
+    assert_eq!(outcomes, ["ask", "denied", "ok", "ok", "ok"]);
     stop(gateway).await;
 }
 

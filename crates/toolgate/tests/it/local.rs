@@ -218,8 +218,9 @@ async fn invalid_typed_arguments_name_the_field() {
 async fn cancelled_call_cancels_the_work_it_has_spawned() {
     let (sender, mut cancelled) = tokio::sync::mpsc::unbounded_channel();
     let tasks = TaskTracker::new();
+    let spawner = tasks.clone();
     let run = move |context: ToolContext, _: NoArguments| {
-        let (sender, tasks) = (sender.clone(), tasks.clone());
+        let (sender, tasks) = (sender.clone(), spawner.clone());
         async move {
             let _ = sender.send("started");
             let spawned = context.clone();
@@ -236,6 +237,8 @@ async fn cancelled_call_cancels_the_work_it_has_spawned() {
         started = cancelled.recv() => assert_eq!(started, Some("started")),
     }
     assert_eq!(cancelled.recv().await, Some("cancelled"));
+    tasks.close();
+    tasks.wait().await;
     stop(gateway).await;
 }
 
