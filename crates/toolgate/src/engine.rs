@@ -53,7 +53,6 @@ use toolgate_core::{Config, config};
 use toolgate_mcp::Environment;
 use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
-use uuid::Uuid;
 
 use crate::approval::ApprovalService;
 use crate::audit::{self, AuditLog, AuditRecord};
@@ -224,8 +223,7 @@ impl Engine {
             return Err(CallError::Stopping);
         }
         let id = call.request.id.clone();
-        let id = id.or_else(|| inner.deps.hooks.request_id());
-        let request_id = id.unwrap_or_else(|| Uuid::now_v7().to_string());
+        let request_id = id.unwrap_or_else(|| inner.deps.hooks.request_id());
         let record = Box::new(AuditRecord::new(caller, &call, &request_id));
         let span = audit::start_call_span(&*inner.deps.tracer, &call.request);
         let attempt = inner.deps.audit.begin(record, span.clone()).await?;

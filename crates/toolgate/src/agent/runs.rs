@@ -93,16 +93,13 @@ impl Runs {
         self.0.models.relay(&model_call).await
     }
 
-    /// Lets a hook generate the id of a request that has none.
+    /// Generates the id of a request that has none.
     fn with_request_id(&self, request: ModelRequest) -> ModelRequest {
         if request.request.id.is_some() {
             return request;
         }
-        let Some(id) = self.0.engine.hooks().request_id() else {
-            return request;
-        };
         let context = RequestContext {
-            id: Some(id),
+            id: Some(self.0.engine.hooks().request_id()),
             ..(*request.request).clone()
         };
         request.with_request(&Arc::new(context))

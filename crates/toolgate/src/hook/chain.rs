@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::{CompletedCall, Hook, ModelResponseEvent, RunEvent};
 use crate::result::ToolResult;
 
@@ -24,9 +26,10 @@ impl Hooks {
         self.0.iter().map(|hook| &**hook)
     }
 
-    /// Returns the id that a hook generates for a request that has none.
-    pub(crate) fn request_id(&self) -> Option<String> {
-        self.iter().find_map(Hook::request_id)
+    /// Generates the id of a request that has none: by the first hook that does so, otherwise a UUID.
+    pub(crate) fn request_id(&self) -> String {
+        let id = self.iter().find_map(Hook::request_id);
+        id.unwrap_or_else(|| Uuid::now_v7().to_string())
     }
 
     /// Generates the request id of a turn.

@@ -200,3 +200,38 @@ async fn hooks_edit_refuse_and_observe_model_requests() {
     assert_eq!(model.turns().len(), 1);
     stop(gateway).await;
 }
+
+/// Observes the ids of model requests and generates none.
+#[derive(Debug)]
+struct IdObserver(Log);
+
+impl Hook for IdObserver {
+    fn after_model_response(&self, response: ModelResponseEvent<'_>) {
+        self.0.lock().push(response.request_id.to_owned());
+    }
+}
+
+#[tokio::test]
+async fn model_requests_without_an_id_get_different_ones() {
+    let model = ScriptedModel::start(vec![Reply::text("Hi."), Reply::text("Hi.")]);
+    let toml = format!("[providers.p]\nbase_url = \"{}/v1\"\n", model.url());
+    let ids = Log::default();
+    let builder = Gateway::builder(config(&toml)).hook(IdObserver(Arc::clone(&ids)));
+    let gateway = builder.start().await.unwrap();
+    for _ in 0..2 {
+        let body = json!({"model": "p/m", "messages": [{"role": "user", "content": "hello"}]});
+        let request = ModelRequest::new(Dialect::Chat, &body);
+        let response = gateway.complete(&Caller::library(), request).await.unwrap();
+        response.bytes().await;
+    }
+    let ids = eventually("both responses are observed", WAIT_TIMEOUT, async || {
+        let ids = ids.lock().clone();
+        (ids.len() == 2).then_some(ids)
+    });
+    let ids = ids.await;
+    assert!(
+        ids[0] != ids[1] && ids.iter().all(|id| id.len() == 36),
+        "{ids:?}"
+    );
+    stop(gateway).await;
+}
