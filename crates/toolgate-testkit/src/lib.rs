@@ -24,5 +24,5 @@ pub mod zoo;
 
 pub use config::{http_server, stdio_zoo};
 pub use http_zoo::HttpZoo;
-pub use process::{is_alive, model_path, zoo_path};
+pub use process::{is_alive, model_path, script_worker_path, zoo_path};
 pub use wait::{WAIT_TIMEOUT, eventually};

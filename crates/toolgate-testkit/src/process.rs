@@ -20,6 +20,15 @@ pub fn model_path() -> PathBuf {
     binary_path("toolgate-model")
 }
 
+/// Returns the path of `toolgate-script-worker`, next to the running test binary.
+///
+/// # Panics
+/// If it was not built, see [`zoo_path`].
+#[must_use]
+pub fn script_worker_path() -> PathBuf {
+    binary_path("toolgate-script-worker")
+}
+
 /// Returns whether a process with this id runs. A zombie does not count as running.
 #[must_use]
 pub fn is_alive(pid: u32) -> bool {
@@ -43,7 +52,7 @@ fn binary_path(name: &str) -> PathBuf {
     let path = folder.join(name);
     assert!(
         path.is_file(),
-        "`{}` is missing: run `cargo build -p toolgate-testkit`",
+        "`{}` is missing: run `cargo build --workspace`",
         path.display()
     );
     path

@@ -17,7 +17,7 @@ use toolgate::local::{
 use toolgate::mcp_server::{Delivery, McpEndpoint, Reply, Server};
 use toolgate::{Caller, Config, Gateway, RequestContext, ServerName, ToolCall};
 use toolgate_mcp::jsonrpc::RpcResult;
-use toolgate_testkit::eventually;
+use toolgate_testkit::{eventually, script_worker_path};
 
 use crate::support::{WAIT_TIMEOUT, call, call_text, call_until_ok, config, stop};
 
@@ -211,6 +211,23 @@ async fn invalid_typed_arguments_name_the_field() {
     )
     .await;
     assert_eq!(failed.unwrap().result.text(), "the sum is too large");
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn scripts_call_the_tools_of_a_code_mode_server() {
+    let toml = format!(
+        "[code_mode]\nworker_command = [{:?}]\n",
+        script_worker_path()
+    );
+    let math = LocalServer::new(name("math")).tool(add());
+    let options = LocalServerOptions::default().code_mode();
+    let builder = Gateway::builder(config(&toml)).local_with(math, options);
+    let gateway = builder.start().await.unwrap();
+    gateway.wait_until_settled().await;
+    let code = json!({"code": r#"result = math.add(a=40, b=2)["sum"]"#});
+    let result = call_text(&gateway, "executeToolCode", &code.to_string()).await;
+    assert!(result.contains("42"), "{result}");
     stop(gateway).await;
 }
 

@@ -119,7 +119,7 @@ fn problems_of_an_issue_creating_tool() {
         ),
         (
             r#""labels": ["a", "a"]"#,
-            "`labels` must not hold the same item twice",
+            "`labels` must not contain the same item twice",
         ),
         (
             r#""labels": ["a", 1]"#,
