@@ -220,12 +220,12 @@ async fn scripts_call_the_tools_of_a_code_mode_server() {
         "[code_mode]\nworker_command = [{:?}]\n",
         script_worker_path()
     );
-    let math = LocalServer::new(name("math")).tool(add());
+    let numbers = LocalServer::new(name("numbers")).tool(add());
     let options = LocalServerOptions::default().code_mode();
-    let builder = Gateway::builder(config(&toml)).local_with(math, options);
+    let builder = Gateway::builder(config(&toml)).local_with(numbers, options);
     let gateway = builder.start().await.unwrap();
     gateway.wait_until_settled().await;
-    let code = json!({"code": r#"result = math.add(a=40, b=2)["sum"]"#});
+    let code = json!({"code": r#"result = numbers.add(a=40, b=2)["sum"]"#});
     let result = call_text(&gateway, "executeToolCode", &code.to_string()).await;
     assert!(result.contains("42"), "{result}");
     stop(gateway).await;
