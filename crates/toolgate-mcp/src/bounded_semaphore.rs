@@ -100,7 +100,7 @@ mod tests {
         assert!(futures_util::poll!(&mut second).is_pending());
         assert_eq!((semaphore.in_flight(), semaphore.waiting()), (1, 1));
         assert_eq!(semaphore.acquire().await.unwrap_err(), QueueFull);
-        // Whoever stops waiting leaves the queue.
+        // A dropped waiter leaves the queue.
         drop(second);
         assert_eq!(semaphore.waiting(), 0);
         let mut second = Box::pin(semaphore.acquire());

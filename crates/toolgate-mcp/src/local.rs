@@ -1,7 +1,7 @@
 //! In-process servers: tools of the embedding program, exposed like those of any other server.
 //!
 //! A [`LocalServer`] is a handle to a set of [`LocalTool`]s, which can change at any time; the
-//! gateway hears of every change and tells its clients.
+//! gateway is notified of every change and notifies its clients.
 
 mod context;
 mod output;
@@ -36,7 +36,7 @@ pub struct LocalServer(Arc<Inner>);
 struct Inner {
     name: ServerName,
     tools: RwLock<IndexMap<String, Arc<LocalTool>>>,
-    /// Connections that are told of changes.
+    /// Connections to notify of changes.
     listeners: Mutex<Vec<mpsc::Sender<TransportEvent>>>,
 }
 
@@ -69,8 +69,8 @@ impl LocalServer {
         self
     }
 
-    /// Adds a tool, or replaces the one with the same name. Clients of a running gateway are told
-    /// that the list of tools has changed.
+    /// Adds a tool, or replaces the one with the same name. Clients of a running gateway
+    /// receive `notifications/tools/list_changed`.
     pub fn add_tool(&self, tool: LocalTool) {
         let mut tools = self.0.tools.write();
         tools.insert(tool.name().to_owned(), Arc::new(tool));
@@ -125,7 +125,7 @@ impl LocalServer {
         };
         let arguments = call.arguments.unwrap_or(RawValue::NULL).to_owned();
         let context = ToolContext::of_request(outgoing);
-        // Dropping this future cancels the call; work that the tool has spawned learns it this way.
+        // Dropping this future cancels the call; the token tells work that the tool has spawned.
         let cancel_on_drop = context.cancellation().clone().drop_guard();
         let output = tool.run(context, arguments).await;
         cancel_on_drop.disarm();

@@ -81,13 +81,13 @@ pub struct ApprovalOrigin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ApprovalState {
-    /// Nobody has decided yet.
+    /// No decision yet.
     Pending,
     /// Approved, and not used yet.
     Approved,
     /// Denied.
     Denied,
-    /// Nobody decided in time, or the approval was not used in time.
+    /// Not decided, or not used, in time.
     Expired,
     /// The approved call is running.
     Executing,

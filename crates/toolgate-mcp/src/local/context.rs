@@ -1,4 +1,4 @@
-//! What an in-process tool learns about the call that it handles.
+//! The context of a call, passed to the in-process tool that handles it.
 
 use std::sync::Arc;
 

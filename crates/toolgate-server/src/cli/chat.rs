@@ -185,7 +185,7 @@ impl Conversation {
 
     /// Asks the user to decide on a call; denies it if no user is present.
     async fn decide_call(&mut self, call: &Value) -> anyhow::Result<Value> {
-        // Nobody can decide on a call that is not shown.
+        // The user cannot decide on a call that is not shown.
         let text = |member: &str| {
             call[member]
                 .as_str()

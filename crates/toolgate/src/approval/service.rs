@@ -19,11 +19,11 @@ use crate::call::{CallError, LimitReached};
 use crate::event_channel::EventChannel;
 use crate::store::{StoreError, unix_millis};
 
-/// Pending approvals of one caller.
+/// Maximum number of pending approvals of one caller.
 const MAX_PENDING_APPROVALS_PER_CALLER: i64 = 100;
-/// Pending approvals of all callers.
+/// Maximum number of pending approvals of all callers.
 const MAX_PENDING_APPROVALS: i64 = 1000;
-/// Bytes of arguments that an approver can be shown.
+/// Maximum size of arguments that an approver can be shown.
 const MAX_ARGUMENT_BYTES: usize = 256 * 1024;
 /// Session grants expire after this time without use.
 const SESSION_GRANT_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);

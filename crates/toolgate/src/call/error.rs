@@ -70,7 +70,7 @@ pub enum CallError {
     /// No program can run scripts.
     #[error("scripts cannot run in this gateway: {0}")]
     NoWorker(&'static str),
-    /// The call needs an approval that nobody can give.
+    /// The call needs an approval, but no approver is configured.
     #[error("tool `{alias}` needs an approval (`{because}`), but no approver is available")]
     NoApprover { alias: String, because: String },
     /// A limit was reached.

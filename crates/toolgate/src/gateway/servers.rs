@@ -28,7 +28,7 @@ impl<'a> Servers<'a> {
     }
 
     /// Adds an in-process server to the running gateway and waits until its tools are listed. Clients
-    /// are told that the list of tools has changed.
+    /// receive `notifications/tools/list_changed`.
     pub async fn register(
         self,
         server: LocalServer,

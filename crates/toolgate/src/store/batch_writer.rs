@@ -1,4 +1,4 @@
-//! A task that writes queued items in batches, so that nobody waits for the disk.
+//! A task that writes queued items in batches, so that callers do not wait for the disk.
 //!
 //! The queue is bounded: an item that does not fit is dropped, counted and handed back. Stopping the
 //! writer writes all queued items. Whether a failed batch is retried is up to its owner.
