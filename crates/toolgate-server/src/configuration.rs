@@ -8,6 +8,7 @@ mod entry_changes;
 mod file_watcher;
 mod layers;
 mod manager;
+mod masking;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use toolgate::store::StoreError;
 use toolgate_core::Config;
 use toolgate_core::config::{ConfigFinding, ServerConfig};
 
+use crate::actor::current_actor;
 pub(crate) use layers::{ConfigSource, ConfigTable};
 pub(crate) use manager::{ConfigFiles, ConfigManager};
 
@@ -105,12 +107,12 @@ impl ConfigSnapshot {
 }
 
 impl EntryChange {
-    /// Name of the change in the log.
+    /// Name of the change in the log and the audit trail.
     fn log_action(&self) -> &'static str {
         match self {
-            Self::Create(_) => "created",
-            Self::Patch(_) | Self::Replace(_) => "changed",
-            Self::Remove => "removed",
+            Self::Create(_) => "add",
+            Self::Patch(_) | Self::Replace(_) => "change",
+            Self::Remove => "remove",
         }
     }
 }
@@ -131,10 +133,13 @@ enum ConfigResponse {
     Settings,
 }
 
-type PendingRequest = (
-    ConfigRequest,
-    oneshot::Sender<Result<ConfigResponse, ChangeError>>,
-);
+/// A request, who makes it, and where the response goes.
+#[derive(Debug)]
+struct PendingRequest {
+    request: ConfigRequest,
+    actor: String,
+    reply: oneshot::Sender<Result<ConfigResponse, ChangeError>>,
+}
 
 /// The reason why a configuration change failed.
 #[derive(Debug, thiserror::Error)]
@@ -259,7 +264,12 @@ impl Configuration {
 
     async fn request(&self, request: ConfigRequest) -> Result<ConfigResponse, ChangeError> {
         let (reply, response) = oneshot::channel();
-        let sent = self.requests.send((request, reply)).await;
+        let pending = PendingRequest {
+            request,
+            actor: current_actor(),
+            reply,
+        };
+        let sent = self.requests.send(pending).await;
         sent.map_err(|_| ChangeError::Stopping)?;
         response.await.unwrap_or(Err(ChangeError::Stopping))
     }

@@ -1,5 +1,6 @@
 //! The `toolgate` binary: command line, HTTP server, configuration management and telemetry.
 
+mod actor;
 mod cli;
 mod configuration;
 mod files;

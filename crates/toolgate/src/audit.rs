@@ -1,37 +1,62 @@
-//! The audit trail: every attempt to call a tool leaves exactly one record.
+//! The audit trail: every attempt to call a tool leaves exactly one record, and so do resource reads,
+//! prompts, decisions on approvals, failed authentication and administrative changes.
 //!
-//! An `Attempt` starts before anything is decided and is closed with the outcome; dropping it
-//! unclosed records it as cancelled. A dispatched call is recorded as open before it is sent. A
-//! single task writes records in batches, so that no call waits for the disk.
+//! An `Attempt` starts before anything is decided about a call and is closed with the outcome; dropping
+//! it unclosed records it as cancelled. Before a call is sent, its record is opened in the intent log,
+//! which survives a crash. A single task writes complete records in batches and extends the hash chain.
+//! Refusals that come fast are counted instead of recorded one by one.
 
 mod attempt;
+mod chain;
+mod columns;
+mod intent_log;
 mod record;
+mod refusals;
+mod sink;
 mod span;
 mod store;
+mod trail;
+mod verify;
 mod writer;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, broadcast};
-use toolgate_core::config::AuditSettings as Settings;
-use toolgate_core::secret::Masker;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use toolgate_core::config::{AuditDurability, AuditSettings as Settings, OnAuditFailure};
+use toolgate_core::secret::{Masker, UnsetVariable};
+use toolgate_mcp::Environment;
 use tracing::Span;
 
 pub(crate) use attempt::Attempt;
-pub use record::{AuditPage, AuditQuery, AuditRecord};
+pub(crate) use chain::{EntryDraft, EntryKind, SealKey};
+pub(crate) use columns::{ColumnValue, ReferencedTable, bind_values, digest_values};
+use intent_log::{Intent, IntentLog};
+use parking_lot::Mutex;
+pub use record::{AuditKind, AuditPage, AuditQuery, AuditRecord};
+use refusals::RefusalCounter;
+use serde_json::Value;
+use sink::SecondSink;
 pub(crate) use span::start_call_span;
-pub(crate) use store::AuditStore;
+pub(crate) use store::{AuditEntry, AuditStore};
+pub use trail::TrailReader;
+pub use verify::{AuditVerifier, ChainProblem, VerifiedTrail};
+use writer::RecordUpdate;
 
 use crate::call::CallError;
 use crate::event_channel::EventChannel;
-use crate::store::{BatchWriter, StoreError};
+use crate::store::{BatchWriter, ConfigChange, Store, StoreError, clock};
 
 /// Attempts that may be in flight or waiting to be written at once.
 const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
 /// Maximum time a call waits for a slot among them.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Purposes of keys derived from that of the store.
+const SEAL_PURPOSE: &str = "audit seal";
+const INTENT_PURPOSE: &str = "intent log";
 
 /// The audit trail. Accepts records, passes them to the writer task and queries those written. Clones
 /// share state.
@@ -41,26 +66,159 @@ pub struct AuditLog(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     store: AuditStore,
-    writer: BatchWriter<writer::RecordUpdate>,
+    /// Other tables whose rows have entries in the chain.
+    tables: Vec<ReferencedTable>,
+    writer: BatchWriter<RecordUpdate>,
+    /// `None` for a store in memory.
+    intents: Option<IntentLog>,
+    sink: Option<SecondSink>,
     slots: Arc<Semaphore>,
     settings: Arc<ArcSwap<Settings>>,
+    refusals: RefusalCounter,
     events: EventChannel<Arc<AuditRecord>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// How much of the trail is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditUsage {
+    /// Approximate size of all records.
+    pub bytes: u64,
+    /// Number of the seal from which the chain starts.
+    pub first_entry: Option<i64>,
+    /// Number of the last entry.
+    pub last_entry: Option<i64>,
+    /// Time of the oldest seal, in milliseconds since the Unix epoch.
+    pub oldest_at: Option<i64>,
+    /// Time of the last seal.
+    pub sealed_at: Option<i64>,
+}
+
+/// Something that the administrator did, for the trail.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdminAction {
+    /// Who did it.
+    pub actor: String,
+    /// What was done, such as `key.delete`.
+    pub action: String,
+    /// Name of what was changed.
+    pub target: String,
+    /// What it was before the change, without secrets.
+    pub before: Option<Value>,
+    /// What it was after the change, without secrets.
+    pub after: Option<Value>,
+}
+
+impl AdminAction {
+    /// Describes an action.
+    pub fn new(actor: &str, action: &str, target: &str) -> Self {
+        Self {
+            actor: actor.to_owned(),
+            action: action.to_owned(),
+            target: target.to_owned(),
+            before: None,
+            after: None,
+        }
+    }
+
+    /// Adds what the target was before and after, without secrets.
+    #[must_use]
+    pub fn with_change(mut self, before: Option<Value>, after: Option<Value>) -> Self {
+        (self.before, self.after) = (before, after);
+        self
+    }
+
+    pub(crate) fn into_record(self) -> AuditRecord {
+        let mut detail = serde_json::Map::new();
+        detail.insert("target".to_owned(), self.target.into());
+        for (name, value) in [("before", self.before), ("after", self.after)] {
+            detail.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        AuditRecord {
+            caller: Some(self.actor),
+            origin: "api".to_owned(),
+            detail: Some(detail.into()),
+            ..AuditRecord::event(AuditKind::Admin, &self.action, "ok")
+        }
+    }
+}
+
+/// An error while starting the audit trail.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditStartError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The intent log cannot be used.
+    #[error("the intent log in the data directory cannot be used: {0}")]
+    IntentLog(#[from] std::io::Error),
+    /// A setting refers to a variable that is not set.
+    #[error("`audit`: {0}")]
+    Unset(#[from] UnsetVariable),
+    /// The second sink cannot be used.
+    #[error("`audit.sink`: {0}")]
+    Sink(String),
 }
 
 impl AuditLog {
-    pub(crate) fn start(store: AuditStore, settings: Settings) -> Self {
+    /// Completes the trail of an earlier process, then starts the writer.
+    pub(crate) async fn start(
+        store: Store,
+        settings: Settings,
+        environment: &Environment,
+        tables: Vec<ReferencedTable>,
+    ) -> Result<Self, AuditStartError> {
+        let resolve = |name: &str| environment.get(name);
+        let key = match &settings.seal_key {
+            Some(secret) => SealKey::new(secret.resolve(&resolve)?.as_bytes()),
+            None => SealKey::new(&store.derive_key(SEAL_PURPOSE)),
+        };
+        let store = AuditStore::new(store, key);
+        let intents = recover(&store).await?;
+        let sink = match &settings.sink {
+            Some(sink) => Some(SecondSink::start(sink, &settings, &resolve)?),
+            None => None,
+        };
         let settings = Arc::new(ArcSwap::from_pointee(settings));
-        let sink = writer::AuditSink {
+        let writer = writer::AuditSink {
             store: store.clone(),
             settings: Arc::clone(&settings),
+            intents: intents.clone(),
+            sink: sink.clone(),
+            last_logged_seal: Mutex::default(),
         };
-        Self(Arc::new(Inner {
+        let log = Self(Arc::new(Inner {
             store,
-            writer: sink.start(),
+            tables,
+            writer: writer.start(),
+            intents,
+            sink,
             slots: Arc::new(Semaphore::new(MAX_UNWRITTEN_ATTEMPTS)),
             settings,
+            refusals: RefusalCounter::default(),
             events: EventChannel::new(),
-        }))
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }));
+        // The task holds only what it needs, so that dropping the log ends it.
+        let (weak, stop) = (Arc::downgrade(&log.0), log.0.stop.clone());
+        log.0.tasks.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(refusals::INTERVAL) => {}
+                }
+                let Some(inner) = weak.upgrade() else { return };
+                let log = Self(inner);
+                log.enqueue_counted(log.0.refusals.take_counted(Instant::now()));
+            }
+        });
+        log.0.tasks.close();
+        Ok(log)
     }
 
     /// Returns matching records, newest first.
@@ -68,12 +226,99 @@ impl AuditLog {
         self.0.store.query(query).await
     }
 
+    /// Returns how much of the trail is stored.
+    pub async fn usage(&self) -> Result<AuditUsage, StoreError> {
+        self.0.store.usage().await
+    }
+
+    /// Returns why the second sink does not accept records, if it does not.
+    pub fn sink_problem(&self) -> Option<Arc<str>> {
+        self.0.sink.as_ref()?.problem()
+    }
+
+    /// Returns a verifier of the stored trail.
+    pub fn verifier(&self) -> AuditVerifier {
+        AuditVerifier::new(self.0.store.clone(), self.0.tables.clone())
+    }
+
     /// Subscribes to redacted copies of records, published when a call is opened or closed.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<AuditRecord>> {
         self.0.events.subscribe()
     }
 
+    /// Makes changes to the stored configuration together with their record: either both are stored, so
+    /// that they survive a power failure, or neither.
+    #[doc(hidden)] // for the API of the binary
+    pub async fn save(
+        &self,
+        changes: &[ConfigChange],
+        action: AdminAction,
+    ) -> Result<(), StoreError> {
+        let store = &self.0.store.store;
+        let mut transaction = store.begin_durable().await?;
+        store.apply_changes(&mut transaction, changes).await?;
+        let entry = self.prepare(action.into_record());
+        self.commit(transaction, vec![entry]).await
+    }
+
+    /// Records something that the administrator did.
+    #[doc(hidden)] // for the API of the binary
+    pub async fn record_action(&self, action: AdminAction) -> Result<(), StoreError> {
+        self.save(&[], action).await
+    }
+
+    /// Records failed authentication, which may come fast and is counted then.
+    #[doc(hidden)] // for the API of the binary
+    pub fn record_auth(&self, peer: &str, name: &str, outcome: &str, occurrences: i64) {
+        let record = AuditRecord {
+            caller: Some(peer.to_owned()),
+            origin: "http".to_owned(),
+            occurrences,
+            ..AuditRecord::event(AuditKind::Auth, name, outcome)
+        };
+        self.refuse(RecordUpdate {
+            kind: EntryKind::Event,
+            record: Box::new(record),
+            masker: None,
+            slot: None,
+            intent: None,
+        });
+    }
+
+    /// Returns the entry of an event, ready to be stored.
+    pub(crate) fn prepare(&self, mut record: AuditRecord) -> AuditEntry {
+        writer::prepare_record(&mut record, None, self.0.settings.load().content);
+        AuditEntry {
+            kind: EntryKind::Event,
+            record: Box::new(record),
+        }
+    }
+
+    /// Commits a transaction together with entries about it.
+    pub(crate) async fn commit(
+        &self,
+        mut transaction: crate::store::StoreTransaction,
+        entries: Vec<AuditEntry>,
+    ) -> Result<(), StoreError> {
+        let head = self.0.store.append(&mut transaction, &entries).await?;
+        transaction.commit().await?;
+        if let Some(sink) = &self.0.sink {
+            sink.forward(&entries, head);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn store(&self) -> &AuditStore {
+        &self.0.store
+    }
+
     pub(crate) fn apply(&self, settings: Settings) {
+        let before = self.0.settings.load();
+        if before.seal_key != settings.seal_key || before.sink != settings.sink {
+            tracing::warn!(
+                "changes to `audit.seal_key` and `audit.sink` take effect after a restart"
+            );
+        }
         self.0.settings.store(Arc::new(settings));
     }
 
@@ -82,9 +327,35 @@ impl AuditLog {
         self.0.settings.load().retention
     }
 
-    /// Deletes records of calls that started before a time and returns their number.
-    pub(crate) async fn delete(&self, before: i64) -> Result<u64, StoreError> {
-        self.0.store.delete(before).await
+    /// Deletes records of calls that ended before a time, and the oldest ones beyond the maximum size.
+    /// Returns their number.
+    pub(crate) async fn delete_expired(&self, before: Option<i64>) -> Result<u64, StoreError> {
+        let store = &self.0.store;
+        store.compact_seals(clock::now()).await?;
+        let mut deleted = match before {
+            Some(before) => store.delete(before).await?,
+            None => 0,
+        };
+        let max_size = self.0.settings.load().max_size;
+        if let Some(max_size) = max_size {
+            deleted += store.shrink(max_size).await?;
+        }
+        Ok(deleted)
+    }
+
+    /// Returns an error if nothing can be recorded, unless calls go on regardless.
+    pub(crate) fn check_writable(&self) -> Result<(), CallError> {
+        if self.continues_on_failure() {
+            return Ok(());
+        }
+        match self.0.store.store.write_problem() {
+            Some(_) => Err(CallError::Unrecorded),
+            None => Ok(()),
+        }
+    }
+
+    fn continues_on_failure(&self) -> bool {
+        self.0.settings.load().on_failure == OnAuditFailure::Continue
     }
 
     /// Starts an attempt once a slot for its record is available.
@@ -93,6 +364,7 @@ impl AuditLog {
         record: Box<AuditRecord>,
         span: Span,
     ) -> Result<Attempt, CallError> {
+        self.check_writable()?;
         let slots = &self.0.slots;
         let slot = match Arc::clone(slots).try_acquire_owned() {
             Ok(slot) => slot,
@@ -107,6 +379,111 @@ impl AuditLog {
         Ok(Attempt::new(record, span, self.clone(), slot))
     }
 
+    /// Records that a call is about to be sent.
+    async fn open(&self, update: RecordUpdate) -> Result<(), CallError> {
+        self.publish(&update.record, update.masker.as_ref());
+        let settings = self.0.settings.load_full();
+        let sink = self.0.sink.as_ref();
+        let sent = sink.map(|sink| sink.open(&self.redact(&update)));
+        let logged = match (&self.0.intents, settings.durability) {
+            (None, _) | (_, AuditDurability::Batch) => {
+                self.enqueue(update);
+                Ok(())
+            }
+            (Some(intents), durability) => {
+                let appended = self.append_intent(intents, update);
+                match appended {
+                    Ok(n) if durability == AuditDurability::Disk => intents.sync(n).await,
+                    Ok(_) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        let accepted = match sent {
+            Some(sent) => sent.await,
+            None => true,
+        };
+        if let Err(error) = &logged {
+            tracing::error!(%error, "failed to write to the intent log");
+            self.0.store.store.report_write_failure(error);
+        }
+        if (logged.is_ok() && accepted) || settings.on_failure == OnAuditFailure::Continue {
+            Ok(())
+        } else {
+            Err(CallError::Unrecorded)
+        }
+    }
+
+    /// Records the end of a call that was opened.
+    fn close(&self, update: RecordUpdate) {
+        self.publish(&update.record, update.masker.as_ref());
+        match &self.0.intents {
+            Some(intents) if self.0.settings.load().durability != AuditDurability::Batch => {
+                if let Err(error) = self.append_intent(intents, update) {
+                    tracing::error!(%error, "failed to write the end of a call to the intent log");
+                    self.0.store.store.report_write_failure(&error);
+                }
+            }
+            _ => self.enqueue(update),
+        }
+    }
+
+    /// Records a call that was not sent. Its arguments are left out, since anybody can make such calls.
+    fn refuse(&self, mut update: RecordUpdate) {
+        self.publish(&update.record, update.masker.as_ref());
+        if update.record.outcome != CallError::ASK {
+            update.record.arguments = None;
+        }
+        let record = std::mem::take(&mut update.record);
+        if let Some(record) = self.0.refusals.admit(record, Instant::now()) {
+            self.enqueue(RecordUpdate { record, ..update });
+        }
+    }
+
+    fn enqueue_counted(&self, records: Vec<AuditRecord>) {
+        for record in records {
+            let kind = match record.kind {
+                AuditKind::Auth => EntryKind::Event,
+                _ => EntryKind::Refused,
+            };
+            self.enqueue(RecordUpdate {
+                kind,
+                record: Box::new(record),
+                masker: None,
+                slot: None,
+                intent: None,
+            });
+        }
+    }
+
+    /// Appends a line to the intent log and queues the update, which is queued even if that fails.
+    fn append_intent(&self, intents: &IntentLog, update: RecordUpdate) -> std::io::Result<u64> {
+        let intent = Intent::new(&update.record);
+        let update = std::cell::Cell::new(Some(update));
+        let enqueue = |n: Option<u64>| {
+            if let Some(update) = update.take() {
+                self.enqueue(RecordUpdate {
+                    intent: n,
+                    ..update
+                });
+            }
+        };
+        let appended = intents.append(&intent, |n| {
+            enqueue(Some(n));
+            n
+        });
+        enqueue(None);
+        appended
+    }
+
+    /// Returns the record of an update as it may be shown.
+    fn redact(&self, update: &RecordUpdate) -> AuditRecord {
+        let mut record = (*update.record).clone();
+        let content = self.0.settings.load().content;
+        writer::prepare_record(&mut record, update.masker.as_ref(), content);
+        record
+    }
+
     /// Publishes the redacted copy of a record to event subscribers.
     fn publish(&self, record: &AuditRecord, masker: Option<&Masker>) {
         self.0.events.publish(|| {
@@ -118,7 +495,7 @@ impl AuditLog {
     }
 
     /// Queues an update of a record for the writer.
-    fn enqueue(&self, update: writer::RecordUpdate) {
+    fn enqueue(&self, update: RecordUpdate) {
         if let Err(lost) = self.0.writer.enqueue(update) {
             tracing::error!(
                 request = lost.item.record.request_id,
@@ -131,6 +508,34 @@ impl AuditLog {
 
     /// Writes all remaining records and stops the writer.
     pub(crate) async fn stop(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.wait().await;
+        self.enqueue_counted(self.0.refusals.take_all());
         self.0.writer.stop().await;
+        if let Some(sink) = &self.0.sink {
+            sink.stop().await;
+        }
     }
+}
+
+/// Takes over what an earlier process left, and returns the intent log; `None` for a store in memory.
+async fn recover(store: &AuditStore) -> Result<Option<IntentLog>, AuditStartError> {
+    let stored = store.stored_intents().await?;
+    let folder = store.store.data_dir().map(ToOwned::to_owned);
+    let key = store.store.derive_key(INTENT_PURPOSE);
+    let left = match &folder {
+        Some(folder) => IntentLog::read(folder, &key, stored)?,
+        None => intent_log::Leftovers::default(),
+    };
+    let last = left.last.max(stored);
+    let interrupted = store.recover(left.intents, last).await?;
+    if interrupted > 0 {
+        tracing::warn!(
+            calls = interrupted,
+            "calls were in flight when the gateway stopped; they may have run"
+        );
+    }
+    // Only now, when the database holds their lines, the files may be emptied.
+    let log = folder.map(|folder| IntentLog::create(&folder, &key, last));
+    Ok(log.transpose()?)
 }

@@ -61,7 +61,7 @@ use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
 use crate::hook::Hooks;
 use crate::metrics::Metrics;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use crate::trace::{TraceContext, Tracer};
 
 /// Authorizes and dispatches tool calls. Clones share state.
@@ -122,7 +122,7 @@ impl Engine {
         let before = self.0.rules.load();
         let rules = Rules::new(config, &self.0.deps.environment, Some(&before));
         self.0.rules.store(Arc::new(rules));
-        self.0.deps.audit.apply(config.audit);
+        self.0.deps.audit.apply(config.audit.clone());
         self.0.code_mode.apply(config);
     }
 
@@ -233,6 +233,19 @@ impl Engine {
         let call = CancelOnDrop::new(Box::pin(work.instrument(span)), cancel, &inner.tasks);
         let answer = AssertUnwindSafe(call).catch_unwind().await;
         answer.unwrap_or(Err(CallError::Cancelled))
+    }
+
+    /// Records an event that is not a call, so that it survives a power failure.
+    pub(crate) async fn record_event(&self, record: AuditRecord) -> Result<(), StoreError> {
+        let Inner { deps, .. } = &*self.0;
+        let transaction = deps.store.begin_durable().await?;
+        let entry = deps.audit.prepare(record);
+        deps.audit.commit(transaction, vec![entry]).await
+    }
+
+    /// Returns an error if nothing can be recorded, unless calls go on regardless.
+    pub(crate) fn check_writable(&self) -> Result<(), CallError> {
+        self.0.deps.audit.check_writable()
     }
 
     /// Waits for calls in flight and cancels those that exceed the timeout.

@@ -25,7 +25,7 @@ pub use tools::Tools;
 
 use crate::agent::{RunStore, Runs};
 use crate::approval::{ApprovalService, ApprovalStore};
-use crate::audit::{AuditLog, AuditStore};
+use crate::audit::{AuditLog, AuditStartError};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::code_mode::WorkerProgram;
@@ -34,8 +34,8 @@ use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
 use crate::hook::Hook;
 use crate::metrics::{Metrics, Stats};
-use crate::models::{ModelError, ModelRequest, ModelResponse, Models};
-use crate::store::{Store, StoreError};
+use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models};
+use crate::store::{Store, StoreError, StoreMonitor};
 use crate::trace::{NoTracer, Tracer};
 
 /// A running gateway. Clones share it.
@@ -56,6 +56,7 @@ struct Inner {
     models: Models,
     runs: Runs,
     retention: RetentionTask,
+    store_monitor: StoreMonitor,
     server_watch: ServerWatcher,
 }
 
@@ -77,6 +78,9 @@ pub enum StartError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The audit trail cannot be continued.
+    #[error(transparent)]
+    Audit(#[from] AuditStartError),
     /// Two servers have the same name.
     #[error(
         "server `{0}` is defined twice; names that differ only in case, `-` or `_` are the same"
@@ -165,13 +169,13 @@ impl GatewayBuilder {
         let registry = Registry::start(setup, settings.registry_config(&config));
         let registry = Arc::new(registry);
         let metrics = Arc::new(Metrics::new());
-        let audit_store = AuditStore::new(store.clone());
-        let approval_store = ApprovalStore::new(store.clone());
+        let tables = vec![models::REFERENCED_TABLE];
+        let audit =
+            AuditLog::start(store.clone(), config.audit.clone(), &environment, tables).await?;
+        let approval_store = ApprovalStore::new(store.clone(), audit.clone());
         let run_store = RunStore::new(store.clone());
-        audit_store.mark_interrupted().await?;
         approval_store.mark_interrupted().await?;
         run_store.mark_interrupted().await?;
-        let audit = AuditLog::start(audit_store, config.audit);
         let approvals = ApprovalService::new(approval_store);
         let parts = EngineDependencies {
             registry: Arc::clone(&registry),
@@ -189,7 +193,7 @@ impl GatewayBuilder {
             &config,
             engine.clone(),
             environment,
-            store.clone(),
+            ModelStore::new(store.clone(), audit.store().clone()),
             Arc::clone(&metrics),
         );
         let runs = Runs::new(engine.clone(), models.clone(), run_store);
@@ -205,6 +209,7 @@ impl GatewayBuilder {
             models,
             runs,
             retention,
+            store_monitor: StoreMonitor::start(store.clone()),
             history: DefinitionHistory::start(store.clone(), registry.subscribe()),
             server_watch: ServerWatcher::start(Arc::clone(&registry)),
             registry,
@@ -274,6 +279,11 @@ impl Gateway {
     /// Returns the audit trail.
     pub fn audit(&self) -> &AuditLog {
         &self.0.audit
+    }
+
+    /// Returns an error if calls would be refused because nothing can be recorded.
+    pub fn check_writable(&self) -> Result<(), CallError> {
+        self.0.engine.check_writable()
     }
 
     /// Returns the handle for the keys of callers.
@@ -348,6 +358,7 @@ impl Gateway {
         self.0.registry.stop().await;
         self.0.server_watch.stop().await;
         self.0.history.stop().await;
+        self.0.store_monitor.stop().await;
         self.0.store.close().await;
     }
 }

@@ -31,7 +31,7 @@ pub(crate) use model_call::ModelCall;
 pub use request::{ModelRequest, ModelResponse, Operation, ResponseBody};
 pub(crate) use response::{MAX_EVENT_BYTES, is_stream, parse_provider_error, read_body};
 use serde_json::Value;
-use store::ModelStore;
+pub(crate) use store::{ModelStore, REFERENCED_TABLE};
 use table::{ModelTable, ModelTarget};
 use tool_definitions::ToolDefinitionCache;
 use toolgate_core::Config;
@@ -52,7 +52,7 @@ pub(crate) use usage_recorder::UsageRecording;
 
 use crate::engine::Engine;
 use crate::metrics::Metrics;
-use crate::store::{Store, StoreError, unix_millis};
+use crate::store::{StoreError, unix_millis};
 
 /// Handle for providers and their models; clones share its state.
 #[derive(Clone, Debug)]
@@ -119,12 +119,11 @@ impl Models {
         config: &Config,
         engine: Engine,
         environment: Environment,
-        store: Store,
+        store: ModelStore,
         metrics: Arc<Metrics>,
     ) -> Self {
         let clients = ProviderClients::default();
         let table = ModelTable::new(&config.models, &environment, &clients);
-        let store = ModelStore::new(store);
         Self(Arc::new(Inner {
             engine,
             environment,
@@ -164,6 +163,7 @@ impl Models {
         &self,
         model_call: &ModelCall,
     ) -> Result<ProviderResponse, ModelError> {
+        self.0.engine.check_writable()?;
         let reviewed = if self.0.engine.hooks().is_empty() {
             Cow::Borrowed(model_call)
         } else {

@@ -1,52 +1,56 @@
-//! The database: connections, transactions, migrations, sealing, and the servers and settings changed
-//! through the API. Queries of other data live beside its owner, for example in `approval/store.rs`.
+//! The database: connections, transactions, migrations, sealing. Queries of data live beside its owner,
+//! for example in `approval/store.rs`.
 //!
 //! Everything is stored in one SQLite file in the data directory. Entries that may contain secrets are
-//! sealed (encrypted) with the key in `store.key` next to it.
+//! sealed (encrypted) with the key in `store.key` next to it. Whatever cannot be read at start keeps the
+//! gateway from starting, because going on without it could widen access.
 
 mod batch_writer;
 mod bulk;
+pub(crate) mod clock;
+mod data_dir;
+mod health;
+mod key_check;
+mod overrides;
 mod schema;
 mod seal;
+mod writer;
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use batch_writer::{BatchSettings, BatchSink, BatchWriter, OnWriteError};
+pub(crate) use batch_writer::{BatchSettings, BatchSink, BatchWriter, WriteAttempt};
 pub(crate) use bulk::{BulkInsert, Statement};
+use data_dir::DataDir;
+use health::StoreHealth;
+pub(crate) use health::StoreMonitor;
+pub use overrides::{ConfigChange, ServerOverride};
+use parking_lot::Mutex;
 use seal::StoreCipher;
 use serde_json::Value;
-use sqlx::any::{AnyPoolOptions, AnyRow};
-use sqlx::{Any, AnyPool, Connection as _, Executor as _, Row as _, Transaction};
+use sqlx::any::AnyPoolOptions;
+use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _};
+use tokio::sync::watch;
 use uuid::Uuid;
+pub(crate) use writer::StoreTransaction;
+use writer::{Durability, StoreWriter};
 
-/// A transaction that is rolled back unless it is committed.
-pub(crate) type StoreTransaction = Transaction<'static, Any>;
+/// Connections for reads.
+const MAX_READERS: u32 = 4;
 
 /// The database of a gateway. Clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Store {
-    /// A single connection, since SQLite allows only one writer.
-    writer: AnyPool,
+    writer: StoreWriter,
     /// Separate connections, so that long audit queries do not block writes.
     readers: AnyPool,
     cipher: StoreCipher,
-    /// Keeps other gateways from using the same data directory.
-    _lock: Option<Arc<File>>,
-}
-
-/// A server entry changed through the API.
-#[derive(Clone, Debug, PartialEq)]
-#[doc(hidden)] // for the API of the binary
-pub struct ServerOverride {
-    /// Name of the server.
-    pub server: String,
-    /// The entry; `None` if the server was removed.
-    pub entry: Option<Value>,
-    /// Hash of the config file's entry that it replaces; `None` if the file had none.
-    pub file_hash: Option<String>,
+    health: StoreHealth,
+    /// `None` for a database in memory.
+    data_dir: Option<Arc<DataDir>>,
+    /// Keeps a database in memory alive while the writer's connection is replaced.
+    _anchor: Option<Arc<Mutex<AnyConnection>>>,
 }
 
 /// An error of the store.
@@ -58,11 +62,31 @@ pub enum StoreError {
     #[error("the database cannot be used: {0}")]
     Database(#[from] sqlx::Error),
     /// The database has an unknown format.
-    #[error("the database was created by another version of Toolgate: {0}")]
+    #[error(
+        "the database has the format of another version of Toolgate ({0}); run that version, or restore a backup made by this one"
+    )]
     Migration(#[from] sqlx::migrate::MigrateError),
+    /// Earlier writes failed, and writes do not work yet.
+    #[error("the store cannot be written: {0}")]
+    NotWritable(Arc<str>),
     /// The key file cannot be read or written.
     #[error("the key file `{file}` cannot be used: {cause}")]
     Key { file: String, cause: std::io::Error },
+    /// The key file is gone, but the database has entries sealed with it.
+    #[error(
+        "the key file `{0}` is missing, and the database has entries sealed with it; restore the file from a backup, or move the data directory away to start without the servers, keys and settings made through the API"
+    )]
+    MissingKey(String),
+    /// The key file belongs to another database.
+    #[error(
+        "the key file `{0}` does not fit the database; restore the file that belongs to it, or move the data directory away to start without the servers, keys and settings made through the API"
+    )]
+    WrongKey(String),
+    /// The proof that the key fits was removed.
+    #[error(
+        "the database was changed by something other than Toolgate: its check of the key file is missing; restore a backup"
+    )]
+    MissingKeyCheck,
     /// Encryption failed.
     #[error("the entry could not be encrypted and was not stored")]
     SealFailed,
@@ -73,9 +97,14 @@ pub enum StoreError {
     Unreadable,
     /// A setting cannot be decrypted or parsed.
     #[error(
-        "the setting `{0}` in the database cannot be read; restore the `store.key` that it was sealed with, or remove the data directory to discard all changes made through the API"
+        "the setting `{0}` in the database cannot be read: it is damaged or was not written by Toolgate; restore a backup of the data directory, or move the directory away to start without the changes made through the API"
     )]
     UnreadableSetting(String),
+    /// The entry of a server cannot be decrypted or parsed.
+    #[error(
+        "the stored entry of server `{0}` cannot be read: it is damaged or was not written by Toolgate; restore a backup of the data directory, or move the directory away to start without the changes made through the API"
+    )]
+    UnreadableServer(String),
     /// Another process uses the data directory.
     #[error("another gateway uses the data directory `{0}`; choose another with --data-dir")]
     InUse(String),
@@ -87,64 +116,165 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Returns whether the error says that the store as a whole cannot be written, rather than that
+    /// one statement was wrong.
+    fn is_write_failure(&self) -> bool {
+        match self {
+            Self::NotWritable(_) => true,
+            Self::Database(sqlx::Error::Database(error)) => {
+                // The primary result code of SQLite is in the low byte.
+                let code = error.code().and_then(|code| code.parse::<i32>().ok());
+                !matches!(
+                    code.map(|code| code & 0xff),
+                    Some(SQLITE_ERROR | SQLITE_CONSTRAINT)
+                )
+            }
+            Self::Database(error) => matches!(
+                error,
+                sqlx::Error::Io(_) | sqlx::Error::WorkerCrashed | sqlx::Error::PoolTimedOut
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// Result code of a wrong statement.
+const SQLITE_ERROR: i32 = 1;
+/// Result code of a violated constraint.
+const SQLITE_CONSTRAINT: i32 = 19;
+
 impl Store {
     /// Opens the database in a directory, creating it if necessary.
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        let lock = lock_data_dir(data_dir)?;
-        let cipher = StoreCipher::load_or_create(&data_dir.join("store.key"))?;
-        let file = data_dir.join("toolgate.db").display().to_string();
-        // The path becomes part of a URL.
-        let file = file
-            .replace('%', "%25")
-            .replace('?', "%3f")
-            .replace('#', "%23");
-        let store = Self::connect(&format!("sqlite://{file}?mode=rwc"), cipher).await?;
+        let data_dir = DataDir::open(data_dir)?;
+        let url = data_dir.database_url();
+        let version = Self::prepare(&url).await?;
+        let cipher = key_check::load_key(&url, &data_dir.key_file(), version).await?;
+        let writer = pool_options(1).connect(&url).await?;
+        let readers = pool_options(MAX_READERS).connect_lazy(&url)?;
+        let store = Self::new(writer, readers, cipher);
+        store.load_latest_time().await?;
         Ok(Self {
-            _lock: Some(Arc::new(lock)),
+            data_dir: Some(Arc::new(data_dir)),
             ..store
         })
     }
 
     /// Opens a database that lives in memory.
     pub async fn in_memory() -> Result<Self, StoreError> {
-        Self::connect("sqlite::memory:", StoreCipher::random()?).await
-    }
-
-    async fn connect(url: &str, cipher: StoreCipher) -> Result<Self, StoreError> {
+        // A name of its own, under which the connections of this store share one database.
+        let url = format!(
+            "sqlite:file:toolgate-{}?mode=memory&cache=shared",
+            Uuid::new_v4()
+        );
         sqlx::any::install_default_drivers();
-        // A pool would retry for 30 s before reporting an error.
-        let mut probe = sqlx::AnyConnection::connect(url).await?;
-        probe.execute("PRAGMA schema_version").await?;
-        probe.close().await?;
-        let writer = pool_options(1).connect(url).await?;
-        schema::migrator().run(&writer).await?;
-        let readers = if url.contains(":memory:") {
-            // Every connection to an in-memory database opens a separate one.
-            writer.clone()
-        } else {
-            pool_options(2).connect_lazy(url)?
-        };
+        let anchor = AnyConnection::connect(&url).await?;
+        Self::prepare(&url).await?;
+        let pool = pool_options(1).connect(&url).await?;
+        let store = Self::new(pool.clone(), pool, StoreCipher::random()?);
         Ok(Self {
-            writer,
-            readers,
-            cipher,
-            _lock: None,
+            _anchor: Some(Arc::new(Mutex::new(anchor))),
+            ..store
         })
     }
 
-    /// Returns the connection for writes, and for reads that must see the latest write.
-    pub(crate) fn writer(&self) -> &AnyPool {
-        &self.writer
+    fn new(writer: AnyPool, readers: AnyPool, cipher: StoreCipher) -> Self {
+        let health = StoreHealth::new();
+        Self {
+            writer: StoreWriter::new(writer, health.clone()),
+            readers,
+            cipher,
+            health,
+            data_dir: None,
+            _anchor: None,
+        }
     }
 
-    /// Returns the connections for reads that may take long.
+    /// Migrates the database and returns the version of its schema before.
+    async fn prepare(url: &str) -> Result<Option<i64>, StoreError> {
+        sqlx::any::install_default_drivers();
+        // A pool would retry for 30 s before reporting an error.
+        let mut connection = AnyConnection::connect(url).await?;
+        configure(&mut connection).await?;
+        let version = schema::version(&mut connection).await?;
+        schema::migrator().run(&mut connection).await?;
+        connection.close().await?;
+        Ok(version)
+    }
+
+    /// Advances the clock to the latest time that earlier processes have seen.
+    async fn load_latest_time(&self) -> Result<(), StoreError> {
+        let row = sqlx::query("SELECT value FROM meta WHERE key = $1")
+            .bind(clock::LATEST_TIME_KEY)
+            .fetch_optional(self.readers())
+            .await?;
+        let latest: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        if let Some(latest) = latest.and_then(|latest| latest.parse().ok()) {
+            clock::advance_to(latest);
+        }
+        Ok(())
+    }
+
+    /// Executes a statement as a transaction of its own, which survives a crash of the process.
+    /// Returns the number of changed rows.
+    pub(crate) async fn execute(&self, statement: Statement<'_>) -> Result<u64, StoreError> {
+        self.writer.execute(statement).await
+    }
+
+    /// Executes a statement as a transaction of its own, which survives a power failure. Returns the
+    /// number of changed rows.
+    pub(crate) async fn execute_durable(
+        &self,
+        statement: Statement<'_>,
+    ) -> Result<u64, StoreError> {
+        let mut transaction = self.begin_durable().await?;
+        let changed = transaction.run(statement).await?;
+        transaction.commit().await?;
+        Ok(changed)
+    }
+
+    /// Starts a transaction that survives a crash of the process once it is committed.
+    pub(crate) async fn begin(&self) -> Result<StoreTransaction, StoreError> {
+        self.writer.begin(Durability::Process).await
+    }
+
+    /// Starts a transaction that survives a power failure once it is committed.
+    pub(crate) async fn begin_durable(&self) -> Result<StoreTransaction, StoreError> {
+        self.writer.begin(Durability::Disk).await
+    }
+
+    /// Returns the connections for reads, which see everything that is committed.
     pub(crate) fn readers(&self) -> &AnyPool {
         &self.readers
     }
 
-    /// Starts a transaction.
-    pub(crate) async fn begin(&self) -> Result<StoreTransaction, StoreError> {
-        Ok(self.writer.begin().await?)
+    /// Returns why the store cannot be written, if it cannot. Changes and calls are refused meanwhile.
+    pub fn write_problem(&self) -> Option<Arc<str>> {
+        self.health.problem()
+    }
+
+    /// Subscribes to changes of [`Self::write_problem`].
+    pub fn subscribe_write_problem(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.health.subscribe()
+    }
+
+    /// Takes note that a write to a file in the data directory failed.
+    pub(crate) fn report_write_failure(&self, error: &std::io::Error) {
+        let reason = error.to_string();
+        let failed: Result<(), _> = Err(StoreError::NotWritable(reason.into()));
+        // Only the mark matters.
+        let _ = self.health.observe(failed);
+    }
+
+    /// Returns the data directory; `None` for a store in memory.
+    pub(crate) fn data_dir(&self) -> Option<&Path> {
+        self.data_dir.as_deref().map(DataDir::path)
+    }
+
+    /// Derives a key for a purpose from the key of the store.
+    pub(crate) fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        self.cipher.derive(purpose)
     }
 
     /// Encrypts a text so that only this store can read it.
@@ -164,119 +294,10 @@ impl Store {
         serde_json::from_str(&text).map_err(|_| StoreError::Unreadable)
     }
 
-    /// Returns the servers changed through the API. A server whose entry cannot be unsealed counts as
-    /// removed, because the entry in the config file may allow more.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn overrides(&self) -> Result<Vec<ServerOverride>, StoreError> {
-        let rows =
-            sqlx::query("SELECT server, entry, file_hash FROM server_overrides ORDER BY server")
-                .fetch_all(&self.writer)
-                .await?;
-        rows.iter().map(|row| self.read_override(row)).collect()
-    }
-
-    /// Stores a changed server entry.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn put_override(&self, change: &ServerOverride) -> Result<(), StoreError> {
-        let entry = change.entry.as_ref();
-        let entry = entry
-            .map(|entry| self.cipher.seal(&entry.to_string()))
-            .transpose()?;
-        sqlx::query(
-            "INSERT INTO server_overrides (server, entry, file_hash, changed_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (server) DO UPDATE SET entry = excluded.entry, file_hash = excluded.file_hash, changed_at = excluded.changed_at",
-        )
-        .bind(&change.server)
-        .bind(entry)
-        .bind(&change.file_hash)
-        .bind(now())
-        .execute(&self.writer)
-        .await?;
-        Ok(())
-    }
-
-    /// Deletes a changed server entry.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn delete_override(&self, server: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM server_overrides WHERE server = $1")
-            .bind(server)
-            .execute(&self.writer)
-            .await?;
-        Ok(())
-    }
-
-    /// Returns a setting and the hash of the config file's value at the time it was set. Fails if the
-    /// setting cannot be read, since going on without it could widen access.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn setting(&self, key: &str) -> Result<Option<(Value, String)>, StoreError> {
-        let row = sqlx::query("SELECT value, file_hash FROM settings WHERE key = $1")
-            .bind(key)
-            .fetch_optional(&self.writer)
-            .await?;
-        let Some(row) = row else { return Ok(None) };
-        let text: String = row.try_get(0)?;
-        // Earlier versions stored settings, which held no secrets then, in plain text.
-        let text = self.cipher.unseal(&text).unwrap_or(text);
-        let value = serde_json::from_str(&text)
-            .map_err(|_| StoreError::UnreadableSetting(key.to_owned()))?;
-        Ok(Some((value, row.try_get(1)?)))
-    }
-
-    /// Stores a setting and the hash of the config file's value.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn put_setting(
-        &self,
-        key: &str,
-        value: &Value,
-        file_hash: &str,
-    ) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO settings (key, value, file_hash) VALUES ($1, $2, $3)
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value, file_hash = excluded.file_hash",
-        )
-        .bind(key)
-        .bind(self.cipher.seal(&value.to_string())?)
-        .bind(file_hash)
-        .execute(&self.writer)
-        .await?;
-        Ok(())
-    }
-
-    /// Deletes a setting.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn delete_setting(&self, key: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM settings WHERE key = $1")
-            .bind(key)
-            .execute(&self.writer)
-            .await?;
-        Ok(())
-    }
-
     /// Finishes pending writes and closes the database.
     pub async fn close(&self) {
         self.readers.close().await;
-        self.writer.close().await;
-    }
-
-    fn read_override(&self, row: &AnyRow) -> Result<ServerOverride, StoreError> {
-        let server: String = row.try_get(0)?;
-        let sealed: Option<String> = row.try_get(1)?;
-        let entry = sealed.and_then(|sealed| {
-            let entry = self.unseal_json(&sealed);
-            let log = |error: &StoreError| {
-                tracing::error!(
-                    server,
-                    %error,
-                    "removing server whose stored entry cannot be read; restore `store.key` or set the server again"
-                );
-            };
-            entry.inspect_err(log).ok()
-        });
-        Ok(ServerOverride {
-            server,
-            entry,
-            file_hash: row.try_get(2)?,
-        })
+        self.writer.pool().close().await;
     }
 }
 
@@ -285,42 +306,25 @@ fn pool_options(connections: u32) -> AnyPoolOptions {
         .max_connections(connections)
         .idle_timeout(None)
         .max_lifetime(None)
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                // First, because it makes creating a new database faster.
-                connection.execute("PRAGMA synchronous = NORMAL").await?;
-                connection.execute("PRAGMA journal_mode = WAL").await?;
-                // Keep the statement journals of bulk inserts off the disk.
-                connection.execute("PRAGMA temp_store = MEMORY").await?;
-                connection.execute("PRAGMA busy_timeout = 5000").await?;
-                // 1 MiB per connection; the OS page cache covers the rest.
-                connection.execute("PRAGMA cache_size = -1024").await?;
-                Ok(())
-            })
-        })
+        .after_connect(|connection, _| Box::pin(configure(connection)))
+        // No transaction of sqlx is used, so one that is open is the remains of an error.
+        .after_release(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }))
 }
 
-/// Locks the data directory against use by other gateways.
-fn lock_data_dir(data_dir: &Path) -> Result<File, StoreError> {
-    let folder = data_dir.display().to_string();
-    let opened = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(data_dir.join("lock"));
-    let file = opened.map_err(|cause| StoreError::Folder {
-        folder: folder.clone(),
-        cause,
-    })?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder)),
-        Err(TryLockError::Error(cause)) => Err(StoreError::Folder { folder, cause }),
+async fn configure(connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+    for pragma in [
+        // First, because it makes creating a new database faster.
+        "PRAGMA synchronous = NORMAL",
+        "PRAGMA journal_mode = WAL",
+        // Keep the statement journals of bulk inserts off the disk.
+        "PRAGMA temp_store = MEMORY",
+        "PRAGMA busy_timeout = 5000",
+        // 1 MiB per connection; the OS page cache covers the rest.
+        "PRAGMA cache_size = -1024",
+    ] {
+        connection.execute(pragma).await?;
     }
-}
-
-fn now() -> i64 {
-    unix_millis(SystemTime::now())
+    Ok(())
 }
 
 /// Converts a time to milliseconds since the Unix epoch.
@@ -344,111 +348,4 @@ pub(crate) fn min_id_at(millis: i64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn overrides_persist_and_secrets_are_encrypted_on_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let changed = ServerOverride {
-            server: "a".to_owned(),
-            entry: Some(json!({"name": "a", "headers": {"Authorization": "Bearer hunter2"}})),
-            file_hash: Some("h".to_owned()),
-        };
-        let removed = ServerOverride {
-            server: "b".to_owned(),
-            entry: None,
-            file_hash: None,
-        };
-        let store = Store::open(folder.path()).await.unwrap();
-        store.put_override(&removed).await.unwrap();
-        store
-            .put_override(&ServerOverride {
-                entry: None,
-                ..changed.clone()
-            })
-            .await
-            .unwrap();
-        store.put_override(&changed).await.unwrap();
-        store.put_setting("k", &json!({"n": 1}), "f").await.unwrap();
-        let second = Store::open(folder.path()).await.unwrap_err();
-        assert!(matches!(second, StoreError::InUse(_)), "{second}");
-        store.close().await;
-        drop(store);
-
-        let store = Store::open(folder.path()).await.unwrap();
-        assert_eq!(store.overrides().await.unwrap(), [changed, removed]);
-        assert_eq!(
-            store.setting("k").await.unwrap(),
-            Some((json!({"n": 1}), "f".to_owned()))
-        );
-        store.delete_override("a").await.unwrap();
-        store.delete_setting("k").await.unwrap();
-        assert_eq!(store.overrides().await.unwrap().len(), 1);
-        assert_eq!(store.setting("k").await.unwrap(), None);
-        store.close().await;
-        drop(store);
-        for file in std::fs::read_dir(folder.path()).unwrap() {
-            let bytes = std::fs::read(file.unwrap().path()).unwrap();
-            assert!(!bytes.windows(7).any(|window| window == b"hunter2"));
-        }
-    }
-
-    #[tokio::test]
-    async fn lost_key_removes_overridden_servers_and_fails_settings() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path()).await.unwrap();
-        let sealed = ServerOverride {
-            server: "a".to_owned(),
-            entry: Some(json!({"name": "a"})),
-            file_hash: Some("h".to_owned()),
-        };
-        store.put_override(&sealed).await.unwrap();
-        store.put_setting("k", &json!({"n": 1}), "f").await.unwrap();
-        // As written by versions that did not seal settings.
-        sqlx::query(
-            "INSERT INTO settings (key, value, file_hash) VALUES ('old', '{\"n\":2}', 'f')",
-        )
-        .execute(store.writer())
-        .await
-        .unwrap();
-        store.close().await;
-        drop(store);
-
-        std::fs::remove_file(folder.path().join("store.key")).unwrap();
-        let store = Store::open(folder.path()).await.unwrap();
-        let removed = ServerOverride {
-            entry: None,
-            ..sealed
-        };
-        assert_eq!(store.overrides().await.unwrap(), [removed]);
-        let old = store.setting("old").await.unwrap();
-        assert_eq!(old, Some((json!({"n": 2}), "f".to_owned())));
-        let error = store.setting("k").await.unwrap_err();
-        assert!(
-            matches!(&error, StoreError::UnreadableSetting(key) if key == "k"),
-            "{error}"
-        );
-    }
-
-    #[tokio::test]
-    async fn opens_folders_with_url_characters_and_rejects_broken_databases() {
-        let folder = tempfile::tempdir().unwrap();
-        let odd = folder.path().join("a?b%20c#d");
-        std::fs::create_dir(&odd).unwrap();
-        Store::open(&odd).await.unwrap().close().await;
-        let broken = folder.path().join("broken");
-        std::fs::create_dir(&broken).unwrap();
-        std::fs::write(
-            broken.join("toolgate.db"),
-            "not a database, but long enough to be read as one",
-        )
-        .unwrap();
-        assert!(matches!(
-            Store::open(&broken).await,
-            Err(StoreError::Database(_))
-        ));
-    }
-}
+mod tests;

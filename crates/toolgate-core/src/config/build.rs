@@ -3,6 +3,7 @@
 //! References between entries (servers, roles, providers) are checked last, when all files are
 //! known.
 
+mod audit;
 mod caller;
 mod entry;
 mod provider;
@@ -18,11 +19,11 @@ use rule::{PendingRule, selector_severity};
 use super::check::CheckedFile;
 use super::document::{Document, escape_step};
 use super::file::{
-    AuditTable, ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable,
+    ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable,
     ToolManagerConfig,
 };
 use super::{
-    AuditSettings, Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
+    Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
     ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings,
 };
 use crate::name::ServerName;
@@ -142,7 +143,8 @@ impl ConfigBuilder {
         self.add_prices(prices);
         self.config.agent = self.config.agent.combine(agent.into());
         self.config.code_mode.apply(code_mode);
-        self.add_control(&scanner, &results, &audit);
+        self.add_control(&scanner, &results);
+        self.add_audit(audit, context);
         self.environments.extend(environments.into_keys());
         if environment.is_some() {
             self.environment_location = Some(context.document.location("/environment"));
@@ -305,7 +307,7 @@ impl ConfigBuilder {
         }
     }
 
-    fn add_control(&mut self, scanner: &ScannerTable, results: &ResultsTable, audit: &AuditTable) {
+    fn add_control(&mut self, scanner: &ScannerTable, results: &ResultsTable) {
         let ScannerSettings {
             path_traversal,
             shell,
@@ -324,14 +326,6 @@ impl ConfigBuilder {
         set_if_some(max_bytes, results.max_bytes.map(|bytes| bytes as usize));
         set_if_some(keep, non_zero_duration(results.keep));
         set_if_some(redact_secrets, results.redact_secrets);
-        let AuditSettings { content, retention } = &mut self.config.audit;
-        set_if_some(content, audit.content);
-        let days = |days: u32| std::time::Duration::from_secs(u64::from(days) * 24 * 3600);
-        let retention_days = audit.retention_days;
-        set_if_some(
-            retention,
-            retention_days.map(|count| (count > 0).then(|| days(count))),
-        );
     }
 
     fn finish(self, findings: &mut Vec<ConfigFinding>) -> Config {

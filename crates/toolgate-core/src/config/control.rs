@@ -1,9 +1,14 @@
 //! Checked settings of approvals, the scanner, results and the audit log.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::secret::Secret;
 
 /// Party that may approve a call with verdict `ask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -55,11 +60,50 @@ pub struct ResultSettings {
 }
 
 /// Audit log settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditSettings {
     pub content: AuditContent,
     /// `None` keeps records forever.
     pub retention: Option<Duration>,
+    /// Maximum size of all records in bytes; `None` for no limit.
+    pub max_size: Option<u64>,
+    pub durability: AuditDurability,
+    pub on_failure: OnAuditFailure,
+    /// `None` for a key derived from that of the store.
+    pub seal_key: Option<Secret>,
+    pub sink: Option<AuditSinkSettings>,
+}
+
+/// What the record of a call that is about to be sent survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditDurability {
+    /// A crash of the gateway.
+    #[default]
+    Process,
+    /// A power failure too.
+    Disk,
+    /// Neither, until it is written with others.
+    Batch,
+}
+
+/// What happens to calls that cannot be recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnAuditFailure {
+    #[default]
+    Refuse,
+    Continue,
+}
+
+/// Second place for audit records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditSinkSettings {
+    File(PathBuf),
+    Http {
+        url: Url,
+        headers: BTreeMap<String, Secret>,
+    },
 }
 
 /// Amount of arguments and results recorded in the audit log.
@@ -108,6 +152,11 @@ impl Default for AuditSettings {
         Self {
             content: AuditContent::Redacted,
             retention: Some(Duration::from_secs(30 * 24 * 3600)),
+            max_size: Some(4 << 30),
+            durability: AuditDurability::default(),
+            on_failure: OnAuditFailure::default(),
+            seal_key: None,
+            sink: None,
         }
     }
 }

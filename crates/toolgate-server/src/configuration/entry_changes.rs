@@ -1,9 +1,12 @@
 //! API changes to entries of the configuration's tables: keys, roles, virtual servers and providers.
 
 use serde_json::Value;
+use toolgate::audit::AdminAction;
+use toolgate::store::ConfigChange;
 
 use super::layers::{ConfigLayers, ConfigTable};
 use super::manager::{RunningManager, apply_patch};
+use super::masking::mask_entry;
 use super::{ChangeError, ConfigResponse, EntryChange};
 
 impl RunningManager {
@@ -13,8 +16,9 @@ impl RunningManager {
         table: ConfigTable,
         name: &str,
         change: EntryChange,
+        actor: &str,
     ) -> Result<ConfigResponse, ChangeError> {
-        let (kind, action) = (table.entry_kind(), change.log_action());
+        let action = format!("{}.{}", table.entry_kind(), change.log_action()).replace(' ', "_");
         let removes_role = table == ConfigTable::Roles && matches!(change, EntryChange::Remove);
         let layers = self.manager.layers.with_entry_change(table, name, change)?;
         if removes_role {
@@ -24,18 +28,17 @@ impl RunningManager {
             .build_config()
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
         let entries = layers.tables.get(&table).cloned().unwrap_or_default();
-        let store = &self.manager.store;
-        store
-            .put_setting(table.as_str(), &Value::Object(entries), "")
-            .await?;
+        let change = ConfigChange::PutSetting {
+            key: table.as_str().to_owned(),
+            value: Value::Object(entries),
+            file_hash: String::new(),
+        };
+        let masked = |layers: &ConfigLayers| layers.table_entry(table, name).map(mask_entry);
+        let action = AdminAction::new(actor, &action, name)
+            .with_change(masked(&self.manager.layers), masked(&layers));
+        self.save(&[change], action).await?;
         self.manager.layers = layers;
         self.apply_layers().await?;
-        tracing::info!(
-            kind,
-            name,
-            action,
-            "configuration entry changed through the API"
-        );
         Ok(ConfigResponse::Settings)
     }
 

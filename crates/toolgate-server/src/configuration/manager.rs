@@ -10,13 +10,15 @@ use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use toolgate::store::{ServerOverride, Store, StoreError};
+use toolgate::audit::AdminAction;
+use toolgate::store::{ConfigChange, ServerOverride, Store, StoreError};
 use toolgate::{Config, Environment, Gateway};
 use toolgate_core::ServerName;
 use toolgate_core::config::{ConfigFinding, Document, ListenSettings, ServerConfig, entries};
 
 use super::file_watcher::FileWatcher;
 use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
+use super::masking::mask_entry;
 use super::{
     ChangeError, ConfigRequest, ConfigResponse, ConfigSnapshot, Configuration, PendingRequest,
     apply,
@@ -142,7 +144,8 @@ impl ConfigManager {
                 server,
                 "server entry changed in the file; dropping the API's changes to it"
             );
-            if let Err(error) = self.store.delete_override(server).await {
+            let change = ConfigChange::DeleteServer(server.clone());
+            if let Err(error) = self.store.save(&[change]).await {
                 tracing::error!(server, %error, "failed to delete outdated API changes from the store");
             }
         }
@@ -152,7 +155,8 @@ impl ConfigManager {
                 section,
                 "section changed in the file; dropping the API's changes to it"
             );
-            if let Err(error) = self.store.delete_setting(section).await {
+            let change = ConfigChange::DeleteSetting(section.to_owned());
+            if let Err(error) = self.store.save(&[change]).await {
                 tracing::error!(section, %error, "failed to delete outdated API changes from the store");
             }
         }
@@ -175,9 +179,9 @@ impl RunningManager {
         loop {
             tokio::select! {
                 request = inbox.recv() => {
-                    let Some((request, reply)) = request else { return };
+                    let Some(PendingRequest { request, actor, reply }) = request else { return };
                     let response = tokio::select! {
-                        response = self.handle(request) => response,
+                        response = self.handle(request, &actor) => response,
                         () = stop.cancelled() => Err(ChangeError::Stopping),
                     };
                     // Fails only if the requester is gone.
@@ -249,28 +253,33 @@ impl RunningManager {
         }
     }
 
-    async fn handle(&mut self, request: ConfigRequest) -> Result<ConfigResponse, ChangeError> {
+    async fn handle(
+        &mut self,
+        request: ConfigRequest,
+        actor: &str,
+    ) -> Result<ConfigResponse, ChangeError> {
         match request {
-            ConfigRequest::Add { entry } => self.add(entry).await,
+            ConfigRequest::Add { entry } => self.add(entry, actor).await,
             ConfigRequest::Check { entry } => {
                 let (server, _) = self.layers_with_entry(entry)?;
                 Ok(ConfigResponse::Checked(Box::new(server)))
             }
-            ConfigRequest::Patch { id, patch } => self.patch(&id, &patch).await,
-            ConfigRequest::Remove { id } => self.remove(&id).await,
-            ConfigRequest::ToolManager { patch } => self.set_tool_manager(&patch).await,
+            ConfigRequest::Patch { id, patch } => self.patch(&id, &patch, actor).await,
+            ConfigRequest::Remove { id } => self.remove(&id, actor).await,
+            ConfigRequest::ToolManager { patch } => self.set_tool_manager(&patch, actor).await,
             ConfigRequest::Permissions { section } => {
-                self.set_section(ConfigSection::Permissions, section).await
+                self.set_section(ConfigSection::Permissions, section, actor)
+                    .await
             }
             ConfigRequest::Entry {
                 table,
                 name,
                 change,
-            } => self.change_entry(table, &name, change).await,
+            } => self.change_entry(table, &name, change, actor).await,
         }
     }
 
-    async fn add(&mut self, mut entry: Value) -> Result<ConfigResponse, ChangeError> {
+    async fn add(&mut self, mut entry: Value, actor: &str) -> Result<ConfigResponse, ChangeError> {
         let name = entry["name"].as_str().unwrap_or_default().to_owned();
         let folded = ServerName::parse(&name).map(|name| name.to_folded());
         let existing = self
@@ -286,13 +295,14 @@ impl RunningManager {
             entry["client_id"] = uuid::Uuid::new_v4().to_string().into();
         }
         let (_, layers) = self.layers_with_entry(entry)?;
-        self.save_server(layers, &name).await
+        self.save_server(layers, &name, "server.add", actor).await
     }
 
     async fn patch(
         &mut self,
         id: &str,
         patch: &Map<String, Value>,
+        actor: &str,
     ) -> Result<ConfigResponse, ChangeError> {
         let (name, known_id) = self.find_server(id)?;
         for (key, fixed) in [("name", &name), ("client_id", &known_id)] {
@@ -311,10 +321,11 @@ impl RunningManager {
             .effective_entry(&name)
             .ok_or_else(|| embedded_server_error(&name))?;
         let (_, layers) = self.layers_with_entry(apply_patch(&entry, patch)?)?;
-        self.save_server(layers, &name).await
+        self.save_server(layers, &name, "server.change", actor)
+            .await
     }
 
-    async fn remove(&mut self, id: &str) -> Result<ConfigResponse, ChangeError> {
+    async fn remove(&mut self, id: &str, actor: &str) -> Result<ConfigResponse, ChangeError> {
         let (name, _) = self.find_server(id)?;
         if self.manager.layers.effective_entry(&name).is_none() {
             return Err(embedded_server_error(&name));
@@ -331,12 +342,14 @@ impl RunningManager {
         layers
             .build_config()
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
-        self.save_server(layers, &name).await
+        self.save_server(layers, &name, "server.remove", actor)
+            .await
     }
 
     async fn set_tool_manager(
         &mut self,
         patch: &Map<String, Value>,
+        actor: &str,
     ) -> Result<ConfigResponse, ChangeError> {
         let sections = &self.manager.layers.sections;
         // The section is absent until its first change.
@@ -345,7 +358,7 @@ impl RunningManager {
             None => Value::Object(Map::new()),
         };
         let settings = apply_patch(&before, patch)?;
-        self.set_section(ConfigSection::ToolManager, Some(settings))
+        self.set_section(ConfigSection::ToolManager, Some(settings), actor)
             .await
     }
 
@@ -353,6 +366,7 @@ impl RunningManager {
         &mut self,
         section: ConfigSection,
         value: Option<Value>,
+        actor: &str,
     ) -> Result<ConfigResponse, ChangeError> {
         let mut layers = self.manager.layers.clone();
         let file_hash = layers.section_hash(section);
@@ -366,14 +380,25 @@ impl RunningManager {
         layers
             .build_config()
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
-        let (store, key) = (&self.manager.store, section.as_str());
-        match &value {
-            Some(value) => store.put_setting(key, value, &file_hash).await?,
-            None => store.delete_setting(key).await?,
-        }
+        let key = section.as_str().to_owned();
+        let before = self.manager.layers.sections.get(&section);
+        let before = before.map(|(value, _)| mask_entry(value));
+        let after = value.as_ref().map(mask_entry);
+        let (action, change) = match value {
+            Some(value) => (
+                "settings.change",
+                ConfigChange::PutSetting {
+                    key,
+                    value,
+                    file_hash,
+                },
+            ),
+            None => ("settings.reset", ConfigChange::DeleteSetting(key)),
+        };
+        let action = AdminAction::new(actor, action, section.as_str()).with_change(before, after);
+        self.save(&[change], action).await?;
         self.manager.layers = layers;
         self.apply_layers().await?;
-        tracing::info!(section = key, "section changed through the API");
         Ok(ConfigResponse::Settings)
     }
 
@@ -382,14 +407,44 @@ impl RunningManager {
         &mut self,
         layers: ConfigLayers,
         name: &str,
+        action: &str,
+        actor: &str,
     ) -> Result<ConfigResponse, ChangeError> {
-        match layers.overrides.iter().find(|change| change.server == name) {
-            Some(change) => self.manager.store.put_override(change).await?,
-            None => self.manager.store.delete_override(name).await?,
-        }
+        let change = match layers.overrides.iter().find(|change| change.server == name) {
+            Some(change) => ConfigChange::PutServer(change.clone()),
+            None => ConfigChange::DeleteServer(name.to_owned()),
+        };
+        let masked = |layers: &ConfigLayers| {
+            let entry = layers.effective_entry(name);
+            entry.as_ref().map(mask_entry)
+        };
+        let action = AdminAction::new(actor, action, name)
+            .with_change(masked(&self.manager.layers), masked(&layers));
+        self.save(&[change], action).await?;
         self.manager.layers = layers;
         self.apply_layers().await?;
         Ok(ConfigResponse::Server(name.to_owned()))
+    }
+
+    /// Stores changes together with their record in the audit trail, and logs them.
+    pub(super) async fn save(
+        &self,
+        changes: &[ConfigChange],
+        action: AdminAction,
+    ) -> Result<(), ChangeError> {
+        let (actor, what, target) = (
+            action.actor.clone(),
+            action.action.clone(),
+            action.target.clone(),
+        );
+        self.gateway.audit().save(changes, action).await?;
+        tracing::info!(
+            actor,
+            action = what,
+            target,
+            "configuration changed through the API"
+        );
+        Ok(())
     }
 
     /// Returns the layers with this server entry added, and the resulting server.

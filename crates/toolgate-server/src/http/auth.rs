@@ -24,6 +24,7 @@ use url::form_urlencoded::byte_serialize;
 use super::App;
 use super::admin::runs::RunAccess;
 use super::error::ApiError;
+use crate::actor::with_actor;
 
 const ADMIN_KEY_FILE: &str = "admin.key";
 /// Prefix of generated keys.
@@ -114,7 +115,12 @@ pub(crate) async fn require_admin(
     next: Next,
 ) -> Result<Response, ApiError> {
     check_admin(&app, peer, request.headers())?;
-    Ok(next.run(request).await)
+    Ok(with_actor(admin_actor(peer), next.run(request)).await)
+}
+
+/// Names the administrator in the audit trail.
+fn admin_actor(peer: SocketAddr) -> String {
+    format!("admin at {}", peer.ip())
 }
 
 /// Admits the administrator and caller keys with the role `approver` to `/api/approvals`.
@@ -161,8 +167,12 @@ pub(crate) async fn require_run_access(
             RunAccess::Admin
         }
     };
+    let actor = match &access {
+        RunAccess::Admin => admin_actor(peer),
+        RunAccess::Key(key) => format!("key {key}"),
+    };
     request.extensions_mut().insert(access);
-    Ok(next.run(request).await)
+    Ok(with_actor(actor, next.run(request)).await)
 }
 
 /// Admits callers with a key, and any loopback connection while no keys are defined.

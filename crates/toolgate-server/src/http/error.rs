@@ -1,15 +1,21 @@
 //! API errors in the format of the model APIs: `{"error": {"message", "type", "code"}}`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
+use axum::http::header::RETRY_AFTER;
 use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use toolgate::CallError;
 use toolgate::models::ProviderError;
+use toolgate::store::StoreError;
 use utoipa::ToSchema;
+
+/// Time after which a store that cannot be written is worth another try.
+pub(crate) const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// An error response: status, stable code and message.
 #[derive(Clone, Debug)]
@@ -17,6 +23,7 @@ pub(crate) struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: String,
+    retry_after: Option<Duration>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -38,7 +45,36 @@ impl ApiError {
             status,
             code,
             message: message.into(),
+            retry_after: None,
         }
+    }
+
+    /// The store cannot be written.
+    pub(crate) fn store_unavailable(message: impl Into<String>) -> Self {
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        Self::new(status, "store_unavailable", message).with_retry_after(STORE_RETRY_AFTER)
+    }
+
+    /// Converts an error of the store, whose cause is for the operator and not shown to clients.
+    pub(crate) fn from_store(error: &StoreError) -> Self {
+        match error {
+            StoreError::Unreadable
+            | StoreError::UnreadableSetting(_)
+            | StoreError::UnreadableServer(_) => Self::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "store",
+                "stored data cannot be read; see the gateway's log",
+            ),
+            _ => Self::store_unavailable(
+                "the gateway's store cannot be used and nothing was changed; try again in a moment, or see the gateway's log",
+            ),
+        }
+    }
+
+    /// Tells the client when to try again.
+    pub(crate) fn with_retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -79,6 +115,12 @@ impl IntoResponse for ApiError {
             code: self.code,
         };
         let mut response = (self.status, Json(ErrorBody { error })).into_response();
+        if let Some(after) = self.retry_after {
+            let seconds = after.as_secs_f64().ceil().to_string();
+            if let Ok(seconds) = seconds.parse() {
+                response.headers_mut().insert(RETRY_AFTER, seconds);
+            }
+        }
         // `request_layer` rewrites the body for clients that expect another format.
         response.extensions_mut().insert(Arc::new(self));
         response
@@ -113,6 +155,7 @@ impl From<CallError> for ApiError {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 Self::new(status, "stopping", error.to_string())
             }
+            error if error.is_unrecorded() => Self::store_unavailable(error.to_string()),
             error => Self::bad_request(error.to_string()),
         }
     }

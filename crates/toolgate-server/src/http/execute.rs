@@ -197,8 +197,11 @@ pub(crate) async fn execute(
         .into_iter()
         .map(|raw| context.parse_call(raw))
         .collect::<Result<Vec<_>, ApiError>>()?;
+    // What cannot be recorded is refused as a whole, before any of it runs.
+    context.app.gateway().check_writable()?;
     if let Some((id, call)) = calls.pop_if(|_| !is_array) {
         let response = context.run(id, call).await?;
+        let response = response.refuse_unrecorded()?;
         let limited = response.outcome.as_ref().err().and_then(key_limit_response);
         return Ok(limited.unwrap_or_else(|| response.into_response()));
     }
@@ -296,6 +299,14 @@ impl ExecuteContext {
 }
 
 impl CallResponse {
+    /// Turns a call that could not be recorded into an error of the request.
+    fn refuse_unrecorded(self) -> Result<Self, ApiError> {
+        match self.outcome {
+            Err(error) if error.is_unrecorded() => Err(error.into()),
+            outcome => Ok(Self { outcome, ..self }),
+        }
+    }
+
     fn into_response(self) -> Response {
         match self.format {
             CallFormat::Chat => Json(ToolMessage::new(&self.id, &self.outcome)).into_response(),

@@ -19,8 +19,13 @@ pub(crate) struct Health {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Ready {
-    /// `ready` or `stopping`.
+    /// `ready`, `stopping`, or `not_writable` if the gateway's store or the second audit sink cannot be
+    /// written.
     status: &'static str,
+    /// Why the gateway is not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
     /// Number of configured servers.
     servers: usize,
     /// Number of servers whose tools can be called now.
@@ -36,9 +41,10 @@ pub(crate) async fn health() -> Json<Health> {
     })
 }
 
-/// Readiness probe: succeeds while the gateway accepts requests, even if servers are still connecting.
+/// Readiness probe: succeeds while the gateway accepts and records requests, even if servers are still
+/// connecting.
 #[utoipa::path(get, path = "/ready", tag = "probes",
-    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping")))]
+    responses((status = 200, body = Ready), (status = 503, body = Ready, description = "the gateway is stopping, or cannot record requests")))]
 pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
     let servers = app.gateway().servers().list();
     let is_connected = |state| {
@@ -47,13 +53,18 @@ pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
             ServerState::Healthy | ServerState::Degraded | ServerState::Asleep
         )
     };
+    let problem = app.gateway().store().write_problem();
+    let problem = problem.or_else(|| app.gateway().audit().sink_problem());
     let (code, status) = if app.is_stopping() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping")
+    } else if problem.is_some() {
+        (StatusCode::SERVICE_UNAVAILABLE, "not_writable")
     } else {
         (StatusCode::OK, "ready")
     };
     let ready = Ready {
         status,
+        reason: problem.map(|problem| problem.to_string()),
         servers: servers.len(),
         connected: servers
             .iter()

@@ -18,7 +18,7 @@ use toolgate::{
 };
 
 use super::App;
-use super::error::ApiError;
+use super::error::{ApiError, STORE_RETRY_AFTER};
 use super::extract::ApiBytes;
 use super::request::{self, OwnedHeaders, RequestId};
 
@@ -170,10 +170,12 @@ fn model_error_response(dialect: Dialect, error: &ModelError) -> Response {
     }
     let body = toolgate::models::error_body(dialect, &error.to_provider_error());
     let mut response = (error.status(), [(CONTENT_TYPE, "application/json")], body).into_response();
-    if let ModelError::Refused(CallError::Limited {
-        retry_after: Some(after),
-        ..
-    }) = error
+    let retry_after = match error {
+        ModelError::Refused(CallError::Limited { retry_after, .. }) => *retry_after,
+        ModelError::Refused(error) if error.is_unrecorded() => Some(STORE_RETRY_AFTER),
+        _ => None,
+    };
+    if let Some(after) = retry_after
         && let Ok(seconds) = HeaderValue::from_str(&after.as_secs_f64().ceil().to_string())
     {
         response.headers_mut().insert(RETRY_AFTER, seconds);

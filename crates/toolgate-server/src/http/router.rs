@@ -92,6 +92,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::code::files))
         .routes(routes!(admin::code::run))
         .routes(routes!(admin::audit::list))
+        .routes(routes!(admin::audit::status))
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))
         .routes(routes!(admin::openapi))

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::stream;
+use serde_json::json;
+use serde_json::value::RawValue;
 use toolgate_core::policy::Verdict;
 use toolgate_llm::prompt::{PromptPart, RequestedToolCall};
 use toolgate_llm::tools::CallerTools;
@@ -21,7 +23,9 @@ use super::stored_request::model_call_from_record;
 use super::task::StartedRun;
 use super::tool_calls::{CallResult, MAX_PARALLEL_CALLS, PendingToolCall, tool_call};
 use super::{AgentRun, RunRecord, Runs};
+use crate::audit::{AuditKind, AuditRecord};
 use crate::call::RequestContext;
+use crate::caller::CallOrigin;
 use crate::engine::Engine;
 use crate::models::{ModelCall, ModelError, ModelResponse};
 use crate::store::StoreError;
@@ -282,6 +286,8 @@ impl AgentRun {
                 let reason = reason.as_deref().unwrap_or("no reason given");
                 let calls_made = replay.started_scripts.get(&call.id).map(String::as_str);
                 let calls_made = calls_made.unwrap_or_default();
+                self.record_denial(call, &plan.request.decided_by, reason)
+                    .await?;
                 let text = format!("the call was denied: {reason}{calls_made}");
                 self.call_with_output(call, CallOutput::error(text))
             }
@@ -319,6 +325,27 @@ impl AgentRun {
         };
         self.journal.record_call_closed(&executed).await?;
         Ok(executed)
+    }
+
+    /// Records in the audit trail that a call was denied.
+    async fn record_denial(
+        &self,
+        call: &RequestedToolCall,
+        by: &str,
+        reason: &str,
+    ) -> Result<(), StoreError> {
+        let caller = &self.model_call.caller;
+        let record = AuditRecord {
+            request_id: self.model_call.context.id.clone().unwrap_or_default(),
+            run_id: Some(self.id.clone()),
+            caller: caller.key().map(|key| key.to_string()),
+            origin: CallOrigin::Agent.as_str().to_owned(),
+            arguments: RawValue::from_string(call.arguments.clone()).ok(),
+            bytes_in: i64::try_from(call.arguments.len()).unwrap_or(i64::MAX),
+            detail: Some(json!({"by": by, "reason": reason, "call": call.id})),
+            ..AuditRecord::event(AuditKind::Approval, &call.name, "denied")
+        };
+        self.runs.engine().record_event(record).await
     }
 
     /// Executes an approved call, journaling it first.

@@ -33,8 +33,10 @@ impl RunStore {
 
     /// Marks runs that a previous gateway process left unfinished.
     pub(crate) async fn mark_interrupted(&self) -> Result<(), StoreError> {
-        sqlx::query("UPDATE runs SET state = 'interrupted' WHERE state = 'running'")
-            .execute(self.0.writer())
+        self.0
+            .execute(sqlx::query(
+                "UPDATE runs SET state = 'interrupted' WHERE state = 'running'",
+            ))
             .await?;
         Ok(())
     }
@@ -44,30 +46,32 @@ impl RunStore {
         let sql = format!(
             "INSERT INTO runs ({COLUMNS}, request) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
         );
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(&run.id)
-            .bind(&run.caller)
-            .bind(&run.request_id)
-            .bind(&run.dialect)
-            .bind(&run.model)
-            .bind(i64::from(run.stream))
-            .bind(run.state.as_str())
-            .bind(&run.stop_reason)
-            .bind(run.iterations)
-            .bind(run.input_tokens)
-            .bind(run.output_tokens)
-            .bind(run.cost_micro_usd)
-            .bind(run.started_at)
-            .bind(run.ended_at)
-            .bind(self.0.seal(&request.to_string())?)
-            .execute(self.0.writer())
+        self.0
+            .execute(
+                sqlx::query(AssertSqlSafe(sql))
+                    .bind(&run.id)
+                    .bind(&run.caller)
+                    .bind(&run.request_id)
+                    .bind(&run.dialect)
+                    .bind(&run.model)
+                    .bind(i64::from(run.stream))
+                    .bind(run.state.as_str())
+                    .bind(&run.stop_reason)
+                    .bind(run.iterations)
+                    .bind(run.input_tokens)
+                    .bind(run.output_tokens)
+                    .bind(run.cost_micro_usd)
+                    .bind(run.started_at)
+                    .bind(run.ended_at)
+                    .bind(self.0.seal(&request.to_string())?),
+            )
             .await?;
         Ok(())
     }
 
     /// Updates the state and counters of a run.
     pub(crate) async fn update(&self, run: &RunRecord) -> Result<(), StoreError> {
-        sqlx::query(
+        self.0.execute(sqlx::query(
             "UPDATE runs SET state = $2, stop_reason = $3, iterations = $4, input_tokens = $5, output_tokens = $6, cost_micro_usd = $7, ended_at = $8 WHERE id = $1",
         )
         .bind(&run.id)
@@ -77,22 +81,18 @@ impl RunStore {
         .bind(run.input_tokens)
         .bind(run.output_tokens)
         .bind(run.cost_micro_usd)
-        .bind(run.ended_at)
-        .execute(self.0.writer())
-        .await?;
+        .bind(run.ended_at)).await?;
         Ok(())
     }
 
     /// Claims a waiting, interrupted or failed run; returns `false` if it is already running or
     /// done.
     pub(crate) async fn claim(&self, id: &str) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = self.0.execute(sqlx::query(
             "UPDATE runs SET state = 'running', stop_reason = NULL, ended_at = NULL WHERE id = $1 AND state IN ('waiting', 'interrupted', 'failed')",
         )
-        .bind(id)
-        .execute(self.0.writer())
-        .await?;
-        Ok(done.rows_affected() == 1)
+        .bind(id)).await?;
+        Ok(done == 1)
     }
 
     /// Appends a step to a run's journal.
@@ -103,12 +103,14 @@ impl RunStore {
         step: &Value,
         at: i64,
     ) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO run_steps (run, seq, step, at) VALUES ($1, $2, $3, $4)")
-            .bind(run)
-            .bind(seq)
-            .bind(self.0.seal(&step.to_string())?)
-            .bind(at)
-            .execute(self.0.writer())
+        self.0
+            .execute(
+                sqlx::query("INSERT INTO run_steps (run, seq, step, at) VALUES ($1, $2, $3, $4)")
+                    .bind(run)
+                    .bind(seq)
+                    .bind(self.0.seal(&step.to_string())?)
+                    .bind(at),
+            )
             .await?;
         Ok(())
     }
@@ -169,10 +171,7 @@ impl RunStore {
             "DELETE FROM run_steps WHERE run IN (SELECT id FROM runs WHERE started_at < $1 AND state <> 'running')",
             "DELETE FROM runs WHERE started_at < $1 AND state <> 'running'",
         ] {
-            sqlx::query(sql)
-                .bind(before)
-                .execute(self.0.writer())
-                .await?;
+            self.0.execute(sqlx::query(sql).bind(before)).await?;
         }
         Ok(())
     }

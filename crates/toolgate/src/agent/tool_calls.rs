@@ -169,6 +169,12 @@ impl AgentRun {
         handler.on_call_started(&call);
         let answer = engine.call(&caller, tool_call).await;
         handler.on_call_ended(&call, &answer);
+        if let Err(error) = answer.as_ref()
+            && error.is_unrecorded()
+        {
+            // Going on would ask the model about a failure that is not its own.
+            return Err(StoreError::NotWritable(error.to_string().into()));
+        }
         if let Some(error) = answer.as_ref().err().filter(|error| error.is_undecided()) {
             return self
                 .mark_pending(PendingToolCall::for_approver(call).with_error(error))

@@ -1,14 +1,13 @@
 //! Requests, decides and redeems approvals.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use moka::sync::Cache;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{ApprovalSettings as Settings, Approver};
 use toolgate_core::name::ToolId;
-use uuid::Uuid;
 
 use super::store::ApprovalStore;
 use super::{
@@ -17,7 +16,7 @@ use super::{
 };
 use crate::call::{CallError, LimitReached};
 use crate::event_channel::EventChannel;
-use crate::store::{StoreError, unix_millis};
+use crate::store::{StoreError, clock};
 
 /// Maximum number of pending approvals of one caller.
 const MAX_PENDING_APPROVALS_PER_CALLER: i64 = 100;
@@ -96,7 +95,7 @@ impl ApprovalService {
             || (request.client_can_approve && settings.by.contains(&Approver::Client));
         // An iteration repeats only if a concurrent call won the race for the ticket or request.
         for _ in 0..MAX_CLEARANCE_ATTEMPTS {
-            let now = unix_millis(SystemTime::now());
+            let now = clock::now();
             let latest = if has_approver {
                 self.store.latest(&request, now).await?
             } else {
@@ -164,7 +163,7 @@ impl ApprovalService {
         let now = match from {
             // Executing approvals do not expire.
             ApprovalState::Executing => 0,
-            _ => unix_millis(SystemTime::now()),
+            _ => clock::now(),
         };
         let moved = self.store.transition(&approval.id, from, to, now).await?;
         Ok(moved.then(|| {
@@ -227,7 +226,7 @@ impl ApprovalService {
         by: Decider,
         expiry: Duration,
     ) -> Result<Approval, DecideError> {
-        let now = unix_millis(SystemTime::now());
+        let now = clock::now();
         self.store.expire(now).await?;
         let found = self.store.get(&id).await?;
         let mut approval = found.ok_or_else(|| DecideError::NotFound(id.clone()))?;
@@ -300,8 +299,8 @@ impl ApprovalService {
     }
 
     /// Revokes a permanent grant; returns `false` if it does not exist.
-    pub(crate) async fn revoke_grant(&self, id: &str) -> Result<bool, StoreError> {
-        self.store.delete_grant(id).await
+    pub(crate) async fn revoke_grant(&self, id: &str, by: &Decider) -> Result<bool, StoreError> {
+        self.store.delete_grant(id, &by.to_string()).await
     }
 
     /// Returns approvals, oldest first.
@@ -311,7 +310,7 @@ impl ApprovalService {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Approval>, StoreError> {
-        self.store.expire(unix_millis(SystemTime::now())).await?;
+        self.store.expire(clock::now()).await?;
         self.store.list(state, after, limit).await
     }
 
@@ -343,18 +342,17 @@ impl ApprovalService {
         if request.arguments.get().len() > MAX_ARGUMENT_BYTES {
             return Err(limit_error(LimitReached::ApprovalSize));
         }
-        let now = SystemTime::now();
+        let now = clock::now();
         let approval = Approval {
-            id: Uuid::now_v7().to_string(),
+            id: clock::new_id().to_string(),
             state: ApprovalState::Pending,
             request: request.clone(),
             edited: None,
-            created_at: unix_millis(now),
-            expires_at: unix_millis(now + expiry),
+            created_at: now,
+            expires_at: now + i64::try_from(expiry.as_millis()).unwrap_or(i64::MAX),
             decision: None,
         };
-        let expired = self.store.expire(approval.created_at).await;
-        expired?;
+        self.store.expire(approval.created_at).await?;
         let caller = request.from.caller.as_deref().unwrap_or_default();
         let (of_caller, all) = self.store.count_pending(caller).await?;
         if of_caller >= MAX_PENDING_APPROVALS_PER_CALLER || all >= MAX_PENDING_APPROVALS {

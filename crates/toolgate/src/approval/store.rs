@@ -1,5 +1,6 @@
 //! Storage of approvals and grants. Arguments and conversations are sealed.
 
+use serde_json::json;
 use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
@@ -9,23 +10,29 @@ use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalOrigin, ApprovalRequest, ApprovalScope,
     ApprovalState,
 };
+use crate::audit::{AdminAction, AuditKind, AuditLog, AuditRecord};
 use crate::store::{Store, StoreError, StoreTransaction};
 
 const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
 
-/// Reads and writes approvals and grants. Clones share the store.
+/// Reads and writes approvals and grants, which survive a power failure. Clones share the store.
 #[derive(Clone, Debug)]
-pub(crate) struct ApprovalStore(Store);
+pub(crate) struct ApprovalStore {
+    store: Store,
+    audit: AuditLog,
+}
 
 impl ApprovalStore {
-    pub(crate) fn new(store: Store) -> Self {
-        Self(store)
+    pub(crate) fn new(store: Store, audit: AuditLog) -> Self {
+        Self { store, audit }
     }
 
     /// Marks approvals whose calls were running when a previous gateway process stopped.
     pub(crate) async fn mark_interrupted(&self) -> Result<(), StoreError> {
-        sqlx::query("UPDATE approvals SET state = 'unknown' WHERE state = 'executing'")
-            .execute(self.0.writer())
+        self.store
+            .execute_durable(sqlx::query(
+                "UPDATE approvals SET state = 'unknown' WHERE state = 'executing'",
+            ))
             .await?;
         Ok(())
     }
@@ -34,7 +41,7 @@ impl ApprovalStore {
     pub(crate) async fn put(&self, approval: &Approval) -> Result<bool, StoreError> {
         let request = &approval.request;
         let conversation = request.conversation.as_ref();
-        let done = sqlx::query(
+        let done = self.store.execute_durable(sqlx::query(
             "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, conversation, created_at, expires_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
         )
@@ -51,13 +58,11 @@ impl ApprovalStore {
         .bind(&request.rule)
         .bind(&request.from.request_id)
         .bind(&request.from.run_id)
-        .bind(self.0.seal(request.arguments.get())?)
-        .bind(conversation.map(|raw| self.0.seal(raw.get())).transpose()?)
+        .bind(self.store.seal(request.arguments.get())?)
+        .bind(conversation.map(|raw| self.store.seal(raw.get())).transpose()?)
         .bind(approval.created_at)
-        .bind(approval.expires_at)
-        .execute(self.0.writer())
-        .await?;
-        Ok(done.rows_affected() == 1)
+        .bind(approval.expires_at)).await?;
+        Ok(done == 1)
     }
 
     /// Returns the newest approval of the same call by the same caller that is pending, approved or
@@ -80,7 +85,7 @@ impl ApprovalStore {
             .bind(&request.binding)
             .bind(now)
             .bind(request.from.session.as_deref().unwrap_or_default())
-            .fetch_optional(self.0.writer())
+            .fetch_optional(self.store.readers())
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
     }
@@ -89,7 +94,7 @@ impl ApprovalStore {
         let sql = format!("SELECT {COLUMNS} FROM approvals WHERE id = $1");
         let row = sqlx::query(AssertSqlSafe(sql))
             .bind(id)
-            .fetch_optional(self.0.writer())
+            .fetch_optional(self.store.readers())
             .await?;
         row.map(|row| self.read_approval(&row)).transpose()
     }
@@ -109,7 +114,7 @@ impl ApprovalStore {
         let rows = sqlx::query(AssertSqlSafe(sql))
             .bind(state)
             .bind(after.unwrap_or_default())
-            .fetch_all(self.0.readers())
+            .fetch_all(self.store.readers())
             .await?;
         let mut approvals = Vec::new();
         for row in &rows {
@@ -134,16 +139,14 @@ impl ApprovalStore {
         to: ApprovalState,
         now: i64,
     ) -> Result<bool, StoreError> {
-        let done = sqlx::query(
+        let done = self.store.execute_durable(sqlx::query(
             "UPDATE approvals SET state = $1 WHERE id = $2 AND state = $3 AND expires_at > $4",
         )
         .bind(to.as_str())
         .bind(id)
         .bind(from.as_str())
-        .bind(now)
-        .execute(self.0.writer())
-        .await?;
-        Ok(done.rows_affected() == 1)
+        .bind(now)).await?;
+        Ok(done == 1)
     }
 
     /// Stores the decision on a pending approval and the resulting grant; returns `false` if the
@@ -155,24 +158,25 @@ impl ApprovalStore {
     ) -> Result<bool, StoreError> {
         let decided = approval.decision.as_ref();
         let edited = approval.edited.as_ref();
-        let mut transaction = self.0.begin().await?;
-        let done = sqlx::query(
+        let mut transaction = self.store.begin_durable().await?;
+        let update = sqlx::query(
             "UPDATE approvals SET state = $1, edited = $2, expires_at = $3, decided_at = $4, decided_by = $5, scope = $6, reason = $7
              WHERE id = $8 AND state = 'pending'",
         )
         .bind(approval.state.as_str())
-        .bind(edited.map(|raw| self.0.seal(raw.get())).transpose()?)
+        .bind(edited.map(|raw| self.store.seal(raw.get())).transpose()?)
         .bind(approval.expires_at)
         .bind(decided.map(|decided| decided.at))
         .bind(decided.map(|decided| decided.by.clone()))
         .bind(decided.map(|decided| decided.scope.as_str()))
         .bind(decided.and_then(|decided| decided.reason.clone()))
-        .bind(&approval.id)
-        .execute(&mut *transaction)
-        .await?;
-        let settled = done.rows_affected() == 1;
-        if let Some(grant) = grant.filter(|_| settled) {
-            sqlx::query(
+        .bind(&approval.id);
+        if transaction.run(update).await? == 0 {
+            transaction.commit().await?;
+            return Ok(false);
+        }
+        if let Some(grant) = grant {
+            let insert = sqlx::query(
                 "INSERT INTO grants (id, caller, server, tool, binding, approval, granted_by, created_at)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
             )
@@ -183,31 +187,50 @@ impl ApprovalStore {
             .bind(&grant.binding)
             .bind(&grant.approval)
             .bind(&grant.granted_by)
-            .bind(grant.created_at)
-            .execute(&mut *transaction)
-            .await?;
+            .bind(grant.created_at);
+            transaction.run(insert).await?;
         }
-        transaction.commit().await?;
-        Ok(settled)
+        let entry = self.audit.prepare(decision_record(approval));
+        self.audit.commit(transaction, vec![entry]).await?;
+        Ok(true)
     }
 
     /// Marks open approvals that have passed their expiry.
     pub(crate) async fn expire(&self, now: i64) -> Result<(), StoreError> {
-        sqlx::query("UPDATE approvals SET state = 'expired' WHERE state IN ('pending', 'approved') AND expires_at <= $1")
-            .bind(now)
-            .execute(self.0.writer())
+        const EXPIRED: &str = "state IN ('pending', 'approved') AND expires_at <= $1";
+        let sql = format!("SELECT {COLUMNS} FROM approvals WHERE {EXPIRED}");
+        let select = || sqlx::query(AssertSqlSafe(sql.clone())).bind(now);
+        // Most often there is none, and then nothing has to be written.
+        if select()
+            .fetch_optional(self.store.readers())
+            .await?
+            .is_none()
+        {
+            return Ok(());
+        }
+        let mut transaction = self.store.begin_durable().await?;
+        let rows = select().fetch_all(&mut *transaction).await?;
+        let update = format!("UPDATE approvals SET state = 'expired' WHERE {EXPIRED}");
+        transaction
+            .run(sqlx::query(AssertSqlSafe(update)).bind(now))
             .await?;
-        Ok(())
+        let expired = rows.iter().filter_map(|row| {
+            let approval = self.read_approval(row).ok()?;
+            Some(self.audit.prepare(decision_record(&Approval {
+                state: ApprovalState::Expired,
+                ..approval
+            })))
+        });
+        let entries = expired.collect();
+        self.audit.commit(transaction, entries).await
     }
 
     /// Deletes closed approvals created before a time.
     pub(crate) async fn delete_closed(&self, before: i64) -> Result<(), StoreError> {
-        sqlx::query(
+        self.store.execute_durable(sqlx::query(
             "DELETE FROM approvals WHERE created_at < $1 AND state NOT IN ('pending', 'approved')",
         )
-        .bind(before)
-        .execute(self.0.writer())
-        .await?;
+        .bind(before)).await?;
         Ok(())
     }
 
@@ -217,7 +240,7 @@ impl ApprovalStore {
             "SELECT COALESCE(SUM(CASE WHEN caller = $1 THEN 1 ELSE 0 END), 0), COUNT(*) FROM approvals WHERE state = 'pending'",
         )
         .bind(caller)
-        .fetch_one(self.0.writer())
+        .fetch_one(self.store.readers())
         .await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
@@ -234,7 +257,7 @@ impl ApprovalStore {
         .bind(request.tool.server.as_str())
         .bind(request.tool.tool.as_str())
         .bind(&request.binding)
-        .fetch_optional(self.0.writer())
+        .fetch_optional(self.store.readers())
         .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
@@ -244,7 +267,7 @@ impl ApprovalStore {
         let rows = sqlx::query(
             "SELECT id, caller, server, tool, binding, approval, granted_by, created_at FROM grants ORDER BY id",
         )
-        .fetch_all(self.0.writer())
+        .fetch_all(self.store.readers())
         .await?;
         let grant = |row: &AnyRow| {
             let caller: String = row.try_get(1)?;
@@ -263,28 +286,37 @@ impl ApprovalStore {
     }
 
     /// Revokes a permanent grant; returns `false` if it does not exist.
-    pub(crate) async fn delete_grant(&self, id: &str) -> Result<bool, StoreError> {
-        let mut transaction = self.0.begin().await?;
+    pub(crate) async fn delete_grant(&self, id: &str, by: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.store.begin_durable().await?;
         // The call that led to the grant may not have used its ticket yet.
-        sqlx::query(
+        let expire = sqlx::query(
             "UPDATE approvals SET state = 'expired' WHERE state = 'approved' AND id IN (SELECT approval FROM grants WHERE id = $1)",
-        )
-        .bind(id)
-        .execute(&mut *transaction)
-        .await?;
-        let done = sqlx::query("DELETE FROM grants WHERE id = $1")
+        );
+        transaction.run(expire.bind(id)).await?;
+        let row = sqlx::query("SELECT caller, server, tool FROM grants WHERE id = $1")
             .bind(id)
-            .execute(&mut *transaction)
+            .fetch_optional(&mut *transaction)
             .await?;
-        transaction.commit().await?;
-        Ok(done.rows_affected() == 1)
+        let Some(row) = row else {
+            transaction.commit().await?;
+            return Ok(false);
+        };
+        let (caller, server, tool): (String, String, String) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let delete = sqlx::query("DELETE FROM grants WHERE id = $1").bind(id);
+        transaction.run(delete).await?;
+        let before = json!({"caller": caller, "server": server, "tool": tool});
+        let action = AdminAction::new(by, "grant.revoke", id).with_change(Some(before), None);
+        let entry = self.audit.prepare(action.into_record());
+        self.audit.commit(transaction, vec![entry]).await?;
+        Ok(true)
     }
 
     fn read_approval(&self, row: &AnyRow) -> Result<Approval, StoreError> {
         let text = |at: usize| -> Result<Option<String>, sqlx::Error> { row.try_get(at) };
         // An approver must not decide on arguments that cannot be shown, nor an edit be lost.
         let unseal = |sealed: String| -> Result<Box<RawValue>, StoreError> {
-            let text = self.0.unseal(&sealed).ok_or(StoreError::Unreadable)?;
+            let text = self.store.unseal(&sealed).ok_or(StoreError::Unreadable)?;
             RawValue::from_string(text).map_err(|_| StoreError::Unreadable)
         };
         let (state, caller): (String, String) = (row.try_get(1)?, row.try_get(2)?);
@@ -335,6 +367,34 @@ impl ApprovalStore {
     }
 }
 
+/// Returns the record of a decision, or of the expiry of a request that nobody decided.
+fn decision_record(approval: &Approval) -> AuditRecord {
+    let Approval {
+        request, decision, ..
+    } = approval;
+    let mut detail = json!({"arguments": request.digest, "rule": request.rule});
+    if let Some(decision) = decision {
+        detail["by"] = decision.by.clone().into();
+        detail["scope"] = decision.scope.as_str().into();
+        detail["reason"] = decision.reason.clone().into();
+        detail["edited"] = approval.edited.is_some().into();
+    }
+    AuditRecord {
+        request_id: request.from.request_id.clone(),
+        run_id: request.from.run_id.clone(),
+        caller: request.from.caller.clone(),
+        origin: request.from.origin.clone(),
+        server: Some(request.tool.server.to_string()),
+        tool: Some(request.tool.tool.to_string()),
+        rule: Some(request.rule.clone()),
+        approval: Some(approval.id.clone()),
+        arguments: Some(request.arguments.clone()),
+        bytes_in: i64::try_from(request.arguments.get().len()).unwrap_or(i64::MAX),
+        detail: Some(detail),
+        ..AuditRecord::event(AuditKind::Approval, &request.alias, approval.state.as_str())
+    }
+}
+
 /// Revokes the grants and open approvals of a caller.
 pub(crate) async fn revoke_caller(
     transaction: &mut StoreTransaction,
@@ -344,10 +404,7 @@ pub(crate) async fn revoke_caller(
         "DELETE FROM grants WHERE caller = $1",
         "UPDATE approvals SET state = 'expired' WHERE caller = $1 AND state IN ('pending', 'approved')",
     ] {
-        sqlx::query(sql)
-            .bind(caller)
-            .execute(&mut **transaction)
-            .await?;
+        transaction.run(sqlx::query(sql).bind(caller)).await?;
     }
     Ok(())
 }

@@ -1,12 +1,14 @@
-//! A single attempt to call a tool, which leaves exactly one record.
+//! A single attempt to call a tool, read a resource or get a prompt, which leaves exactly one record.
 
 use std::time::Instant;
 
-use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::name::ToolId;
 use toolgate_core::secret::Masker;
 use tracing::Span;
 
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::chain::EntryKind;
 use super::record::byte_len;
 use super::writer::{self, RecordUpdate};
 use super::{AuditLog, AuditRecord, span};
@@ -23,6 +25,8 @@ pub(crate) struct Attempt {
     pub(crate) span: Span,
     started: Instant,
     audit: AuditLog,
+    /// Whether the record was opened, because the call is about to be sent.
+    is_open: bool,
     /// Passed to the writer with the final update; `None` once closed.
     slot: Option<OwnedSemaphorePermit>,
 }
@@ -41,6 +45,7 @@ impl Attempt {
             span,
             started: Instant::now(),
             audit,
+            is_open: false,
             slot: Some(slot),
         }
     }
@@ -51,9 +56,18 @@ impl Attempt {
         span::set_span_name(&self.span, tool.tool.as_str());
     }
 
-    /// Records that the call is about to be sent.
-    pub(crate) fn open(&self) {
-        self.enqueue(self.record.clone(), None);
+    /// Records that the call is about to be sent. It must not be sent if this fails.
+    pub(crate) async fn open(&mut self) -> Result<(), CallError> {
+        // From here on, the call leaves a record of its own even if opening it fails or is cancelled.
+        self.is_open = true;
+        let update = RecordUpdate {
+            kind: EntryKind::Opened,
+            record: self.record.clone(),
+            masker: self.masker.clone(),
+            slot: None,
+            intent: None,
+        };
+        self.audit.open(update).await
     }
 
     pub(crate) fn close(mut self, answer: &Result<Outcome, CallError>) {
@@ -64,6 +78,19 @@ impl Attempt {
                 self.record.error = Some(error.to_string());
             }
         }
+        self.finish();
+    }
+
+    /// Closes the attempt of a request that is not a tool call.
+    pub(crate) fn close_request<T>(mut self, answer: &Result<T, CallError>, size: usize) {
+        match answer {
+            Ok(_) => "ok".clone_into(&mut self.record.outcome),
+            Err(error) => {
+                error.code().clone_into(&mut self.record.outcome);
+                self.record.error = Some(error.to_string());
+            }
+        }
+        self.record.bytes_out = i64::try_from(size).unwrap_or(i64::MAX);
         self.finish();
     }
 
@@ -86,17 +113,26 @@ impl Attempt {
         let micros = i64::try_from(self.started.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
         span::record_outcome(&self.span, &self.record);
-        let (record, slot) = (std::mem::take(&mut self.record), self.slot.take());
-        self.enqueue(record, slot);
-    }
-
-    fn enqueue(&self, record: Box<AuditRecord>, slot: Option<OwnedSemaphorePermit>) {
-        self.audit.publish(&record, self.masker.as_ref());
-        self.audit.enqueue(RecordUpdate {
-            record,
+        let was_refused =
+            !self.is_open && !matches!(self.record.outcome.as_str(), "ok" | "tool_error");
+        let update = RecordUpdate {
+            kind: if was_refused {
+                EntryKind::Refused
+            } else {
+                EntryKind::Closed
+            },
+            record: std::mem::take(&mut self.record),
             masker: self.masker.clone(),
-            slot,
-        });
+            slot: self.slot.take(),
+            intent: None,
+        };
+        if self.is_open {
+            self.audit.close(update);
+        } else if was_refused {
+            self.audit.refuse(update);
+        } else {
+            self.audit.enqueue(update);
+        }
     }
 }
 

@@ -7,10 +7,65 @@ use uuid::Uuid;
 
 use crate::call::{RequestContext, ToolCall};
 use crate::caller::Caller;
+use crate::store::clock;
 
-/// The record of one attempt to call a tool.
-#[derive(Clone, Debug, Default)]
+/// What an audit record is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AuditKind {
+    /// An attempt to call a tool.
+    #[default]
+    Tool,
+    /// A resource that was read.
+    Resource,
+    /// A prompt that was fetched.
+    Prompt,
+    /// A completion of an argument.
+    Completion,
+    /// A decision on an approval, or its expiry.
+    Approval,
+    /// Failed authentication, and sign-ins of the administrator.
+    Auth,
+    /// A change made by the administrator.
+    Admin,
+}
+
+impl AuditKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Tool,
+        Self::Resource,
+        Self::Prompt,
+        Self::Completion,
+        Self::Approval,
+        Self::Auth,
+        Self::Admin,
+    ];
+
+    /// Returns the name of the kind.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Prompt => "prompt",
+            Self::Completion => "completion",
+            Self::Approval => "approval",
+            Self::Auth => "auth",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// Finds a kind by its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// The record of one attempt to call a tool, or of another event in the trail.
+#[derive(Clone, Debug)]
 pub struct AuditRecord {
+    /// What the record is about.
+    pub kind: AuditKind,
     /// UUID version 7, so ids sort by time.
     pub id: String,
     /// Id of the request.
@@ -63,11 +118,54 @@ pub struct AuditRecord {
     pub cached: bool,
     /// Statistics of a script: number of calls, the limit that stopped it, tokens saved.
     pub script: Option<Value>,
+    /// Number of like events that the record stands for; more than one for refusals that came fast.
+    pub occurrences: i64,
+    /// More about the event: for a change, what was before and after; for a tool that is hidden from
+    /// its caller, which tool and why.
+    pub detail: Option<Value>,
+}
+
+impl Default for AuditRecord {
+    fn default() -> Self {
+        Self {
+            kind: AuditKind::Tool,
+            id: String::new(),
+            request_id: String::new(),
+            parent_id: None,
+            run_id: None,
+            caller: None,
+            origin: String::new(),
+            name: String::new(),
+            server: None,
+            tool: None,
+            instead_of: None,
+            arguments: None,
+            verdict: None,
+            rule: None,
+            approval: None,
+            warnings: Vec::new(),
+            outcome: String::new(),
+            error: None,
+            result: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            started_at: 0,
+            duration_us: None,
+            cost_micro_usd: 0,
+            charged: false,
+            cached: false,
+            script: None,
+            occurrences: 1,
+            detail: None,
+        }
+    }
 }
 
 /// Filters for audit records.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
+    /// Kind of the record; `None` for all kinds.
+    pub kind: Option<AuditKind>,
     /// Name of the server.
     pub server: Option<String>,
     /// Raw name of the tool.
@@ -107,7 +205,7 @@ impl AuditRecord {
             .as_ref()
             .ok()
             .map(|arguments| arguments.raw());
-        let id = Uuid::now_v7();
+        let id = clock::new_id();
         Self {
             id: id.to_string(),
             request_id: request_id.to_owned(),
@@ -119,6 +217,20 @@ impl AuditRecord {
             bytes_in: arguments.map_or(0, |raw| byte_len(raw.get())),
             arguments: arguments.map(ToOwned::to_owned),
             outcome: "open".to_owned(),
+            started_at: creation_millis(id),
+            ..Self::default()
+        }
+    }
+
+    /// Creates a record of an event that is not a call: it has happened, and has an outcome.
+    pub(crate) fn event(kind: AuditKind, name: &str, outcome: &str) -> Self {
+        let id = clock::new_id();
+        Self {
+            kind,
+            id: id.to_string(),
+            request_id: id.to_string(),
+            name: name.to_owned(),
+            outcome: outcome.to_owned(),
             started_at: creation_millis(id),
             ..Self::default()
         }

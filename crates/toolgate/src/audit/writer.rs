@@ -3,8 +3,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -12,8 +14,11 @@ use toolgate_core::config::{AuditContent, AuditSettings as Settings};
 use toolgate_core::secret::Masker;
 use toolgate_core::secret::patterns;
 
-use super::{AuditRecord, AuditStore};
-use crate::store::{BatchSettings, BatchSink, BatchWriter, OnWriteError, StoreError};
+use super::chain::{ChainHead, EntryKind};
+use super::intent_log::IntentLog;
+use super::sink::SecondSink;
+use super::{AuditEntry, AuditRecord, AuditStore};
+use crate::store::{BatchSettings, BatchSink, BatchWriter, StoreError, WriteAttempt};
 
 const MAX_BATCH_UPDATES: usize = 512;
 /// Bytes stored of the arguments and of the result.
@@ -21,43 +26,66 @@ const MAX_CONTENT_BYTES: usize = 16 * 1024;
 /// Bytes kept in memory beyond [`MAX_CONTENT_BYTES`] until secrets have been redacted.
 const REDACTION_SLACK_BYTES: usize = 8 * 1024;
 
+/// Bytes stored of an error, which may come from a server.
+const MAX_ERROR_BYTES: usize = 2 * 1024;
+/// Bytes stored of a name, an id or a rule.
+const MAX_NAME_BYTES: usize = 512;
+const MAX_WARNINGS: usize = 20;
+/// Bytes stored of the details of an event.
+const MAX_DETAIL_BYTES: usize = 32 * 1024;
+/// Interval at which the end of the chain is logged, for comparison by `toolgate audit verify`.
+const SEAL_LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// A new version of a record.
 #[derive(Debug)]
 pub(super) struct RecordUpdate {
+    pub(super) kind: EntryKind,
     pub(super) record: Box<AuditRecord>,
     pub(super) masker: Option<Masker>,
     /// With the final update of an attempt: its slot, released once the record is written.
     pub(super) slot: Option<OwnedSemaphorePermit>,
+    /// Number of the line of the intent log that announced the update.
+    pub(super) intent: Option<u64>,
 }
 
 /// Writes records to the store.
 pub(super) struct AuditSink {
     pub(super) store: AuditStore,
     pub(super) settings: Arc<ArcSwap<Settings>>,
+    pub(super) intents: Option<IntentLog>,
+    pub(super) sink: Option<SecondSink>,
+    pub(super) last_logged_seal: Mutex<Option<Instant>>,
 }
 
 /// Records ready to be written.
 pub(super) struct AuditBatch {
-    #[expect(
-        clippy::vec_box,
-        reason = "records arrive boxed; unboxing would copy them"
-    )]
-    records: Vec<Box<AuditRecord>>,
+    entries: Vec<AuditEntry>,
+    /// Number of the last line of the intent log that the batch covers.
+    intents: Option<u64>,
     /// Released once the records are written.
     _slots: Vec<Option<OwnedSemaphorePermit>>,
 }
 
 impl AuditSink {
-    /// Starts the task. A record that cannot be written is retried, since none may be lost.
+    /// Starts the task.
     pub(super) fn start(self) -> BatchWriter<RecordUpdate> {
         let settings = BatchSettings {
             kind: "audit",
             // Attempts wait for a slot instead, so that no update is dropped.
             max_queued: Semaphore::MAX_PERMITS,
             max_batch: MAX_BATCH_UPDATES,
-            on_error: OnWriteError::Retry,
         };
         BatchWriter::start(self, settings)
+    }
+
+    /// Logs the end of the chain now and then. Entries removed at the end of the stored chain leave no
+    /// gap; they are found by comparison with a log that is kept elsewhere.
+    fn log_seal(&self, head: ChainHead) {
+        let mut last = self.last_logged_seal.lock();
+        if last.is_none_or(|last| last.elapsed() >= SEAL_LOG_INTERVAL) {
+            *last = Some(Instant::now());
+            tracing::info!(seq = head.seq, hash = %head.hash_text(), "sealed the audit trail");
+        }
     }
 }
 
@@ -67,19 +95,42 @@ impl BatchSink for AuditSink {
 
     fn prepare(&self, updates: Vec<RecordUpdate>) -> AuditBatch {
         let content = self.settings.load().content;
+        let intents = updates.iter().filter_map(|update| update.intent).max();
         let prepared = latest_updates(updates).map(|mut update| {
             prepare_record(&mut update.record, update.masker.as_ref(), content);
-            (update.record, update.slot)
+            let entry = AuditEntry {
+                kind: update.kind,
+                record: update.record,
+            };
+            (entry, update.slot)
         });
-        let (records, slots) = prepared.unzip();
+        let (entries, slots) = prepared.unzip();
         AuditBatch {
-            records,
+            entries,
+            intents,
             _slots: slots,
         }
     }
 
-    async fn write(&self, batch: &AuditBatch) -> Result<(), StoreError> {
-        self.store.put(&batch.records).await
+    async fn write(&self, batch: &AuditBatch, attempt: WriteAttempt) -> Result<(), StoreError> {
+        let is_stored =
+            attempt == WriteAttempt::Retry && self.store.contains(&batch.entries).await?;
+        if !is_stored {
+            let head = self.store.put(&batch.entries, batch.intents).await?;
+            if let Some(head) = head {
+                self.log_seal(head);
+            }
+            if let Some(sink) = &self.sink {
+                // The sink has the opening of a call already.
+                let entries = batch.entries.iter();
+                let rest = entries.filter(|entry| entry.kind != EntryKind::Opened);
+                sink.forward(rest, head);
+            }
+        }
+        if let (Some(intents), Some(n)) = (&self.intents, batch.intents) {
+            intents.set_stored(n);
+        }
+        Ok(())
     }
 }
 
@@ -108,11 +159,21 @@ pub(super) fn prepare_record(
         }
     };
     hide(&mut record.name);
+    record.warnings.truncate(MAX_WARNINGS);
     record.warnings.iter_mut().for_each(hide);
+    if let Some(detail) = &mut record.detail {
+        prepare_detail(detail, content);
+    }
     if content == AuditContent::Off {
         (record.arguments, record.result, record.error) = (None, None, None);
     }
-    record.error.iter_mut().for_each(hide);
+    if let Some(error) = &mut record.error {
+        // A secret at the cut is still recognized, since the text is cut again below.
+        cut_text(error, MAX_ERROR_BYTES + REDACTION_SLACK_BYTES);
+        hide(error);
+        cut_text(error, MAX_ERROR_BYTES);
+    }
+    bound_names(record);
     for part in [&mut record.arguments, &mut record.result] {
         let Some(raw) = part else { continue };
         let unescaped = unescape_json(raw.get());
@@ -122,6 +183,57 @@ pub(super) fn prepare_record(
             (None, unescaped) => unescaped.into_owned(),
         };
         *part = Some(truncate_content(text));
+    }
+}
+
+/// Bounds all texts that come from clients, servers or the configuration.
+fn bound_names(record: &mut AuditRecord) {
+    let AuditRecord {
+        request_id,
+        parent_id,
+        run_id,
+        caller,
+        name,
+        server,
+        tool,
+        instead_of,
+        rule,
+        approval,
+        warnings,
+        ..
+    } = record;
+    let optional = [
+        parent_id, run_id, caller, server, tool, instead_of, rule, approval,
+    ];
+    let texts = optional.into_iter().flatten().chain([request_id, name]);
+    for text in texts.chain(warnings) {
+        cut_text(text, MAX_NAME_BYTES);
+    }
+}
+
+/// Redacts and bounds the details of an event.
+fn prepare_detail(detail: &mut Value, content: AuditContent) {
+    let text = detail.to_string();
+    let redacted = redact(&text, None, content);
+    let text = match redacted {
+        Some(redacted) => redacted,
+        None if text.len() <= MAX_DETAIL_BYTES => return,
+        None => text,
+    };
+    let parsed = serde_json::from_str(&text).ok();
+    *detail = match parsed.filter(|_| text.len() <= MAX_DETAIL_BYTES) {
+        Some(parsed) => parsed,
+        None => {
+            let cut = text.floor_char_boundary(MAX_DETAIL_BYTES);
+            Value::from(format!("{}… [{} bytes in total]", &text[..cut], text.len()))
+        }
+    };
+}
+
+fn cut_text(text: &mut String, max_bytes: usize) {
+    if text.len() > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes - '…'.len_utf8()));
+        text.push('…');
     }
 }
 

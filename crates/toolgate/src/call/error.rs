@@ -213,6 +213,15 @@ pub enum LimitReached {
 }
 
 impl CallError {
+    /// Code of a call that waits for a decision.
+    pub(crate) const ASK: &str = "ask";
+
+    /// Returns whether the call was refused because the gateway cannot record it. It may be tried
+    /// again.
+    pub fn is_unrecorded(&self) -> bool {
+        matches!(self, Self::Unrecorded | Self::Store(_))
+    }
+
     /// Returns the code used in metrics, audit records and API responses.
     pub fn code(&self) -> &'static str {
         match self {
@@ -222,7 +231,7 @@ impl CallError {
                 "bad_arguments"
             }
             Self::Denied { .. } | Self::NoApprover { .. } | Self::RulesChanged(_) => "denied",
-            Self::NeedsApproval { .. } => "ask",
+            Self::NeedsApproval { .. } => Self::ASK,
             Self::ManualOnly(_) => "manual",
             Self::ScriptSuspended(waits) => waits.cause.code(),
             Self::NoWorker(_) => "no_worker",

@@ -4,9 +4,8 @@ use crate::store::{Store, StoreError, StoreTransaction};
 
 /// Deletes scripts that were last changed before a time.
 pub(crate) async fn delete_expired_scripts(store: &Store, before: i64) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM scripts WHERE changed_at < $1")
-        .bind(before)
-        .execute(store.writer())
+    store
+        .execute(sqlx::query("DELETE FROM scripts WHERE changed_at < $1").bind(before))
         .await?;
     Ok(())
 }
@@ -16,9 +15,7 @@ pub(crate) async fn delete_scripts_of(
     transaction: &mut StoreTransaction,
     caller: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM scripts WHERE caller = $1")
-        .bind(caller)
-        .execute(&mut **transaction)
-        .await?;
+    let delete = sqlx::query("DELETE FROM scripts WHERE caller = $1").bind(caller);
+    transaction.run(delete).await?;
     Ok(())
 }

@@ -59,7 +59,7 @@ impl ScriptStore {
         now: i64,
     ) -> Result<(), StoreError> {
         let steps = steps_to_value(&script.steps).to_string();
-        sqlx::query(
+        self.0.execute(sqlx::query(
             "INSERT INTO scripts (id, caller, session, call, digest, run, context, state, steps, changed_at, expires_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
              ON CONFLICT (id) DO UPDATE SET state = $8, steps = $9, changed_at = $10, expires_at = $11",
@@ -74,27 +74,28 @@ impl ScriptStore {
         .bind(script.state.as_str())
         .bind(self.0.seal(&steps)?)
         .bind(now)
-        .bind(script.expires_at)
-        .execute(self.0.writer())
-        .await?;
+        .bind(script.expires_at)).await?;
         Ok(())
     }
 
     /// Claims a waiting script; returns `false` if a concurrent request claimed it first.
     pub(super) async fn claim(&self, id: &str) -> Result<bool, StoreError> {
-        let updated =
-            sqlx::query("UPDATE scripts SET state = 'running' WHERE id = $1 AND state = 'waiting'")
-                .bind(id)
-                .execute(self.0.writer())
-                .await?;
-        Ok(updated.rows_affected() == 1)
+        let updated = self
+            .0
+            .execute(
+                sqlx::query(
+                    "UPDATE scripts SET state = 'running' WHERE id = $1 AND state = 'waiting'",
+                )
+                .bind(id),
+            )
+            .await?;
+        Ok(updated == 1)
     }
 
     /// Deletes a script that has finished.
     pub(super) async fn delete(&self, id: &str) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM scripts WHERE id = $1")
-            .bind(id)
-            .execute(self.0.writer())
+        self.0
+            .execute(sqlx::query("DELETE FROM scripts WHERE id = $1").bind(id))
             .await?;
         Ok(())
     }

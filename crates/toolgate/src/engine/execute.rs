@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt as _;
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::name::ToolId;
 use toolgate_core::scope::Scope;
@@ -13,6 +14,7 @@ use toolgate_mcp::param_header;
 
 use super::Inner;
 use super::builtin::BuiltinTool;
+use super::explain::{self, Explanation};
 use super::find::{Finder, ResolvedTool};
 use super::limits::LimitTarget;
 use super::rules::Rules;
@@ -139,7 +141,13 @@ impl Inner {
             });
         }
         let ToolCall { name, server, .. } = &context.call;
-        let target = self.finder(&context).find(name, server.as_ref())?;
+        let target = match self.finder(&context).find(name, server.as_ref()) {
+            Ok(target) => target,
+            Err(error) => {
+                progress.attempt.record.detail = self.describe_hidden(&context);
+                return Err(error);
+            }
+        };
         if context.call.request.headers_mirror_arguments {
             check_mirrored_arguments(&target, &context.call)?;
         }
@@ -222,6 +230,33 @@ impl Inner {
         );
         attempt.close(&answer);
         answer
+    }
+
+    /// Describes a tool that exists but is hidden from the caller, for the administrator: which tool
+    /// the name means, and what hides it.
+    fn describe_hidden(&self, context: &CallContext) -> Option<Value> {
+        let CallContext {
+            rules,
+            caller,
+            call,
+            ..
+        } = context;
+        let name = match &call.server {
+            Some(server) => format!("{server}.{}", call.name),
+            None => call.name.clone(),
+        };
+        let filters = &call.request.filters;
+        let explanation = explain::explain(rules, &self.deps.registry, caller, filters, &name);
+        let Explanation { tool, steps, .. } = explanation.ok()?;
+        let mut steps = steps.into_iter();
+        // The first step says whether there is such a tool at all.
+        steps.next().filter(|exists| exists.passes)?;
+        let gate = steps.find(|step| !step.passes)?;
+        Some(json!({
+            "hidden_tool": tool?.to_string(),
+            "gate": gate.key,
+            "reason": gate.explanation,
+        }))
     }
 
     fn finder<'a>(&'a self, context: &'a CallContext) -> Finder<'a> {

@@ -45,7 +45,7 @@ impl<'a> Keys<'a> {
     pub async fn reset(self, key: &str) -> Result<(), StoreError> {
         let deps = &self.0.deps;
         deps.approvals.revoke_session_grants(key);
-        let mut transaction = deps.store.begin().await?;
+        let mut transaction = deps.store.begin_durable().await?;
         approval::revoke_caller(&mut transaction, key).await?;
         code_mode::delete_scripts_of(&mut transaction, key).await?;
         spending::reset_spending(&mut transaction, key).await?;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
@@ -19,7 +19,7 @@ use toolgate_mcp::bounded_semaphore::{BoundedSemaphore, QueueFull};
 
 use super::spending::{self, Spending};
 use crate::call::{CallError, LimitReached};
-use crate::store::{Store, unix_millis};
+use crate::store::{Store, clock};
 
 /// Calls that may queue for each concurrency slot.
 const MAX_QUEUED_PER_SLOT: usize = 4;
@@ -194,7 +194,7 @@ impl Budgets {
         budget: &Budget,
         price: u64,
     ) -> Result<(), CallError> {
-        let since = window_start(budget, SystemTime::now());
+        let since = window_start(budget, clock::now());
         let mut charge = self.try_charge(key, budget, since, price);
         if charge == Charge::WindowNotLoaded {
             self.load_window(store, key, since).await?;
@@ -215,7 +215,7 @@ impl Budgets {
         key: &Arc<str>,
         budget: &Budget,
     ) -> Result<(), CallError> {
-        let since = window_start(budget, SystemTime::now());
+        let since = window_start(budget, clock::now());
         if self.window(key, since).is_none() {
             self.load_window(store, key, since).await?;
         }
@@ -321,7 +321,7 @@ fn budget_error(key: &Arc<str>, budget: &Budget, since: i64) -> CallError {
         },
         retry_after: budget.per.map(|per| {
             let ends = since + i64::try_from(per.duration().as_millis()).unwrap_or(0);
-            let left = ends - unix_millis(SystemTime::now());
+            let left = ends - clock::now();
             Duration::from_millis(left.max(0).unsigned_abs())
         }),
     }
@@ -329,10 +329,9 @@ fn budget_error(key: &Arc<str>, budget: &Budget, since: i64) -> CallError {
 
 /// Returns the start of the current window. Windows are aligned to multiples of their length since
 /// the Unix epoch, so that every gateway instance and restart agrees on them.
-fn window_start(budget: &Budget, now: SystemTime) -> i64 {
+fn window_start(budget: &Budget, now: i64) -> i64 {
     let Some(per) = budget.per else { return 0 };
     let length = i64::try_from(per.duration().as_millis()).unwrap_or(i64::MAX);
-    let now = unix_millis(now);
     now - now % length
 }
 

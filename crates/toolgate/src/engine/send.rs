@@ -191,7 +191,10 @@ impl Inner {
         let id = &tool.id;
         self.charge(context, id, &mut progress.attempt.record)
             .await?;
-        progress.attempt.open();
+        if let Err(error) = progress.attempt.open().await {
+            self.refund(context, &mut progress.attempt.record);
+            return Err(error);
+        }
         progress.set_tickets_used(id, true);
         let trace = trace::outgoing_context(&*self.deps.tracer, &progress.attempt.span, request);
         let answer = dispatch.run(trace).await;

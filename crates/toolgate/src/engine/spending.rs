@@ -3,9 +3,8 @@
 
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
-use uuid::Uuid;
 
-use crate::store::{Store, StoreError, StoreTransaction, min_id_at};
+use crate::store::{Store, StoreError, StoreTransaction, clock, min_id_at};
 
 /// Budget usage of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,21 +71,20 @@ pub(super) async fn reset_spending(
     transaction: &mut StoreTransaction,
     caller: &str,
 ) -> Result<(), StoreError> {
-    sqlx::query(
+    let statement = sqlx::query(
         "INSERT INTO spending (caller, calls, micro_usd, tokens, reset_id) VALUES ($1, 0, 0, 0, $2)
          ON CONFLICT (caller) DO UPDATE SET calls = 0, micro_usd = 0, tokens = 0, reset_id = excluded.reset_id",
     )
     .bind(caller)
-    .bind(Uuid::now_v7().to_string())
-    .execute(&mut **transaction)
-    .await?;
+    .bind(clock::new_id().to_string());
+    transaction.run(statement).await?;
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::{AuditRecord, AuditStore};
+    use crate::audit::{AuditEntry, AuditRecord, AuditStore, EntryKind, SealKey};
     use crate::call::ToolCall;
     use crate::caller::Caller;
 
@@ -99,21 +97,29 @@ mod tests {
         Box::new(record)
     }
 
+    async fn put(records: &AuditStore, record: Box<AuditRecord>) -> Result<(), StoreError> {
+        let entry = AuditEntry {
+            kind: EntryKind::Closed,
+            record,
+        };
+        records.put(&[entry], None).await.map(drop)
+    }
+
     #[tokio::test]
     async fn late_record_of_a_removed_key_is_not_charged_to_a_new_key_of_the_same_name() {
         let store = Store::in_memory().await.unwrap();
-        let records = AuditStore::new(store.clone());
+        let records = AuditStore::new(store.clone(), SealKey::new(b"k"));
         let calls = async || spending(&store, "alice", 0).await.unwrap().calls;
-        records.put(&[charged_record("alice")]).await.unwrap();
+        put(&records, charged_record("alice")).await.unwrap();
         let late = charged_record("alice");
         assert_eq!(calls().await, 1);
         let mut transaction = store.begin().await.unwrap();
         reset_spending(&mut transaction, "alice").await.unwrap();
         transaction.commit().await.unwrap();
         assert_eq!(calls().await, 0);
-        records.put(&[late]).await.unwrap();
+        put(&records, late).await.unwrap();
         assert_eq!(calls().await, 0, "a late record of the old key");
-        records.put(&[charged_record("alice")]).await.unwrap();
+        put(&records, charged_record("alice")).await.unwrap();
         assert_eq!(calls().await, 1, "a record of the new key");
         records.delete(i64::MAX >> 16).await.unwrap();
         assert_eq!(

@@ -56,8 +56,8 @@ impl<'a> Approvals<'a> {
     }
 
     /// Revokes a permanent grant; returns `false` if it does not exist.
-    pub async fn revoke_grant(self, id: &str) -> Result<bool, StoreError> {
-        self.0.approvals.revoke_grant(id).await
+    pub async fn revoke_grant(self, id: &str, by: &Decider) -> Result<bool, StoreError> {
+        self.0.approvals.revoke_grant(id, by).await
     }
 
     /// Returns the time that a call of an MCP client waits for its approval.

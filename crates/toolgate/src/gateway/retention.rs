@@ -1,6 +1,6 @@
 //! The task that deletes expired records, approvals, runs and what belongs to them.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -10,7 +10,7 @@ use crate::approval::ApprovalService;
 use crate::audit::AuditLog;
 use crate::code_mode::delete_expired_scripts;
 use crate::models::Models;
-use crate::store::{Store, unix_millis};
+use crate::store::{Store, clock};
 
 /// Interval between deletions.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
@@ -69,17 +69,19 @@ async fn sweep_until_stopped(data: ExpiringData, stop: CancellationToken) {
 
 impl ExpiringData {
     async fn delete_expired(&self) {
-        let Some(retention) = self.audit.retention() else {
-            return;
-        };
-        let now = SystemTime::now();
-        let before = unix_millis(now - retention);
-        match self.audit.delete(before).await {
+        let now = clock::now();
+        let millis = |age: Duration| i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        let retention = self.audit.retention();
+        let before = retention.map(|retention| now - millis(retention));
+        match self.audit.delete_expired(before).await {
             Ok(0) => {}
             Ok(deleted) => tracing::info!(deleted, "deleted expired audit records"),
             Err(error) => tracing::error!(%error, "failed to delete expired audit records"),
         }
-        let journals_before = unix_millis(now - JOURNAL_RETENTION.min(retention));
+        let (Some(before), Some(retention)) = (before, retention) else {
+            return;
+        };
+        let journals_before = now - millis(JOURNAL_RETENTION.min(retention));
         let others = [
             ("model records", self.models.delete_records(before).await),
             ("approvals", self.approvals.delete_closed(before).await),

@@ -43,8 +43,9 @@ impl DefinitionStore {
     pub(crate) async fn record(&self, seen: &[ObservedTool]) -> Result<(), StoreError> {
         let now = unix_millis(SystemTime::now());
         for batch in seen.chunks(DEFINITION_BATCH_SIZE) {
+            let mut transaction = self.0.begin().await?;
             INSERT_VERSIONS
-                .write(self.0.writer(), batch, |query, seen| {
+                .insert(&mut transaction, batch, |query, seen| {
                     query
                         .bind(seen.tool.server.as_str())
                         .bind(seen.tool.tool.as_str())
@@ -54,6 +55,7 @@ impl DefinitionStore {
                         .bind(now)
                 })
                 .await?;
+            transaction.commit().await?;
         }
         let newest = "SELECT server, tool, hash, ROW_NUMBER() OVER
             (PARTITION BY server, tool ORDER BY last_seen DESC, first_seen DESC) AS place FROM tool_versions";
@@ -61,9 +63,8 @@ impl DefinitionStore {
             "DELETE FROM tool_versions WHERE (server, tool, hash) IN
              (SELECT server, tool, hash FROM ({newest}) AS newest WHERE place > $1)"
         );
-        sqlx::query(AssertSqlSafe(sql))
-            .bind(MAX_VERSIONS_PER_TOOL)
-            .execute(self.0.writer())
+        self.0
+            .execute(sqlx::query(AssertSqlSafe(sql)).bind(MAX_VERSIONS_PER_TOOL))
             .await?;
         Ok(())
     }
@@ -76,7 +77,7 @@ impl DefinitionStore {
         )
         .bind(tool.server.as_str())
         .bind(tool.tool.as_str())
-        .fetch_all(self.0.writer())
+        .fetch_all(self.0.readers())
         .await?;
         let version = |row: &AnyRow| {
             Ok(ToolVersion {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::scope::Scope;
-use toolgate_mcp::jsonrpc::{self, HEADER_MISMATCH, INVALID_PARAMS, RpcError, RpcResult};
+use toolgate_mcp::jsonrpc::{
+    self, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RpcError, RpcResult,
+};
 
 use super::approval::CallReply;
 use super::era_adapter::{Caching, adapt_result};
@@ -98,6 +100,7 @@ fn error_result(error: &CallError) -> RpcResult {
         CallError::Unknown { .. } | CallError::Ambiguous { .. } | CallError::Filter(_) => {
             Err(RpcError::new(INVALID_PARAMS, error.to_string()))
         }
+        error if error.is_unrecorded() => Err(RpcError::new(INTERNAL_ERROR, error.to_string())),
         CallError::HeaderMismatch(message) => Err(RpcError::new(HEADER_MISMATCH, message)),
         error => {
             let mut result = json!({

@@ -1,11 +1,18 @@
 //! Storage of model request records and response ids.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use sqlx::Row as _;
+use sqlx::{AssertSqlSafe, Row as _};
 
 use super::ModelRecord;
-use crate::store::{BulkInsert, Statement, Store, StoreError, min_id_at};
+use crate::audit::{
+    AuditStore, ColumnValue, EntryDraft, EntryKind, ReferencedTable, bind_values, digest_values,
+};
+use crate::store::{BulkInsert, Store, StoreError, min_id_at};
+
+/// Approximate bytes of a record, for the size of the audit trail.
+const APPROXIMATE_ROW_BYTES: usize = 300;
 
 const COLUMNS: [&str; 18] = [
     "id",
@@ -27,44 +34,121 @@ const COLUMNS: [&str; 18] = [
     "first_byte_us",
     "duration_us",
 ];
-static INSERT: LazyLock<BulkInsert> =
-    LazyLock::new(|| BulkInsert::new("model_requests", &COLUMNS, ""));
+static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
+    let columns: Vec<&str> = COLUMNS.into_iter().chain(["seq"]).collect();
+    BulkInsert::new("model_requests", &columns, "")
+});
+/// The rows have entries in the audit trail.
+pub(crate) const REFERENCED_TABLE: ReferencedTable = ReferencedTable {
+    name: "model_requests",
+    kind: EntryKind::Model,
+    columns: &COLUMNS,
+    integers: &INTEGERS,
+};
+const INTEGERS: [&str; 11] = [
+    "status",
+    "stream",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "cache_written_tokens",
+    "reasoning_tokens",
+    "cost_micro_usd",
+    "started_at",
+    "first_byte_us",
+    "duration_us",
+];
 
 /// Reads and writes model records and response ids. Clones share the store.
 #[derive(Clone, Debug)]
-pub(crate) struct ModelStore(Store);
+pub(crate) struct ModelStore {
+    store: Store,
+    audit: AuditStore,
+}
+
+/// A record as it is stored, and its place in the audit trail.
+struct ModelRow<'a> {
+    values: [ColumnValue<'a>; COLUMNS.len()],
+    seq: i64,
+}
 
 impl ModelStore {
-    pub(crate) fn new(store: Store) -> Self {
-        Self(store)
+    pub(crate) fn new(store: Store, audit: AuditStore) -> Self {
+        Self { store, audit }
     }
 
+    /// Stores records together with their entries in the audit trail.
     pub(crate) async fn put_records(&self, records: &[ModelRecord]) -> Result<(), StoreError> {
-        Ok(INSERT.write(self.0.writer(), records, bind).await?)
+        let mut rows: Vec<ModelRow<'_>> = records.iter().map(ModelRow::new).collect();
+        let drafts = records.iter().zip(&rows).map(|(record, row)| EntryDraft {
+            kind: EntryKind::Model,
+            record: record.id.clone(),
+            digest: digest_values(&row.values),
+        });
+        let drafts = drafts.collect();
+        let mut transaction = self.store.begin().await?;
+        let bytes = records.len() * APPROXIMATE_ROW_BYTES;
+        let first = self
+            .audit
+            .append_references(&mut transaction, drafts, bytes)
+            .await?;
+        for (row, seq) in rows.iter_mut().zip(first..) {
+            row.seq = seq;
+        }
+        INSERT
+            .insert(&mut transaction, &rows, |query, row| {
+                bind_values(query, &row.values).bind(row.seq)
+            })
+            .await?;
+        transaction.commit().await
     }
 
-    /// Deletes records of requests that started before a time.
+    /// Returns whether a batch is stored although its commit failed.
+    pub(crate) async fn contains(&self, records: &[ModelRecord]) -> Result<bool, StoreError> {
+        let Some(last) = records.last() else {
+            return Ok(true);
+        };
+        let row = sqlx::query("SELECT 1 FROM model_requests WHERE id = $1")
+            .bind(&last.id)
+            .fetch_optional(self.store.readers())
+            .await?;
+        Ok(row.is_some())
+    }
+
+    /// Deletes the records whose entries in the audit trail were deleted, and those of earlier versions
+    /// that started before a time.
     pub(crate) async fn delete_records(&self, before: i64) -> Result<(), StoreError> {
+        const DELETED: &str =
+            "(seq BETWEEN 1 AND (SELECT MIN(seq) FROM audit_seals) OR (seq = 0 AND id < $1))";
+        // The first seal stays for the part of the trail that was deleted, but only if one was.
+        let row = sqlx::query(
+            "SELECT COUNT(*) FROM audit_entries WHERE seq = (SELECT MIN(seq) FROM audit_seals)",
+        )
+        .fetch_one(self.store.readers())
+        .await?;
+        let first_is_whole: i64 = row.try_get(0)?;
         let before = min_id_at(before);
-        let mut transaction = self.0.begin().await?;
+        let deleted = if first_is_whole == 0 {
+            DELETED
+        } else {
+            "(seq = 0 AND id < $1)"
+        };
         // Budgets without a period still count deleted records, so their totals move to `spending`.
-        sqlx::query(
+        let totals = format!(
             "INSERT INTO spending (caller, calls, micro_usd, tokens)
-             SELECT used.caller, 0, COALESCE(SUM(used.cost_micro_usd), 0), COALESCE(SUM(input_tokens + output_tokens), 0)
+             SELECT used.caller, 0, CAST(COALESCE(SUM(used.cost_micro_usd), 0) AS BIGINT), CAST(COALESCE(SUM(input_tokens + output_tokens), 0) AS BIGINT)
              FROM model_requests AS used LEFT JOIN spending AS earlier ON earlier.caller = used.caller
-             WHERE id < $1 AND used.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
+             WHERE {deleted} AND used.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
              GROUP BY used.caller
              ON CONFLICT (caller) DO UPDATE SET micro_usd = spending.micro_usd + excluded.micro_usd, tokens = spending.tokens + excluded.tokens",
-        )
-        .bind(&before)
-        .execute(&mut *transaction)
-        .await?;
-        sqlx::query("DELETE FROM model_requests WHERE id < $1")
-            .bind(&before)
-            .execute(&mut *transaction)
-            .await?;
-        transaction.commit().await?;
-        Ok(())
+        );
+        let records = format!("DELETE FROM model_requests WHERE {deleted}");
+        let mut transaction = self.store.begin().await?;
+        for sql in [totals, records] {
+            let statement = sqlx::query(AssertSqlSafe(sql)).bind(&before);
+            transaction.run(statement).await?;
+        }
+        transaction.commit().await
     }
 
     /// Maps one of the gateway's response ids to the provider's id of the response.
@@ -75,13 +159,13 @@ impl ModelStore {
         caller: Option<&str>,
         at: i64,
     ) -> Result<(), StoreError> {
-        sqlx::query("INSERT INTO response_ids (id, caller, known, at) VALUES ($1, $2, $3, $4)")
-            .bind(id)
-            .bind(caller)
-            .bind(provider_id)
-            .bind(at)
-            .execute(self.0.writer())
-            .await?;
+        let statement =
+            sqlx::query("INSERT INTO response_ids (id, caller, known, at) VALUES ($1, $2, $3, $4)")
+                .bind(id)
+                .bind(caller)
+                .bind(provider_id)
+                .bind(at);
+        self.store.execute(statement).await?;
         Ok(())
     }
 
@@ -93,41 +177,49 @@ impl ModelStore {
     ) -> Result<Option<String>, StoreError> {
         let sql = "SELECT known FROM response_ids WHERE id = $1 AND (caller = $2 OR ($2 IS NULL AND caller IS NULL))";
         let row = sqlx::query(sql).bind(id).bind(caller);
-        let row = row.fetch_optional(self.0.readers()).await?;
+        let row = row.fetch_optional(self.store.readers()).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Deletes response ids issued before a time.
     pub(crate) async fn delete_response_ids(&self, before: i64) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM response_ids WHERE at < $1")
-            .bind(before)
-            .execute(self.0.writer())
-            .await?;
+        let statement = sqlx::query("DELETE FROM response_ids WHERE at < $1").bind(before);
+        self.store.execute(statement).await?;
         Ok(())
     }
 }
 
-fn bind<'q>(query: Statement<'q>, record: &'q ModelRecord) -> Statement<'q> {
-    let usage = record.usage;
-    let count =
-        |tokens: Option<u64>| tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
-    query
-        .bind(&record.id)
-        .bind(&record.request_id)
-        .bind(&record.caller)
-        .bind(&record.provider)
-        .bind(&record.model)
-        .bind(&record.dialect)
-        .bind(i64::from(record.status))
-        .bind(&record.outcome)
-        .bind(i64::from(record.stream))
-        .bind(count(usage.map(|usage| usage.input)))
-        .bind(count(usage.map(|usage| usage.output)))
-        .bind(count(usage.map(|usage| usage.cached)))
-        .bind(count(usage.map(|usage| usage.cache_written)))
-        .bind(count(usage.map(|usage| usage.reasoning)))
-        .bind(count(record.cost_micro_usd))
-        .bind(record.started_at)
-        .bind(record.first_byte_us)
-        .bind(record.duration_us)
+impl<'a> ModelRow<'a> {
+    fn new(record: &'a ModelRecord) -> Self {
+        let text = |text: &'a str| ColumnValue::Text(Some(Cow::Borrowed(text)));
+        let integer = |value: i64| ColumnValue::Integer(Some(value));
+        let count = |tokens: Option<u64>| {
+            let count = tokens.map(|tokens| i64::try_from(tokens).unwrap_or(i64::MAX));
+            ColumnValue::Integer(count)
+        };
+        let usage = record.usage;
+        Self {
+            values: [
+                text(&record.id),
+                text(&record.request_id),
+                ColumnValue::Text(record.caller.as_deref().map(Cow::Borrowed)),
+                text(&record.provider),
+                text(&record.model),
+                text(&record.dialect),
+                integer(record.status.into()),
+                text(&record.outcome),
+                integer(record.stream.into()),
+                count(usage.map(|usage| usage.input)),
+                count(usage.map(|usage| usage.output)),
+                count(usage.map(|usage| usage.cached)),
+                count(usage.map(|usage| usage.cache_written)),
+                count(usage.map(|usage| usage.reasoning)),
+                count(record.cost_micro_usd),
+                integer(record.started_at),
+                ColumnValue::Integer(record.first_byte_us),
+                integer(record.duration_us),
+            ],
+            seq: 0,
+        }
+    }
 }

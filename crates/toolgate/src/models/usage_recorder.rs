@@ -1,12 +1,11 @@
 //! Usage of model requests: stored in batches, counted in metrics and charged to the caller's budget.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use reqwest::Response;
 use toolgate_llm::event::{FinishReason, TokenUsage};
 use tracing::Span;
-use uuid::Uuid;
 
 use super::span::ModelSpan;
 use super::store::ModelStore;
@@ -16,7 +15,7 @@ use crate::caller::Caller;
 use crate::engine::{Engine, ModelSlot};
 use crate::hook::ModelResponseEvent;
 use crate::metrics::{Metrics, ModelRequestSample, ModelRequestTiming};
-use crate::store::{BatchSettings, BatchSink, BatchWriter, OnWriteError, StoreError, unix_millis};
+use crate::store::{BatchSettings, BatchSink, BatchWriter, StoreError, WriteAttempt, clock};
 
 const MAX_BATCH_RECORDS: usize = 1024;
 /// Records queued for writing; beyond that they are dropped to bound memory.
@@ -104,8 +103,6 @@ impl UsageRecorder {
             kind: "model",
             max_queued: MAX_QUEUED_RECORDS,
             max_batch: MAX_BATCH_RECORDS,
-            // Metrics and budgets have counted the request already; memory matters more than its record.
-            on_error: OnWriteError::Discard,
         };
         Self {
             writer: Arc::new(BatchWriter::start(store, settings)),
@@ -138,7 +135,14 @@ impl BatchSink for ModelStore {
         records
     }
 
-    async fn write(&self, records: &Vec<ModelRecord>) -> Result<(), StoreError> {
+    async fn write(
+        &self,
+        records: &Vec<ModelRecord>,
+        attempt: WriteAttempt,
+    ) -> Result<(), StoreError> {
+        if attempt == WriteAttempt::Retry && self.contains(records).await? {
+            return Ok(());
+        }
         self.put_records(records).await
     }
 }
@@ -153,7 +157,7 @@ impl UsageRecording {
     ) -> Self {
         let caller = model_call.caller.clone();
         let record = ModelRecord {
-            id: Uuid::now_v7().to_string(),
+            id: clock::new_id().to_string(),
             request_id: model_call.context.id.clone().unwrap_or_default(),
             caller: caller.key().map(ToString::to_string),
             provider: target.upstream.name.clone(),
@@ -161,7 +165,7 @@ impl UsageRecording {
             dialect: model_call.request.dialect.as_str().to_owned(),
             outcome: "cancelled".to_owned(),
             stream: model_call.stream,
-            started_at: unix_millis(SystemTime::now()),
+            started_at: clock::now(),
             ..ModelRecord::default()
         };
         Self {

@@ -1,7 +1,7 @@
 //! A task that writes queued items in batches, so that callers do not wait for the disk.
 //!
-//! The queue is bounded: an item that does not fit is dropped, counted and handed back. Stopping the
-//! writer writes all queued items. Whether a failed batch is retried is up to its owner.
+//! The queue is bounded: an item that does not fit is dropped, counted and handed back. A batch that
+//! cannot be written is retried until it can. Stopping the writer writes all queued items.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,25 +27,29 @@ pub(crate) trait BatchSink: Send + Sync + 'static {
 
     fn prepare(&self, items: Vec<Self::Item>) -> Self::Batch;
 
-    fn write(&self, batch: &Self::Batch) -> impl Future<Output = Result<(), StoreError>> + Send;
+    /// Writes a batch, all or nothing. The outcome of a failed write may be unknown, so a retry must
+    /// not write a second time what is there already.
+    fn write(
+        &self,
+        batch: &Self::Batch,
+        attempt: WriteAttempt,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Limits of a [`BatchWriter`] and its behaviour on errors.
+/// Whether a batch is written for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteAttempt {
+    First,
+    Retry,
+}
+
+/// Limits of a [`BatchWriter`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchSettings {
     /// Name of the items in logs.
     pub(crate) kind: &'static str,
     pub(crate) max_queued: usize,
     pub(crate) max_batch: usize,
-    pub(crate) on_error: OnWriteError,
-}
-
-/// What happens to a batch that cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnWriteError {
-    /// Retry until it is written or the writer stops.
-    Retry,
-    Discard,
 }
 
 /// An item that was not queued.
@@ -165,14 +169,17 @@ impl<S: BatchSink> WriteTask<S> {
         if items.is_empty() {
             return;
         }
-        let BatchSettings { kind, on_error, .. } = self.settings;
+        let kind = self.settings.kind;
         let count = items.len();
         let batch = self.sink.prepare(items);
-        while let Err(error) = self.sink.write(&batch).await {
-            tracing::error!(%error, kind, count, "failed to write records");
-            if on_error == OnWriteError::Discard || self.stop.is_cancelled() {
+        let mut attempt = WriteAttempt::First;
+        while let Err(error) = self.sink.write(&batch, attempt).await {
+            if attempt == WriteAttempt::Retry && self.stop.is_cancelled() {
+                tracing::error!(%error, kind, count, "stopping without having written records");
                 return;
             }
+            tracing::error!(%error, kind, count, "failed to write records; retrying");
+            attempt = WriteAttempt::Retry;
             self.sleep_until_stop(RETRY_DELAY).await;
         }
     }
@@ -224,7 +231,7 @@ mod tests {
             items
         }
 
-        async fn write(&self, batch: &Vec<u32>) -> Result<(), StoreError> {
+        async fn write(&self, batch: &Vec<u32>, _: WriteAttempt) -> Result<(), StoreError> {
             self.permits.acquire().await.unwrap().forget();
             let count = |left: u64| left.checked_sub(1);
             let failed = self
@@ -238,19 +245,18 @@ mod tests {
         }
     }
 
-    fn settings(on_error: OnWriteError) -> BatchSettings {
+    fn settings() -> BatchSettings {
         BatchSettings {
             kind: "test",
             max_queued: 4,
             max_batch: 2,
-            on_error,
         }
     }
 
     #[tokio::test]
     async fn stop_writes_everything_in_order() {
         let sink = FakeSink::new(0, 10);
-        let writer = BatchWriter::start(sink.clone(), settings(OnWriteError::Discard));
+        let writer = BatchWriter::start(sink.clone(), settings());
         for item in 0..4 {
             writer.enqueue(item).unwrap();
         }
@@ -264,7 +270,7 @@ mod tests {
     #[tokio::test]
     async fn items_beyond_the_queue_are_dropped_and_counted() {
         let sink = FakeSink::new(0, 0);
-        let writer = BatchWriter::start(sink.clone(), settings(OnWriteError::Retry));
+        let writer = BatchWriter::start(sink.clone(), settings());
         // The task has not run yet, so that the queue is full.
         let dropped: Vec<_> = (0..6)
             .filter_map(|item| writer.enqueue(item).err())
@@ -281,24 +287,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_batches_are_retried_or_discarded() {
-        for (on_error, expected) in [
-            (OnWriteError::Retry, vec![0, 1, 2]),
-            (OnWriteError::Discard, vec![2]),
-        ] {
-            let sink = FakeSink::new(1, 10);
-            let writer = BatchWriter::start(sink.clone(), settings(on_error));
-            writer.enqueue(0).unwrap();
-            writer.enqueue(1).unwrap();
-            toolgate_testkit::eventually(
-                "the first write fails",
-                Duration::from_secs(5),
-                async || (sink.failures.load(Ordering::Relaxed) == 0).then_some(()),
-            )
-            .await;
-            writer.enqueue(2).unwrap();
-            writer.stop().await;
-            assert_eq!(sink.written(), expected, "{on_error:?}");
-        }
+    async fn failed_batches_are_retried() {
+        let sink = FakeSink::new(1, 10);
+        let writer = BatchWriter::start(sink.clone(), settings());
+        writer.enqueue(0).unwrap();
+        writer.enqueue(1).unwrap();
+        toolgate_testkit::eventually(
+            "the first write fails",
+            Duration::from_secs(5),
+            async || (sink.failures.load(Ordering::Relaxed) == 0).then_some(()),
+        )
+        .await;
+        writer.enqueue(2).unwrap();
+        writer.stop().await;
+        assert_eq!(sink.written(), [0, 1, 2]);
     }
 }

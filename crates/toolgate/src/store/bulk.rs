@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use sqlx::any::AnyArguments;
 use sqlx::query::Query;
-use sqlx::{Any, AnyPool, AssertSqlSafe};
+use sqlx::{Any, AssertSqlSafe};
+
+use super::{StoreError, StoreTransaction};
 
 /// Rows per statement. A few fixed sizes allow the prepared statements to be reused.
 const BATCH_SIZES: [usize; 3] = [64, 8, 1];
@@ -29,27 +31,22 @@ impl BulkInsert {
         }))
     }
 
-    /// Writes all rows or none. `bind` adds the values of one row.
-    pub(crate) async fn write<'q, Row>(
+    /// Inserts all rows in a transaction. `bind` adds the values of one row.
+    pub(crate) async fn insert<'q, Row>(
         &self,
-        pool: &AnyPool,
+        transaction: &mut StoreTransaction,
         rows: &'q [Row],
         bind: impl Fn(Statement<'q>, &'q Row) -> Statement<'q>,
-    ) -> Result<(), sqlx::Error> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let mut transaction = pool.begin().await?;
+    ) -> Result<(), StoreError> {
         let mut rest = rows;
         for (size, sql) in &self.0 {
             let batches = rest.chunks_exact(*size);
             rest = batches.remainder();
             for batch in batches {
                 let query = sqlx::query(AssertSqlSafe(Arc::clone(sql)));
-                let query = batch.iter().fold(query, &bind);
-                query.execute(&mut *transaction).await?;
+                transaction.run(batch.iter().fold(query, &bind)).await?;
             }
         }
-        transaction.commit().await
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use sqlx::migrate::{Migration, MigrationType, Migrator};
-use sqlx::{AssertSqlSafe, SqlSafeStr as _};
+use sqlx::{AnyConnection, AssertSqlSafe, Row as _, SqlSafeStr as _};
 
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (
@@ -197,7 +197,64 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         "budgets that start anew",
         "ALTER TABLE spending ADD COLUMN reset_id TEXT;",
     ),
+    (
+        8,
+        "tamper-evident audit trail",
+        "CREATE TABLE meta (
+        key TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    );
+    ALTER TABLE audit ADD COLUMN kind TEXT NOT NULL DEFAULT 'tool';
+    ALTER TABLE audit ADD COLUMN occurrences BIGINT NOT NULL DEFAULT 1;
+    ALTER TABLE audit ADD COLUMN detail TEXT;
+    ALTER TABLE audit ADD COLUMN seq BIGINT NOT NULL DEFAULT 0;
+    CREATE INDEX audit_seq ON audit (seq);
+    ALTER TABLE model_requests ADD COLUMN seq BIGINT NOT NULL DEFAULT 0;
+    CREATE INDEX model_requests_seq ON model_requests (seq);
+    CREATE INDEX audit_other_kinds ON audit (kind, id) WHERE kind <> 'tool';
+    CREATE TABLE audit_entries (
+        seq BIGINT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        record TEXT NOT NULL,
+        at BIGINT NOT NULL,
+        digest BLOB NOT NULL,
+        hash BLOB NOT NULL
+    );
+    CREATE TABLE audit_seals (
+        seq BIGINT PRIMARY KEY,
+        at BIGINT NOT NULL,
+        bytes BIGINT NOT NULL,
+        hash BLOB NOT NULL,
+        key_id BLOB NOT NULL,
+        mac BLOB NOT NULL
+    );",
+    ),
 ];
+
+/// Returns the version of the schema; `None` for an empty database.
+pub(super) async fn version(connection: &mut AnyConnection) -> Result<Option<i64>, sqlx::Error> {
+    let table = sqlx::query("SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations'")
+        .fetch_optional(&mut *connection)
+        .await?;
+    if table.is_none() {
+        return Ok(None);
+    }
+    let row = sqlx::query("SELECT MAX(version) FROM _sqlx_migrations")
+        .fetch_one(connection)
+        .await?;
+    row.try_get(0)
+}
+
+/// Returns the migrations up to a version, to create databases of earlier versions.
+#[cfg(test)]
+pub(super) fn migrator_up_to(last: i64) -> Migrator {
+    let mut migrator = migrator();
+    migrator
+        .migrations
+        .to_mut()
+        .retain(|migration| migration.version <= last);
+    migrator
+}
 
 pub(super) fn migrator() -> Migrator {
     let migrations = MIGRATIONS.iter().map(|(version, description, sql)| {

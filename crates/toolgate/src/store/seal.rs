@@ -10,43 +10,53 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
 
 use super::StoreError;
 
 const KEY_LEN: usize = 32;
 
 #[derive(Clone)]
-pub(super) struct StoreCipher(Arc<LessSafeKey>);
+pub(super) struct StoreCipher {
+    cipher: Arc<LessSafeKey>,
+    /// Derives keys for other purposes.
+    derivation: Arc<hmac::Key>,
+}
 
 impl StoreCipher {
-    /// Loads the key from a file, creating it if necessary.
-    pub(super) fn load_or_create(file: &Path) -> Result<Self, StoreError> {
-        let key_error = |cause| StoreError::Key {
-            file: file.display().to_string(),
-            cause,
-        };
-        let bytes = match fs::read(file) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let key = random::<KEY_LEN>();
-                // Written atomically, because a partial key would make all entries unreadable.
-                let draft = file.with_extension("new");
-                let created = fs::OpenOptions::new()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .open(&draft);
-                created
-                    .and_then(|mut draft| draft.write_all(&key).and_then(|()| draft.sync_all()))
-                    .and_then(|()| fs::rename(&draft, file))
-                    .map_err(key_error)?;
-                key.to_vec()
-            }
-            Err(error) => return Err(key_error(error)),
-        };
-        Self::new(&bytes)
-            .ok_or_else(|| key_error(io::Error::other(format!("it must have {KEY_LEN} bytes"))))
+    /// Loads the key from a file; `None` if there is no such file.
+    pub(super) fn load(file: &Path) -> Result<Option<Self>, StoreError> {
+        match fs::read(file) {
+            Ok(bytes) => Self::new(&bytes).map(Some).ok_or_else(|| {
+                let cause = io::Error::other(format!("it must have {KEY_LEN} bytes"));
+                key_error(file, cause)
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(key_error(file, error)),
+        }
+    }
+
+    /// Creates a key and stores it in a file.
+    pub(super) fn create(file: &Path) -> Result<Self, StoreError> {
+        let key = random::<KEY_LEN>();
+        // Written atomically, because a partial key would make all entries unreadable.
+        let draft = file.with_extension("new");
+        let created = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&draft);
+        created
+            .and_then(|mut draft| draft.write_all(&key).and_then(|()| draft.sync_all()))
+            .and_then(|()| fs::rename(&draft, file))
+            .and_then(|()| match file.parent() {
+                // Otherwise a power failure could undo the renaming, but not what was sealed.
+                Some(folder) => fs::File::open(folder)?.sync_all(),
+                None => Ok(()),
+            })
+            .map_err(|cause| key_error(file, cause))?;
+        Self::new(&key).ok_or_else(|| key_error(file, io::Error::other("the cipher rejected it")))
     }
 
     /// Creates a random key that is not stored.
@@ -63,7 +73,7 @@ impl StoreCipher {
         let mut bytes = text.as_bytes().to_vec();
         let unique = Nonce::assume_unique_for_key(nonce);
         let sealed = self
-            .0
+            .cipher
             .seal_in_place_append_tag(unique, Aad::empty(), &mut bytes);
         sealed.map_err(|_| StoreError::SealFailed)?;
         Ok(STANDARD.encode([&nonce[..], &bytes].concat()))
@@ -73,19 +83,37 @@ impl StoreCipher {
         let mut bytes = STANDARD.decode(sealed).ok()?;
         let (nonce, text) = bytes.split_at_mut_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
-        let text = self.0.open_in_place(nonce, Aad::empty(), text).ok()?;
+        let text = self.cipher.open_in_place(nonce, Aad::empty(), text).ok()?;
         String::from_utf8(text.to_vec()).ok()
     }
 
     fn new(key: &[u8]) -> Option<Self> {
-        let key = UnboundKey::new(&CHACHA20_POLY1305, key).ok()?;
-        Some(Self(Arc::new(LessSafeKey::new(key))))
+        let cipher = UnboundKey::new(&CHACHA20_POLY1305, key).ok()?;
+        Some(Self {
+            cipher: Arc::new(LessSafeKey::new(cipher)),
+            derivation: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key)),
+        })
+    }
+
+    /// Derives a key for a purpose.
+    pub(super) fn derive(&self, purpose: &str) -> [u8; KEY_LEN] {
+        let tag = hmac::sign(&self.derivation, purpose.as_bytes());
+        let mut key = [0; KEY_LEN];
+        key.copy_from_slice(tag.as_ref());
+        key
     }
 }
 
 impl fmt::Debug for StoreCipher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StoreCipher")
+    }
+}
+
+fn key_error(file: &Path, cause: io::Error) -> StoreError {
+    StoreError::Key {
+        file: file.display().to_string(),
+        cause,
     }
 }
 

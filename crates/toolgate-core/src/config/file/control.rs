@@ -1,11 +1,15 @@
 //! Serde types of execution settings: tools, agent runs, code mode, scanner, results and audit log.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::duration::ConfigDuration;
-use crate::config::{AuditContent, OnDanger};
+use crate::config::{AuditContent, AuditDurability, OnAuditFailure, OnDanger};
 use crate::rate::Rate;
+use crate::secret::Secret;
 
 /// A single text or a list of texts.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -122,6 +126,28 @@ pub struct AuditTable {
     /// Number of days to keep records. Default 30; `0` keeps them forever.
     #[schemars(range(max = 36500))]
     pub retention_days: Option<u32>,
+    /// Maximum size of all records, in mebibytes; the oldest are deleted first. Default 4096; `0` sets no limit.
+    pub max_size_mb: Option<u32>,
+    /// What the record of a call that is about to be sent survives: `process` (default; a crash of the gateway), `disk` (a power failure too) or `batch` (neither, for up to 50 ms).
+    pub durability: Option<AuditDurability>,
+    /// What happens to calls that cannot be recorded: `refuse` (default) or `continue`.
+    pub on_failure: Option<OnAuditFailure>,
+    /// Key that seals the records against changes, as text or `env.NAME`. Default: a key derived from `store.key` in the data directory.
+    pub seal_key: Option<Secret>,
+    /// Second place for records, which must accept the record of a call before it is sent.
+    pub sink: Option<AuditSinkTable>,
+}
+
+/// Second place for audit records: a file or a URL.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditSinkTable {
+    /// File to which records are appended as JSON lines.
+    pub file: Option<PathBuf>,
+    /// URL to which records are sent in POST requests, as JSON lines.
+    pub url: Option<String>,
+    /// Headers of these requests; values may be `env.NAME`.
+    pub headers: BTreeMap<String, Secret>,
 }
 
 impl OneOrMany {

@@ -11,7 +11,7 @@ use futures_util::stream::{self, Stream};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::Gateway;
-use toolgate::audit::{AuditQuery, AuditRecord};
+use toolgate::audit::{AuditKind, AuditQuery, AuditRecord};
 use toolgate::store::{StoreError, unix_millis};
 use utoipa::{IntoParams, ToSchema};
 
@@ -26,10 +26,12 @@ use crate::http::schema::{ScriptSummary, VerdictSchema};
 /// Records that an export reads from the store at a time.
 const EXPORT_BATCH_RECORDS: usize = 500;
 
-/// An attempt to call a tool.
+/// An attempt to call a tool, or another event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct RecordView {
     id: String,
+    /// `tool`, `resource`, `prompt`, `completion`, `approval`, `auth` or `admin`.
+    kind: &'static str,
     request_id: String,
     #[schema(required)]
     parent_id: Option<String>,
@@ -78,6 +80,62 @@ pub(crate) struct RecordView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ScriptSummary>, nullable = false)]
     script: Option<serde_json::Value>,
+    /// Number of like events that the record stands for; more than one for refusals that came fast.
+    occurrences: i64,
+    /// More about the event: who decided and why; what was before and after a change; which tool is
+    /// hidden from the caller, and by which gate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, nullable = false)]
+    detail: Option<serde_json::Value>,
+}
+
+/// State of the audit trail.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AuditStatus {
+    /// Approximate size of all records.
+    bytes: u64,
+    /// Maximum size of all records; null for no limit.
+    #[schema(required)]
+    max_bytes: Option<u64>,
+    /// Days for which records are kept; null if they are kept forever.
+    #[schema(required)]
+    retention_days: Option<u64>,
+    /// Time of the oldest records.
+    #[schema(required)]
+    oldest_at: Option<String>,
+    /// Number of the last entry in the chain.
+    #[schema(required)]
+    last_entry: Option<i64>,
+    /// Time of the last seal.
+    #[schema(required)]
+    sealed_at: Option<String>,
+    /// Why the store cannot be written, if it cannot. Changes and calls are refused meanwhile.
+    #[schema(required)]
+    store_problem: Option<String>,
+    /// Why the second sink does not accept records, if it does not.
+    #[schema(required)]
+    sink_problem: Option<String>,
+}
+
+/// Get the state of the audit trail.
+#[utoipa::path(get, path = "/api/audit/status", tag = "api", responses((status = 200, body = AuditStatus)))]
+pub(crate) async fn status(State(app): State<App>) -> Result<Json<AuditStatus>, ApiError> {
+    let audit = app.gateway().audit();
+    let usage = audit.usage().await.map_err(ChangeError::Store)?;
+    let snapshot = app.configuration().snapshot();
+    let settings = &snapshot.config.audit;
+    let days = |age: std::time::Duration| age.as_secs() / (24 * 3600);
+    let text = |problem: Option<std::sync::Arc<str>>| problem.map(|problem| problem.to_string());
+    Ok(Json(AuditStatus {
+        bytes: usage.bytes,
+        max_bytes: settings.max_size,
+        retention_days: settings.retention.map(days),
+        oldest_at: usage.oldest_at.map(format_time),
+        last_entry: usage.last_entry,
+        sealed_at: usage.sealed_at.map(format_time),
+        store_problem: text(app.gateway().store().write_problem()),
+        sink_problem: text(audit.sink_problem()),
+    }))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -90,6 +148,8 @@ pub(crate) struct RecordPage {
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditFilter {
+    /// Kind of record: `tool` (default), `resource`, `prompt`, `completion`, `approval`, `auth`, `admin` or `all`.
+    kind: Option<String>,
     server: Option<String>,
     /// Tool name as the server defines it.
     tool: Option<String>,
@@ -102,7 +162,8 @@ pub(crate) struct AuditFilter {
     since: Option<String>,
     /// Only calls that started before this time.
     until: Option<String>,
-    /// `json` (default) returns a page; `jsonl` and `csv` export all matching records.
+    /// `json` (default) returns a page; `jsonl` and `csv` export all matching records; `chain` exports the
+    /// whole trail with its hash chain, for `toolgate audit verify --file`, whatever the filters.
     format: Option<String>,
     /// Maximum number of records to return, up to 1000. Defaults to 100 for `json`, and to all for exports.
     limit: Option<usize>,
@@ -137,9 +198,10 @@ pub(crate) async fn list(
         }
         Some("jsonl") => ExportFormat::Jsonl,
         Some("csv") => ExportFormat::Csv,
+        Some("chain") => return export_chain(&app).await,
         Some(_) => {
             return Err(ApiError::bad_request(
-                "`format` must be `json`, `jsonl` or `csv`",
+                "`format` must be `json`, `jsonl`, `csv` or `chain`",
             ));
         }
     };
@@ -165,6 +227,30 @@ pub(crate) async fn list(
         body,
     )
         .into_response())
+}
+
+/// Exports the trail with its hash chain.
+async fn export_chain(app: &App) -> Result<Response, ApiError> {
+    let reader = app.gateway().audit().verifier().export().await;
+    let reader = reader.map_err(ChangeError::Store)?;
+    let lines = stream::try_unfold(reader, |mut reader| async move {
+        let lines = reader.next_lines().await?;
+        let text = lines.map(|lines| {
+            lines
+                .into_iter()
+                .map(|line| line + "\n")
+                .collect::<String>()
+        });
+        Ok::<_, StoreError>(text.map(|text| (text, reader)))
+    });
+    let headers = [
+        (CONTENT_TYPE, "application/jsonl"),
+        (
+            CONTENT_DISPOSITION,
+            "attachment; filename=\"audit-chain.jsonl\"",
+        ),
+    ];
+    Ok((headers, Body::from_stream(lines)).into_response())
 }
 
 /// Streams all records that match a query in batches, so that memory use stays bounded.
@@ -216,7 +302,16 @@ impl AuditFilter {
             })?;
             Ok(Some(unix_millis(time)))
         };
+        let kind = match self.kind.as_deref() {
+            None => Some(AuditKind::Tool),
+            Some("all") => None,
+            Some(name) => Some(AuditKind::from_name(name).ok_or_else(|| {
+                let names = AuditKind::ALL.map(AuditKind::as_str).join("`, `");
+                ApiError::bad_request(format!("`kind` must be `{names}` or `all`"))
+            })?),
+        };
         Ok(AuditQuery {
+            kind,
             server: self.server.clone(),
             tool: self.tool.clone(),
             caller: self.caller.clone(),
@@ -283,6 +378,9 @@ impl RecordView {
             cost_usd: record.cost_micro_usd as f64 / 1e6,
             cached: record.cached,
             script: record.script.clone(),
+            kind: record.kind.as_str(),
+            occurrences: record.occurrences,
+            detail: record.detail,
         }
     }
 

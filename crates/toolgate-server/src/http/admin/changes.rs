@@ -246,9 +246,8 @@ impl From<ChangeError> for ApiError {
             ChangeError::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_configuration"),
             ChangeError::Unverified(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unverified"),
             ChangeError::Store(error) => {
-                tracing::error!(%error, "failed to store configuration change");
-                let message = "the change could not be stored; see the gateway's log";
-                return Self::new(StatusCode::INTERNAL_SERVER_ERROR, "store", message);
+                tracing::error!(%error, "the store failed");
+                return Self::from_store(error);
             }
             ChangeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };

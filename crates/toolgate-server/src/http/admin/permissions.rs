@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use toolgate::approval::ApprovalGrant;
+use toolgate::approval::{ApprovalGrant, Decider};
 use toolgate_core::config::{Approver, PermissionSettings};
 use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
@@ -143,7 +143,11 @@ pub(crate) async fn revoke_grant(
     State(app): State<App>,
     ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Deleted>, ApiError> {
-    let removed = app.gateway().approvals().revoke_grant(&id).await;
+    let removed = app
+        .gateway()
+        .approvals()
+        .revoke_grant(&id, &Decider::Admin)
+        .await;
     if removed.map_err(ChangeError::Store)? {
         Ok(Json(Deleted { deleted: id }))
     } else {

@@ -1,0 +1,270 @@
+//! The hash chain over all entries of the trail.
+//!
+//! Entries are only ever appended. Each one has a number and the digest of a record, and its hash covers
+//! the hash before it, so that a removed, changed or reordered entry breaks the chain. Every batch ends
+//! with a seal, made with a key that is not in the database: whoever can write the database but lacks
+//! the key cannot repair the chain. Retention deletes entries up to a seal and keeps that seal, from
+//! which the rest of the chain continues.
+
+use std::sync::LazyLock;
+
+use ring::digest::{Context, SHA256, digest};
+use ring::hmac;
+use sqlx::Row as _;
+
+use super::columns::{Digest, to_digest};
+use crate::store::{BulkInsert, StoreError, StoreTransaction, clock};
+
+static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
+    let columns = ["seq", "kind", "record", "at", "digest", "hash"];
+    BulkInsert::new("audit_entries", &columns, "")
+});
+
+/// What an entry says about its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    /// A call is about to be sent.
+    Opened,
+    /// A call has ended.
+    Closed,
+    /// A call was not sent.
+    Refused,
+    /// A request to a model has ended.
+    Model,
+    /// Any other event.
+    Event,
+}
+
+/// An entry before it has its place in the chain.
+#[derive(Clone, Debug)]
+pub(crate) struct EntryDraft {
+    pub(crate) kind: EntryKind,
+    /// Id of the record.
+    pub(crate) record: String,
+    pub(crate) digest: Digest,
+}
+
+/// An entry of the chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) seq: i64,
+    pub(super) kind: String,
+    pub(super) record: String,
+    /// Milliseconds since the Unix epoch.
+    pub(super) at: i64,
+    pub(super) digest: Digest,
+    pub(super) hash: Digest,
+}
+
+/// A position in the chain: everything up to it is covered by the hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ChainHead {
+    pub(crate) seq: i64,
+    pub(crate) hash: Digest,
+}
+
+/// Key that seals the chain.
+#[derive(Clone, Debug)]
+pub(crate) struct SealKey {
+    key: hmac::Key,
+    /// Tells seals of different keys apart.
+    pub(super) id: Vec<u8>,
+}
+
+impl ChainHead {
+    /// Returns the hash in hexadecimal.
+    pub(crate) fn hash_text(&self) -> String {
+        to_hex(&self.hash)
+    }
+}
+
+impl EntryKind {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Opened => "opened",
+            Self::Closed => "closed",
+            Self::Refused => "refused",
+            Self::Model => "model",
+            Self::Event => "event",
+        }
+    }
+}
+
+impl Entry {
+    /// Computes the hash of an entry that follows `before`.
+    pub(super) fn compute_hash(&self, before: &Digest) -> Digest {
+        let mut context = Context::new(&SHA256);
+        context.update(before);
+        context.update(&self.seq.to_be_bytes());
+        context.update(&self.at.to_be_bytes());
+        for text in [&self.kind, &self.record] {
+            context.update(&text.len().to_be_bytes());
+            context.update(text.as_bytes());
+        }
+        context.update(&self.digest);
+        to_digest(context.finish().as_ref())
+    }
+}
+
+impl SealKey {
+    pub(crate) fn new(secret: &[u8]) -> Self {
+        let id = digest(&SHA256, &[b"toolgate audit key id\0", secret].concat());
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+            id: id.as_ref()[..8].to_vec(),
+        }
+    }
+
+    pub(super) fn seal(&self, head: &ChainHead, at: i64) -> Vec<u8> {
+        hmac::sign(&self.key, &sealed_bytes(head, at))
+            .as_ref()
+            .to_vec()
+    }
+
+    pub(super) fn verifies(&self, head: &ChainHead, at: i64, mac: &[u8]) -> bool {
+        hmac::verify(&self.key, &sealed_bytes(head, at), mac).is_ok()
+    }
+}
+
+/// Formats bytes in hexadecimal.
+pub(super) fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Parses bytes in hexadecimal.
+pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
+fn sealed_bytes(head: &ChainHead, at: i64) -> Vec<u8> {
+    [&head.seq.to_be_bytes()[..], &head.hash, &at.to_be_bytes()].concat()
+}
+
+/// Returns the end of the chain.
+pub(super) async fn head(transaction: &mut StoreTransaction) -> Result<ChainHead, StoreError> {
+    // After retention has deleted all entries, the last seal is the end.
+    let row = sqlx::query(
+        "SELECT seq, hash FROM (SELECT seq, hash FROM audit_entries ORDER BY seq DESC LIMIT 1)
+         UNION ALL SELECT seq, hash FROM (SELECT seq, hash FROM audit_seals ORDER BY seq DESC LIMIT 1)
+         ORDER BY seq DESC LIMIT 1",
+    )
+    .fetch_optional(&mut **transaction)
+    .await?;
+    let Some(row) = row else {
+        return Ok(ChainHead::default());
+    };
+    let hash: Vec<u8> = row.try_get(1)?;
+    Ok(ChainHead {
+        seq: row.try_get(0)?,
+        hash: to_digest(&hash),
+    })
+}
+
+/// Gives drafts their place after `head`.
+pub(super) fn link(drafts: Vec<EntryDraft>, head: ChainHead, at: i64) -> Vec<Entry> {
+    let mut last = head;
+    let entries = drafts.into_iter().map(|draft| {
+        let mut entry = Entry {
+            seq: last.seq + 1,
+            kind: draft.kind.as_str().to_owned(),
+            record: draft.record,
+            at,
+            digest: draft.digest,
+            hash: [0; 32],
+        };
+        entry.hash = entry.compute_hash(&last.hash);
+        last = ChainHead {
+            seq: entry.seq,
+            hash: entry.hash,
+        };
+        entry
+    });
+    entries.collect()
+}
+
+/// Stores entries and seals them. Returns the new end of the chain.
+pub(super) async fn append(
+    transaction: &mut StoreTransaction,
+    entries: &[Entry],
+    key: &SealKey,
+    bytes: i64,
+) -> Result<Option<ChainHead>, StoreError> {
+    let Some(last) = entries.last() else {
+        return Ok(None);
+    };
+    INSERT
+        .insert(transaction, entries, |query, entry| {
+            query
+                .bind(entry.seq)
+                .bind(&entry.kind)
+                .bind(&entry.record)
+                .bind(entry.at)
+                .bind(&entry.digest[..])
+                .bind(&entry.hash[..])
+        })
+        .await?;
+    let head = ChainHead {
+        seq: last.seq,
+        hash: last.hash,
+    };
+    let at = clock::now();
+    let statement = sqlx::query(
+        "INSERT INTO audit_seals (seq, at, bytes, hash, key_id, mac) VALUES ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(head.seq)
+    .bind(at)
+    .bind(bytes)
+    .bind(&head.hash[..])
+    .bind(&key.id)
+    .bind(key.seal(&head, at));
+    transaction.run(statement).await?;
+    Ok(Some(head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_an_entry_is_covered_by_its_hash() {
+        let draft = |record: &str| EntryDraft {
+            kind: EntryKind::Closed,
+            record: record.to_owned(),
+            digest: [7; 32],
+        };
+        let entries = link(vec![draft("a"), draft("b")], ChainHead::default(), 5);
+        let (first, second) = (&entries[0], &entries[1]);
+        assert_eq!((first.seq, second.seq), (1, 2));
+        assert_eq!(second.hash, second.compute_hash(&first.hash));
+        let changes: [fn(&mut Entry); 5] = [
+            |entry| entry.seq += 1,
+            |entry| entry.kind.push('x'),
+            |entry| entry.record.push('x'),
+            |entry| entry.at += 1,
+            |entry| entry.digest[0] += 1,
+        ];
+        for change in changes {
+            let mut changed = second.clone();
+            change(&mut changed);
+            assert_ne!(changed.compute_hash(&first.hash), second.hash);
+        }
+        assert_ne!(second.compute_hash(&[0; 32]), second.hash);
+    }
+
+    #[test]
+    fn only_the_same_key_verifies_a_seal() {
+        let (key, other) = (SealKey::new(b"one"), SealKey::new(b"two"));
+        let head = ChainHead {
+            seq: 3,
+            hash: [1; 32],
+        };
+        let mac = key.seal(&head, 9);
+        assert!(key.verifies(&head, 9, &mac));
+        assert!(!key.verifies(&head, 8, &mac));
+        assert!(!other.verifies(&head, 9, &mac));
+        assert_ne!(key.id, other.id);
+    }
+}
