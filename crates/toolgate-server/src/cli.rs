@@ -2,6 +2,8 @@
 
 mod approvals;
 mod audit;
+mod audit_verify;
+mod backup;
 mod chat;
 mod check;
 mod code;
@@ -63,8 +65,10 @@ enum Command {
     Keys(keys::KeysCommand),
     /// List and decide pending approvals of a running gateway
     Approvals(approvals::ApprovalsCommand),
-    /// Show the audit trail: which tools were called, by whom, and with what outcome
+    /// Show the audit trail: which tools were called, by whom, and with what outcome; verify and export it
     Audit(audit::AuditCommand),
+    Backup(backup::BackupCommand),
+    Restore(backup::RestoreCommand),
     Import(import::ImportCommand),
     /// Print the JSON Schema of the configuration, or the OpenAPI document of the API
     Schema {
@@ -136,6 +140,8 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Keys(keys) => block_on(keys.run()),
         Command::Approvals(approvals) => block_on(approvals.run()),
         Command::Audit(audit) => block_on(audit.run()),
+        Command::Backup(backup) => block_on(backup.run()),
+        Command::Restore(restore) => block_on(restore.run()),
         Command::Import(import) => block_on(import.run()),
         Command::Schema { of } => {
             let schema = match of {

@@ -54,8 +54,7 @@ use crate::store::{BatchWriter, ConfigChange, Store, StoreError, clock};
 const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
 /// Maximum time a call waits for a slot among them.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Purposes of keys derived from that of the store.
-const SEAL_PURPOSE: &str = "audit seal";
+/// Purpose of a key derived from that of the store.
 const INTENT_PURPOSE: &str = "intent log";
 
 /// The audit trail. Accepts records, passes them to the writer task and queries those written. Clones
@@ -175,7 +174,7 @@ impl AuditLog {
         let resolve = |name: &str| environment.get(name);
         let key = match &settings.seal_key {
             Some(secret) => SealKey::new(secret.resolve(&resolve)?.as_bytes()),
-            None => SealKey::new(&store.derive_key(SEAL_PURPOSE)),
+            None => SealKey::of_store(&store),
         };
         let store = AuditStore::new(store, key);
         let intents = recover(&store).await?;
@@ -236,9 +235,17 @@ impl AuditLog {
         self.0.sink.as_ref()?.problem()
     }
 
-    /// Returns a verifier of the stored trail.
-    pub fn verifier(&self) -> AuditVerifier {
-        AuditVerifier::new(self.0.store.clone(), self.0.tables.clone())
+    /// Verifies the stored trail.
+    pub async fn verify(&self) -> Result<VerifiedTrail, StoreError> {
+        let AuditStore { store, key } = &self.0.store;
+        let verifier = AuditVerifier::new(self.0.tables.clone()).with_seal_key(key.clone());
+        verifier.verify(store).await
+    }
+
+    /// Reads the trail with its hash chain, for export.
+    pub async fn export(&self) -> Result<TrailReader, StoreError> {
+        let verifier = AuditVerifier::new(self.0.tables.clone());
+        verifier.export(&self.0.store.store).await
     }
 
     /// Subscribes to redacted copies of records, published when a call is opened or closed.

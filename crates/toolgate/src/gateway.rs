@@ -25,7 +25,7 @@ pub use tools::Tools;
 
 use crate::agent::{RunStore, Runs};
 use crate::approval::{ApprovalService, ApprovalStore};
-use crate::audit::{AuditLog, AuditStartError};
+use crate::audit::{AuditLog, AuditStartError, AuditVerifier};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::code_mode::WorkerProgram;
@@ -233,6 +233,11 @@ impl Gateway {
             tracer: Arc::new(NoTracer),
             worker: None,
         }
+    }
+
+    /// Returns a verifier for the audit trail of any gateway's store, or for an export of it.
+    pub fn audit_verifier() -> AuditVerifier {
+        AuditVerifier::new(vec![models::REFERENCED_TABLE])
     }
 
     /// Calls a tool. Dropping the future cancels the call.

@@ -5,6 +5,7 @@
 //! sealed (encrypted) with the key in `store.key` next to it. Whatever cannot be read at start keeps the
 //! gateway from starting, because going on without it could widen access.
 
+pub mod backup;
 mod batch_writer;
 mod bulk;
 pub(crate) mod clock;
@@ -66,6 +67,11 @@ pub enum StoreError {
         "the database has the format of another version of Toolgate ({0}); run that version, or restore a backup made by this one"
     )]
     Migration(#[from] sqlx::migrate::MigrateError),
+    /// The database is of another version and is not to be changed.
+    #[error(
+        "the database has version {0} of the schema, and this version of Toolgate needs {latest}; start the gateway once to upgrade it", latest = schema::LATEST
+    )]
+    OtherSchema(i64),
     /// Earlier writes failed, and writes do not work yet.
     #[error("the store cannot be written: {0}")]
     NotWritable(Arc<str>),
@@ -159,6 +165,20 @@ impl Store {
             data_dir: Some(Arc::new(data_dir)),
             ..store
         })
+    }
+
+    /// Opens a database that another process may be using, only for reading.
+    pub async fn open_read_only(data_dir: &Path) -> Result<Self, StoreError> {
+        let database = data_dir.join(data_dir::DATABASE_FILE);
+        let key = data_dir.join(data_dir::KEY_FILE);
+        let cipher = key_check::verify_key(&database, &key).await?;
+        let readers = pool_options(MAX_READERS)
+            .after_connect(|connection, _| {
+                Box::pin(async move { connection.execute("PRAGMA query_only = ON").await.map(drop) })
+            })
+            // Not read-only: reading needs the files that SQLite keeps beside the database.
+            .connect_lazy(&data_dir::database_url(&database, "rw"))?;
+        Ok(Self::new(readers.clone(), readers, cipher))
     }
 
     /// Opens a database that lives in memory.

@@ -1,16 +1,24 @@
-//! `toolgate audit`: shows the audit trail of a running gateway.
+//! `toolgate audit`: shows the audit trail of a running gateway. `audit_verify` checks it.
 
 use std::process::ExitCode;
 
+use clap::Subcommand;
 use serde_json::Value;
 
+use super::audit_verify::{ExportCommand, VerifyCommand};
 use super::print_line;
 use super::target::RemoteFlags;
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct AuditCommand {
+    #[command(subcommand)]
+    action: Option<Action>,
     #[command(flatten)]
     remote: RemoteFlags,
+    /// Kind of record: tool, resource, prompt, completion, approval, auth, admin or all
+    #[arg(long, default_value = "tool")]
+    kind: String,
     /// Only calls to this server
     #[arg(long)]
     server: Option<String>,
@@ -34,10 +42,22 @@ pub(super) struct AuditCommand {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Action {
+    Verify(VerifyCommand),
+    Export(ExportCommand),
+}
+
 impl AuditCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        match self.action {
+            Some(Action::Verify(verify)) => return verify.run().await,
+            Some(Action::Export(export)) => return export.run().await,
+            None => {}
+        }
         let limit = self.limit.to_string();
         let filters = [
+            ("kind", Some(self.kind.as_str())),
             ("server", self.server.as_deref()),
             ("tool", self.tool.as_deref()),
             ("caller", self.caller.as_deref()),

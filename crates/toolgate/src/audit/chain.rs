@@ -13,7 +13,7 @@ use ring::hmac;
 use sqlx::Row as _;
 
 use super::columns::{Digest, to_digest};
-use crate::store::{BulkInsert, StoreError, StoreTransaction, clock};
+use crate::store::{BulkInsert, Store, StoreError, StoreTransaction, clock};
 
 static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
     let columns = ["seq", "kind", "record", "at", "digest", "hash"];
@@ -107,6 +107,11 @@ impl Entry {
 }
 
 impl SealKey {
+    /// Derives the key from that of the store.
+    pub(crate) fn of_store(store: &Store) -> Self {
+        Self::new(&store.derive_key("audit seal"))
+    }
+
     pub(crate) fn new(secret: &[u8]) -> Self {
         let id = digest(&SHA256, &[b"toolgate audit key id\0", secret].concat());
         Self {

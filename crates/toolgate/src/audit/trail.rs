@@ -7,10 +7,9 @@ use serde_json::{Map, Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::AuditStore;
 use super::chain::{ChainHead, Entry, from_hex, to_hex};
 use super::columns::{COLUMNS, Digest, RecordRow, ReferencedTable, to_digest};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// Entries read at a time.
 const PAGE_SIZE: i64 = 2_000;
@@ -47,7 +46,7 @@ pub(super) struct Seal {
 /// Reads the trail page by page.
 #[derive(Debug)]
 pub struct TrailReader {
-    store: AuditStore,
+    store: Store,
     tables: Vec<ReferencedTable>,
     seals: VecDeque<Seal>,
     /// Number of the last entry that was read.
@@ -66,20 +65,20 @@ struct StoredRow {
 
 impl TrailReader {
     pub(super) async fn open(
-        store: &AuditStore,
+        store: &Store,
         tables: &[ReferencedTable],
     ) -> Result<Self, StoreError> {
         // First the end, then the seals: all entries up to the end are sealed by then.
         let row = sqlx::query("SELECT COALESCE(MAX(seq), $1) FROM audit_entries")
             .bind(i64::MAX)
-            .fetch_one(store.store.readers())
+            .fetch_one(store.readers())
             .await?;
         let end: i64 = row.try_get(0)?;
         let rows = sqlx::query(
             "SELECT seq, hash, at, key_id, mac FROM audit_seals WHERE seq <= $1 ORDER BY seq",
         )
         .bind(end)
-        .fetch_all(store.store.readers())
+        .fetch_all(store.readers())
         .await?;
         let seals: Result<VecDeque<Seal>, StoreError> = rows.iter().map(read_seal).collect();
         Ok(Self {
@@ -145,7 +144,7 @@ impl TrailReader {
         .bind(self.last)
         .bind(self.end)
         .bind(PAGE_SIZE)
-        .fetch_all(self.store.store.readers())
+        .fetch_all(self.store.readers())
         .await?;
         rows.iter().map(read_entry).collect()
     }
@@ -160,7 +159,7 @@ impl TrailReader {
                 .bind(first.seq)
                 .bind(last.seq)
         };
-        let readers = self.store.store.readers();
+        let readers = self.store.readers();
         let mut found = HashMap::new();
         let sql = format!(
             "SELECT {columns}, seq FROM audit WHERE id IN (SELECT record FROM audit_entries WHERE seq BETWEEN $1 AND $2)",

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 
 use sqlx::Row as _;
 
-use super::AuditStore;
 use super::chain::{ChainHead, Entry, SealKey, from_hex};
 use super::columns::{ReferencedTable, to_digest};
 use super::trail::{EntryContent, Seal, TrailItem, TrailReader};
-use crate::store::StoreError;
+use crate::store::{Store, StoreError};
 
 /// Problems that are listed; the rest is counted.
 const MAX_LISTED_PROBLEMS: usize = 100;
@@ -17,9 +16,8 @@ const MAX_LISTED_PROBLEMS: usize = 100;
 /// Verifies a stored trail.
 #[derive(Clone, Debug)]
 pub struct AuditVerifier {
-    store: AuditStore,
     tables: Vec<ReferencedTable>,
-    /// Keys that sealed earlier parts of the trail.
+    /// Keys that sealed the trail or parts of it.
     keys: Vec<SealKey>,
     /// Known ends of the chain, from logs or a second sink.
     checkpoints: Vec<ChainHead>,
@@ -86,20 +84,28 @@ pub enum ChainProblem {
 }
 
 impl AuditVerifier {
-    pub(super) fn new(store: AuditStore, tables: Vec<ReferencedTable>) -> Self {
-        let keys = vec![store.key.clone()];
+    pub(crate) fn new(tables: Vec<ReferencedTable>) -> Self {
         Self {
-            store,
             tables,
-            keys,
+            keys: Vec::new(),
             checkpoints: Vec::new(),
         }
     }
 
-    /// Adds a key that sealed an earlier part of the trail.
+    /// Adds a key that sealed the trail or a part of it: `audit.seal_key`.
     #[must_use]
-    pub fn with_key(mut self, secret: &str) -> Self {
-        self.keys.push(SealKey::new(secret.as_bytes()));
+    pub fn with_key(self, secret: &str) -> Self {
+        self.with_seal_key(SealKey::new(secret.as_bytes()))
+    }
+
+    /// Adds the key that seals the trail if there is no `audit.seal_key`.
+    #[must_use]
+    pub fn with_store_key(self, store: &Store) -> Self {
+        self.with_seal_key(SealKey::of_store(store))
+    }
+
+    pub(super) fn with_seal_key(mut self, key: SealKey) -> Self {
+        self.keys.push(key);
         self
     }
 
@@ -115,14 +121,14 @@ impl AuditVerifier {
     }
 
     /// Verifies the whole trail. Memory does not grow with its length.
-    pub async fn verify(&self) -> Result<VerifiedTrail, StoreError> {
+    pub async fn verify(&self, store: &Store) -> Result<VerifiedTrail, StoreError> {
         let mut walk = self.start_walk();
-        let mut reader = TrailReader::open(&self.store, &self.tables).await?;
+        let mut reader = TrailReader::open(store, &self.tables).await?;
         while let Some(items) = reader.next_page().await? {
             items.iter().for_each(|item| walk.add(item));
         }
         let mut result = walk.finish();
-        self.find_unknown_records(&mut result).await?;
+        find_unknown_records(store, &mut result).await?;
         Ok(result)
     }
 
@@ -142,8 +148,8 @@ impl AuditVerifier {
     }
 
     /// Reads the trail for export: each line is an entry with its record, or a seal.
-    pub async fn export(&self) -> Result<TrailReader, StoreError> {
-        TrailReader::open(&self.store, &self.tables).await
+    pub async fn export(&self, store: &Store) -> Result<TrailReader, StoreError> {
+        TrailReader::open(store, &self.tables).await
     }
 
     fn start_walk(&self) -> Walk<'_> {
@@ -154,27 +160,6 @@ impl AuditVerifier {
             replaced: HashMap::new(),
             result: VerifiedTrail::default(),
         }
-    }
-
-    /// Finds records that claim a place in the chain that is not theirs, or none although the chain had
-    /// begun when they were made.
-    async fn find_unknown_records(&self, result: &mut VerifiedTrail) -> Result<(), StoreError> {
-        let rows = sqlx::query(
-            "SELECT id FROM audit WHERE
-               (seq > (SELECT COALESCE(MIN(seq), 0) FROM audit_seals)
-                AND NOT EXISTS (SELECT 1 FROM audit_entries WHERE audit_entries.seq = audit.seq AND record = audit.id))
-               OR (seq = 0 AND started_at > (SELECT MIN(at) FROM audit_seals))
-             LIMIT $1",
-        )
-        .bind(i64::try_from(MAX_LISTED_PROBLEMS).unwrap_or(i64::MAX))
-        .fetch_all(self.store.store.readers())
-        .await?;
-        for row in rows {
-            result.report(ChainProblem::UnknownRecord {
-                record: row.try_get(0)?,
-            });
-        }
-        Ok(())
     }
 }
 
@@ -293,4 +278,28 @@ impl Walk<'_> {
         self.result.end = self.last.map(|last| (last.seq, last.hash_text()));
         self.result
     }
+}
+
+/// Finds records that claim a place in the chain that is not theirs, or none although the chain had
+/// begun when they were made.
+async fn find_unknown_records(
+    store: &Store,
+    result: &mut VerifiedTrail,
+) -> Result<(), StoreError> {
+    let rows = sqlx::query(
+        "SELECT id FROM audit WHERE
+           (seq > (SELECT COALESCE(MIN(seq), 0) FROM audit_seals)
+            AND NOT EXISTS (SELECT 1 FROM audit_entries WHERE audit_entries.seq = audit.seq AND record = audit.id))
+           OR (seq = 0 AND started_at > (SELECT MIN(at) FROM audit_seals))
+         LIMIT $1",
+    )
+    .bind(i64::try_from(MAX_LISTED_PROBLEMS).unwrap_or(i64::MAX))
+    .fetch_all(store.readers())
+    .await?;
+    for row in rows {
+        result.report(ChainProblem::UnknownRecord {
+            record: row.try_get(0)?,
+        });
+    }
+    Ok(())
 }

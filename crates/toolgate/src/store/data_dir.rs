@@ -24,8 +24,8 @@ pub(super) struct DataDir {
 }
 
 impl DataDir {
-    /// Locks the directory and makes it and its files private.
-    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+    /// Locks the directory.
+    pub(super) fn lock(path: &Path) -> Result<Self, StoreError> {
         let folder = path.display().to_string();
         let error = |cause| StoreError::Folder {
             folder: folder.clone(),
@@ -33,10 +33,23 @@ impl DataDir {
         };
         let lock = File::open(path).map_err(error)?;
         match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(folder)),
-            Err(TryLockError::Error(cause)) => return Err(error(cause)),
+            Ok(()) => Ok(Self {
+                path: path.to_owned(),
+                _lock: lock,
+            }),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder)),
+            Err(TryLockError::Error(cause)) => Err(error(cause)),
         }
+    }
+
+    /// Locks the directory, makes it and its files private, and creates the database.
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let data_dir = Self::lock(path)?;
+        let folder = path.display().to_string();
+        let error = |cause| StoreError::Folder {
+            folder: folder.clone(),
+            cause,
+        };
         restrict(path, DIRECTORY_MODE);
         for entry in fs::read_dir(path).map_err(error)? {
             let entry = entry.map_err(error)?;
@@ -51,10 +64,7 @@ impl DataDir {
             .mode(FILE_MODE)
             .open(path.join(DATABASE_FILE));
         database.map_err(error)?;
-        Ok(Self {
-            path: path.to_owned(),
-            _lock: lock,
-        })
+        Ok(data_dir)
     }
 
     pub(super) fn path(&self) -> &Path {

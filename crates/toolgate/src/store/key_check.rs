@@ -7,8 +7,9 @@ use std::path::Path;
 
 use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
 
-use super::StoreError;
+use super::data_dir::database_url;
 use super::seal::StoreCipher;
+use super::{StoreError, schema};
 
 /// Entry of the table `meta` that holds the sealed text.
 const CHECK_KEY: &str = "key_check";
@@ -55,6 +56,30 @@ pub(super) async fn load_key(
     };
     connection.close().await?;
     Ok(cipher)
+}
+
+/// Loads the key of a database that is not to be changed.
+pub(super) async fn verify_key(database: &Path, file: &Path) -> Result<StoreCipher, StoreError> {
+    sqlx::any::install_default_drivers();
+    let mut connection = AnyConnection::connect(&database_url(database, "rw")).await?;
+    match schema::version(&mut connection).await? {
+        Some(schema::LATEST) => {}
+        version => return Err(StoreError::OtherSchema(version.unwrap_or(0))),
+    }
+    let row = sqlx::query("SELECT value FROM meta WHERE key = $1")
+        .bind(CHECK_KEY)
+        .fetch_optional(&mut connection)
+        .await?;
+    let check: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+    connection.close().await?;
+    let name = file.display().to_string();
+    let cipher = StoreCipher::load(file)?.ok_or_else(|| StoreError::MissingKey(name.clone()))?;
+    let check = check.ok_or(StoreError::MissingKeyCheck)?;
+    if cipher.unseal(&check).as_deref() == Some(CHECK_TEXT) {
+        Ok(cipher)
+    } else {
+        Err(StoreError::WrongKey(name))
+    }
 }
 
 /// Returns whether there are entries that are sealed.

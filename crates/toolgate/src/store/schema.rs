@@ -231,6 +231,9 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
 ];
 
+/// Version of the current schema.
+pub(super) const LATEST: i64 = MIGRATIONS.len() as i64;
+
 /// Returns the version of the schema; `None` for an empty database.
 pub(super) async fn version(connection: &mut AnyConnection) -> Result<Option<i64>, sqlx::Error> {
     let table = sqlx::query("SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations'")

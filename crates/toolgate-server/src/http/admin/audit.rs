@@ -231,7 +231,7 @@ pub(crate) async fn list(
 
 /// Exports the trail with its hash chain.
 async fn export_chain(app: &App) -> Result<Response, ApiError> {
-    let reader = app.gateway().audit().verifier().export().await;
+    let reader = app.gateway().audit().export().await;
     let reader = reader.map_err(ChangeError::Store)?;
     let lines = stream::try_unfold(reader, |mut reader| async move {
         let lines = reader.next_lines().await?;

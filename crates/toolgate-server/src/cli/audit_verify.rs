@@ -1,0 +1,145 @@
+//! `toolgate audit verify` and `toolgate audit export`: check the trail against changes, and export it with
+//! its hash chain. Both read the data directory, also while the gateway is running.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+use toolgate::audit::{AuditVerifier, VerifiedTrail};
+use toolgate::{Gateway, Store};
+use toolgate_core::secret::Secret;
+
+use super::backup::DataDirFlags;
+use super::print_line;
+use crate::files;
+
+/// Find entries of the audit trail that were removed, changed or reordered
+///
+/// Exits with status 1 if it finds any. Entries removed at the end of the trail are found by comparison
+/// with a copy of its last seal that was kept elsewhere: see `--against`.
+#[derive(Debug, clap::Args)]
+pub(super) struct VerifyCommand {
+    #[command(flatten)]
+    data: DataDirFlags,
+    /// Verify this export (`toolgate audit export`, or `GET /api/audit?format=chain`) instead of the data
+    /// directory
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// File of JSON lines with earlier seals: the second sink, a log in JSON, or an earlier export
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+    /// Key that sealed the trail, as text or `env.NAME`; can be repeated if it was changed [default:
+    /// `audit.seal_key` of the configuration, or the key in the data directory]
+    #[arg(long = "seal-key", value_name = "KEY")]
+    seal_keys: Vec<String>,
+}
+
+/// Print the audit trail with its hash chain, as JSON lines
+#[derive(Debug, clap::Args)]
+pub(super) struct ExportCommand {
+    #[command(flatten)]
+    data: DataDirFlags,
+}
+
+impl VerifyCommand {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let environment = files::environment();
+        let resolve = |secret: &Secret| secret.resolve(&|name| environment.get(name));
+        let (data_dir, config) = self.data.resolve()?;
+        let mut verifier = Gateway::audit_verifier();
+        let configured = config.audit.seal_key.as_ref().map(resolve).transpose()?;
+        for key in &self.seal_keys {
+            verifier = verifier.with_key(&resolve(&Secret::parse(key))?);
+        }
+        if let Some(key) = &configured {
+            verifier = verifier.with_key(key);
+        }
+        if let Some(file) = &self.against {
+            verifier = add_checkpoints(verifier, file)?;
+        }
+        let result = match &self.file {
+            Some(file) => {
+                // The data directory may be on another machine, but its key may be needed.
+                if let Ok(store) = Store::open_read_only(&data_dir).await {
+                    verifier = verifier.with_store_key(&store);
+                }
+                verifier.verify_export(read_lines(file)?)?
+            }
+            None => {
+                let store = Store::open_read_only(&data_dir).await?;
+                verifier.with_store_key(&store).verify(&store).await?
+            }
+        };
+        print_result(&result)
+    }
+}
+
+impl ExportCommand {
+    pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
+        let (data_dir, _) = self.data.resolve()?;
+        let store = Store::open_read_only(&data_dir).await?;
+        let mut reader = Gateway::audit_verifier().export(&store).await?;
+        while let Some(lines) = reader.next_lines().await? {
+            for line in lines {
+                print_line(&line)?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print_result(result: &VerifiedTrail) -> anyhow::Result<ExitCode> {
+    for problem in &result.problems {
+        print_line(&format!("problem: {problem}"))?;
+    }
+    let listed = result.problems.len() as u64;
+    if result.problem_count > listed {
+        print_line(&format!("and {} more problems", result.problem_count - listed))?;
+    }
+    let end = match &result.end {
+        Some((seq, hash)) => format!("; the last entry is {seq} with hash {hash}"),
+        None => String::new(),
+    };
+    print_line(&format!(
+        "{} entries and {} seals checked{end}",
+        result.entries, result.seals
+    ))?;
+    if result.problem_count == 0 {
+        print_line("the audit trail is intact")?;
+        Ok(ExitCode::SUCCESS)
+    } else {
+        print_line("the audit trail is NOT intact")?;
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+fn read_lines(file: &Path) -> anyhow::Result<impl Iterator<Item = std::io::Result<String>>> {
+    let opened = File::open(file).with_context(|| format!("cannot read `{}`", file.display()))?;
+    Ok(BufReader::new(opened).lines())
+}
+
+/// Adds the last seal in a file: an object with `seq` and `hash`, or a line of a JSON log with these
+/// fields.
+fn add_checkpoints(verifier: AuditVerifier, file: &Path) -> anyhow::Result<AuditVerifier> {
+    let mut last = None;
+    for line in read_lines(file)? {
+        let Ok(json) = serde_json::from_str::<Value>(&line?) else {
+            continue;
+        };
+        let fields = if json["fields"].is_object() {
+            &json["fields"]
+        } else {
+            &json
+        };
+        if let (Some(seq), Some(hash)) = (fields["seq"].as_i64(), fields["hash"].as_str()) {
+            last = Some((seq, hash.to_owned()));
+        }
+    }
+    match last {
+        Some((seq, hash)) => Ok(verifier.with_checkpoint(seq, &hash)),
+        None => bail!("`{}` has no line with a seal (`seq` and `hash`)", file.display()),
+    }
+}
