@@ -18,6 +18,8 @@ pub const INTERNAL_ERROR: i64 = -32603;
 pub const RESOURCE_NOT_FOUND: i64 = -32002;
 pub const HEADER_MISMATCH: i64 = -32020;
 pub const UNSUPPORTED_VERSION: i64 = -32022;
+/// The caller exceeded a limit; the request can be repeated later. The protocol defines no code.
+pub const RATE_LIMITED: i64 = -32005;
 
 /// A JSON-RPC error object.
 #[derive(Clone, Debug, Serialize, Deserialize, thiserror::Error)]

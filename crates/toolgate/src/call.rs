@@ -22,8 +22,10 @@ pub use toolgate_mcp::transport::RequestError;
 use crate::result::ToolResult;
 
 mod error;
+mod rate_admission;
 
 pub use error::{CallError, LimitReached, PendingCall, RequiredApproval, SuspendedScript};
+pub use rate_admission::RateAdmission;
 
 /// A call as made by the caller.
 #[derive(Clone, Debug)]
@@ -56,6 +58,8 @@ pub struct RequestContext {
     /// Whether the headers must repeat the arguments that a tool mirrors in headers, as modern MCP
     /// clients send them over HTTP.
     pub headers_mirror_arguments: bool,
+    /// Set if the calls were already counted against the rate limit of the caller's key.
+    pub rate_admission: Option<RateAdmission>,
     /// The conversation so far, shown to approvers.
     pub conversation: Option<Arc<RawValue>>,
     /// Members of `_meta` that are forwarded to the server.
@@ -154,6 +158,16 @@ impl ToolCall {
             id: Some(id.to_owned()),
             ..self
         }
+    }
+
+    /// Returns the call as a separate one, which is counted by itself even if this one was admitted
+    /// with others.
+    #[must_use]
+    pub(crate) fn without_admission(mut self) -> Self {
+        if self.request.rate_admission.is_some() {
+            Arc::make_mut(&mut self.request).rate_admission = None;
+        }
+        self
     }
 
     /// Sets the request that the call belongs to.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::rejection::{BytesRejection, PathRejection, QueryRejection};
 use axum::http::header::RETRY_AFTER;
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use toolgate::CallError;
@@ -23,6 +23,7 @@ pub(crate) struct ApiError {
     status: StatusCode,
     code: &'static str,
     message: String,
+    /// Time after which the request can be repeated.
     retry_after: Option<Duration>,
 }
 
@@ -46,6 +47,17 @@ impl ApiError {
             code,
             message: message.into(),
             retry_after: None,
+        }
+    }
+
+    /// Creates a 429 error. If the time to wait is known, the response has the header `Retry-After`.
+    pub(crate) fn too_many_requests(
+        message: impl Into<String>,
+        retry_after: Option<Duration>,
+    ) -> Self {
+        Self {
+            retry_after,
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
         }
     }
 
@@ -116,10 +128,10 @@ impl IntoResponse for ApiError {
         };
         let mut response = (self.status, Json(ErrorBody { error })).into_response();
         if let Some(after) = self.retry_after {
-            let seconds = after.as_secs_f64().ceil().to_string();
-            if let Ok(seconds) = seconds.parse() {
-                response.headers_mut().insert(RETRY_AFTER, seconds);
-            }
+            // Rounded up: a client that is too early by a fraction of a second would be refused again.
+            let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+            let headers = response.headers_mut();
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         // `request_layer` rewrites the body for clients that expect another format.
         response.extensions_mut().insert(Arc::new(self));
@@ -156,7 +168,10 @@ impl From<CallError> for ApiError {
                 Self::new(status, "stopping", error.to_string())
             }
             error if error.is_unrecorded() => Self::store_unavailable(error.to_string()),
-            error => Self::bad_request(error.to_string()),
+            error => match error.key_limit() {
+                Some((_, retry_after)) => Self::too_many_requests(error.to_string(), retry_after),
+                None => Self::bad_request(error.to_string()),
+            },
         }
     }
 }

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
@@ -167,9 +166,10 @@ pub(crate) struct ImageUrl {
 }
 
 /// Execute a tool call, or an array of them in parallel; results are returned in the order of the calls.
+/// All calls of an array count against the rate limit of the caller's key before the first one runs.
 #[utoipa::path(post, path = "/v1/mcp/tool/execute", tag = "tools", params(ExecuteParams), request_body = ChatCall,
     responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody), (status = 401, body = ErrorBody),
-        (status = 429, body = ErrorBody, description = "rate limit or budget of the caller's key exceeded")))]
+        (status = 429, body = ErrorBody, description = "rate limit or budget of the caller's key exceeded; nothing of an array was executed")))]
 pub(crate) async fn execute(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
@@ -200,11 +200,16 @@ pub(crate) async fn execute(
     // What cannot be recorded is refused as a whole, before any of it runs.
     context.app.gateway().check_writable()?;
     if let Some((id, call)) = calls.pop_if(|_| !is_array) {
-        let response = context.run(id, call).await?;
-        let response = response.refuse_unrecorded()?;
-        let limited = response.outcome.as_ref().err().and_then(key_limit_response);
-        return Ok(limited.unwrap_or_else(|| response.into_response()));
+        return match context.run(id, call).await? {
+            // The caller has to handle limits of its key and a failing store, not the model.
+            CallResponse {
+                outcome: Err(error),
+                ..
+            } if error.key_limit().is_some() || error.is_unrecorded() => Err(error.into()),
+            response => Ok(response.into_response()),
+        };
     }
+    let calls = context.admit_array(calls)?;
     let running = futures_util::stream::iter(calls).map(|(id, call)| context.run(id, call));
     let responses: Vec<CallResponse> = running.buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
     let responses: Result<Vec<Box<RawValue>>, ApiError> =
@@ -262,6 +267,21 @@ impl ExecuteContext {
         }
     }
 
+    /// Counts an array against the rate limit of the caller's key, before any of its calls runs. The
+    /// array is refused as a whole if the limit does not suffice for it.
+    fn admit_array(
+        &self,
+        mut calls: Vec<(String, ToolCall)>,
+    ) -> Result<Vec<(String, ToolCall)>, ApiError> {
+        let keys = self.app.gateway().keys();
+        let admission = keys.admit_calls(&self.caller, calls.len())?;
+        for (_, call) in &mut calls {
+            // Each call has a context of its own, so nothing is copied.
+            Arc::make_mut(&mut call.request).rate_admission = Some(admission.clone());
+        }
+        Ok(calls)
+    }
+
     /// Parses a call; returns it with the id that the model assigned.
     fn parse_call(&self, raw: &RawValue) -> Result<(String, ToolCall), ApiError> {
         if !raw.get().starts_with('{') {
@@ -299,14 +319,6 @@ impl ExecuteContext {
 }
 
 impl CallResponse {
-    /// Turns a call that could not be recorded into an error of the request.
-    fn refuse_unrecorded(self) -> Result<Self, ApiError> {
-        match self.outcome {
-            Err(error) if error.is_unrecorded() => Err(error.into()),
-            outcome => Ok(Self { outcome, ..self }),
-        }
-    }
-
     fn into_response(self) -> Response {
         match self.format {
             CallFormat::Chat => Json(ToolMessage::new(&self.id, &self.outcome)).into_response(),
@@ -328,21 +340,6 @@ impl CallResponse {
             ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "answer", message)
         })
     }
-}
-
-/// Returns a 429 response if the call exceeded a limit of the caller's key: the caller has to handle
-/// that, not the model.
-fn key_limit_response(error: &CallError) -> Option<Response> {
-    let (_, retry_after) = error.key_limit()?;
-    let status = StatusCode::TOO_MANY_REQUESTS;
-    let mut response = ApiError::new(status, "rate_limited", error.to_string()).into_response();
-    if let Some(after) = retry_after {
-        let seconds = after.as_secs_f64().ceil().to_string();
-        if let Ok(value) = seconds.parse() {
-            response.headers_mut().insert(RETRY_AFTER, value);
-        }
-    }
-    Some(response)
 }
 
 /// Parses arguments: a JSON object, either plain or encoded as a string.

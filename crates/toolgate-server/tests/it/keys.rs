@@ -7,7 +7,7 @@ use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
-use crate::caller::{ALICE, BOB, is_unknown_tool, text, tool_call};
+use crate::caller::{ALICE, BOB, EXECUTE, is_unknown_tool, text, tool_call};
 use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 
 const ADMIN: &str = "the-admin-key-of-this-test";
@@ -461,6 +461,59 @@ async fn rate_limit_is_per_key() {
     );
     let outcomes = gate.outcomes(&gate.with_key(BOB)).await;
     assert_eq!(outcomes, ["ok", "ok", "limited", "ok"]);
+}
+
+fn add_calls(count: usize) -> Value {
+    vec![tool_call("zoo_add", &json!({"a": 1, "b": 2})); count].into()
+}
+
+#[tokio::test]
+async fn array_is_admitted_or_refused_as_a_whole() {
+    let toml = zoo("zoo", &[])
+        + &alice_config("rate_limit = \"5/hour\"\nbudget = { calls = 100 }\n")
+        + &format!("[keys.bob]\nkey = \"{BOB}\"\n");
+    let gate = start_gate(&toml).await;
+    let (alice, bob) = (gate.with_key(ALICE), gate.with_key(BOB));
+
+    let too_large = alice.post(EXECUTE, &add_calls(6)).await;
+    assert_eq!(too_large.retry_after, None, "it can never succeed");
+    let error = too_large.expect_status(400).to_string();
+    assert!(
+        error.contains("at most 5") && error.contains("5/hour"),
+        "{error}"
+    );
+    let answers = alice.post(EXECUTE, &add_calls(3)).await.expect_status(200);
+    assert_eq!(answers.as_array().unwrap().len(), 3);
+    let refused = alice.post(EXECUTE, &add_calls(3)).await;
+    let after: u64 = refused.retry_after.as_ref().unwrap().parse().unwrap();
+    assert!((1..=3600).contains(&after), "{after}");
+    let error = refused.expect_status(429);
+    assert_eq!(error["error"]["code"], "rate_limited", "{error}");
+
+    // The refused arrays have used up nothing, and the admitted one was counted once.
+    let answers = alice.post(EXECUTE, &add_calls(2)).await.expect_status(200);
+    let texts: Vec<&str> = answers.as_array().unwrap().iter().map(text).collect();
+    assert_eq!(texts, ["3", "3"]);
+    for one in [add_calls(1), tool_call("zoo_add", &json!({}))] {
+        assert_eq!(alice.post(EXECUTE, &one).await.status, 429);
+    }
+    bob.post(EXECUTE, &add_calls(50)).await.expect_status(200);
+    let records = gate.records(&bob).await;
+    let of_alice = records.iter().filter(|record| record["caller"] == "alice");
+    let outcomes: Vec<&str> = of_alice.map(|r| r["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["ok", "ok", "ok", "ok", "ok", "limited"]);
+}
+
+#[tokio::test]
+async fn malformed_array_is_not_counted() {
+    let toml = zoo("zoo", &[]) + &alice_config("rate_limit = \"2/hour\"\n");
+    let gate = start_gate(&toml).await;
+    let alice = gate.with_key(ALICE);
+    let malformed = json!([tool_call("zoo_add", &json!({})), {"function": {"name": 7}}]);
+    for _ in 0..3 {
+        alice.post(EXECUTE, &malformed).await.expect_status(400);
+    }
+    alice.post(EXECUTE, &add_calls(2)).await.expect_status(200);
 }
 
 #[tokio::test]

@@ -291,6 +291,48 @@ async fn batch_messages_are_handled_individually() {
 }
 
 #[tokio::test]
+async fn batched_calls_are_admitted_or_refused_together() {
+    let keys = KEYS.replacen("tools =", "rate_limit = \"3/hour\"\ntools =", 1);
+    let gate = start_gate(&(zoo("zoo", &[]) + &keys)).await;
+    let oldest = ("2025-03-26", json!({}));
+    let session = LegacySession::open_with(&gate, "/mcp", Some(ALICE), oldest).await;
+    let batch = |calls: usize| {
+        let call = |id: usize| {
+            json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",
+                "params": {"name": "zoo_add", "arguments": {"a": 1, "b": 2}}})
+        };
+        let mut messages: Vec<Value> = (0..calls).map(call).collect();
+        messages.push(json!({"jsonrpc": "2.0", "id": "p", "method": "ping"}));
+        Value::from(messages)
+    };
+    // Each step: number of calls, and the error that all of them get.
+    for (calls, expected) in [
+        (4, Some(-32600)),
+        (2, None),
+        (2, Some(-32005)),
+        (1, None),
+        (1, Some(-32005)),
+    ] {
+        let (status, answers) = session.post(&gate, &batch(calls)).await;
+        assert_eq!(status, 200, "{answers}");
+        let answers = answers.as_array().unwrap();
+        assert_eq!(answers.len(), calls + 1);
+        let (ping, answers) = answers.split_last().unwrap();
+        assert_eq!(ping["result"], json!({}), "other requests are answered");
+        for answer in answers {
+            assert_eq!(answer["error"]["code"].as_i64(), expected, "{answer}");
+            let wait = answer["error"]["data"]["retryAfterMs"].as_u64();
+            assert_eq!(wait.is_some(), expected == Some(-32005), "{answer}");
+            if expected.is_none() {
+                assert_eq!(answer["result"]["content"][0]["text"], "3", "{answer}");
+            }
+        }
+    }
+    let outcomes = gate.outcomes(&gate.with_key(BOB)).await;
+    assert_eq!(outcomes, ["ok"; 3], "refused calls did not run");
+}
+
+#[tokio::test]
 async fn roots_list_changed_is_forwarded() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("count");

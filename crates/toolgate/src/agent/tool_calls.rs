@@ -135,6 +135,8 @@ impl AgentRun {
             conversation: conversation
                 .and_then(|text| RawValue::from_string(text).ok())
                 .map(Arc::from),
+            // The model decides how many calls there are, so each is counted when it is made.
+            rate_admission: None,
             ..(*model_call.context).clone()
         })
     }

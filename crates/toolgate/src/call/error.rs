@@ -79,6 +79,16 @@ pub enum CallError {
         limit: LimitReached,
         retry_after: Option<Duration>,
     },
+    /// More calls were sent at once than the rate limit of the caller's key ever admits.
+    #[error(
+        "{calls} calls at once exceed the rate limit of key `{key}`, {rate}, and can never be admitted together; send at most {max} at a time"
+    )]
+    TooManyCalls {
+        key: String,
+        rate: String,
+        calls: u32,
+        max: u32,
+    },
     /// The server is not connected.
     #[error("{}{}", .0, format_next_attempt(.0))]
     Unavailable(ServerUnavailable),
@@ -236,7 +246,7 @@ impl CallError {
             Self::ScriptSuspended(waits) => waits.cause.code(),
             Self::NoWorker(_) => "no_worker",
             Self::ScriptNotSaved { .. } => "unrecorded",
-            Self::Limited { .. } => "limited",
+            Self::Limited { .. } | Self::TooManyCalls { .. } => "limited",
             Self::Unavailable(_) | Self::Reconfiguring(_) => "away",
             Self::Busy { .. } => "busy",
             Self::Timeout { .. } => "timeout",

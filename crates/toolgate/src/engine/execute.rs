@@ -188,9 +188,11 @@ impl Inner {
         let rules = self.rules.load_full();
         if let Some(key) = caller.key() {
             rules.key_entry(&caller)?;
-            rules
-                .limits
-                .check_rate(&LimitTarget::Key(Arc::clone(key)))?;
+            let admission = call.request.rate_admission.as_ref();
+            if !admission.is_some_and(|admission| admission.take(key)) {
+                let target = LimitTarget::Key(Arc::clone(key));
+                rules.limits.check_rate(&target)?;
+            }
         }
         let catalog = self.deps.registry.catalog();
         let filters = &call.request.filters;

@@ -1,5 +1,6 @@
 //! Handle for the keys of callers.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use toolgate_core::config::APPROVER_ROLE;
@@ -7,6 +8,7 @@ use toolgate_core::config::APPROVER_ROLE;
 use super::rules::KeyError;
 use super::{Inner, spending};
 use crate::approval;
+use crate::call::{CallError, RateAdmission};
 use crate::caller::Caller;
 use crate::code_mode;
 use crate::store::StoreError;
@@ -38,6 +40,23 @@ impl<'a> Keys<'a> {
     /// Returns whether a key, by name, may decide on approvals.
     pub fn is_approver(self, key: &str) -> bool {
         self.0.rules.load().has_role(key, APPROVER_ROLE)
+    }
+
+    /// Counts several calls against the rate limit of the caller's key before the first of them runs:
+    /// all of them, or none if they exceed it.
+    ///
+    /// Put the returned admission into the [`RequestContext`](crate::RequestContext) of those calls;
+    /// otherwise each of them is counted again. Fails with [`CallError::Limited`] if the calls can be
+    /// admitted later, and with [`CallError::TooManyCalls`] if they are more than the limit ever admits
+    /// at once.
+    pub fn admit_calls(self, caller: &Caller, calls: usize) -> Result<RateAdmission, CallError> {
+        let rules = self.0.rules.load();
+        rules.key_entry(caller)?;
+        let calls = u32::try_from(calls).unwrap_or(u32::MAX);
+        if let (Some(key), Some(calls)) = (caller.key(), NonZeroU32::new(calls)) {
+            rules.limits.check_key_rate(key, calls)?;
+        }
+        Ok(RateAdmission::new(caller.key().cloned(), calls))
     }
 
     /// Revokes everything granted to a key, by name, and resets its budget. A new key of the same name

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock as _, DefaultClock};
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use governor::{DefaultDirectRateLimiter, InsufficientCapacity, Quota, RateLimiter};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::Config;
@@ -133,6 +133,31 @@ impl CallLimits {
             limit: target.rate_limit(rate.to_string()),
             retry_after: Some(until.wait_time_from(DefaultClock::default().now())),
         })
+    }
+
+    /// Counts several calls against the rate limit of a key: all of them, or none if they exceed it.
+    pub(super) fn check_key_rate(
+        &self,
+        key: &Arc<str>,
+        calls: NonZeroU32,
+    ) -> Result<(), CallError> {
+        let target = LimitTarget::Key(Arc::clone(key));
+        let Some((rate, limiter)) = self.rates.get(&target) else {
+            return Ok(());
+        };
+        match limiter.check_n(calls) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(until)) => Err(CallError::Limited {
+                limit: target.rate_limit(rate.to_string()),
+                retry_after: Some(until.wait_time_from(DefaultClock::default().now())),
+            }),
+            Err(InsufficientCapacity(max)) => Err(CallError::TooManyCalls {
+                key: key.to_string(),
+                rate: rate.to_string(),
+                calls: calls.get(),
+                max,
+            }),
+        }
     }
 
     /// Acquires a concurrency slot, queueing for one unless the queue is full.

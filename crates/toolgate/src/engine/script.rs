@@ -144,6 +144,8 @@ impl ToolCaller for ScriptDispatcher {
             client_handler: None,
             // The headers mirror the script's arguments, not those of its calls.
             headers_mirror_arguments: false,
+            // Only the script itself was counted with the other calls of its request.
+            rate_admission: None,
             ..(*self.request).clone()
         };
         let call = ToolCall {

@@ -95,7 +95,8 @@ impl RequestHandler {
     async fn call_or_ask(&self, call: ToolCall) -> CallReply {
         match self.gateway().call(&self.caller, call.clone()).await {
             Err(error) if error.required_approval().is_some() => {
-                Box::pin(self.ask_for_approval(call, error)).await
+                // The call is made again once it is approved.
+                Box::pin(self.ask_for_approval(call.without_admission(), error)).await
             }
             result => result.into(),
         }

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _};
-use serde_json::value::RawValue;
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use toolgate_mcp::handshake::Era;
-use toolgate_mcp::jsonrpc::{self, INTERNAL_ERROR, INVALID_REQUEST, RpcError, RpcResult};
+use toolgate_mcp::jsonrpc::{
+    self, INTERNAL_ERROR, INVALID_REQUEST, RATE_LIMITED, RpcError, RpcResult,
+};
 
 use super::connection::Connection;
 use super::message::{Message, RequestMessage};
-use super::meta::RawMeta;
+use super::meta::{RawMeta, RequestMeta};
 use super::method::{ClientNotification, Method};
 use super::reply::Reply;
 use super::request::RequestHandler;
 use super::session::Session;
 use crate::active_set::ActiveGuard;
-use crate::call::RequestContext;
+use crate::call::{CallError, RequestContext};
 
 /// The only protocol revision with batches.
 const BATCH_VERSION: &str = "2025-03-26";
@@ -32,6 +35,23 @@ const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 struct BatchItem {
     id: Box<RawValue>,
     result: RpcResult,
+}
+
+/// A message of a batch, parsed before any message takes effect.
+enum BatchMessage<'a> {
+    Request {
+        id: &'a RawValue,
+        method: Result<Method, RpcError>,
+        meta: RequestMeta,
+    },
+    Notification(ClientNotification<'a>),
+    Response {
+        id: &'a RawValue,
+        result: RpcResult,
+    },
+    /// A notification that the gateway does not act on.
+    Ignored,
+    Invalid(RpcError),
 }
 
 /// Resolves to the answer to one message; `None` if its request is cancelled.
@@ -56,21 +76,38 @@ impl Connection {
             );
             return Err(RpcError::new(INVALID_REQUEST, message));
         }
+        let messages: Vec<BatchMessage<'_>> =
+            messages.into_iter().map(BatchMessage::parse).collect();
+        // All calls are counted before the first one runs: they are admitted together or not at all.
+        let calls = messages.iter().filter(|message| message.is_tool_call());
+        let keys = self.server.gateway().keys();
+        let admission = keys.admit_calls(&self.caller, calls.count());
+        let context = RequestContext {
+            rate_admission: admission.as_ref().ok().cloned(),
+            ..context.clone()
+        };
         let mut answers: Vec<BatchAnswer> = Vec::new();
         for message in messages {
-            match Message::parse(message.get()) {
-                Ok(Message::Request(request)) => {
-                    answers.push(self.answer_batched(&request, session, context));
+            match message {
+                BatchMessage::Request { id, method, meta } => {
+                    let method = match (method, &admission) {
+                        (Ok(Method::CallTool(_)), Err(error)) => Err(admission_error(error)),
+                        (method, _) => method,
+                    };
+                    let sender = session.client.message_sender();
+                    let handler =
+                        RequestHandler::legacy(self, context.clone(), session, meta, sender);
+                    let in_flight = session.client.in_flight.register(id.get());
+                    answers.push(answer_request(handler, id.to_owned(), method, in_flight));
                 }
-                Ok(Message::Notification { method, params }) => {
-                    if let Some(notification) = ClientNotification::parse(&method, params) {
-                        self.handle_notification(Some(session), &notification);
-                    }
+                BatchMessage::Notification(notification) => {
+                    self.handle_notification(Some(session), &notification);
                 }
-                Ok(Message::Response { id, result }) => {
+                BatchMessage::Response { id, result } => {
                     session.client.handle_response(id, result);
                 }
-                Err(error) => {
+                BatchMessage::Ignored => {}
+                BatchMessage::Invalid(error) => {
                     let item = BatchItem {
                         id: RawValue::NULL.to_owned(),
                         result: Err(error),
@@ -81,28 +118,62 @@ impl Connection {
         }
         Ok(collect_answers(answers).boxed())
     }
+}
 
-    fn answer_batched(
-        &self,
-        request: &RequestMessage<'_>,
-        session: &Arc<Session>,
-        context: &RequestContext,
-    ) -> BatchAnswer {
-        let RequestMessage { id, method, params } = request;
-        let method = Method::parse(method, Era::Legacy, *params);
-        let meta = RawMeta::from_params(*params).to_request_meta();
-        let sender = session.client.message_sender();
-        let handler = RequestHandler::legacy(self, context.clone(), session, meta, sender);
-        let in_flight = session.client.in_flight.register(id.get());
-        let id = (*id).to_owned();
-        async move {
-            let result = match method {
-                Ok(method) => answer_until_cancelled(&handler, method, &in_flight).await?,
-                Err(error) => Err(error),
-            };
-            Some(BatchItem { id, result })
+impl<'a> BatchMessage<'a> {
+    fn parse(message: &'a RawValue) -> Self {
+        match Message::parse(message.get()) {
+            Ok(Message::Request(RequestMessage { id, method, params })) => Self::Request {
+                id,
+                method: Method::parse(&method, Era::Legacy, params),
+                meta: RawMeta::from_params(params).to_request_meta(),
+            },
+            Ok(Message::Notification { method, params }) => {
+                ClientNotification::parse(&method, params).map_or(Self::Ignored, Self::Notification)
+            }
+            Ok(Message::Response { id, result }) => Self::Response { id, result },
+            Err(error) => Self::Invalid(error),
         }
-        .boxed()
+    }
+
+    fn is_tool_call(&self) -> bool {
+        let Self::Request { method, .. } = self else {
+            return false;
+        };
+        matches!(method, Ok(Method::CallTool(_)))
+    }
+}
+
+/// Answers one request of a batch.
+fn answer_request(
+    handler: RequestHandler,
+    id: Box<RawValue>,
+    method: Result<Method, RpcError>,
+    in_flight: ActiveGuard,
+) -> BatchAnswer {
+    async move {
+        let result = match method {
+            Ok(method) => answer_until_cancelled(&handler, method, &in_flight).await?,
+            Err(error) => Err(error),
+        };
+        Some(BatchItem { id, result })
+    }
+    .boxed()
+}
+
+/// Converts the reason why the calls of a batch were not admitted. None of them ran, so each gets an
+/// error rather than a result that a model would read.
+fn admission_error(error: &CallError) -> RpcError {
+    let code = match error {
+        CallError::Limited { .. } => RATE_LIMITED,
+        _ => INVALID_REQUEST,
+    };
+    let retry_after = error.key_limit().and_then(|(_, retry_after)| retry_after);
+    let data = retry_after.map(|after| json!({"retryAfterMs": after.as_millis()}));
+    RpcError {
+        // Cannot fail: the value is plain JSON.
+        data: data.and_then(|data| to_raw_value(&data).ok()),
+        ..RpcError::new(code, error.to_string())
     }
 }
 

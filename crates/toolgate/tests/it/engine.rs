@@ -1,6 +1,8 @@
 //! The engine: visibility, permissions, names and errors of tool calls.
 
-use toolgate::{Caller, Gateway, ServerState};
+use std::sync::Arc;
+
+use toolgate::{Arguments, CallError, Caller, Gateway, RequestContext, ServerState, ToolCall};
 use toolgate_core::scope::Filters;
 
 use crate::support::{call, call_text, start_settled, stdio_zoo, stop, wait_for_state};
@@ -203,5 +205,50 @@ async fn call_errors_contain_no_server_secrets() {
         error.contains("process exited") && !error.contains("s3cr3t") && !error.contains("token"),
         "{error}"
     );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn admitted_calls_are_counted_once_and_only_for_their_key() {
+    let keys = "[keys.a]\nkey = \"a-has-a-long-key\"\nrate_limit = \"4/hour\"\n[keys.b]\nkey = \"b-has-a-long-key\"\nrate_limit = \"1/hour\"\n";
+    let gateway = start_settled(&(stdio_zoo("zoo", &[]) + keys)).await;
+    let [a, b] = ["a", "b"].map(|key| Caller::library().with_key(key));
+    let too_many = gateway.keys().admit_calls(&a, 5).unwrap_err();
+    assert!(
+        matches!(
+            too_many,
+            CallError::TooManyCalls {
+                calls: 5,
+                max: 4,
+                ..
+            }
+        ),
+        "{too_many}"
+    );
+    let admission = gateway.keys().admit_calls(&a, 3).unwrap();
+    let refused = gateway.keys().admit_calls(&a, 2).unwrap_err();
+    let (_, wait) = refused.key_limit().expect("the limit of the key");
+    assert!(wait.is_some(), "{refused}");
+    let request = Arc::new(RequestContext {
+        rate_admission: Some(admission),
+        ..RequestContext::default()
+    });
+    let arguments = || Arguments::parse(r#"{"a":1,"b":1}"#).unwrap();
+    let call = || ToolCall::new("zoo_add", arguments()).with_request(&request);
+    // The admission of another key does not help.
+    assert!(gateway.call(&b, call()).await.is_ok());
+    assert!(gateway.call(&b, call()).await.is_err());
+    // Three admitted calls, and one that is counted by itself.
+    for _ in 0..4 {
+        gateway.call(&a, call()).await.unwrap();
+    }
+    let exceeded = gateway.call(&a, call()).await.unwrap_err();
+    assert!(exceeded.key_limit().is_some(), "{exceeded}");
+    assert!(gateway.keys().admit_calls(&Caller::library(), 1000).is_ok());
+    let unknown = Caller::library().with_key("nobody");
+    assert!(matches!(
+        gateway.keys().admit_calls(&unknown, 1),
+        Err(CallError::InvalidKey(_))
+    ));
     stop(gateway).await;
 }
