@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::AdminKeyDigest;
+use auth::{AdminKeyDigest, AuthFailures};
 use axum::extract::{ConnectInfo, Request};
 use guard::HostGuard;
 use hyper::body::Incoming;
@@ -55,6 +55,7 @@ struct Inner {
     configuration: Configuration,
     guard: HostGuard,
     admin_key: Option<AdminKeyDigest>,
+    auth_failures: AuthFailures,
     mcp: Server,
     stopping: CancellationToken,
 }
@@ -72,6 +73,7 @@ impl App {
             configuration,
             guard,
             admin_key,
+            auth_failures: AuthFailures::new(),
             stopping: CancellationToken::new(),
         }))
     }
@@ -104,7 +106,7 @@ impl App {
 pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationToken) {
     let stopping = app.0.stopping.clone();
     let mcp = app.mcp().clone();
-    let router = router::router(app);
+    let router = router::router(app.clone());
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
@@ -112,6 +114,8 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
         let (mcp, stop) = (mcp.clone(), stop.clone());
         async move { mcp.run_sweeper(stop).await }
     });
+    let stop_reporter = stop.clone();
+    tasks.spawn(async move { app.0.auth_failures.run_reporter(stop_reporter).await });
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &slots) => accepted,

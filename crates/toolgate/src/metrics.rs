@@ -1,10 +1,13 @@
 //! Metrics: counters and histograms for Prometheus, and call statistics with percentiles for the API.
 
+mod auth;
 mod models;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use auth::AuthKind;
+use auth::AuthMetrics;
 use hdrhistogram::Histogram as Percentiles;
 use models::ModelMetrics;
 pub(crate) use models::{ModelRequestSample, ModelRequestTiming};
@@ -27,6 +30,7 @@ pub struct Metrics {
     prometheus: Prometheus,
     families: Families,
     models: ModelMetrics,
+    auth: AuthMetrics,
     tools: Mutex<BTreeMap<ToolId, ToolTally>>,
     /// Serializes scrapes, since each one rebuilds the server states.
     scrape: Mutex<()>,
@@ -168,6 +172,7 @@ impl Metrics {
         );
         Self {
             models: ModelMetrics::new(&mut prometheus),
+            auth: AuthMetrics::new(&mut prometheus),
             prometheus,
             families,
             tools: Mutex::default(),
@@ -238,6 +243,11 @@ impl Metrics {
     /// Counts a model request.
     pub(crate) fn record_model_request(&self, sample: &ModelRequestSample<'_>) {
         self.models.record(sample);
+    }
+
+    /// Counts a request that failed to authenticate.
+    pub(crate) fn count_auth_failure(&self, kind: AuthKind) {
+        self.auth.count_failure(kind);
     }
 
     /// Returns the statistics of all called tools, their servers, models and callers.

@@ -1,5 +1,8 @@
 //! Authentication. `/api` requires the admin key, or a loopback connection if no admin key is set;
 //! caller routes require a caller key, or a loopback connection while no keys are defined.
+//! [`failures`] counts and reports requests that fail.
+
+mod failures;
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -14,11 +17,14 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
+pub(crate) use failures::AuthFailures;
+use failures::Credential;
 use rand::distr::{Alphanumeric, SampleString as _};
 use sha2::{Digest as _, Sha256};
 use toolgate::Caller;
 use toolgate::approval::Decider;
 use toolgate::engine::KeyError;
+use toolgate::metrics::AuthKind;
 use url::form_urlencoded::byte_serialize;
 
 use super::App;
@@ -136,17 +142,22 @@ pub(crate) async fn require_approver(
             Decider::Key(key.to_string())
         }
         PresentedKey::Invalid(error @ (KeyError::Disabled | KeyError::Expired)) => {
-            return Err(unauthorized_error(&error.to_string()));
+            return Err(reject(
+                &app,
+                peer,
+                AuthKind::Caller,
+                Credential::Wrong,
+                &error.to_string(),
+            ));
         }
         PresentedKey::Valid(_) => {
             let message = "this requires the admin key or a key with the role `approver`";
             return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message));
         }
         _ if is_admin(&app, peer, request.headers()) => Decider::Admin,
-        _ => {
-            return Err(unauthorized_error(
-                "this requires the admin key or a key with the role `approver`; send it as `Authorization: Bearer KEY`",
-            ));
+        presented => {
+            let message = "this requires the admin key or a key with the role `approver`; send it as `Authorization: Bearer KEY`";
+            return Err(reject_admin(&app, peer, &presented, message));
         }
     };
     request.extensions_mut().insert(decider);
@@ -195,13 +206,25 @@ pub(crate) async fn require_caller(
             Caller::http()
         }
         PresentedKey::Invalid(error) => {
-            return Err(unauthorized_error(&format!("{error}; {HOW_TO_SEND_KEY}")));
+            let message = format!("{error}; {HOW_TO_SEND_KEY}");
+            return Err(reject(
+                &app,
+                peer,
+                AuthKind::Caller,
+                Credential::Wrong,
+                &message,
+            ));
         }
         PresentedKey::None if key_optional => Caller::http(),
         PresentedKey::None => {
-            return Err(unauthorized_error(&format!(
-                "a key is required; {HOW_TO_SEND_KEY}"
-            )));
+            let message = format!("a key is required; {HOW_TO_SEND_KEY}");
+            return Err(reject(
+                &app,
+                peer,
+                AuthKind::Caller,
+                Credential::Missing,
+                &message,
+            ));
         }
     };
     let caller = match session_id(headers)? {
@@ -224,8 +247,38 @@ fn check_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> Result<(), A
     }
     Err(match authenticate(app, headers) {
         PresentedKey::Valid(_) => ApiError::new(StatusCode::FORBIDDEN, "forbidden", message),
-        PresentedKey::None | PresentedKey::Invalid(_) => unauthorized_error(message),
+        presented => reject_admin(app, peer, &presented, message),
     })
+}
+
+/// Returns the answer to a request that the administrator could have made, but did not.
+fn reject_admin(app: &App, peer: SocketAddr, presented: &PresentedKey, message: &str) -> ApiError {
+    match presented {
+        // The page asks without a key before it shows its sign-in form; that is no failure.
+        PresentedKey::None => unauthorized_error(message),
+        PresentedKey::Valid(_) | PresentedKey::Invalid(_) => {
+            reject(app, peer, AuthKind::Admin, Credential::Wrong, message)
+        }
+    }
+}
+
+/// Records a failed authentication and returns its answer: 401, or 429 if the peer has sent too many
+/// wrong keys.
+fn reject(
+    app: &App,
+    peer: SocketAddr,
+    kind: AuthKind,
+    credential: Credential,
+    message: &str,
+) -> ApiError {
+    app.gateway().keys().count_failure(kind);
+    match app.0.auth_failures.record(peer.ip(), kind, credential) {
+        None => unauthorized_error(message),
+        retry_after => ApiError::too_many_requests(
+            "too many requests with a wrong key from this address; a valid key is still accepted",
+            retry_after,
+        ),
+    }
 }
 
 /// Returns whether the request comes from the administrator. Without an admin key, that is any

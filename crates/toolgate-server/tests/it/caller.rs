@@ -117,6 +117,10 @@ impl Caller<'_> {
         self
     }
 
+    pub(crate) fn headers(&self) -> HeaderMap {
+        self.headers.clone()
+    }
+
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> ApiResponse {
         let url = format!("{}{path}", self.gate.url);
         let request = self.gate.client.request(method, url);

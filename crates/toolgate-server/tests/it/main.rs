@@ -16,6 +16,7 @@ mod agent_sdk;
 mod api;
 mod approvals;
 mod audit;
+mod auth_failures;
 mod call_pipeline;
 mod caller;
 mod cli;

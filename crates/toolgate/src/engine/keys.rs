@@ -11,6 +11,7 @@ use crate::approval;
 use crate::call::{CallError, RateAdmission};
 use crate::caller::Caller;
 use crate::code_mode;
+use crate::metrics::AuthKind;
 use crate::store::StoreError;
 
 /// Handle for the keys with which callers authenticate.
@@ -40,6 +41,12 @@ impl<'a> Keys<'a> {
     /// Returns whether a key, by name, may decide on approvals.
     pub fn is_approver(self, key: &str) -> bool {
         self.0.rules.load().has_role(key, APPROVER_ROLE)
+    }
+
+    /// Counts a request that failed to authenticate in the metrics.
+    #[doc(hidden)] // for the API of the binary
+    pub fn count_failure(self, kind: AuthKind) {
+        self.0.deps.metrics.count_auth_failure(kind);
     }
 
     /// Counts several calls against the rate limit of the caller's key before the first of them runs:
