@@ -55,7 +55,8 @@ struct Families {
 pub struct CallStats {
     /// Number of calls.
     pub calls: u64,
-    /// Number of failed calls.
+    /// Number of failed calls. A call that waits for an approval, or that the caller must execute, has
+    /// not failed.
     pub errors: u64,
     /// Size of all arguments.
     pub bytes_sent: u64,
@@ -192,7 +193,7 @@ impl Metrics {
         if let Some(tool) = tool {
             self.update_tally(tool, |tally| {
                 tally.calls += 1;
-                tally.errors += u64::from(outcome != "ok");
+                tally.errors += u64::from(is_failure(outcome));
             });
         }
     }
@@ -381,8 +382,35 @@ impl Drop for InFlightCall {
     }
 }
 
+/// Returns whether a call with this outcome has failed. One that waits for an approval, or that the
+/// caller must execute, has not.
+pub(crate) fn is_failure(outcome: &str) -> bool {
+    !matches!(outcome, "ok" | "ask" | "manual")
+}
+
 fn new_histogram() -> Histogram {
     Histogram::new([
         0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use toolgate_core::name::{ServerName, ToolName};
+
+    use super::*;
+
+    #[test]
+    fn undecided_calls_are_counted_but_are_no_errors() {
+        let metrics = Metrics::new();
+        let tool = ToolId {
+            server: ServerName::parse("s").unwrap(),
+            tool: ToolName::new("t"),
+        };
+        for outcome in ["ok", "ask", "manual", "denied", "tool_error"] {
+            metrics.count_call(Some(&tool), outcome);
+        }
+        let stats = &metrics.stats().tools[&tool];
+        assert_eq!((stats.calls, stats.errors), (5, 2));
+    }
 }

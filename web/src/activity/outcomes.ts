@@ -11,6 +11,7 @@ export const OUTCOMES = [
   "bad_filter",
   "denied",
   "ask",
+  "manual",
   "limited",
   "away",
   "busy",
@@ -18,6 +19,7 @@ export const OUTCOMES = [
   "server",
   "cancelled",
   "panicked",
+  "no_worker",
   "unauthorized",
   "unrecorded",
   "interrupted",
@@ -30,6 +32,7 @@ export function outcomeTone(outcome: string): Tone {
     case "open":
       return "info";
     case "ask":
+    case "manual":
     case "limited":
     case "busy":
     case "cancelled":

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate::call::ArgumentsError;
 use toolgate::result::Block;
-use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall};
+use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall, ToolResult};
 use utoipa::{IntoParams, ToSchema};
 
 use super::error::{ApiError, ErrorBody};
@@ -388,21 +388,39 @@ impl ToolMessage {
     }
 
     pub(crate) fn new(tool_call_id: &str, outcome: &Result<Outcome, CallError>) -> Self {
-        let (content, is_error) = match outcome {
-            Ok(outcome) => (
-                MessageContent::new(outcome.result.blocks()),
-                outcome.result.is_error(),
-            ),
-            Err(error) => (MessageContent::Text(error.to_string()), true),
+        let message = match outcome {
+            Ok(outcome) => Self::from_result(tool_call_id, &outcome.result),
+            Err(error) => Self {
+                content: MessageContent::Text(error.to_string()),
+                is_error: true,
+                ..Self::empty(tool_call_id)
+            },
         };
         Self {
-            role: "tool".into(),
-            content,
-            tool_call_id: tool_call_id.to_owned(),
-            is_error,
             fallback: fallback_note(outcome),
             approval: approval_note(outcome),
             result_handle: result_handle(outcome),
+            ..message
+        }
+    }
+
+    pub(crate) fn from_result(tool_call_id: &str, result: &ToolResult) -> Self {
+        Self {
+            content: MessageContent::new(result.blocks()),
+            is_error: result.is_error(),
+            ..Self::empty(tool_call_id)
+        }
+    }
+
+    fn empty(tool_call_id: &str) -> Self {
+        Self {
+            role: "tool".into(),
+            content: MessageContent::Text(String::new()),
+            tool_call_id: tool_call_id.to_owned(),
+            is_error: false,
+            fallback: None,
+            approval: None,
+            result_handle: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Reply, ScriptedModel};
 
 use crate::caller::{
-    ALICE, EXCLUDE_TOOLS, INCLUDE_TOOLS, SESSION, is_unknown_tool, text, tool_call,
+    ALICE, EXCLUDE_TOOLS, EXECUTE, INCLUDE_TOOLS, SESSION, is_unknown_tool, text, tool_call,
 };
 use crate::gate::{TestGate, WAIT_TIMEOUT, run, zoo};
 use crate::mcp::{META, headers, modern_request_with_meta};
@@ -828,6 +828,81 @@ async fn scripts_run_through_api_and_cli() {
         !output.status.success() && stderr.contains("missing.py"),
         "{stderr}"
     );
+}
+
+#[tokio::test]
+async fn reading_files_for_display_leaves_no_trace() {
+    let key = format!("[keys.alice]\nkey = {ALICE:?}\nrate_limit = \"1/hour\"\n");
+    let gate = start_gate("", &key).await;
+    for path in [
+        "/api/code/files",
+        "/api/code/files?name=servers/zoo.pyi",
+        "/api/code/files?key=alice",
+        "/api/code/files?key=alice&name=servers/zoo.pyi",
+        "/api/code/files?name=servers/nothing.pyi",
+    ] {
+        let message = gate.json(path).await;
+        let is_unknown = path.contains("nothing");
+        assert_eq!(message["is_error"].as_bool(), is_unknown.then_some(true));
+        assert!(text(&message).contains("zoo"), "{path}: {message}");
+    }
+    let alice = gate.with_key(ALICE);
+    let first = alice.call("listToolFiles", &json!({})).await;
+    assert_eq!(first["is_error"], Value::Null, "the key's rate is unused");
+    let outcomes = gate.outcomes(&alice).await;
+    assert_eq!(outcomes, ["ok"], "only the call is recorded");
+    let stats = gate.json("/api/stats").await;
+    let called: u64 = stats["servers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|server| server["figures"]["calls"].as_u64().unwrap())
+        .sum();
+    assert_eq!(called, 1, "{stats}");
+}
+
+#[tokio::test]
+async fn script_in_an_array_counts_its_own_calls() {
+    let key = format!("[keys.alice]\nkey = {ALICE:?}\nrate_limit = \"3/hour\"\n");
+    let gate = start_gate("", &key).await;
+    let script = "result = [zoo.add(a=n, b=n)['sum'] for n in range(3)]";
+    let array = json!([tool_call("executeToolCode", &json!({"code": script}))]);
+    let answers = gate.with_key(ALICE).post(EXECUTE, &array).await;
+    let answers = answers.expect_status(200);
+    assert!(text(&answers[0]).contains("rate limit"), "{answers}");
+    let caller = gate.with_key(ALICE);
+    let records = gate.records(&caller).await;
+    let added = records.iter().filter(|record| record["name"] == "add");
+    let outcomes: Vec<&str> = added.map(|r| r["outcome"].as_str().unwrap()).collect();
+    assert_eq!(outcomes, ["ok", "ok", "limited"]);
+}
+
+#[tokio::test]
+async fn undecided_calls_are_no_errors() {
+    let rules = "[[permissions.rules]]\ntool = \"zoo.say\"\naction = \"manual\"\narguments = { text = \"danger\" }\n\
+        [[permissions.rules]]\ntool = \"plain.add\"\naction = \"ask\"\n";
+    let script = "result = zoo.say(text='dan' + 'ger')";
+    let model = ScriptedModel::start_strict(vec![script_call("c1", script)]);
+    let gate = start_agent_gate(&model, "tools_to_auto_execute = [\"say\"]", rules).await;
+    complete_chat(&gate, "/v1/chat/completions", &hello()).await;
+    let caller = gate.caller();
+    caller.call("plain_add", &json!({"a": 1, "b": 2})).await;
+    caller.call("plain_add", &json!({"a": "x"})).await;
+    let outcomes = gate.outcomes(&caller).await;
+    let of = |outcome: &str| outcomes.iter().filter(|known| *known == outcome).count();
+    let counts = (of("manual"), of("ask"), of("bad_arguments"));
+    assert_eq!(counts, (2, 1, 1), "{outcomes:?}");
+
+    let stats = gate.json("/api/stats").await;
+    let figures = |tool: &str| {
+        let tools = stats["tools"].as_array().unwrap();
+        let found = tools.iter().find(|entry| entry["tool"] == tool);
+        let figures = &found.unwrap_or_else(|| panic!("{tool}: {stats}"))["figures"];
+        ["calls", "errors"].map(|name| figures[name].as_u64().unwrap())
+    };
+    assert_eq!(figures("say"), [1, 0], "must be executed by the caller");
+    assert_eq!(figures("executeToolCode"), [1, 0], "suspended");
+    assert_eq!(figures("add"), [2, 1], "one waits, one failed");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use tracing::field::Empty;
 
 use super::AuditRecord;
 use crate::call::RequestContext;
+use crate::metrics;
 use crate::trace::{TARGET, Tracer, mark_failed};
 
 /// Starts the span of a tool call. If the client sent a trace context in its message, the span joins that
@@ -49,8 +50,7 @@ pub(super) fn record_outcome(span: &Span, record: &AuditRecord) {
     span.record("toolgate.server.name", record.server.as_deref());
     span.record("toolgate.call.outcome", record.outcome.as_str());
     span.record("toolgate.audit.id", record.id.as_str());
-    // A call that is waiting for an approval has not failed.
-    if !matches!(record.outcome.as_str(), "ok" | "ask") {
+    if metrics::is_failure(&record.outcome) {
         mark_failed(span, &record.outcome);
     }
 }

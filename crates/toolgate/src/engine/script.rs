@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use serde_json::json;
 use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 use toolgate_core::policy::Verdict;
@@ -99,11 +100,39 @@ impl Engine {
         }
     }
 
+    /// Returns what `listToolFiles` returns in a scope, without a call.
+    pub(crate) fn list_code_files(&self, scope: &Arc<Scope>) -> Result<ToolResult, CallError> {
+        check_code_mode(scope, CodeTool::ListFiles)?;
+        Ok(self.0.code_mode.list_tool_files(scope))
+    }
+
+    /// Returns what `readToolFile` returns in a scope, without a call.
+    pub(crate) fn read_code_file(
+        &self,
+        scope: &Arc<Scope>,
+        name: &str,
+    ) -> Result<ToolResult, CallError> {
+        check_code_mode(scope, CodeTool::ReadFile)?;
+        let arguments = json!({"fileName": name});
+        Ok(self.0.code_mode.read_tool_file(scope, &arguments))
+    }
+
     /// Records the prompt tokens that code mode saves in a model request with this scope.
     pub(crate) fn count_saved_tokens(&self, scope: &Arc<Scope>) {
         let saved = self.0.code_mode.saved_tokens(scope);
         self.0.deps.metrics.add_saved_tokens(saved);
     }
+}
+
+/// Fails as a call of the tool would if no server in the scope uses code mode.
+fn check_code_mode(scope: &Scope, tool: CodeTool) -> Result<(), CallError> {
+    if scope.has_code_mode_tools() {
+        return Ok(());
+    }
+    Err(CallError::Unknown {
+        name: tool.definition().name.to_owned(),
+        nearest: Vec::new(),
+    })
 }
 
 /// Makes a script's calls on behalf of its caller.

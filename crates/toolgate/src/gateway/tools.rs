@@ -9,6 +9,8 @@ use crate::call::CallError;
 use crate::caller::Caller;
 use crate::engine::{Explanation, ResultChunk};
 use crate::history::ToolVersion;
+#[cfg(feature = "code-mode")]
+use crate::result::ToolResult;
 use crate::store::StoreError;
 
 /// Handle for the tools of a gateway.
@@ -33,6 +35,31 @@ impl<'a> Tools<'a> {
     /// Returns a virtual server, a named subset of the tools.
     pub fn virtual_server(self, name: &str) -> Option<VirtualServer> {
         self.0.engine.virtual_server(name)
+    }
+
+    /// Lists the files that describe what the scripts of a caller can call, as `listToolFiles` returns
+    /// them to models. Unlike a call of that tool, this leaves no audit record and is not counted.
+    #[cfg(feature = "code-mode")]
+    pub fn list_code_files(
+        self,
+        caller: &Caller,
+        filters: &Filters,
+    ) -> Result<ToolResult, CallError> {
+        let scope = self.0.engine.scope(caller, filters)?;
+        self.0.engine.list_code_files(&scope)
+    }
+
+    /// Returns one of the files of [`Self::list_code_files`], as `readToolFile` returns it to models.
+    /// Unlike a call of that tool, this leaves no audit record and is not counted.
+    #[cfg(feature = "code-mode")]
+    pub fn read_code_file(
+        self,
+        caller: &Caller,
+        filters: &Filters,
+        name: &str,
+    ) -> Result<ToolResult, CallError> {
+        let scope = self.0.engine.scope(caller, filters)?;
+        self.0.engine.read_code_file(&scope, name)
     }
 
     /// Returns all definitions that a tool has had, most recently seen first.

@@ -1,11 +1,10 @@
 //! `/api/code`: runs scripts in code mode and serves the stub files that describe what they can call.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
+use toolgate::scope::Filters;
 use toolgate::{Arguments, Caller, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
 
@@ -35,18 +34,23 @@ pub(crate) struct FileParams {
 }
 
 /// List the code mode stub files or read one, as `listToolFiles` and `readToolFile` return them to models.
+/// This is no tool call: it leaves no audit record and does not count.
 #[utoipa::path(get, path = "/api/code/files", tag = "api", params(FileParams),
     responses((status = 200, body = ToolMessage), (status = 400, body = ErrorBody)))]
 pub(crate) async fn files(
     State(app): State<App>,
-    Extension(RequestId(id)): Extension<RequestId>,
     ApiQuery(FileParams { name, key }): ApiQuery<FileParams>,
-) -> Result<Json<ToolMessage>, ApiError> {
-    let (tool, arguments) = match name {
-        Some(name) => ("readToolFile", json!({"fileName": name})),
-        None => ("listToolFiles", json!({})),
+) -> Json<ToolMessage> {
+    let (caller, filters) = (caller(key.as_deref()), Filters::default());
+    let tools = app.gateway().tools();
+    let result = match name {
+        Some(name) => tools.read_code_file(&caller, &filters, &name),
+        None => tools.list_code_files(&caller, &filters),
     };
-    call_code_tool(&app, &id, key.as_deref(), tool, &arguments).await
+    Json(match result {
+        Ok(result) => ToolMessage::from_result("", &result),
+        Err(error) => ToolMessage::new("", &Err(error)),
+    })
 }
 
 /// Run a script in code mode, under the same limits and rules as for models.
@@ -62,29 +66,18 @@ pub(crate) async fn run(
             "the body must be {{\"code\": \"result = …\"}}: {error}"
         ))
     })?;
-    let arguments = json!({"code": code});
-    call_code_tool(&app, &id, key.as_deref(), "executeToolCode", &arguments).await
+    let arguments = Arguments::parse(&json!({"code": code}).to_string());
+    let arguments = arguments.map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let call = ToolCall::new("executeToolCode", arguments);
+    let call = call.with_request(&RequestContext::with_id(&id));
+    let answer = app.gateway().call(&caller(key.as_deref()), call).await;
+    Ok(Json(ToolMessage::new("", &answer)))
 }
 
-/// Calls a code mode tool, as the given key if any.
-async fn call_code_tool(
-    app: &App,
-    id: &str,
-    key: Option<&str>,
-    tool: &str,
-    arguments: &Value,
-) -> Result<Json<ToolMessage>, ApiError> {
-    let caller = match key {
+/// Returns the caller to act as.
+fn caller(key: Option<&str>) -> Caller {
+    match key {
         Some(key) => Caller::http().with_key(key),
         None => Caller::http(),
-    };
-    let arguments = Arguments::parse(&arguments.to_string());
-    let arguments = arguments.map_err(|error| ApiError::bad_request(error.to_string()))?;
-    let request = Arc::new(RequestContext {
-        id: Some(id.to_owned()),
-        ..RequestContext::default()
-    });
-    let call = ToolCall::new(tool, arguments).with_request(&request);
-    let answer = app.gateway().call(&caller, call).await;
-    Ok(Json(ToolMessage::new("", &answer)))
+    }
 }
