@@ -18,6 +18,8 @@ use arc_swap::ArcSwap;
 use serde_json::{Map, Value};
 use tokio::sync::{mpsc, oneshot};
 use toolgate::Gateway;
+use toolgate::engine::MakeOptionalError;
+use toolgate::gateway::StartError;
 use toolgate::registry::ProbeResult;
 use toolgate::store::StoreError;
 use toolgate_core::Config;
@@ -74,6 +76,10 @@ enum ConfigRequest {
     Permissions {
         section: Option<Value>,
     },
+    /// Requires keys of callers, even if none is defined.
+    RequireKeys,
+    /// Lets callers on this machine do without a key; fails while any is defined.
+    MakeKeysOptional,
     /// Changes an entry of a table.
     Entry {
         table: ConfigTable,
@@ -222,6 +228,18 @@ impl Configuration {
             .map(drop)
     }
 
+    /// Requires keys of callers, even if none is defined.
+    pub(crate) async fn require_keys(&self) -> Result<(), ChangeError> {
+        self.request(ConfigRequest::RequireKeys).await.map(drop)
+    }
+
+    /// Lets callers on this machine do without a key; fails while any is defined.
+    pub(crate) async fn make_keys_optional(&self) -> Result<(), ChangeError> {
+        self.request(ConfigRequest::MakeKeysOptional)
+            .await
+            .map(drop)
+    }
+
     /// Changes an entry of a table.
     pub(crate) async fn change_entry(
         &self,
@@ -275,6 +293,15 @@ impl Configuration {
     }
 }
 
+impl From<MakeOptionalError> for ChangeError {
+    fn from(error: MakeOptionalError) -> Self {
+        match error {
+            MakeOptionalError::Store(error) => Self::Store(error),
+            error => Self::Conflict(error.to_string()),
+        }
+    }
+}
+
 impl ChangeError {
     fn from_findings(findings: &[ConfigFinding]) -> Self {
         let errors = findings
@@ -296,8 +323,9 @@ impl ChangeError {
 }
 
 /// Applies a validated configuration. Fails if it clashes with a server of the embedding program.
-fn apply(gateway: &Gateway, config: toolgate::Config) -> Result<(), ChangeError> {
-    gateway
-        .apply(config)
-        .map_err(|error| ChangeError::Invalid(vec![error.to_string()]))
+async fn apply(gateway: &Gateway, config: toolgate::Config) -> Result<(), ChangeError> {
+    gateway.apply(config).await.map_err(|error| match error {
+        StartError::Store(error) => ChangeError::Store(error),
+        error => ChangeError::Invalid(vec![error.to_string()]),
+    })
 }

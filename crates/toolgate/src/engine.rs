@@ -11,6 +11,7 @@ mod dispatch;
 mod execute;
 mod explain;
 mod find;
+mod key_requirement;
 mod keys;
 mod limits;
 mod model_limits;
@@ -35,7 +36,8 @@ use cancel_on_drop::CancelOnDrop;
 use execute::{CallContext, CallProgress, Ticket};
 pub use explain::Explanation;
 use futures_util::FutureExt as _;
-pub use keys::Keys;
+pub(crate) use key_requirement::{KeyRequirement, RequirementGuard};
+pub use keys::{Keys, MakeOptionalError};
 use limits::Budgets;
 pub(crate) use model_limits::{ModelLimits, ModelSlot};
 use parking_lot::Mutex;
@@ -87,6 +89,7 @@ pub(crate) struct EngineDependencies {
 struct Inner {
     deps: EngineDependencies,
     rules: ArcSwap<Rules>,
+    key_requirement: KeyRequirement,
     /// Serializes configuration changes.
     applying: Mutex<()>,
     scope_cache: ScopeCache,
@@ -99,12 +102,17 @@ struct Inner {
 }
 
 impl Engine {
-    pub(crate) fn new(config: &Config, parts: EngineDependencies) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        parts: EngineDependencies,
+        key_requirement: KeyRequirement,
+    ) -> Self {
         let rules = Rules::new(config, &parts.environment, None);
         let code = CodeMode::new(config, parts.worker.clone(), parts.store.clone());
         Self(Arc::new(Inner {
             deps: parts,
             rules: ArcSwap::from_pointee(rules),
+            key_requirement,
             applying: Mutex::new(()),
             scope_cache: ScopeCache::new(),
             budgets: Budgets::default(),
@@ -114,6 +122,15 @@ impl Engine {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
+    }
+
+    /// Stores that keys are required if the configuration has any. It must be applied while the returned
+    /// guard is held.
+    pub(crate) async fn remember_keys(
+        &self,
+        config: &Config,
+    ) -> Result<RequirementGuard<'_>, StoreError> {
+        self.0.key_requirement.remember_keys(config).await
     }
 
     /// Applies a new configuration. Calls in flight are not affected.

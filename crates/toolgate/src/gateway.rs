@@ -29,7 +29,7 @@ use crate::audit::{AuditLog, AuditStartError, AuditVerifier};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::code_mode::WorkerProgram;
-use crate::engine::{Engine, EngineDependencies, Keys, Resources};
+use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::history::DefinitionHistory;
 use crate::hook::Hook;
@@ -163,6 +163,7 @@ impl GatewayBuilder {
             None => Store::in_memory().await?,
         };
         let config = settings.merge()?;
+        let key_requirement = KeyRequirement::load(store.clone(), &config).await?;
         let setup = RegistryDependencies {
             environment: environment.clone(),
         };
@@ -188,7 +189,7 @@ impl GatewayBuilder {
             environment: environment.clone(),
             worker,
         };
-        let engine = Engine::new(&config, parts);
+        let engine = Engine::new(&config, parts, key_requirement);
         let models = Models::start(
             &config,
             engine.clone(),
@@ -333,7 +334,12 @@ impl Gateway {
     }
 
     /// Applies a new configuration without affecting calls in flight. In-process servers are kept.
-    pub fn apply(&self, config: Config) -> Result<(), StartError> {
+    ///
+    /// If it defines keys, the store remembers that keys are required before the first one takes effect.
+    pub async fn apply(&self, config: Config) -> Result<(), StartError> {
+        self.0
+            .check_settings(|settings| settings.config = config.clone())?;
+        let _guard = self.0.engine.remember_keys(&config).await?;
         self.0.change_settings(|settings| settings.config = config)
     }
 
@@ -369,6 +375,13 @@ impl Gateway {
 }
 
 impl Inner {
+    /// Checks that a change of the settings is valid.
+    fn check_settings(&self, change: impl FnOnce(&mut Settings)) -> Result<(), StartError> {
+        let mut changed = self.settings.lock().clone();
+        change(&mut changed);
+        changed.merge().map(drop)
+    }
+
     /// Changes the settings and applies them. An invalid change has no effect.
     fn change_settings(&self, change: impl FnOnce(&mut Settings)) -> Result<(), StartError> {
         let mut settings = self.settings.lock();

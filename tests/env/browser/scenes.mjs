@@ -131,7 +131,7 @@ export async function changeServer({ open, url }) {
   return { secret, imported, refusal, wide };
 }
 
-/** Creates a key, explains a tool for it, checks that hidden tools are not in its files, and deletes it. */
+/** Creates a key, explains a tool for it, checks that hidden tools are not in its files, deletes it, and makes keys optional. */
 export async function manageKeys({ open, url }) {
   const page = await open();
   await page.goto(`${url}/#/keys`);
@@ -167,12 +167,17 @@ export async function manageKeys({ open, url }) {
   await file.getByText("def echo(").waitFor();
   const own = await file.textContent();
 
+  // Looking at files leaves no record; a call does.
+  await page.evaluate(async (key) => {
+    const call = { id: "c1", function: { name: "readToolFile", arguments: '{"fileName":"servers/zoo.pyi"}' } };
+    const headers = { authorization: `Bearer ${key}` };
+    await fetch("/v1/mcp/tool/execute", { method: "POST", headers, body: JSON.stringify(call) });
+  }, key);
   await page.getByRole("link", { name: "Activity" }).click();
   await page.getByRole("combobox", { name: "Outcome" }).selectOption("ok");
-  await page
-    .getByRole("row", { name: /toolgate\.readToolFile.*ci/ })
-    .first()
-    .click();
+  const records = page.getByRole("row", { name: /toolgate\.readToolFile.*ci/ });
+  await records.first().click();
+  const recordCount = await records.count();
   const record = await page.getByRole("dialog").getByLabel("Arguments").textContent();
   await page.getByRole("button", { name: "Close" }).click();
 
@@ -181,8 +186,15 @@ export async function manageKeys({ open, url }) {
   await page.getByText("Disabled").waitFor();
   await page.getByRole("button", { name: "Delete" }).click();
   await page.getByRole("button", { name: "Delete key" }).click();
-  await page.getByText("No keys yet").waitFor();
-  return { key, why, own, record: JSON.parse(record) };
+  await page.getByText("No keys", { exact: true }).waitFor();
+  const requirement = page.getByRole("switch", { name: "Require a key" });
+  await page.getByText("calls are rejected. Add a key").waitFor();
+  const stayed = await requirement.getAttribute("aria-checked");
+  await requirement.click();
+  await page.getByRole("button", { name: "Make keys optional" }).click();
+  await page.getByText("do not need a key").waitFor();
+  const optional = await requirement.getAttribute("aria-checked");
+  return { key, why, own, record: JSON.parse(record), recordCount, required: [stayed, optional] };
 }
 
 /** Inspects a finished run and cancels a running one. */

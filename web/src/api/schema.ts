@@ -279,6 +279,19 @@ export interface KeyPage {
   next_cursor: string | null;
 }
 
+/** A change of whether callers need a key. */
+export interface KeyRequirementChange {
+  required: boolean;
+}
+
+/** Whether callers need a key. */
+export interface KeyRequirementView {
+  /** Whether any key is defined. While one is, keys are required. */
+  has_keys: boolean;
+  /** Whether callers on the gateway's machine need a key; all others always do. */
+  required: boolean;
+}
+
 /** A caller's key. */
 export interface KeyView {
   budget: BudgetView | null;

@@ -4,18 +4,28 @@ import { useState } from "react";
 
 import { fetchAll, request } from "../api/client.ts";
 import { useAction, useResource } from "../api/hooks.ts";
-import type { KeyView as Key, NewKey } from "../api/schema.ts";
+import type { KeyRequirementView, KeyView as Key, NewKey } from "../api/schema.ts";
 import { formatDateTime } from "../ui/format.ts";
 import { EmptyState, ErrorNotice, Loading, PageHeader, Status, Table } from "../ui/components.tsx";
 import { ConfirmDialog } from "../ui/sheet.tsx";
 import { AddKey } from "./add.tsx";
 import { NewKeyDialog } from "./new-key.tsx";
+import { KeyRequirement } from "./requirement.tsx";
 
 /** A change to a key that awaits confirmation. */
 type PendingChange = { verb: "rotate" | "delete"; key: Key };
 
 export function KeysView() {
-  const { data, error, reload } = useResource("keys", (signal) => fetchAll<Key>("/api/keys", "keys", signal));
+  const keys = useResource("keys", (signal) => fetchAll<Key>("/api/keys", "keys", signal));
+  const requirement = useResource("keys-required", (signal) =>
+    request<KeyRequirementView>("/api/keys-required", { signal }),
+  );
+  const data = keys.data;
+  const error = keys.error ?? requirement.error;
+  const reload = () => {
+    keys.reload();
+    requirement.reload();
+  };
   const [adding, setAdding] = useState(false);
   const [pending, setPending] = useState<PendingChange | null>(null);
   const [newKey, setNewKey] = useState<NewKey | null>(null);
@@ -44,7 +54,7 @@ export function KeysView() {
     <>
       <PageHeader
         title="Keys"
-        description="Who may call tools. Once a key exists, calls without one are rejected."
+        description="Who may call tools. Once a key has existed, calls without one are rejected."
       >
         <button type="button" className="primary" onClick={() => setAdding(true)}>
           Add key
@@ -53,12 +63,12 @@ export function KeysView() {
       <div className="stack">
         <ErrorNotice error={error ?? (pending === null ? action.error : null)} />
         {data === null && error === null && <Loading />}
+        {requirement.data !== null && (
+          <KeyRequirement requirement={requirement.data} onChange={requirement.set} />
+        )}
         {data !== null && data.length === 0 && (
-          <EmptyState title="No keys yet">
-            <p>
-              Callers on the gateway's machine do not need a key. Add one to allow remote callers or to limit
-              what a program may do.
-            </p>
+          <EmptyState title="No keys">
+            <p>Add one to allow remote callers or to limit what a program may do.</p>
           </EmptyState>
         )}
         {data !== null && data.length > 0 && (

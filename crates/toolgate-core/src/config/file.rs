@@ -42,7 +42,8 @@ pub struct ConfigFile {
     pub permissions: PermissionsTable,
     /// Roles by name; each grants a set of tools.
     pub roles: IndexMap<String, RoleTable>,
-    /// API keys of callers, by name. As soon as one is defined, requests without a key are rejected.
+    /// API keys of callers, by name. As soon as one is defined, requests without a key are rejected, also
+    /// after the last one is removed; `toolgate keys make-optional` allows them again.
     pub keys: IndexMap<String, KeyTable>,
     /// Named subsets of the tools. Each is served as a separate MCP server at `/mcp/v/NAME`.
     pub virtual_servers: IndexMap<String, VirtualServerTable>,

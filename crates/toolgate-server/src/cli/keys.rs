@@ -1,5 +1,5 @@
-//! `toolgate keys list|create|rotate|enable|disable|delete`: manages the caller keys of a running
-//! gateway.
+//! `toolgate keys list|create|rotate|enable|disable|delete|require|make-optional`: manages the caller
+//! keys of a running gateway.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,11 @@ use serde_json::{Map, Value, json};
 
 use super::print_line;
 use super::target::RemoteFlags;
+use crate::http::admin::key_requirement::KeyRequirementView;
 use crate::http::admin::keys::{KeyPage, KeyView, NewKey};
 use crate::remote::RemoteGateway;
+
+const KEY_REQUIREMENT: &str = "api/keys-required";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct KeysCommand {
@@ -65,6 +68,10 @@ enum Action {
         /// Name of the key
         name: String,
     },
+    /// Require a key of all callers, even if none is defined
+    Require,
+    /// Let callers on the gateway's machine do without a key, until one is created; delete all keys first
+    MakeOptional,
 }
 
 impl KeysCommand {
@@ -79,7 +86,8 @@ impl Action {
     async fn run(self, remote: &RemoteGateway) -> anyhow::Result<()> {
         match self {
             Self::List { json } => {
-                print_list(&remote.get("api/keys", &[("limit", "1000")]).await?, json)
+                let page = remote.get("api/keys", &[("limit", "1000")]).await?;
+                print_list(remote, &page, json).await
             }
             Self::Create {
                 name,
@@ -114,6 +122,8 @@ impl Action {
                 let _: Value = remote.send_json(Method::DELETE, &path, &json!({})).await?;
                 print_line(&format!("deleted `{name}`"))
             }
+            Self::Require => set_required(remote, true).await,
+            Self::MakeOptional => set_required(remote, false).await,
         }
     }
 }
@@ -125,12 +135,29 @@ async fn set_enabled(remote: &RemoteGateway, name: &str, enabled: bool) -> anyho
     print_line(&format_key(&key))
 }
 
-fn print_list(page: &KeyPage, json: bool) -> anyhow::Result<()> {
+async fn set_required(remote: &RemoteGateway, required: bool) -> anyhow::Result<()> {
+    let body = json!({"required": required});
+    let view: KeyRequirementView = remote
+        .send_json(Method::PUT, KEY_REQUIREMENT, &body)
+        .await?;
+    print_line(describe_requirement(&view))
+}
+
+fn describe_requirement(view: &KeyRequirementView) -> &'static str {
+    if view.required {
+        "callers need a key"
+    } else {
+        "callers on the gateway's machine do not need a key"
+    }
+}
+
+async fn print_list(remote: &RemoteGateway, page: &KeyPage, json: bool) -> anyhow::Result<()> {
     if json {
         return print_line(&serde_json::to_string_pretty(&page.keys)?);
     }
     if page.keys.is_empty() {
-        return print_line("no keys; callers on this machine do not need one");
+        let view: KeyRequirementView = remote.get(KEY_REQUIREMENT, &[]).await?;
+        return print_line(&format!("no keys; {}", describe_requirement(&view)));
     }
     page.keys
         .iter()

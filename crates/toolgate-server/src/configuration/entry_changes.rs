@@ -24,9 +24,13 @@ impl RunningManager {
         if removes_role {
             self.check_role_is_unused(name)?;
         }
-        layers
+        let (config, _) = layers
             .build_config()
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        if !config.keys.is_empty() {
+            // Before the first key is stored: a key that exists must be required after a restart too.
+            self.gateway.keys().require().await?;
+        }
         let entries = layers.tables.get(&table).cloned().unwrap_or_default();
         let change = ConfigChange::PutSetting {
             key: table.as_str().to_owned(),

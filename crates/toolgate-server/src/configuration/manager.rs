@@ -166,7 +166,7 @@ impl ConfigManager {
 /// The manager while its task runs.
 pub(super) struct RunningManager {
     pub(super) manager: ConfigManager,
-    gateway: Gateway,
+    pub(super) gateway: Gateway,
     pub(super) snapshot: Arc<ArcSwap<ConfigSnapshot>>,
 }
 
@@ -270,6 +270,14 @@ impl RunningManager {
             ConfigRequest::Permissions { section } => {
                 self.set_section(ConfigSection::Permissions, section, actor)
                     .await
+            }
+            ConfigRequest::RequireKeys => {
+                self.gateway.keys().require().await?;
+                Ok(ConfigResponse::Settings)
+            }
+            ConfigRequest::MakeKeysOptional => {
+                self.gateway.keys().make_optional().await?;
+                Ok(ConfigResponse::Settings)
             }
             ConfigRequest::Entry {
                 table,
@@ -496,13 +504,15 @@ impl RunningManager {
         }
         let snapshot = self.build_snapshot(&config);
         let before = self.snapshot.load_full();
-        apply(&self.gateway, config)?;
+        apply(&self.gateway, config).await?;
         let keys = &snapshot.config.keys;
         let removed = before.config.keys.iter().map(|key| key.name.as_str());
         let removed = removed.filter(|name| keys.iter().all(|key| key.name != *name));
         reset_removed_keys(&self.gateway, removed).await;
         if keys.is_empty() && !before.config.keys.is_empty() {
-            tracing::warn!("no caller keys are left; callers on this machine now need no key");
+            tracing::warn!(
+                "no caller keys are left, but callers still need one; create a key, or let callers on this machine do without with `toolgate keys make-optional`"
+            );
         }
         self.snapshot.store(Arc::new(snapshot));
         Ok(findings)

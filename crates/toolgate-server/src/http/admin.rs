@@ -7,6 +7,7 @@ pub(crate) mod clients;
 pub(crate) mod code;
 pub(crate) mod events;
 pub(crate) mod explain;
+pub(crate) mod key_requirement;
 pub(crate) mod keys;
 pub(crate) mod page;
 pub(crate) mod permissions;

@@ -1,6 +1,6 @@
 //! Authentication. `/api` requires the admin key, or a loopback connection if no admin key is set;
-//! caller routes require a caller key, or a loopback connection while no keys are defined.
-//! [`failures`] counts and reports requests that fail.
+//! caller routes require a caller key, or a loopback connection while keys are not required: until the
+//! first one is defined, or once the administrator has made them optional again. [`failures`] counts and reports requests that fail.
 
 mod failures;
 
@@ -186,7 +186,7 @@ pub(crate) async fn require_run_access(
     Ok(with_actor(actor, next.run(request)).await)
 }
 
-/// Admits callers with a key, and any loopback connection while no keys are defined.
+/// Admits callers with a key, and any loopback connection while keys are not required.
 pub(crate) async fn require_caller(
     State(app): State<App>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -206,7 +206,7 @@ pub(crate) async fn require_caller(
             Caller::http()
         }
         PresentedKey::Invalid(error) => {
-            let message = format!("{error}; {HOW_TO_SEND_KEY}");
+            let message = format!("{error}; {}", key_hint(&app));
             return Err(reject(
                 &app,
                 peer,
@@ -217,7 +217,7 @@ pub(crate) async fn require_caller(
         }
         PresentedKey::None if key_optional => Caller::http(),
         PresentedKey::None => {
-            let message = format!("a key is required; {HOW_TO_SEND_KEY}");
+            let message = format!("a key is required; {}", key_hint(&app));
             return Err(reject(
                 &app,
                 peer,
@@ -236,8 +236,19 @@ pub(crate) async fn require_caller(
 }
 
 const HOW_TO_SEND_KEY: &str = "send one as `Authorization: Bearer KEY`, `x-api-key` or `x-bf-vk`";
+const HOW_TO_GET_KEY: &str = "no key is defined, but keys have been in use and stay required: create one with `toolgate keys create NAME`, or let callers on this machine do without with `toolgate keys make-optional`";
 const SESSION_HEADER: &str = "x-bf-mcp-session-id";
 const MAX_SESSION_ID_CHARS: usize = 255;
+
+/// Says what a caller without a valid key can do.
+fn key_hint(app: &App) -> &'static str {
+    let keys = app.gateway().keys();
+    if keys.are_required() && !keys.has_any() {
+        HOW_TO_GET_KEY
+    } else {
+        HOW_TO_SEND_KEY
+    }
+}
 
 /// Returns an error unless the request comes from the administrator.
 fn check_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> Result<(), ApiError> {

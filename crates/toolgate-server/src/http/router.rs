@@ -76,6 +76,10 @@ fn admin_routes() -> OpenApiRouter<App> {
             admin::keys::remove
         ))
         .routes(routes!(admin::keys::rotate))
+        .routes(routes!(
+            admin::key_requirement::get,
+            admin::key_requirement::put
+        ))
         .routes(routes!(admin::roles::list))
         .routes(routes!(
             admin::roles::get,
@@ -115,7 +119,7 @@ fn run_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::runs::resume))
 }
 
-/// Routes for callers: require a caller key, or a loopback connection while no keys are defined.
+/// Routes for callers: require a caller key, or a loopback connection while keys are not required.
 fn caller_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(execute::execute))

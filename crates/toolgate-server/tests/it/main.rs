@@ -32,6 +32,7 @@ mod fuzz;
 mod gate;
 mod generated_docs;
 mod keys;
+mod keys_required;
 mod load;
 mod mcp;
 mod mcp_sdk;

@@ -310,6 +310,8 @@ async fn user_creates_uses_and_deletes_keys() {
         "{own}"
     );
     assert_eq!(results["record"], json!({"fileName": "servers/zoo.pyi"}));
+    assert_eq!(results["recordCount"], 1, "looking at files is no call");
+    assert_eq!(results["required"], json!(["true", "false"]));
     assert_eq!(gate.json("/api/keys").await["keys"], json!([]));
 }
 

@@ -18,6 +18,18 @@ use crate::store::StoreError;
 #[derive(Clone, Copy, Debug)]
 pub struct Keys<'a>(&'a Inner);
 
+/// The reason why keys cannot be made optional.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MakeOptionalError {
+    /// Keys are defined.
+    #[error("callers need a key while any is defined; remove all keys first")]
+    KeysDefined,
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 impl<'a> Keys<'a> {
     pub(super) fn new(engine: &'a Inner) -> Self {
         Self(engine)
@@ -28,9 +40,30 @@ impl<'a> Keys<'a> {
         self.0.rules.load().authenticate(presented)
     }
 
-    /// Returns whether any keys are configured, so that callers need one.
+    /// Returns whether callers need a key: while any is defined, and after that until
+    /// [`Self::make_optional`] turns it off. The store remembers it.
     pub fn are_required(self) -> bool {
+        self.has_any() || self.0.key_requirement.is_set()
+    }
+
+    /// Returns whether any key is defined, valid or not.
+    pub fn has_any(self) -> bool {
         self.0.rules.load().has_keys()
+    }
+
+    /// Requires a key of callers from now on, even if none is defined.
+    pub async fn require(self) -> Result<(), StoreError> {
+        self.0.key_requirement.turn_on().await
+    }
+
+    /// Lets callers do without a key again, until the next one is defined. Fails while any is defined.
+    pub async fn make_optional(self) -> Result<(), MakeOptionalError> {
+        let requirement = &self.0.key_requirement;
+        if requirement.turn_off(|| self.has_any()).await? {
+            Ok(())
+        } else {
+            Err(MakeOptionalError::KeysDefined)
+        }
     }
 
     /// Returns whether the caller's key, if it has one, is still valid.

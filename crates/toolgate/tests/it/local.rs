@@ -292,7 +292,7 @@ async fn clients_hear_of_tools_that_come_and_go() {
     gateway.servers().register(other, options).await.unwrap();
     assert_list_changed(messages.next().await);
     assert_eq!(call_text(&gateway, "other_echo", "{}").await, "{}");
-    gateway.apply(Config::default()).unwrap();
+    gateway.apply(Config::default()).await.unwrap();
     assert_eq!(call_text(&gateway, "other_echo", "{}").await, "{}", "kept");
     assert!(gateway.servers().remove(&name("other")).unwrap());
     assert!(!gateway.servers().remove(&name("other")).unwrap());

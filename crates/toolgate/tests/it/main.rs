@@ -14,6 +14,7 @@ mod engine;
 mod fidelity;
 mod hook;
 mod hook_chain;
+mod keys;
 mod layers;
 mod local;
 mod reconfiguration;

@@ -32,7 +32,7 @@ async fn applying_a_configuration_drops_no_calls() {
             + "timeout = \"5s\"\n"
             + &stdio_zoo("changes", &["--tools", "1"])
             + &stdio_zoo("comes", &[]);
-        gateway.apply(config(&after)).unwrap();
+        gateway.apply(config(&after)).await.unwrap();
         for n in 0..200 {
             let sum = call(&gateway, "changes_add", &format!(r#"{{"a":{n},"b":1}}"#)).await;
             assert_eq!(sum.unwrap().result.text(), (n + 1).to_string());
@@ -73,13 +73,14 @@ async fn server_can_be_disabled_reenabled_and_reconnected() {
     let gateway = start_settled(&on).await;
     gateway
         .apply(config(&(on.clone() + "enabled = false\n")))
+        .await
         .unwrap();
     wait_for_state(&gateway, "zoo", ServerState::Disabled).await;
     eventually("its tools are removed", WAIT_TIMEOUT, async || {
         gateway.catalog().tools().is_empty().then_some(())
     })
     .await;
-    gateway.apply(config(&on)).unwrap();
+    gateway.apply(config(&on)).await.unwrap();
     assert_eq!(
         call_until_ok(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await,
         "2"
@@ -112,6 +113,7 @@ async fn queued_calls_survive_reconfiguration_and_reconnect() {
         wait_for_call().await;
         gateway
             .apply(config(&(narrow.clone() + "max_queue = 100\n")))
+            .await
             .unwrap();
     };
     let (done, ()) = tokio::join!(calls(8), edit);
@@ -143,7 +145,7 @@ async fn rapid_reconfiguration_keeps_the_working_connection() {
     };
     let edits = async {
         for n in 2..8 {
-            gateway.apply(config(&edited(n))).unwrap();
+            gateway.apply(config(&edited(n))).await.unwrap();
             call_text(&gateway, "zoo_sleep", r#"{"ms":50}"#).await;
         }
         eventually(
@@ -173,6 +175,7 @@ async fn stopped_server_starts_with_new_settings_and_replaced_server_leaves_no_t
     wait_for_state(&gateway, "zoo", ServerState::Asleep).await;
     gateway
         .apply(config(&(asleep + "max_queue = 9\n")))
+        .await
         .unwrap();
     assert_eq!(
         call_text(&gateway, "zoo_add", r#"{"a":1,"b":1}"#).await,
@@ -181,6 +184,7 @@ async fn stopped_server_starts_with_new_settings_and_replaced_server_leaves_no_t
 
     gateway
         .apply(config("[mcp_servers.zoo]\ncommand = \"no-such-program\"\n"))
+        .await
         .unwrap();
     wait_for_state(&gateway, "zoo", ServerState::Unavailable).await;
     eventually(
