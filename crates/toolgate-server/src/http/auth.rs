@@ -1,6 +1,7 @@
 //! Authentication. `/api` requires the admin key, or a loopback connection if no admin key is set;
 //! caller routes require a caller key, or a loopback connection while keys are not required: until the
-//! first one is defined, or once the administrator has made them optional again. [`failures`] counts and reports requests that fail.
+//! first one is defined, or once the administrator has made them optional again. [`failures`] counts
+//! and reports requests that fail.
 
 mod failures;
 
@@ -194,7 +195,16 @@ pub(crate) async fn require_caller(
     next: Next,
 ) -> Result<Response, ApiError> {
     let headers = request.headers();
-    let key_optional = !app.gateway().keys().are_required() && app.0.guard.is_local(peer, headers);
+    let keys = app.gateway().keys();
+    let is_local = || app.0.guard.is_local(peer, headers);
+    let key_optional = !keys.are_required() && is_local();
+    let hint = || {
+        if keys.are_required() && !keys.has_any() && is_local() {
+            HOW_TO_GET_KEY
+        } else {
+            HOW_TO_SEND_KEY
+        }
+    };
     let caller = match authenticate(&app, headers) {
         PresentedKey::Valid(key) => Caller::http().with_key(&key),
         _ if has_admin_key(&app, headers) => Caller::http(),
@@ -206,7 +216,7 @@ pub(crate) async fn require_caller(
             Caller::http()
         }
         PresentedKey::Invalid(error) => {
-            let message = format!("{error}; {}", key_hint(&app));
+            let message = format!("{error}; {}", hint());
             return Err(reject(
                 &app,
                 peer,
@@ -217,7 +227,7 @@ pub(crate) async fn require_caller(
         }
         PresentedKey::None if key_optional => Caller::http(),
         PresentedKey::None => {
-            let message = format!("a key is required; {}", key_hint(&app));
+            let message = format!("a key is required; {}", hint());
             return Err(reject(
                 &app,
                 peer,
@@ -236,19 +246,10 @@ pub(crate) async fn require_caller(
 }
 
 const HOW_TO_SEND_KEY: &str = "send one as `Authorization: Bearer KEY`, `x-api-key` or `x-bf-vk`";
-const HOW_TO_GET_KEY: &str = "no key is defined, but keys have been in use and stay required: create one with `toolgate keys create NAME`, or let callers on this machine do without with `toolgate keys make-optional`";
+/// For callers on this machine, who once needed no key.
+const HOW_TO_GET_KEY: &str = "no key is defined, but keys stay required once one has existed: create one with `toolgate keys create NAME`, or let callers on this machine do without with `toolgate keys make-optional`";
 const SESSION_HEADER: &str = "x-bf-mcp-session-id";
 const MAX_SESSION_ID_CHARS: usize = 255;
-
-/// Says what a caller without a valid key can do.
-fn key_hint(app: &App) -> &'static str {
-    let keys = app.gateway().keys();
-    if keys.are_required() && !keys.has_any() {
-        HOW_TO_GET_KEY
-    } else {
-        HOW_TO_SEND_KEY
-    }
-}
 
 /// Returns an error unless the request comes from the administrator.
 fn check_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> Result<(), ApiError> {
