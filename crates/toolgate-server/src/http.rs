@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::{AdminKeyDigest, AuthFailures};
+use auth::{AdminKeyDigest, AuthFailures, SignIns};
 use axum::extract::{ConnectInfo, Request};
 use guard::HostGuard;
 use hyper::body::Incoming;
@@ -56,6 +56,7 @@ struct Inner {
     guard: HostGuard,
     admin_key: Option<AdminKeyDigest>,
     auth_failures: AuthFailures,
+    sign_ins: SignIns,
     mcp: Server,
     stopping: CancellationToken,
 }
@@ -74,6 +75,7 @@ impl App {
             guard,
             admin_key,
             auth_failures: AuthFailures::new(),
+            sign_ins: SignIns::new(),
             stopping: CancellationToken::new(),
         }))
     }
@@ -115,7 +117,10 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
         async move { mcp.run_sweeper(stop).await }
     });
     let stop_reporter = stop.clone();
-    tasks.spawn(async move { app.0.auth_failures.run_reporter(stop_reporter).await });
+    tasks.spawn(async move {
+        let audit = app.gateway().audit();
+        app.0.auth_failures.run_reporter(audit, stop_reporter).await;
+    });
     loop {
         let accepted = tokio::select! {
             accepted = accept(&listener, &slots) => accepted,

@@ -174,7 +174,9 @@ impl Store {
         let cipher = key_check::verify_key(&database, &key).await?;
         let readers = pool_options(MAX_READERS)
             .after_connect(|connection, _| {
-                Box::pin(async move { connection.execute("PRAGMA query_only = ON").await.map(drop) })
+                Box::pin(
+                    async move { connection.execute("PRAGMA query_only = ON").await.map(drop) },
+                )
             })
             // Not read-only: reading needs the files that SQLite keeps beside the database.
             .connect_lazy(&data_dir::database_url(&database, "rw"))?;

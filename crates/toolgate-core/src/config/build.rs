@@ -19,12 +19,11 @@ use rule::{PendingRule, selector_severity};
 use super::check::CheckedFile;
 use super::document::{Document, escape_step};
 use super::file::{
-    ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable,
-    ToolManagerConfig,
+    ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable, ToolManagerConfig,
 };
 use super::{
-    Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
-    ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings,
+    Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings, ScannerSettings,
+    ServerConfig, ServerLists, Severity, ToolManagerSettings,
 };
 use crate::name::ServerName;
 use crate::nearest::find_nearest;

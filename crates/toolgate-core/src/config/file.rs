@@ -13,7 +13,8 @@ use serde::Deserialize;
 
 pub use caller::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
 pub use control::{
-    AgentTable, AuditSinkTable, AuditTable, CodeModeTable, OneOrMany, ResultsTable, ScannerTable, ToolTable,
+    AgentTable, AuditSinkTable, AuditTable, CodeModeTable, OneOrMany, ResultsTable, ScannerTable,
+    ToolTable,
 };
 pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,

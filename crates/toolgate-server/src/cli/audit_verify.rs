@@ -97,7 +97,10 @@ fn print_result(result: &VerifiedTrail) -> anyhow::Result<ExitCode> {
     }
     let listed = result.problems.len() as u64;
     if result.problem_count > listed {
-        print_line(&format!("and {} more problems", result.problem_count - listed))?;
+        print_line(&format!(
+            "and {} more problems",
+            result.problem_count - listed
+        ))?;
     }
     let end = match &result.end {
         Some((seq, hash)) => format!("; the last entry is {seq} with hash {hash}"),
@@ -140,6 +143,9 @@ fn add_checkpoints(verifier: AuditVerifier, file: &Path) -> anyhow::Result<Audit
     }
     match last {
         Some((seq, hash)) => Ok(verifier.with_checkpoint(seq, &hash)),
-        None => bail!("`{}` has no line with a seal (`seq` and `hash`)", file.display()),
+        None => bail!(
+            "`{}` has no line with a seal (`seq` and `hash`)",
+            file.display()
+        ),
     }
 }

@@ -273,10 +273,14 @@ impl RunningManager {
             }
             ConfigRequest::RequireKeys => {
                 self.gateway.keys().require().await?;
+                self.save(&[], AdminAction::new(actor, "keys.require", ""))
+                    .await?;
                 Ok(ConfigResponse::Settings)
             }
             ConfigRequest::MakeKeysOptional => {
                 self.gateway.keys().make_optional().await?;
+                self.save(&[], AdminAction::new(actor, "keys.make_optional", ""))
+                    .await?;
                 Ok(ConfigResponse::Settings)
             }
             ConfigRequest::Entry {

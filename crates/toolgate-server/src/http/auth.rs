@@ -4,6 +4,7 @@
 //! and reports requests that fail.
 
 mod failures;
+mod sign_ins;
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -22,6 +23,7 @@ pub(crate) use failures::AuthFailures;
 use failures::Credential;
 use rand::distr::{Alphanumeric, SampleString as _};
 use sha2::{Digest as _, Sha256};
+pub(crate) use sign_ins::SignIns;
 use toolgate::Caller;
 use toolgate::approval::Decider;
 use toolgate::engine::KeyError;
@@ -297,7 +299,14 @@ fn reject(
 /// loopback request that presents no caller key.
 fn is_admin(app: &App, peer: SocketAddr, headers: &HeaderMap) -> bool {
     match app.0.admin_key {
-        Some(_) => has_admin_key(app, headers),
+        Some(_) => {
+            let is_admin = has_admin_key(app, headers);
+            if is_admin && app.0.sign_ins.record(peer.ip()) {
+                let audit = app.gateway().audit();
+                audit.record_auth(&peer.ip().to_string(), "admin", "signed_in", 1);
+            }
+            is_admin
+        }
         None => app.0.guard.is_local(peer, headers) && presented_keys(headers).next().is_none(),
     }
 }

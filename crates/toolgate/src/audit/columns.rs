@@ -387,7 +387,7 @@ mod tests {
     fn digest_depends_on_every_column() {
         let record = record();
         let row = RecordRow::new(&record);
-        for at in 0..COLUMNS.len() {
+        for (at, column) in COLUMNS.iter().enumerate() {
             let mut changed = row.clone();
             changed.0[at] = match &row.0[at] {
                 ColumnValue::Text(text) => {
@@ -396,7 +396,7 @@ mod tests {
                 }
                 ColumnValue::Integer(value) => ColumnValue::Integer(Some(value.unwrap_or(0) + 1)),
             };
-            assert_ne!(changed.digest(), row.digest(), "{}", COLUMNS[at]);
+            assert_ne!(changed.digest(), row.digest(), "{column}");
         }
     }
 }

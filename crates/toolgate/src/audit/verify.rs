@@ -282,10 +282,7 @@ impl Walk<'_> {
 
 /// Finds records that claim a place in the chain that is not theirs, or none although the chain had
 /// begun when they were made.
-async fn find_unknown_records(
-    store: &Store,
-    result: &mut VerifiedTrail,
-) -> Result<(), StoreError> {
+async fn find_unknown_records(store: &Store, result: &mut VerifiedTrail) -> Result<(), StoreError> {
     let rows = sqlx::query(
         "SELECT id FROM audit WHERE
            (seq > (SELECT COALESCE(MIN(seq), 0) FROM audit_seals)

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 use toolgate_core::Config;
 
-use crate::store::{Store, StoreError};
+use crate::store::{ConfigChange, Store, StoreError};
 
 const SETTING: &str = "keys_required";
 
@@ -89,9 +89,12 @@ impl KeyRequirement {
         if self.is_set() == required {
             return Ok(());
         }
-        self.store
-            .put_setting(SETTING, &Value::Bool(required), "")
-            .await?;
+        let change = ConfigChange::PutSetting {
+            key: SETTING.to_owned(),
+            value: Value::Bool(required),
+            file_hash: String::new(),
+        };
+        self.store.save(&[change]).await?;
         self.required.store(required, Ordering::Release);
         if required {
             tracing::info!("callers need a key from now on, even if the last key is removed");

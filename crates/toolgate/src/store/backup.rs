@@ -168,7 +168,11 @@ fn create_target(target: &Path) -> Result<(), BackupError> {
         },
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
             let mut builder = fs::DirBuilder::new();
-            builder.recursive(true).mode(0o700).create(target).map_err(error)
+            builder
+                .recursive(true)
+                .mode(0o700)
+                .create(target)
+                .map_err(error)
         }
         Err(cause) => Err(error(cause)),
     }
@@ -183,7 +187,9 @@ async fn copy_database(source: &Path, target: &Path) -> Result<i64, BackupError>
         path: target.to_owned(),
         cause,
     })?;
-    let mut connection = AnyConnection::connect(&database_url(source, "rw")).await.map_err(database)?;
+    let mut connection = AnyConnection::connect(&database_url(source, "rw"))
+        .await
+        .map_err(database)?;
     let version = schema::version(&mut connection).await.map_err(database)?;
     let path = target.display().to_string().replace('\'', "''");
     let vacuum = format!("VACUUM INTO '{path}'");
@@ -220,7 +226,9 @@ async fn check_integrity(database: &Path) -> Result<(), BackupError> {
 
 fn read_manifest(backup: &Path) -> Result<BackupManifest, BackupError> {
     let text = fs::read(backup.join(MANIFEST_FILE));
-    let manifest = text.ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let manifest = text
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
     manifest.ok_or_else(|| BackupError::NoBackup(backup.to_owned()))
 }
 
@@ -276,7 +284,11 @@ fn digest_file(path: &Path) -> Result<String, BackupError> {
             context.update(&buffer[..size]);
         }
         let digest = context.finish();
-        Ok(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(digest
+            .as_ref()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect())
     };
     read().map_err(|cause| BackupError::File {
         path: path.to_owned(),
@@ -310,7 +322,8 @@ mod tests {
     #[tokio::test]
     async fn backup_of_a_running_store_restores_what_was_stored() {
         let folder = tempfile::tempdir().unwrap();
-        let [data, backup, other] = ["data", "backup", "other"].map(|name| folder.path().join(name));
+        let [data, backup, other] =
+            ["data", "backup", "other"].map(|name| folder.path().join(name));
         fs::create_dir(&data).unwrap();
         fs::create_dir(&other).unwrap();
         let store = Store::open(&data).await.unwrap();
@@ -326,19 +339,25 @@ mod tests {
         assert!(restored.setting("before").await.unwrap().is_some());
         assert!(restored.setting("after").await.unwrap().is_none());
         let in_use = restore(&backup, &other, ExistingData::MoveAway).await;
-        assert!(matches!(in_use, Err(BackupError::Store(StoreError::InUse(_)))));
+        assert!(matches!(
+            in_use,
+            Err(BackupError::Store(StoreError::InUse(_)))
+        ));
         restored.close().await;
         drop(restored);
         let kept = restore(&backup, &other, ExistingData::Keep).await;
         assert!(matches!(kept, Err(BackupError::HasData(_))));
-        restore(&backup, &other, ExistingData::MoveAway).await.unwrap();
+        restore(&backup, &other, ExistingData::MoveAway)
+            .await
+            .unwrap();
         Store::open(&other).await.unwrap();
     }
 
     #[tokio::test]
     async fn damaged_or_newer_backup_is_refused_and_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let [data, backup, other] = ["data", "backup", "other"].map(|name| folder.path().join(name));
+        let [data, backup, other] =
+            ["data", "backup", "other"].map(|name| folder.path().join(name));
         fs::create_dir(&data).unwrap();
         fs::create_dir(&other).unwrap();
         Store::open(&data).await.unwrap().close().await;
@@ -348,18 +367,28 @@ mod tests {
         let mut damaged = whole.clone();
         damaged[5000] ^= 1;
         fs::write(&database, damaged).unwrap();
-        let error = restore(&backup, &other, ExistingData::Keep).await.unwrap_err();
+        let error = restore(&backup, &other, ExistingData::Keep)
+            .await
+            .unwrap_err();
         assert!(matches!(error, BackupError::Damaged(_)), "{error}");
         fs::write(&database, whole).unwrap();
         let newer = BackupManifest {
             schema: schema::LATEST + 1,
             ..manifest
         };
-        fs::write(backup.join(MANIFEST_FILE), serde_json::to_vec(&newer).unwrap()).unwrap();
-        let error = restore(&backup, &other, ExistingData::Keep).await.unwrap_err();
+        fs::write(
+            backup.join(MANIFEST_FILE),
+            serde_json::to_vec(&newer).unwrap(),
+        )
+        .unwrap();
+        let error = restore(&backup, &other, ExistingData::Keep)
+            .await
+            .unwrap_err();
         assert!(matches!(error, BackupError::Newer { .. }), "{error}");
         fs::remove_file(backup.join(MANIFEST_FILE)).unwrap();
-        let error = restore(&backup, &other, ExistingData::Keep).await.unwrap_err();
+        let error = restore(&backup, &other, ExistingData::Keep)
+            .await
+            .unwrap_err();
         assert!(matches!(error, BackupError::NoBackup(_)), "{error}");
         assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
     }

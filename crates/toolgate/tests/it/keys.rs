@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 use toolgate::engine::MakeOptionalError;
 use toolgate::gateway::StartError;
-use toolgate::store::StoreError;
+use toolgate::store::{ConfigChange, StoreError};
 use toolgate::{Config, Gateway, Store};
 
 use crate::support::{config, stop};
@@ -65,7 +65,11 @@ async fn unreadable_requirement_prevents_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).await.unwrap();
     store
-        .put_setting("keys_required", &json!("maybe"), "")
+        .save(&[ConfigChange::PutSetting {
+            key: "keys_required".to_owned(),
+            value: json!("maybe"),
+            file_hash: String::new(),
+        }])
         .await
         .unwrap();
     store.close().await;

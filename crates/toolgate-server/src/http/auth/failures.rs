@@ -14,6 +14,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
+use toolgate::audit::AuditLog;
 use toolgate::metrics::AuthKind;
 
 /// Wrong keys that a peer may send within [`WINDOW`] before it is answered 429.
@@ -148,7 +149,7 @@ impl AuthFailures {
     }
 
     /// Reports failures at regular intervals until `stop` is cancelled, and then once more.
-    pub(crate) async fn run_reporter(&self, stop: CancellationToken) {
+    pub(crate) async fn run_reporter(&self, audit: &AuditLog, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !stop.is_cancelled() {
@@ -156,12 +157,15 @@ impl AuthFailures {
                 _ = ticks.tick() => {}
                 () = stop.cancelled() => {}
             }
-            self.take_summaries().iter().for_each(log_summary);
+            for summary in self.take_summaries() {
+                report(&summary, audit);
+            }
         }
     }
 }
 
-fn log_summary(summary: &AuthFailureSummary) {
+/// Logs failures and records them in the audit trail.
+fn report(summary: &AuthFailureSummary, audit: &AuditLog) {
     let AuthFailureSummary {
         peer,
         kind,
@@ -171,6 +175,8 @@ fn log_summary(summary: &AuthFailureSummary) {
     let peer = peer.map_or_else(|| "others".to_owned(), |peer| peer.to_string());
     let since = humantime::format_rfc3339_millis(*since);
     tracing::warn!(peer, kind = kind.as_str(), count, %since, "authentication failures");
+    let occurrences = i64::try_from(*count).unwrap_or(i64::MAX);
+    audit.record_auth(&peer, kind.as_str(), "unauthorized", occurrences);
 }
 
 impl PeerNetwork {
