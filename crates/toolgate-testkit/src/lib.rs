@@ -3,8 +3,9 @@
 //! [`zoo`] is an MCP server whose behaviour and faults are selected by flags, built as the binary
 //! `toolgate-zoo`. [`model`] is an LLM that follows a script, also built as `toolgate-model`. The
 //! rest supports tests: the paths of those binaries ([`zoo_path`], [`model_path`]), a zoo on a
-//! port ([`HttpZoo`]), configuration for both ([`stdio_zoo`], [`http_server`]), waiting for a
-//! condition ([`eventually`]), and the official [`conformance`] suite.
+//! port ([`HttpZoo`]), configuration for both ([`stdio_zoo`], [`http_server`]), the requests that a
+//! zoo received ([`ZooLog`]), waiting for a condition ([`eventually`]), and the official
+//! [`conformance`] suite.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,8 +22,10 @@ pub mod model;
 mod process;
 mod wait;
 pub mod zoo;
+mod zoo_log;
 
 pub use config::{http_server, stdio_zoo};
 pub use http_zoo::HttpZoo;
 pub use process::{is_alive, model_path, script_worker_path, zoo_path};
 pub use wait::{WAIT_TIMEOUT, eventually};
+pub use zoo_log::ZooLog;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use toolgate::{Arguments, CallError, Caller, Gateway, RequestContext, ServerState, ToolCall};
 use toolgate_core::scope::Filters;
+use toolgate_testkit::ZooLog;
 
 use crate::support::{call, call_text, start_settled, stdio_zoo, stop, wait_for_state};
 
@@ -112,6 +113,35 @@ async fn accepts_every_name_style_and_suggests_similar_names() {
         error.contains("did you mean") && error.contains("`a-echo`"),
         "{error}"
     );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn schema_violations_give_hints_and_unknown_names_suggestions() {
+    let log = ZooLog::create();
+    let gateway = start_settled(&stdio_zoo("zoo", &log.flags())).await;
+    for (arguments, hint) in [
+        (r#"{"a":1}"#, "b"),
+        (r#"{"a":"1","b":2}"#, "integer"),
+        (r#"{"a":1,"b":2,"c":3}"#, "c"),
+        (r#"{"a":1.5,"b":2}"#, "integer"),
+    ] {
+        let error = call(&gateway, "zoo_add", arguments).await.unwrap_err();
+        assert!(error.contains(hint), "{arguments}: {error}");
+    }
+    assert_eq!(log.calls("add"), 0);
+    for (name, near) in [
+        ("zoo_ad", "`zoo_add`"),
+        ("zoo_ecoh", "`zoo_echo`"),
+        ("echo", "`zoo_echo`"),
+    ] {
+        let error = call(&gateway, name, "{}").await.unwrap_err();
+        assert!(error.contains(near), "{error}");
+    }
+    let error = call(&gateway, "completely-different", "{}")
+        .await
+        .unwrap_err();
+    assert!(!error.contains("did you mean"), "{error}");
     stop(gateway).await;
 }
 

@@ -1,8 +1,6 @@
-//! Hooks of the embedding program, and approvals.
+//! Hooks of the embedding program around calls.
 
-use futures_util::future::{BoxFuture, OptionFuture};
-use tokio_util::task::TaskTracker;
-use toolgate::approval::{ApprovalScope, ApprovalState, Decider, Ruling};
+use futures_util::future::BoxFuture;
 use toolgate::audit::{AuditQuery, AuditRecord};
 use toolgate::{
     Arguments, CallError, Caller, Environment, Gateway, Hook, Proposal, RequestContext, Review,
@@ -109,110 +107,6 @@ async fn hook_can_satisfy_ask_but_not_override_deny() {
     assert_eq!(record.request_id, "from-the-hook");
     assert_eq!(record.verdict.as_deref(), Some("deny"));
     stop(gateway).await;
-}
-
-fn short_call() -> ToolCall {
-    ToolCall::parse("zoo_sleep", r#"{"ms": 1}"#)
-}
-
-fn long_call() -> ToolCall {
-    ToolCall::parse("zoo_sleep", r#"{"ms": 60000}"#)
-}
-
-/// Starts a gateway on which [`short_call`] needs an approval and has it; returns its id. The tool
-/// runs one call at a time.
-async fn start_with_approved_call() -> (Gateway, String) {
-    let toml = stdio_zoo("zoo", &[])
-        + "[mcp_servers.zoo.tools.sleep]\nmax_in_flight = 1\n[[permissions.rules]]\ntool = \"zoo.sleep\"\narguments = { ms = \"1\" }\naction = \"ask\"\n";
-    let gateway = start_settled(&toml).await;
-    let refused = gateway.call(&Caller::library(), short_call()).await;
-    let CallError::NeedsApproval { id, .. } = refused.unwrap_err() else {
-        panic!("the call must need an approval")
-    };
-    let approve = Ruling::Approve {
-        scope: ApprovalScope::Once,
-        arguments: None,
-    };
-    let decided = gateway.approvals().decide(&id, approve, &Decider::Admin);
-    decided.await.unwrap();
-    (gateway, id)
-}
-
-async fn wait_for_call_in_flight(gateway: &Gateway) {
-    eventually("a call is in flight", WAIT_TIMEOUT, async || {
-        let metrics = gateway.metrics();
-        let is_in_flight = metrics.contains("in_flight{server=\"zoo\"} 1");
-        is_in_flight.then_some(())
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn ticket_is_released_whenever_its_call_is_dropped() {
-    let (gateway, id) = start_with_approved_call().await;
-    let caller = Caller::library();
-    let (tasks, other) = (TaskTracker::new(), gateway.clone());
-    // Takes the only slot, so that no approved call reaches the tool.
-    let long = tasks.spawn(async move { other.call(&Caller::library(), long_call()).await });
-    wait_for_call_in_flight(&gateway).await;
-    for _ in 0..20 {
-        let mut events = gateway.approvals().subscribe();
-        let mut call = Box::pin(gateway.call(&caller, short_call()));
-        // Drops the call when the ticket has been claimed for it, but has not arrived yet.
-        loop {
-            assert!(futures_util::poll!(&mut call).is_pending());
-            tokio::task::yield_now().await;
-            if let Ok(approval) = events.try_recv() {
-                assert_eq!(approval.state, ApprovalState::Executing);
-                break;
-            }
-        }
-        drop(call);
-        wait_for_approval_state(&gateway, &id, ApprovalState::Approved).await;
-    }
-    long.abort();
-    stop(gateway).await;
-}
-
-#[tokio::test]
-async fn unused_approval_ticket_is_released() {
-    let (gateway, id) = start_with_approved_call().await;
-    let caller = Caller::library();
-    // The only slot is taken, so the approved call waits with its ticket until it is dropped.
-    let long = OptionFuture::from(Some(gateway.call(&caller, long_call())));
-    tokio::pin!(long);
-    tokio::select! {
-        answer = &mut long => panic!("the long call ended: {answer:?}"),
-        () = wait_for_call_in_flight(&gateway) => {}
-    }
-    tokio::select! {
-        answer = &mut long => panic!("the long call ended: {answer:?}"),
-        answer = gateway.call(&caller, short_call()) => panic!("the short call did not wait: {answer:?}"),
-        () = wait_for_approval_state(&gateway, &id, ApprovalState::Executing) => {}
-    }
-    wait_for_approval_state(&gateway, &id, ApprovalState::Approved).await;
-    let outcome = {
-        let short = gateway.call(&caller, short_call());
-        tokio::pin!(short);
-        tokio::select! {
-            answer = &mut long => panic!("the long call ended: {answer:?}"),
-            answer = &mut short => panic!("the short call did not wait: {answer:?}"),
-            () = wait_for_approval_state(&gateway, &id, ApprovalState::Executing) => {}
-        }
-        long.set(None.into());
-        short.await.unwrap()
-    };
-    assert_eq!(outcome.approval.unwrap().id, id);
-    wait_for_approval_state(&gateway, &id, ApprovalState::Done).await;
-    stop(gateway.clone()).await;
-}
-
-async fn wait_for_approval_state(gateway: &Gateway, id: &str, state: ApprovalState) {
-    eventually(state.as_str(), WAIT_TIMEOUT, async || {
-        let approval = gateway.approvals().get(id).await.unwrap().unwrap();
-        (approval.state == state).then_some(())
-    })
-    .await;
 }
 
 #[tokio::test]

@@ -8,6 +8,10 @@
 )]
 
 mod agent;
+mod approval_grants;
+mod approval_support;
+mod approval_tickets;
+mod approvals;
 mod chaos;
 mod dispatch;
 mod engine;
@@ -16,6 +20,12 @@ mod hook;
 mod hook_chain;
 mod keys;
 mod layers;
+mod limits;
 mod local;
 mod reconfiguration;
+mod resource_tools;
+mod result_cache;
+mod results;
+mod rules;
+mod scanner;
 mod support;

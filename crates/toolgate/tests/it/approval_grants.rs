@@ -1,0 +1,152 @@
+//! Approvals that hold for a session, or until they are revoked.
+
+use serde_json::json;
+use toolgate::approval::{ApprovalScope, DecideError};
+use toolgate::{CallError, Caller, Gateway};
+use toolgate_testkit::eventually;
+
+use crate::approval_support::{
+    ASK, approval, approval_by_id, approve, assert_hello_runs, decide, needs_approval,
+    pending_approval_id, request_approval, say_hello, start_asking,
+};
+use crate::support::{
+    KEYS, WAIT_TIMEOUT, call_as, config, start_in_folder, start_settled, stdio_zoo, stop, with_key,
+};
+
+/// Checks that a caller may say anything without a further approval.
+async fn assert_granted(gateway: &Gateway, caller: &Caller) {
+    for text in ["hello", "hello", "other"] {
+        let answer = call_as(gateway, caller, "zoo_say", &json!({"text": text})).await;
+        assert_eq!(answer.unwrap().result.text(), text);
+    }
+}
+
+/// Checks that a caller needs an approval, both for the approved arguments and for new ones.
+async fn assert_not_granted(gateway: &Gateway, caller: &Caller) {
+    for text in ["hello", "unseen"] {
+        let answer = call_as(gateway, caller, "zoo_say", &json!({"text": text})).await;
+        pending_approval_id(&answer);
+    }
+}
+
+#[tokio::test]
+async fn session_grant_applies_to_its_session_until_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = stdio_zoo("zoo", &[]) + ASK + KEYS;
+    let gateway = start_in_folder(folder.path(), &toml).await;
+    let alice = with_key("alice").with_session("s1");
+    let id = request_approval(&gateway, &alice).await;
+    let shown = approval_by_id(&gateway, &id).await;
+    assert_eq!(shown.request.from.session.as_deref(), Some("s1"));
+    approve(&gateway, &id, ApprovalScope::Session).await;
+    assert_granted(&gateway, &alice).await;
+    for other in [
+        with_key("alice").with_session("s2"),
+        with_key("bob").with_session("s1"),
+        with_key("alice"),
+    ] {
+        assert_not_granted(&gateway, &other).await;
+    }
+    let grants = gateway.approvals().grants().await.unwrap();
+    assert!(grants.is_empty(), "a session grant is not permanent");
+    stop(gateway).await;
+    let gateway = start_in_folder(folder.path(), &toml).await;
+    assert_not_granted(&gateway, &alice).await;
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn call_without_session_cannot_be_approved_for_one() {
+    let gateway = start_asking("").await;
+    let caller = Caller::library();
+    let id = request_approval(&gateway, &caller).await;
+    let refused = decide(&gateway, &id, approval(ApprovalScope::Session)).await;
+    assert!(
+        matches!(refused, Err(DecideError::NoSession)),
+        "{refused:?}"
+    );
+    assert_eq!(
+        request_approval(&gateway, &caller).await,
+        id,
+        "still pending"
+    );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn always_grant_persists_until_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = stdio_zoo("zoo", &[]) + ASK + KEYS;
+    let gateway = start_in_folder(folder.path(), &toml).await;
+    let (alice, bob) = (with_key("alice"), with_key("bob"));
+    let id = request_approval(&gateway, &alice).await;
+    approve(&gateway, &id, ApprovalScope::Always).await;
+    assert_hello_runs(&gateway, &alice).await;
+    stop(gateway).await;
+
+    let gateway = start_in_folder(folder.path(), &toml).await;
+    assert_granted(&gateway, &alice).await;
+    assert_not_granted(&gateway, &bob).await;
+    let grants = gateway.approvals().grants().await.unwrap();
+    let [grant] = &grants[..] else {
+        panic!("one grant: {grants:?}")
+    };
+    assert_eq!(grant.caller.as_deref(), Some("alice"));
+    assert_eq!((grant.server.as_str(), grant.tool.as_str()), ("zoo", "say"));
+    assert_eq!(grant.approval, id);
+    assert!(gateway.approvals().revoke_grant(&grant.id).await.unwrap());
+    assert!(!gateway.approvals().revoke_grant(&grant.id).await.unwrap());
+    assert_not_granted(&gateway, &alice).await;
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn grant_satisfies_ask_but_not_deny() {
+    let toml = stdio_zoo("zoo", &[]) + ASK;
+    let gateway = start_settled(&toml).await;
+    let caller = Caller::library();
+    let id = request_approval(&gateway, &caller).await;
+    approve(&gateway, &id, ApprovalScope::Always).await;
+    assert_granted(&gateway, &caller).await;
+    let deny = "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"deny\"\n";
+    gateway.apply(config(&(toml + deny))).unwrap();
+    let answer = say_hello(&gateway, &caller).await;
+    assert!(
+        matches!(answer, Err(CallError::Unknown { .. })),
+        "{answer:?}"
+    );
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn grant_does_not_apply_to_changed_server_command() {
+    let toml = stdio_zoo("zoo", &[]) + ASK;
+    let gateway = start_settled(&toml).await;
+    let caller = Caller::library();
+    let id = request_approval(&gateway, &caller).await;
+    approve(&gateway, &id, ApprovalScope::Always).await;
+    assert_granted(&gateway, &caller).await;
+    let changed = stdio_zoo("zoo", &["--tools", "1"]) + ASK;
+    gateway.apply(config(&changed)).unwrap();
+    let asked = eventually(
+        "the changed server needs approval",
+        WAIT_TIMEOUT,
+        async || {
+            let answer = say_hello(&gateway, &caller).await;
+            needs_approval(&answer).then_some(answer)
+        },
+    )
+    .await;
+    assert_ne!(pending_approval_id(&asked), id);
+    gateway.apply(config(&toml)).unwrap();
+    eventually(
+        "the original server has its grant",
+        WAIT_TIMEOUT,
+        async || {
+            let answer = say_hello(&gateway, &caller).await.ok()?;
+            (answer.result.text() == "hello").then_some(())
+        },
+    )
+    .await;
+    stop(gateway).await;
+}
