@@ -4,7 +4,8 @@
 //! `toolgate-zoo`. [`model`] is an LLM that follows a script, also built as `toolgate-model`. The
 //! rest supports tests: the paths of those binaries ([`zoo_path`], [`model_path`]), a zoo on a
 //! port ([`HttpZoo`]), configuration for both ([`stdio_zoo`], [`http_server`]), the requests that a
-//! zoo received ([`ZooLog`]), waiting for a condition ([`eventually`]), and the official
+//! zoo received ([`ZooLog`]), waiting for a condition ([`eventually`],
+//! [`wait_for_state`]), and the official
 //! [`conformance`] suite.
 
 #![allow(
@@ -27,5 +28,5 @@ mod zoo_log;
 pub use config::{http_server, stdio_zoo};
 pub use http_zoo::HttpZoo;
 pub use process::{is_alive, model_path, script_worker_path, zoo_path};
-pub use wait::{WAIT_TIMEOUT, eventually};
+pub use wait::{WAIT_TIMEOUT, eventually, wait_for_state};
 pub use zoo_log::ZooLog;

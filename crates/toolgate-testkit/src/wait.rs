@@ -1,5 +1,6 @@
 //! Waiting for a condition instead of a fixed amount of time.
 
+use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
 /// Upper bound for a wait; far more than any condition needs, for busy machines.
@@ -30,4 +31,25 @@ pub async fn eventually<T>(
         );
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+/// Waits until a server is in a state and returns the reason for that state. `read_status` returns the
+/// current state and the reason for it.
+///
+/// # Panics
+/// If [`WAIT_TIMEOUT`] passes first.
+pub async fn wait_for_state<S: Debug + PartialEq>(
+    server: &str,
+    state: S,
+    mut read_status: impl FnMut() -> (S, Option<String>),
+) -> String {
+    eventually(
+        &format!("{server} is {state:?}"),
+        WAIT_TIMEOUT,
+        async || {
+            let (current, reason) = read_status();
+            (current == state).then(|| reason.unwrap_or_default())
+        },
+    )
+    .await
 }

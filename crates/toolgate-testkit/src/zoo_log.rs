@@ -36,20 +36,23 @@ impl ZooLog {
         ["--count", self.path.to_str().expect("UTF-8 path")]
     }
 
-    /// Returns the number of lines equal to `line`.
+    /// Returns the lines of the log.
     ///
     /// # Panics
     /// If the zoo has not started.
     #[must_use]
+    pub fn text(&self) -> String {
+        fs::read_to_string(&self.path).expect("the zoo has not created the log")
+    }
+
+    /// Returns the number of lines equal to `line`.
+    #[must_use]
     pub fn count(&self, line: &str) -> usize {
-        let text = fs::read_to_string(&self.path).expect("the zoo has not written the log");
+        let text = self.text();
         text.lines().filter(|logged| *logged == line).count()
     }
 
     /// Returns the number of calls of a tool.
-    ///
-    /// # Panics
-    /// If the zoo has not started.
     #[must_use]
     pub fn calls(&self, tool: &str) -> usize {
         self.count(&format!("tools/call {tool}"))

@@ -4,25 +4,14 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use toolgate_testkit::{eventually, zoo_path};
+use toolgate_testkit::eventually;
 
-/// Upper bound for every wait; far more than any condition needs, for busy machines.
-pub(crate) const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// Builds `[mcp_servers.NAME]` for a zoo over stdio with these flags.
-pub(crate) fn zoo(name: &str, flags: &[&str]) -> String {
-    server(
-        name,
-        zoo_path().to_str().unwrap(),
-        &[&["stdio"], flags].concat(),
-    )
-}
+pub(crate) use toolgate_testkit::{WAIT_TIMEOUT, stdio_zoo as zoo};
 
 pub(crate) fn server(name: &str, command: &str, args: &[&str]) -> String {
     format!("[mcp_servers.{name}]\ncommand = {command:?}\nargs = {args:?}\n")

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue};
 use toolgate::{Arguments, Caller, RequestContext, ServerState, ToolCall};
-use toolgate_testkit::{HttpZoo, eventually, zoo_path};
+use toolgate_testkit::{HttpZoo, ZooLog, eventually, zoo_path};
 
 use crate::support::{
     WAIT_TIMEOUT, call, call_text, http_server, server, start_settled, stdio_zoo, stop,
@@ -15,21 +15,16 @@ use crate::support::{
 
 #[tokio::test]
 async fn timeouts_and_dropped_calls_are_cancelled_at_the_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let request_log = folder.path().join("request_log");
-    let toml =
-        stdio_zoo("zoo", &["--count", request_log.to_str().unwrap()]) + "timeout = \"300ms\"\n";
+    let log = ZooLog::create();
+    let toml = stdio_zoo("zoo", &log.flags()) + "timeout = \"300ms\"\n";
     let gateway = start_settled(&toml).await;
-    let cancelled = |expected: usize| {
-        let request_log = request_log.clone();
+    let cancelled = async |expected: usize| {
         eventually(
             "the server receives the cancellation",
             WAIT_TIMEOUT,
-            async move || {
-                let text = std::fs::read_to_string(&request_log).unwrap();
-                (text.lines().filter(|line| *line == "cancelled").count() == expected).then_some(())
-            },
+            async || (log.count("cancelled") == expected).then_some(()),
         )
+        .await;
     };
     let error = call(&gateway, "zoo_sleep", r#"{"ms":60000}"#)
         .await
@@ -50,9 +45,8 @@ async fn timeouts_and_dropped_calls_are_cancelled_at_the_server() {
 #[tokio::test]
 async fn timeouts_are_cancelled_at_http_servers() {
     for flags in [&["--era", "legacy", "--sessions"][..], &["--era", "modern"]] {
-        let folder = tempfile::tempdir().unwrap();
-        let request_log = folder.path().join("request_log");
-        let zoo = HttpZoo::start(&[flags, &["--count", request_log.to_str().unwrap()]].concat());
+        let log = ZooLog::create();
+        let zoo = HttpZoo::start(&[flags, &log.flags()].concat());
         let toml = http_server("web", &zoo.url()) + "timeout = \"200ms\"\n";
         let gateway = start_settled(&toml).await;
         call(&gateway, "web_sleep", r#"{"ms":60000}"#)
@@ -61,12 +55,7 @@ async fn timeouts_are_cancelled_at_http_servers() {
         eventually(
             "the server receives the cancellation",
             WAIT_TIMEOUT,
-            async || {
-                std::fs::read_to_string(&request_log)
-                    .unwrap()
-                    .contains("cancelled")
-                    .then_some(())
-            },
+            async || (log.count("cancelled") > 0).then_some(()),
         )
         .await;
         stop(gateway).await;
@@ -148,15 +137,9 @@ async fn queueing_is_bounded_by_the_timeout() {
 
 #[tokio::test]
 async fn call_on_an_expired_session_is_retried_and_runs_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let request_log = folder.path().join("request_log");
-    let web = HttpZoo::start(&[
-        "--sessions",
-        "--expire-after",
-        "15",
-        "--count",
-        request_log.to_str().unwrap(),
-    ]);
+    let log = ZooLog::create();
+    let flags = &["--sessions", "--expire-after", "15"][..];
+    let web = HttpZoo::start(&[flags, &log.flags()].concat());
     let gateway = start_settled(&http_server("web", &web.url())).await;
     for n in 0..40 {
         let sum = call(&gateway, "web_add", &format!(r#"{{"a":{n},"b":1}}"#)).await;
@@ -166,36 +149,24 @@ async fn call_on_an_expired_session_is_retried_and_runs_once() {
             "no call fails"
         );
     }
-    let ran = std::fs::read_to_string(&request_log).unwrap();
-    assert_eq!(
-        ran.lines().filter(|line| *line == "tools/call add").count(),
-        40,
-        "each ran once"
-    );
-    assert!(ran.contains("refused 404"), "sessions did expire");
+    assert_eq!(log.calls("add"), 40, "each ran once");
+    assert!(log.text().contains("refused 404"), "sessions did expire");
     stop(gateway).await;
 }
 
 #[tokio::test]
 async fn call_that_may_have_run_is_retried_only_for_read_only_tools() {
-    let folder = tempfile::tempdir().unwrap();
-    let request_log = folder.path().join("request_log");
-    let web = HttpZoo::start(&["--half-close", "--count", request_log.to_str().unwrap()]);
+    let log = ZooLog::create();
+    let web = HttpZoo::start(&[&["--half-close"][..], &log.flags()].concat());
     let gateway = start_settled(&http_server("web", &web.url())).await;
-    let ran = |tool: &str| {
-        let text = std::fs::read_to_string(&request_log).unwrap();
-        text.lines()
-            .filter(|line| *line == format!("tools/call {tool}"))
-            .count()
-    };
     call(&gateway, "web_sleep", r#"{"ms":1}"#)
         .await
         .unwrap_err();
-    assert_eq!(ran("sleep"), 1, "not marked as safe to repeat");
+    assert_eq!(log.calls("sleep"), 1, "not marked as safe to repeat");
     call(&gateway, "web_add", r#"{"a":1,"b":1}"#)
         .await
         .unwrap_err();
-    assert_eq!(ran("add"), 2, "marked as read-only");
+    assert_eq!(log.calls("add"), 2, "marked as read-only");
     stop(gateway).await;
 }
 

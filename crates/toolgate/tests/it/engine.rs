@@ -76,12 +76,9 @@ async fn server_allowlist_and_denylist_apply_to_connections_and_calls() {
 
 #[tokio::test]
 async fn tool_with_ask_rule_is_visible_but_does_not_run_without_approval() {
-    let folder = tempfile::tempdir().unwrap();
-    let request_log = folder.path().join("request_log");
+    let log = ZooLog::create();
     let rule = "[[permissions.rules]]\ntool = \"zoo-add\"\naction = \"ask\"\n";
-    let gateway =
-        start_settled(&(stdio_zoo("zoo", &["--count", request_log.to_str().unwrap()]) + rule))
-            .await;
+    let gateway = start_settled(&(stdio_zoo("zoo", &log.flags()) + rule)).await;
     assert!(
         visible_aliases(&gateway).contains(&"zoo_add".to_owned()),
         "visible"
@@ -93,11 +90,7 @@ async fn tool_with_ask_rule_is_visible_but_does_not_run_without_approval() {
         error.contains("needs an approval (`permissions.rules[0]`)"),
         "{error}"
     );
-    assert!(
-        !std::fs::read_to_string(request_log)
-            .unwrap()
-            .contains("tools/call")
-    );
+    assert!(!log.text().contains("tools/call"));
     stop(gateway).await;
 }
 
@@ -186,12 +179,9 @@ async fn metrics_and_stats_count_calls_by_outcome() {
 
 #[tokio::test]
 async fn arguments_with_line_breaks_cannot_inject_messages() {
-    let folder = tempfile::tempdir().unwrap();
-    let request_log = folder.path().join("request_log");
+    let log = ZooLog::create();
     let rule = "[[permissions.rules]]\ntool = \"zoo.fail\"\naction = \"deny\"\n";
-    let gateway =
-        start_settled(&(stdio_zoo("zoo", &["--count", request_log.to_str().unwrap()]) + rule))
-            .await;
+    let gateway = start_settled(&(stdio_zoo("zoo", &log.flags()) + rule)).await;
     let inner =
         r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fail","arguments":{}}}"#;
     for line_break in ["\n", "\r", "\r\n"] {
@@ -203,12 +193,7 @@ async fn arguments_with_line_breaks_cannot_inject_messages() {
             "pretty-printed arguments arrive"
         );
     }
-    assert!(
-        !std::fs::read_to_string(request_log)
-            .unwrap()
-            .contains("fail"),
-        "the denied tool did not run"
-    );
+    assert!(!log.text().contains("fail"), "the denied tool did not run");
     stop(gateway).await;
 }
 

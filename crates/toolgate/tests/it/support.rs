@@ -165,14 +165,10 @@ pub(crate) fn server(gateway: &Gateway, name: &str) -> Arc<RegistryEntry> {
 /// Waits until a server is in a state and returns the reason for the state.
 pub(crate) async fn wait_for_state(gateway: &Gateway, name: &str, state: ServerState) -> String {
     let entry = server(gateway, name);
-    eventually(
-        &format!("{name} is {}", state.as_str()),
-        WAIT_TIMEOUT,
-        async || {
-            let status = entry.status();
-            (status.state == state).then(|| status.reason.clone().unwrap_or_default())
-        },
-    )
+    toolgate_testkit::wait_for_state(name, state, || {
+        let status = entry.status();
+        (status.state, status.reason.clone())
+    })
     .await
 }
 
