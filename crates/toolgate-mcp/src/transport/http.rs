@@ -4,9 +4,12 @@
 //! In the legacy era the server may assign a session id, which every later request carries. A
 //! stream that breaks is resumed if the server assigned event ids.
 
+mod body;
 mod client;
 mod direct;
 mod errors;
+mod incoming;
+mod poster;
 pub(super) mod stream;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,34 +22,26 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use reqwest::{Client, Request, Response};
 use serde_json::value::RawValue;
-use stream::{EventStream, ResumeState};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
 use super::close_signal::{self, CloseNotifier, CloseReceiver};
-use super::server_requests::{ServerRequest, ServerRequests};
+use super::server_requests::ServerRequests;
 use super::{OutgoingRequest, RequestError, TransportEvent, TransportEvents};
-use crate::MAX_MESSAGE_BYTES;
 use crate::client_handler::ClientHandler;
-use crate::jsonrpc::{self, Incoming, Object, RpcError, RpcResult};
+use crate::jsonrpc::{self, Object};
 
+use body::parse_rpc_error;
+pub(super) use body::{excerpt, is_event_stream, read_body};
 pub(crate) use client::HttpClients;
 pub use client::{ClientError, ResolvedEndpoint};
 pub(super) use errors::send_error;
-use errors::{lost_error, root_cause};
+use poster::MessagePoster;
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION_HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
-const LAST_EVENT_HEADER: HeaderName = HeaderName::from_static("last-event-id");
-
-/// Delay before the notification stream is reopened; doubles after each failure.
-const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
-const MAX_LISTEN_RETRY_DELAY: Duration = Duration::from_secs(30);
-
-/// Maximum number of characters quoted from an error body.
-const MAX_EXCERPT_CHARS: usize = 300;
 
 /// An endpoint and the session with it, if any.
 #[derive(Debug)]
@@ -253,179 +248,6 @@ impl StreamableHttp {
         })
     }
 
-    async fn read_response(
-        &self,
-        response: Response,
-        id: u64,
-        handler: Option<&Arc<dyn ClientHandler>>,
-    ) -> Result<Box<RawValue>, RequestError> {
-        if is_event_stream(&response) {
-            return Box::pin(self.read_stream_response(response, id, handler)).await;
-        }
-        let body = read_body(response).await?;
-        let messages = jsonrpc::parse(&body)
-            .map_err(|error| RequestError::Malformed(format!("{error}: {}", excerpt(&body))))?;
-        messages
-            .into_iter()
-            .find_map(|message| match message {
-                Incoming::Response {
-                    id: Some(response_id),
-                    result,
-                } if response_id == id => Some(result.map_err(RequestError::Rpc)),
-                _ => None,
-            })
-            .unwrap_or_else(|| {
-                Err(RequestError::Malformed(
-                    "no response to the request".to_owned(),
-                ))
-            })
-    }
-
-    async fn read_stream_response(
-        &self,
-        response: Response,
-        id: u64,
-        handler: Option<&Arc<dyn ClientHandler>>,
-    ) -> Result<Box<RawValue>, RequestError> {
-        let mut stream = EventStream::new(response);
-        let mut resume = ResumeState::default();
-        // Server requests on a request's stream end with the request.
-        let end = self.stop.child_token();
-        let _guard = end.clone().drop_guard();
-        let context = StreamContext {
-            id,
-            handler,
-            end: &end,
-        };
-        loop {
-            match stream.next_message(&mut resume).await {
-                Ok(Some(text)) => {
-                    if let Some(result) = self.handle_message(&text, &context) {
-                        return result.map_err(RequestError::Rpc);
-                    }
-                }
-                Err(error @ RequestError::TooLarge(_)) => return Err(error),
-                Ok(None) | Err(_) => {
-                    // Modern streams cannot be resumed.
-                    let last_event_id = match self.version.get() {
-                        Some(_) => resume.wait_retry().await,
-                        None => None,
-                    };
-                    let Some(last_event_id) = last_event_id else {
-                        let reason = "server closed the stream before responding".to_owned();
-                        return Err(RequestError::Lost(reason));
-                    };
-                    if let Some(resumed) = self.resume_stream(last_event_id).await {
-                        stream = resumed;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Handles a message on a stream and returns the response if it is one. All other messages on
-    /// the stream of a request belong to that request's handler.
-    fn handle_message(&self, text: &str, stream: &StreamContext<'_>) -> Option<RpcResult> {
-        let messages = match jsonrpc::parse(text) {
-            Ok(messages) => messages,
-            Err(error) => {
-                tracing::debug!(%error, "ignoring invalid message in event stream");
-                return None;
-            }
-        };
-        let mut response = None;
-        for message in messages {
-            match message {
-                Incoming::Response {
-                    id: Some(response_id),
-                    result,
-                } if response_id == stream.id => response = Some(result),
-                Incoming::Response { .. } => {}
-                Incoming::Notification { method, params } => {
-                    if super::forward_list_changed(&method, &self.events) {
-                        continue;
-                    }
-                    match (&*method, stream.handler) {
-                        ("notifications/cancelled", _) => self.server_requests.cancel(params),
-                        // Resource updates concern all subscribers, not just this request.
-                        ("notifications/resources/updated", _) | (_, None) => {
-                            self.handler.on_notification(&method, params);
-                        }
-                        (_, Some(handler)) => handler.on_notification(&method, params),
-                    }
-                }
-                Incoming::Request { id, method, params } => {
-                    let poster = self.poster();
-                    let request = ServerRequest {
-                        id,
-                        method: &method,
-                        params,
-                    };
-                    // On a shared connection no client can answer.
-                    let handler = stream
-                        .handler
-                        .filter(|_| self.handler.can_answer_requests());
-                    let handler = handler.unwrap_or(&self.handler);
-                    let reply = move |reply| poster.post(reply);
-                    self.server_requests
-                        .answer(handler, request, stream.end, reply);
-                }
-            }
-        }
-        response
-    }
-
-    async fn resume_stream(&self, last_event_id: HeaderValue) -> Option<EventStream> {
-        let mut headers = self.session_headers();
-        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        headers.insert(LAST_EVENT_HEADER, last_event_id);
-        let response = self
-            .client
-            .get(self.url.clone())
-            .headers(headers)
-            .send()
-            .await
-            .ok()?;
-        (response.status().is_success() && is_event_stream(&response))
-            .then(|| EventStream::new(response))
-    }
-
-    /// Keeps the notification stream of a legacy server open; returns if the server offers none.
-    pub(crate) async fn listen(&self) {
-        let mut delay = LISTEN_RETRY_DELAY;
-        loop {
-            let mut headers = self.session_headers();
-            headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-            let request = self.client.get(self.url.clone()).headers(headers);
-            match request.send().await {
-                Ok(response) if response.status().is_success() && is_event_stream(&response) => {
-                    delay = LISTEN_RETRY_DELAY;
-                    let mut stream = EventStream::new(response);
-                    let context = StreamContext {
-                        id: 0, // request ids start at 1
-                        handler: None,
-                        end: &self.stop,
-                    };
-                    while let Ok(Some(text)) =
-                        stream.next_message(&mut ResumeState::default()).await
-                    {
-                        self.handle_message(&text, &context);
-                    }
-                }
-                Ok(response)
-                    if response.status().is_client_error()
-                        && response.status() != StatusCode::NOT_FOUND =>
-                {
-                    return;
-                }
-                Ok(_) | Err(_) => delay = (delay * 2).min(MAX_LISTEN_RETRY_DELAY),
-            }
-            // Notifications may have been missed, and the server may be gone.
-            let _ = self.events.try_send(TransportEvent::ConnectionSuspect);
-            tokio::time::sleep(delay).await;
-        }
-    }
-
     /// Returns a poster for messages that expect no response.
     fn poster(&self) -> MessagePoster {
         MessagePoster {
@@ -434,43 +256,6 @@ impl StreamableHttp {
             headers: self.session_headers(),
             tasks: self.tasks.clone(),
         }
-    }
-}
-
-/// The request that a stream belongs to.
-struct StreamContext<'a> {
-    id: u64,
-    handler: Option<&'a Arc<dyn ClientHandler>>,
-    /// Ends server requests received on the stream.
-    end: &'a CancellationToken,
-}
-
-/// Posts messages that expect no response, in the background.
-struct MessagePoster {
-    client: Client,
-    url: Url,
-    headers: HeaderMap,
-    tasks: TaskTracker,
-}
-
-impl MessagePoster {
-    fn post(self, message: String) {
-        let request = self
-            .client
-            .post(self.url)
-            .headers(self.headers)
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, text/event-stream")
-            .timeout(Duration::from_secs(10))
-            .body(message);
-        self.tasks.spawn(async move {
-            if let Err(error) = request.send().await {
-                tracing::debug!(
-                    error = root_cause(&error),
-                    "failed to post a message to the server"
-                );
-            }
-        });
     }
 }
 
@@ -493,46 +278,6 @@ impl Drop for RequestGuard<'_> {
     }
 }
 
-pub(super) fn is_event_stream(response: &Response) -> bool {
-    let content_type = response.headers().get(CONTENT_TYPE);
-    content_type
-        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"text/event-stream"))
-}
-
-pub(super) async fn read_body(mut response: Response) -> Result<String, RequestError> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = response
-        .chunk()
-        .await
-        .map_err(|error| lost_error(&root_cause(&error)))?
-    {
-        if bytes.len() + chunk.len() > MAX_MESSAGE_BYTES {
-            return Err(RequestError::TooLarge(MAX_MESSAGE_BYTES));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| RequestError::Malformed("body is not valid UTF-8".to_owned()))
-}
-
-fn parse_rpc_error(body: &str) -> Option<RpcError> {
-    match jsonrpc::parse(body).ok()?.pop()? {
-        Incoming::Response {
-            result: Err(error), ..
-        } => Some(error),
-        _ => None,
-    }
-}
-
-pub(super) fn excerpt(body: &str) -> String {
-    let text: String = body
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_EXCERPT_CHARS)
-        .collect();
-    text.trim().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
@@ -544,6 +289,7 @@ mod tests {
 
     use super::*;
     use crate::environment::Environment;
+    use crate::jsonrpc::RpcResult;
 
     #[derive(Debug)]
     struct NoHandler;
