@@ -2,8 +2,11 @@
 //! when the server announces changes, checks its health, stops it when idle, and reconnects when
 //! the connection is lost. Session lanes are managed by the registry instead.
 
+mod maintenance;
+mod report;
+
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio::sync::{Notify, watch};
@@ -17,7 +20,7 @@ use crate::activity::Activity;
 use crate::backoff::Backoff;
 use crate::handshake::{Era, HandshakeError};
 use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError};
-use crate::maintenance_schedule::{MaintenanceSchedule, MaintenanceTask};
+use crate::maintenance_schedule::MaintenanceSchedule;
 use crate::publisher::Publisher;
 use crate::status::{ServerState, ServerStatus};
 use crate::transport::{RequestError, TransportEvents};
@@ -25,11 +28,6 @@ use crate::transport::{RequestError, TransportEvents};
 /// Long, because a cold `npx` or `uvx` downloads packages before it responds.
 pub(crate) const STDIO_START_TIMEOUT: Duration = Duration::from_secs(120);
 const HTTP_START_TIMEOUT: Duration = Duration::from_secs(30);
-const LIST_TIMEOUT: Duration = Duration::from_secs(30);
-const MAX_PING_TIMEOUT: Duration = Duration::from_secs(5);
-const MIN_PING_TIMEOUT: Duration = Duration::from_millis(200);
-/// Consecutive unanswered pings after which the connection counts as lost.
-const MAX_MISSED_PINGS: u32 = 2;
 /// Maximum wait for calls in flight when a reconnect is requested.
 const RECONNECT_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// A connection that lasted this long resets the backoff.
@@ -290,169 +288,6 @@ impl Supervisor {
         }
     }
 
-    /// Performs a due task; returns the reason if the connection must end.
-    async fn perform(
-        &self,
-        task: MaintenanceTask,
-        lane: &Lane,
-        listing: &mut Arc<ServerListing>,
-        missed_pings: &mut u32,
-        schedule: &mut MaintenanceSchedule,
-    ) -> Option<EndReason> {
-        match task {
-            MaintenanceTask::CheckIdle => {
-                let after = self.server.tuning.idle_stop?;
-                (self.activity.idle_for() >= after).then_some(EndReason::Idle)
-            }
-            MaintenanceTask::CheckHealth => match self.check_health(lane, missed_pings).await {
-                Some(reason) => Some(EndReason::Lost(reason)),
-                None if *missed_pings == 0 => {
-                    self.report_responding(listing);
-                    None
-                }
-                None => None,
-            },
-            MaintenanceTask::RefreshLists => {
-                match timeout(LIST_TIMEOUT, lane.fetch_listing(Some(listing))).await {
-                    Ok(Ok(new)) => {
-                        if new != **listing {
-                            *listing = Arc::new(new);
-                            self.publisher
-                                .publish_listing(
-                                    self.server.name.clone(),
-                                    self.generation,
-                                    Arc::clone(listing),
-                                )
-                                .await;
-                            self.log_problems(listing);
-                        }
-                        self.report_responding(listing);
-                        schedule.note_listing(listing);
-                        None
-                    }
-                    Ok(Err(error)) if is_transient(&error) => {
-                        self.report_degraded(&format!("refreshing its lists failed: {error}"));
-                        None
-                    }
-                    Ok(Err(error)) => Some(EndReason::Lost(format!(
-                        "refreshing its lists failed: {error}"
-                    ))),
-                    Err(_) if self.is_busy() => {
-                        self.report_degraded("server does not respond while calls are in flight");
-                        None
-                    }
-                    Err(_) => Some(EndReason::Lost("server does not respond".to_owned())),
-                }
-            }
-        }
-    }
-
-    /// Pings the server; returns the reason if the connection must be dropped.
-    async fn check_health(&self, lane: &Lane, missed_pings: &mut u32) -> Option<String> {
-        let ping_timeout = self
-            .intervals
-            .health
-            .clamp(MIN_PING_TIMEOUT, MAX_PING_TIMEOUT);
-        let reason = match timeout(ping_timeout, lane.ping()).await {
-            Ok(Ok(())) => {
-                *missed_pings = 0;
-                return None;
-            }
-            Ok(Err(error)) if is_transient(&error) => error.to_string(),
-            Ok(Err(error)) => return Some(error.to_string()),
-            Err(_) => "server does not answer pings".to_owned(),
-        };
-        *missed_pings += 1;
-        if *missed_pings >= MAX_MISSED_PINGS && !self.is_busy() {
-            return Some(reason);
-        }
-        self.report_degraded(&reason);
-        None
-    }
-
-    /// Returns whether missing responses are excusable: a child process may be single-threaded and
-    /// answer nothing else while it handles a call.
-    fn is_busy(&self) -> bool {
-        matches!(self.server.connection, ServerConnection::Stdio(_))
-            && self.activity.in_flight() > 0
-    }
-
-    fn report_connected(&self, lane: &Lane, listing: &ServerListing) {
-        let session = lane.session();
-        tracing::info!(
-            server = %self.server.name, version = session.version, tools = listing.tools.len(),
-            resources = listing.resources.len(), prompts = listing.prompts.len(), "server connected"
-        );
-        self.log_problems(listing);
-        self.update_status(|status| status.session = Some(session.clone()));
-        self.report_responding(listing);
-    }
-
-    fn log_problems(&self, listing: &ServerListing) {
-        for problem in &listing.problems {
-            tracing::warn!(
-                server = %self.server.name, item = problem.item, reason = %problem.reason,
-                "skipping invalid item in listing"
-            );
-        }
-    }
-
-    /// Marks a responding server as healthy, or as degraded if one of its lists failed.
-    fn report_responding(&self, listing: &ServerListing) {
-        let reason =
-            (!listing.failures.is_empty()).then(|| self.masker.mask(&listing.failures.join("; ")));
-        self.update_status(|status| {
-            status.state = match reason {
-                Some(_) => ServerState::Degraded,
-                None => ServerState::Healthy,
-            };
-            status.reason = reason.clone();
-            status.next_try_at = None;
-        });
-    }
-
-    /// Marks the server as connected but impaired.
-    fn report_degraded(&self, reason: &str) {
-        self.update_status(|status| {
-            status.state = ServerState::Degraded;
-            status.reason = Some(reason.to_owned());
-        });
-    }
-
-    fn report_failure(&self, failure: &ConnectFailure, delay: Duration) {
-        let reason = self.masker.mask(&failure.reason);
-        let server = &self.server.name;
-        let is_new = self.outputs.status.borrow().reason.as_deref() != Some(&reason);
-        let state = failure.state.as_str();
-        // Repeated failures with the same reason would flood the log.
-        if is_new {
-            tracing::warn!(%server, state, %reason, "server is not available");
-        } else {
-            tracing::debug!(%server, state, %reason, "server is still not available");
-        }
-        self.update_status(|status| {
-            status.state = failure.state;
-            status.reason = Some(reason.clone());
-            status.last_error = Some(reason.clone());
-            status.next_try_at =
-                (failure.state != ServerState::Error).then(|| SystemTime::now() + delay);
-        });
-    }
-
-    /// Publishes a changed status and notifies subscribers.
-    fn update_status(&self, change: impl Fn(&mut ServerStatus)) {
-        self.outputs.status.send_modify(|status| {
-            let mut next = ServerStatus::clone(status);
-            let before = next.state;
-            change(&mut next);
-            if next.state != before {
-                next.since = SystemTime::now();
-            }
-            *status = Arc::new(next);
-        });
-        self.outputs.changes.send_replace(());
-    }
-
     /// Returns the era to try next. A child that did not respond to `initialize` may be a modern
     /// server; in all other cases negotiation starts over.
     fn next_era(&self, tried: Option<Era>, failure: &ConnectFailure) -> Option<Era> {
@@ -486,15 +321,4 @@ impl From<OpenError> for ConnectFailure {
             ),
         }
     }
-}
-
-/// Returns whether a later request may succeed on the same connection.
-fn is_transient(error: &RequestError) -> bool {
-    matches!(
-        error,
-        RequestError::Status {
-            status: 429 | 500..=599,
-            ..
-        }
-    )
 }
