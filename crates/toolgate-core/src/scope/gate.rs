@@ -1,0 +1,242 @@
+//! The gates that a tool must pass. The same gates decide and explain.
+
+use super::access::{AccessRules, Principal, ServerAccess};
+use super::filter::{CompiledFilters, Filters};
+use crate::name::ServerName;
+use crate::policy::{Judgement, Subject, ToolList, Verdict};
+
+/// A condition that a tool must meet to be in scope, in order of evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    Enabled,
+    ServerEnabled,
+    ServerAllowed,
+    IncludeClients,
+    ExcludeClients,
+    ToolsToExecute,
+    BlockedTools,
+    Grants,
+    IncludeTools,
+    ExcludeTools,
+    Rules,
+}
+
+/// Result of one gate for a tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateResult {
+    /// Config key, rule or header that decides, as the user wrote it.
+    pub key: String,
+    pub passes: bool,
+    pub explanation: String,
+}
+
+/// Access rules combined with the caller and filters of one request.
+#[derive(Debug)]
+pub struct AccessView<'a> {
+    pub(super) rules: &'a AccessRules,
+    pub(super) principal: &'a Principal,
+    pub(super) filters: CompiledFilters,
+}
+
+impl Gate {
+    const ALL: [Self; 11] = [
+        Self::Enabled,
+        Self::ServerEnabled,
+        Self::ServerAllowed,
+        Self::IncludeClients,
+        Self::ExcludeClients,
+        Self::ToolsToExecute,
+        Self::BlockedTools,
+        Self::Grants,
+        Self::IncludeTools,
+        Self::ExcludeTools,
+        Self::Rules,
+    ];
+
+    /// Returns the request header that the gate applies.
+    fn header(self) -> &'static str {
+        match self {
+            Self::IncludeClients => Filters::INCLUDE_CLIENTS,
+            Self::ExcludeClients => Filters::EXCLUDE_CLIENTS,
+            Self::IncludeTools => Filters::INCLUDE_TOOLS,
+            _ => Filters::EXCLUDE_TOOLS,
+        }
+    }
+}
+
+impl AccessView<'_> {
+    /// Judges a tool; `None` if it does not exist for this request.
+    pub fn judge(&self, subject: Subject<'_>) -> Option<Judgement> {
+        let access = self.rules.servers.get(&subject.id.server)?;
+        // The rules gate is evaluated last and yields the judgement itself.
+        let gates = Gate::ALL.iter();
+        let before_rules = gates.filter(|gate| **gate != Gate::Rules);
+        for gate in before_rules {
+            if !self.passes(*gate, subject, access) {
+                return None;
+            }
+        }
+        self.judge_by_rules(subject, access)
+    }
+
+    /// Whether the resources and prompts of a server exist for this request.
+    pub fn can_see_resources(&self, server: &ServerName) -> bool {
+        let access = self.server_access(server);
+        access.is_some_and(|access| access.resources && self.principal.resources)
+    }
+
+    /// Whether any part of a server may exist for this request, connected or not.
+    pub fn can_see_server(&self, server: &ServerName) -> bool {
+        let access = self.server_access(server);
+        let has_tools = access.is_some_and(|access| access.lists.execute != ToolList::none());
+        has_tools || self.can_see_resources(server)
+    }
+
+    /// Access settings of a server, if it exists for this request.
+    fn server_access(&self, server: &ServerName) -> Option<&ServerAccess> {
+        let access = self.rules.servers.get(server)?;
+        let mut grants = self.principal.grants.iter();
+        let is_visible = self.rules.enabled
+            && access.enabled
+            && access.forbidden_by.is_none()
+            && self.filters.includes_client(server)
+            && !self.filters.excludes_client(server)
+            && grants.all(|grant| grant.may_cover_server(server) || access.on_all_keys);
+        is_visible.then_some(access)
+    }
+
+    /// Explains the result of every gate for a tool.
+    pub fn explain(&self, subject: Subject<'_>) -> Vec<GateResult> {
+        let Some(access) = self.rules.servers.get(&subject.id.server) else {
+            return vec![GateResult {
+                key: "mcp_servers".to_owned(),
+                passes: false,
+                explanation: format!("no server named `{}`", subject.id.server),
+            }];
+        };
+        Gate::ALL
+            .iter()
+            .map(|gate| self.explain_gate(*gate, subject, access))
+            .collect()
+    }
+
+    fn judge_by_rules(&self, subject: Subject<'_>, access: &ServerAccess) -> Option<Judgement> {
+        let policy = &self.rules.policy;
+        let judgement = policy.judge(subject, &self.principal.roles, &access.lists)?;
+        (!judgement.is_hidden()).then_some(judgement)
+    }
+
+    fn passes(&self, gate: Gate, subject: Subject<'_>, access: &ServerAccess) -> bool {
+        let Subject { id, alias, .. } = subject;
+        match gate {
+            Gate::Enabled => self.rules.enabled,
+            Gate::ServerEnabled => access.enabled,
+            Gate::ServerAllowed => access.forbidden_by.is_none(),
+            Gate::IncludeClients => self.filters.includes_client(&id.server),
+            Gate::ExcludeClients => !self.filters.excludes_client(&id.server),
+            Gate::ToolsToExecute => access.lists.execute.contains(id.tool.as_str()),
+            Gate::BlockedTools => !self.rules.blocked.iter().any(|s| s.matches(id, alias)),
+            Gate::Grants => {
+                let mut grants = self.principal.grants.iter();
+                grants.all(|grant| grant.covers(subject, access))
+            }
+            Gate::IncludeTools => self.filters.includes_tool(id, alias),
+            Gate::ExcludeTools => !self.filters.excludes_tool(id, alias),
+            Gate::Rules => self.judge_by_rules(subject, access).is_some(),
+        }
+    }
+
+    fn explain_gate(&self, gate: Gate, subject: Subject<'_>, access: &ServerAccess) -> GateResult {
+        let passes = self.passes(gate, subject, access);
+        let choose = |yes: &str, no: &str| if passes { yes } else { no }.to_owned();
+        let tool = &subject.id.tool;
+        let (key, explanation) = match gate {
+            Gate::Enabled => (
+                "mcp.enabled".to_owned(),
+                choose("tools are enabled", "tools are disabled for everyone"),
+            ),
+            Gate::ServerEnabled => (
+                "enabled".to_owned(),
+                choose("the server is enabled", "the server is disabled"),
+            ),
+            Gate::ServerAllowed => (
+                access.forbidden_by.unwrap_or("security").to_owned(),
+                choose(
+                    "connecting to the server is allowed",
+                    "connecting to the server is forbidden",
+                ),
+            ),
+            Gate::IncludeClients
+            | Gate::ExcludeClients
+            | Gate::IncludeTools
+            | Gate::ExcludeTools => {
+                let header = gate.header();
+                let sent = self.filters.header_text(header);
+                let explanation = match (sent, passes) {
+                    (None, _) => "not sent".to_owned(),
+                    (Some(text), true) => format!("`{text}` keeps it"),
+                    (Some(text), false) => format!("`{text}` removes it"),
+                };
+                (header.to_owned(), explanation)
+            }
+            Gate::ToolsToExecute => (
+                "tools_to_execute".to_owned(),
+                if passes {
+                    format!("`{tool}` is listed")
+                } else {
+                    format!("`{tool}` is not listed")
+                },
+            ),
+            Gate::BlockedTools => (
+                "mcp.blocked_tools".to_owned(),
+                choose("not blocked", "blocked for everyone"),
+            ),
+            Gate::Grants => self.explain_grants(subject, access),
+            Gate::Rules => self.explain_rules(subject, access),
+        };
+        GateResult {
+            key,
+            passes,
+            explanation,
+        }
+    }
+
+    fn explain_grants(&self, subject: Subject<'_>, access: &ServerAccess) -> (String, String) {
+        let grants = &self.principal.grants;
+        let refusing = grants.iter().find(|grant| !grant.covers(subject, access));
+        match (refusing, grants.is_empty()) {
+            (Some(grant), _) => (grant.config_key.clone(), "does not grant it".to_owned()),
+            (None, true) => (
+                "keys".to_owned(),
+                "neither the key nor its roles restrict tools".to_owned(),
+            ),
+            (None, false) => {
+                let keys: Vec<&str> = grants
+                    .iter()
+                    .map(|grant| grant.config_key.as_str())
+                    .collect();
+                (keys.join(", "), "grants it".to_owned())
+            }
+        }
+    }
+
+    fn explain_rules(&self, subject: Subject<'_>, access: &ServerAccess) -> (String, String) {
+        let roles = &self.principal.roles;
+        let judgement = self.rules.policy.judge(subject, roles, &access.lists);
+        let Some(judgement) = judgement else {
+            return ("permissions".to_owned(), "not evaluated".to_owned());
+        };
+        let decision = judgement.decision();
+        let mut explanation = match decision.verdict {
+            Verdict::Allow => "allow: runs without confirmation".to_owned(),
+            Verdict::Manual => "manual: the caller decides".to_owned(),
+            Verdict::Ask => "ask: an approver decides".to_owned(),
+            Verdict::Deny if judgement.is_hidden() => "deny: the tool does not exist".to_owned(),
+            Verdict::Deny => "deny".to_owned(),
+        };
+        if judgement.depends_on_arguments() {
+            explanation.push_str("; rules on arguments may decide differently");
+        }
+        (decision.decided_by.to_string(), explanation)
+    }
+}
