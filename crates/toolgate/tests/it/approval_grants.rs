@@ -39,9 +39,12 @@ async fn session_grant_applies_to_its_session_until_restart() {
     let shown = approval_by_id(&gateway, &id).await;
     assert_eq!(shown.request.from.session.as_deref(), Some("s1"));
     approve(&gateway, &id, ApprovalScope::Session).await;
+    // The approved call itself is not for another session either.
+    let elsewhere = with_key("alice").with_session("s2");
+    assert_ne!(request_approval(&gateway, &elsewhere).await, id);
     assert_granted(&gateway, &alice).await;
     for other in [
-        with_key("alice").with_session("s2"),
+        elsewhere,
         with_key("bob").with_session("s1"),
         with_key("alice"),
     ] {
@@ -97,6 +100,19 @@ async fn always_grant_persists_until_revoked() {
     assert!(gateway.approvals().revoke_grant(&grant.id).await.unwrap());
     assert!(!gateway.approvals().revoke_grant(&grant.id).await.unwrap());
     assert_not_granted(&gateway, &alice).await;
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn revoking_a_grant_revokes_its_unused_approval() {
+    let gateway = start_asking("").await;
+    let caller = Caller::library();
+    let id = request_approval(&gateway, &caller).await;
+    approve(&gateway, &id, ApprovalScope::Always).await;
+    let grants = gateway.approvals().grants().await.unwrap();
+    let revoked = gateway.approvals().revoke_grant(&grants[0].id).await;
+    assert!(revoked.unwrap());
+    assert_ne!(request_approval(&gateway, &caller).await, id);
     stop(gateway).await;
 }
 

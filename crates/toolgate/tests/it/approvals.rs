@@ -174,6 +174,8 @@ async fn given_approval_expires() {
     let toml = stdio_zoo("zoo", &[]) + ASK + short;
     gateway.apply(config(&toml)).unwrap();
     let approved = approve(&gateway, &id, ApprovalScope::Once).await;
+    let decided_at = approved.decision.unwrap().at;
+    assert_eq!(approved.expires_at - decided_at, 50, "milliseconds");
     eventually("the approval expires", WAIT_TIMEOUT, async || {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let now = i64::try_from(now.unwrap().as_millis()).unwrap();
