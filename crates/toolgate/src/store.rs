@@ -155,8 +155,11 @@ impl Store {
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
         let data_dir = DataDir::open(data_dir)?;
         let url = data_dir.database_url();
-        let version = Self::prepare(&url).await?;
-        let cipher = key_check::load_key(&url, &data_dir.key_file(), version).await?;
+        let mut connection = Self::connect(&url).await?;
+        let version = schema::version(&mut connection).await?;
+        let cipher = key_check::load_key(&mut connection, &data_dir.key_file(), version).await?;
+        schema::migrator().run(&mut connection).await?;
+        connection.close().await?;
         let writer = pool_options(1).connect(&url).await?;
         let readers = pool_options(MAX_READERS).connect_lazy(&url)?;
         let store = Self::new(writer, readers, cipher);
@@ -190,9 +193,8 @@ impl Store {
             "sqlite:file:toolgate-{}?mode=memory&cache=shared",
             Uuid::new_v4()
         );
-        sqlx::any::install_default_drivers();
-        let anchor = AnyConnection::connect(&url).await?;
-        Self::prepare(&url).await?;
+        let mut anchor = Self::connect(&url).await?;
+        schema::migrator().run(&mut anchor).await?;
         let pool = pool_options(1).connect(&url).await?;
         let store = Self::new(pool.clone(), pool, StoreCipher::random()?);
         Ok(Self {
@@ -213,16 +215,12 @@ impl Store {
         }
     }
 
-    /// Migrates the database and returns the version of its schema before.
-    async fn prepare(url: &str) -> Result<Option<i64>, StoreError> {
+    /// Opens a connection outside of a pool, which would retry for 30 s before reporting an error.
+    async fn connect(url: &str) -> Result<AnyConnection, StoreError> {
         sqlx::any::install_default_drivers();
-        // A pool would retry for 30 s before reporting an error.
         let mut connection = AnyConnection::connect(url).await?;
         configure(&mut connection).await?;
-        let version = schema::version(&mut connection).await?;
-        schema::migrator().run(&mut connection).await?;
-        connection.close().await?;
-        Ok(version)
+        Ok(connection)
     }
 
     /// Advances the clock to the latest time that earlier processes have seen.
@@ -320,6 +318,9 @@ impl Store {
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.pool().close().await;
+        if let Some(data_dir) = &self.data_dir {
+            data_dir.unlock();
+        }
     }
 }
 

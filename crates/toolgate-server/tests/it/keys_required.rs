@@ -177,5 +177,5 @@ async fn unreadable_requirement_refuses_to_start() {
     let args = ["serve", "--port", "0", "--data-dir", "data"];
     let (output, _, stderr) = run(folder, &args);
     assert!(!output.status.success());
-    assert!(stderr.contains("`keys_required`"), "{stderr}");
+    assert!(stderr.contains("store.key` is missing"), "{stderr}");
 }

@@ -276,6 +276,7 @@ impl AuditStore {
         for sql in [
             "DELETE FROM audit_entries WHERE seq <= $1",
             "DELETE FROM audit_seals WHERE seq < $1",
+            "UPDATE audit_seals SET bytes = 0 WHERE seq = $1",
         ] {
             transaction.run(sqlx::query(sql).bind(seq)).await?;
         }

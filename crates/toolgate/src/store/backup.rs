@@ -151,8 +151,11 @@ pub async fn restore(
         fs::rename(&draft, &path).map_err(|cause| BackupError::File { path, cause })?;
     }
     sync_directory(data_dir)?;
-    key_check::verify_key(&data_dir.join(DATABASE_FILE), &data_dir.join(KEY_FILE)).await?;
-    drop(lock);
+    // A database of an earlier version is upgraded, and its key checked, when the gateway starts.
+    if manifest.schema == schema::LATEST {
+        key_check::verify_key(&data_dir.join(DATABASE_FILE), &data_dir.join(KEY_FILE)).await?;
+    }
+    lock.unlock();
     Ok(manifest)
 }
 

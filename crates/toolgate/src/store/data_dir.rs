@@ -19,8 +19,8 @@ pub(crate) const KEY_FILE: &str = "store.key";
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
-    /// Locked while it is open. The directory itself is locked, since a lock file could be removed.
-    _lock: File,
+    /// The directory itself is locked, since a lock file could be removed.
+    lock: File,
 }
 
 impl DataDir {
@@ -35,7 +35,7 @@ impl DataDir {
         match lock.try_lock() {
             Ok(()) => Ok(Self {
                 path: path.to_owned(),
-                _lock: lock,
+                lock,
             }),
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse(folder)),
             Err(TryLockError::Error(cause)) => Err(error(cause)),
@@ -65,6 +65,14 @@ impl DataDir {
             .open(path.join(DATABASE_FILE));
         database.map_err(error)?;
         Ok(data_dir)
+    }
+
+    /// Lets others use the directory. Closing the file is not enough: a child process that is being
+    /// started at the moment shares it until it runs its program.
+    pub(super) fn unlock(&self) {
+        if let Err(error) = self.lock.unlock() {
+            tracing::warn!(%error, "failed to unlock the data directory");
+        }
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use sqlx::{AnyConnection, Connection as _, Executor as _, Row as _};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 
 use super::data_dir::database_url;
 use super::seal::StoreCipher;
@@ -16,46 +16,65 @@ const CHECK_KEY: &str = "key_check";
 const CHECK_TEXT: &str = "toolgate";
 /// Version of the schema that introduced the check.
 const CHECKED_SINCE: i64 = 8;
+/// The table is also part of that version; here, it may be needed earlier.
+const CREATE_META: &str =
+    "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)";
 
-/// Loads the key, creating it for a new database. `version` is the version of the schema before it was
-/// migrated; `None` for a new database.
+/// Loads the key, creating it for a new database. `version` is that of the schema; `None` for a new
+/// database. Runs before migrations: a crash between the two leaves a database that either has its check
+/// or is of a version that had none.
 pub(super) async fn load_key(
-    url: &str,
+    connection: &mut AnyConnection,
     file: &Path,
     version: Option<i64>,
 ) -> Result<StoreCipher, StoreError> {
-    let mut connection = AnyConnection::connect(url).await?;
     let name = file.display().to_string();
     let existing = StoreCipher::load(file)?;
-    let row = sqlx::query("SELECT value FROM meta WHERE key = $1")
-        .bind(CHECK_KEY)
-        .fetch_optional(&mut connection)
-        .await?;
-    let check: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
-    let cipher = match (check, existing) {
-        (Some(_), None) => return Err(StoreError::MissingKey(name)),
-        (Some(check), Some(cipher)) => {
-            if cipher.unseal(&check).as_deref() != Some(CHECK_TEXT) {
-                return Err(StoreError::WrongKey(name));
-            }
-            cipher
-        }
-        (None, _) if version.is_some_and(|version| version >= CHECKED_SINCE) => {
-            return Err(StoreError::MissingKeyCheck);
-        }
+    let is_checked = version.is_some_and(|version| version >= CHECKED_SINCE);
+    if !is_checked {
+        connection.execute(CREATE_META).await?;
+    }
+    match (read_check(connection).await?, existing) {
+        (Some(_), None) => Err(StoreError::MissingKey(name)),
+        (Some(check), Some(cipher)) if cipher.fits(&check) => Ok(cipher),
+        (Some(_), Some(_)) => Err(StoreError::WrongKey(name)),
+        (None, _) if is_checked => Err(StoreError::MissingKeyCheck),
         (None, existing) => {
-            let has_sealed = has_rows(&mut connection).await?;
             let cipher = match existing {
                 Some(cipher) => cipher,
-                None if has_sealed => return Err(StoreError::MissingKey(name)),
+                None if version.is_some() && has_sealed_rows(connection).await? => {
+                    return Err(StoreError::MissingKey(name));
+                }
                 None => StoreCipher::create(file)?,
             };
-            introduce_check(&mut connection, &cipher, &name).await?;
-            cipher
+            connection.execute("BEGIN IMMEDIATE").await?;
+            if version.is_some() {
+                seal_plain_settings(connection, &cipher, &name).await?;
+            }
+            sqlx::query("INSERT INTO meta (key, value) VALUES ($1, $2)")
+                .bind(CHECK_KEY)
+                .bind(cipher.seal(CHECK_TEXT)?)
+                .execute(&mut *connection)
+                .await?;
+            connection.execute("COMMIT").await?;
+            Ok(cipher)
         }
-    };
-    connection.close().await?;
-    Ok(cipher)
+    }
+}
+
+async fn read_check(connection: &mut AnyConnection) -> Result<Option<String>, StoreError> {
+    let row = sqlx::query("SELECT value FROM meta WHERE key = $1")
+        .bind(CHECK_KEY)
+        .fetch_optional(connection)
+        .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+impl StoreCipher {
+    /// Returns whether a check was sealed with this key.
+    fn fits(&self, check: &str) -> bool {
+        self.unseal(check).as_deref() == Some(CHECK_TEXT)
+    }
 }
 
 /// Loads the key of a database that is not to be changed.
@@ -66,42 +85,51 @@ pub(super) async fn verify_key(database: &Path, file: &Path) -> Result<StoreCiph
         Some(schema::LATEST) => {}
         version => return Err(StoreError::OtherSchema(version.unwrap_or(0))),
     }
-    let row = sqlx::query("SELECT value FROM meta WHERE key = $1")
-        .bind(CHECK_KEY)
-        .fetch_optional(&mut connection)
-        .await?;
-    let check: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+    let check = read_check(&mut connection).await?;
     connection.close().await?;
     let name = file.display().to_string();
     let cipher = StoreCipher::load(file)?.ok_or_else(|| StoreError::MissingKey(name.clone()))?;
     let check = check.ok_or(StoreError::MissingKeyCheck)?;
-    if cipher.unseal(&check).as_deref() == Some(CHECK_TEXT) {
+    if cipher.fits(&check) {
         Ok(cipher)
     } else {
         Err(StoreError::WrongKey(name))
     }
 }
 
-/// Returns whether there are entries that are sealed.
-async fn has_rows(connection: &mut AnyConnection) -> Result<bool, StoreError> {
-    let row = sqlx::query(
-        "SELECT (SELECT COUNT(*) FROM settings) + (SELECT COUNT(*) FROM server_overrides WHERE entry IS NOT NULL)
-         + (SELECT COUNT(*) FROM approvals) + (SELECT COUNT(*) FROM runs)",
-    )
-    .fetch_one(connection)
-    .await?;
-    let count: i64 = row.try_get(0)?;
-    Ok(count > 0)
+/// Returns whether a database of an earlier version has entries that are sealed.
+async fn has_sealed_rows(connection: &mut AnyConnection) -> Result<bool, StoreError> {
+    for table in [
+        "settings",
+        "server_overrides",
+        "approvals",
+        "runs",
+        "scripts",
+    ] {
+        let exists = sqlx::query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1")
+            .bind(table)
+            .fetch_optional(&mut *connection)
+            .await?;
+        if exists.is_none() {
+            continue; // of a later version
+        }
+        let sql = format!("SELECT 1 FROM {table} LIMIT 1");
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .fetch_optional(&mut *connection)
+            .await?;
+        if row.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-/// Seals the settings that earlier versions stored in plain text, and stores the check. From then on,
-/// plain text is an error.
-async fn introduce_check(
+/// Seals the settings that earlier versions stored in plain text. From then on, plain text is an error.
+async fn seal_plain_settings(
     connection: &mut AnyConnection,
     cipher: &StoreCipher,
     name: &str,
 ) -> Result<(), StoreError> {
-    connection.execute("BEGIN IMMEDIATE").await?;
     let rows = sqlx::query("SELECT key, value FROM settings")
         .fetch_all(&mut *connection)
         .await?;
@@ -119,11 +147,5 @@ async fn introduce_check(
             .execute(&mut *connection)
             .await?;
     }
-    sqlx::query("INSERT INTO meta (key, value) VALUES ($1, $2)")
-        .bind(CHECK_KEY)
-        .bind(cipher.seal(CHECK_TEXT)?)
-        .execute(&mut *connection)
-        .await?;
-    connection.execute("COMMIT").await?;
     Ok(())
 }

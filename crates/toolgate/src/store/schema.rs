@@ -200,7 +200,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (
         8,
         "tamper-evident audit trail",
-        "CREATE TABLE meta (
+        "CREATE TABLE IF NOT EXISTS meta (
         key TEXT PRIMARY KEY,
         value TEXT NOT NULL
     );

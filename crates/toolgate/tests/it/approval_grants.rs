@@ -1,7 +1,7 @@
 //! Approvals that hold for a session, or until they are revoked.
 
 use serde_json::json;
-use toolgate::approval::{ApprovalScope, DecideError};
+use toolgate::approval::{ApprovalScope, DecideError, Decider};
 use toolgate::{CallError, Caller, Gateway};
 use toolgate_testkit::eventually;
 
@@ -97,8 +97,20 @@ async fn always_grant_persists_until_revoked() {
     assert_eq!(grant.caller.as_deref(), Some("alice"));
     assert_eq!((grant.server.as_str(), grant.tool.as_str()), ("zoo", "say"));
     assert_eq!(grant.approval, id);
-    assert!(gateway.approvals().revoke_grant(&grant.id).await.unwrap());
-    assert!(!gateway.approvals().revoke_grant(&grant.id).await.unwrap());
+    assert!(
+        gateway
+            .approvals()
+            .revoke_grant(&grant.id, &Decider::Admin)
+            .await
+            .unwrap()
+    );
+    assert!(
+        !gateway
+            .approvals()
+            .revoke_grant(&grant.id, &Decider::Admin)
+            .await
+            .unwrap()
+    );
     assert_not_granted(&gateway, &alice).await;
     stop(gateway).await;
 }
@@ -110,7 +122,10 @@ async fn revoking_a_grant_revokes_its_unused_approval() {
     let id = request_approval(&gateway, &caller).await;
     approve(&gateway, &id, ApprovalScope::Always).await;
     let grants = gateway.approvals().grants().await.unwrap();
-    let revoked = gateway.approvals().revoke_grant(&grants[0].id).await;
+    let revoked = gateway
+        .approvals()
+        .revoke_grant(&grants[0].id, &Decider::Admin)
+        .await;
     assert!(revoked.unwrap());
     assert_ne!(request_approval(&gateway, &caller).await, id);
     stop(gateway).await;
@@ -125,7 +140,7 @@ async fn grant_satisfies_ask_but_not_deny() {
     approve(&gateway, &id, ApprovalScope::Always).await;
     assert_granted(&gateway, &caller).await;
     let deny = "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"deny\"\n";
-    gateway.apply(config(&(toml + deny))).unwrap();
+    gateway.apply(config(&(toml + deny))).await.unwrap();
     let answer = say_hello(&gateway, &caller).await;
     assert!(
         matches!(answer, Err(CallError::Unknown { .. })),
@@ -143,7 +158,7 @@ async fn grant_does_not_apply_to_changed_server_command() {
     approve(&gateway, &id, ApprovalScope::Always).await;
     assert_granted(&gateway, &caller).await;
     let changed = stdio_zoo("zoo", &["--tools", "1"]) + ASK;
-    gateway.apply(config(&changed)).unwrap();
+    gateway.apply(config(&changed)).await.unwrap();
     let asked = eventually(
         "the changed server needs approval",
         WAIT_TIMEOUT,
@@ -154,7 +169,7 @@ async fn grant_does_not_apply_to_changed_server_command() {
     )
     .await;
     assert_ne!(pending_approval_id(&asked), id);
-    gateway.apply(config(&toml)).unwrap();
+    gateway.apply(config(&toml)).await.unwrap();
     eventually(
         "the original server has its grant",
         WAIT_TIMEOUT,

@@ -172,7 +172,7 @@ async fn given_approval_expires() {
     // An approval expires after the time that is configured when it is given.
     let short = "[permissions]\napproval_expiry = \"50ms\"\n";
     let toml = stdio_zoo("zoo", &[]) + ASK + short;
-    gateway.apply(config(&toml)).unwrap();
+    gateway.apply(config(&toml)).await.unwrap();
     let approved = approve(&gateway, &id, ApprovalScope::Once).await;
     let decided_at = approved.decision.unwrap().at;
     assert_eq!(approved.expires_at - decided_at, 50, "milliseconds");

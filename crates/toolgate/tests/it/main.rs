@@ -12,6 +12,8 @@ mod approval_grants;
 mod approval_support;
 mod approval_tickets;
 mod approvals;
+mod audit_sink;
+mod audit_trail;
 mod chaos;
 mod dispatch;
 mod engine;

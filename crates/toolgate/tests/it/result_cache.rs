@@ -96,7 +96,7 @@ async fn cached_result_is_redacted_once_enabled() {
     assert_eq!(say().await.result.text(), token);
     assert!(say().await.cached);
     let redacting = toml + "[results]\nredact_secrets = true\n";
-    gateway.apply(config(&redacting)).unwrap();
+    gateway.apply(config(&redacting)).await.unwrap();
     let text = say().await.result.text();
     assert!(!text.contains(&token), "{text}");
     stop(gateway).await;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use toolgate::audit::{AuditQuery, AuditRecord};
+use toolgate::audit::{AuditKind, AuditQuery, AuditRecord};
 use toolgate::registry::RegistryEntry;
-use toolgate::store::StoreError;
 use toolgate::{
     Arguments, CallError, Caller, Config, Environment, Gateway, Outcome, RequestContext,
     ServerState, Store, ToolCall,
@@ -41,17 +40,7 @@ pub(crate) async fn start_settled(toml: &str) -> Gateway {
 
 /// Like [`start_settled`], with persistent state in a folder that no running gateway uses.
 pub(crate) async fn start_in_folder(folder: &Path, toml: &str) -> Gateway {
-    // The folder can stay locked for a moment after its last gateway: child processes that other
-    // tests of this process start share the lock until they execute their program.
-    let store = eventually(
-        "the folder is unlocked",
-        WAIT_TIMEOUT,
-        async || match Store::open(folder).await {
-            Err(StoreError::InUse(_)) => None,
-            opened => Some(opened.unwrap()),
-        },
-    );
-    start_with_store(toml, store.await).await
+    start_with_store(toml, Store::open(folder).await.unwrap()).await
 }
 
 async fn start_with_store(toml: &str, store: Store) -> Gateway {
@@ -115,6 +104,7 @@ pub(crate) async fn records(gateway: &Gateway) -> Vec<AuditRecord> {
         ToolCall::parse("no_such_tool", "{}").with_request(&RequestContext::with_id(&marker));
     gateway.call(&Caller::library(), last).await.unwrap_err();
     let query = AuditQuery {
+        kind: Some(AuditKind::Tool),
         limit: 1000,
         ..AuditQuery::default()
     };
