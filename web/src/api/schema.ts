@@ -46,6 +46,26 @@ export interface ApprovalView {
   tool: string;
 }
 
+/** State of the audit trail. */
+export interface AuditStatus {
+  /** Approximate size of all records. */
+  bytes: number;
+  /** Number of the last entry in the chain. */
+  last_entry: number | null;
+  /** Maximum size of all records; null for no limit. */
+  max_bytes: number | null;
+  /** Time of the oldest records. */
+  oldest_at: string | null;
+  /** Days for which records are kept; null if they are kept forever. */
+  retention_days: number | null;
+  /** Time of the last seal. */
+  sealed_at: string | null;
+  /** Why the second sink does not accept records, if it does not. */
+  sink_problem: string | null;
+  /** Why the store cannot be written, if it cannot. Changes and calls are refused meanwhile. */
+  store_problem: string | null;
+}
+
 export type BindingLevel = "server" | "tool";
 
 /** Budget of a key. */
@@ -384,9 +404,14 @@ export interface ProviderView {
 export interface Ready {
   /** Number of servers whose tools can be called now. */
   connected: number;
+  /** Why the gateway is not ready. */
+  reason?: string;
   /** Number of configured servers. */
   servers: number;
-  /** `ready` or `stopping`. */
+  /**
+   * `ready`, `stopping`, or `not_writable` if the gateway's store or the second audit sink cannot be
+   * written.
+   */
   status: string;
 }
 
@@ -395,7 +420,7 @@ export interface RecordPage {
   records: RecordView[];
 }
 
-/** An attempt to call a tool. */
+/** An attempt to call a tool, or another event. */
 export interface RecordView {
   approval: string | null;
   arguments: Record<string, unknown> | null;
@@ -406,13 +431,22 @@ export interface RecordView {
   /** Name of the caller's key; null for a caller without a key. */
   caller: string | null;
   cost_usd: number;
+  /**
+   * More about the event: who decided and why; what was before and after a change; which tool is
+   * hidden from the caller, and by which gate.
+   */
+  detail?: Record<string, unknown>;
   duration_ms: number | null;
   error: string | null;
   id: string;
   /** Server that was called originally, if a fallback executed the call. */
   instead_of: string | null;
+  /** `tool`, `resource`, `prompt`, `completion`, `approval`, `auth` or `admin`. */
+  kind: string;
   /** Tool name as sent by the caller. */
   name: string;
+  /** Number of like events that the record stands for; more than one for refusals that came fast. */
+  occurrences: number;
   origin: string;
   /**
    * `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `limited`, `away`,
