@@ -16,6 +16,6 @@ export default defineConfig({
     reportCompressedSize: true,
   },
   server: {
-    proxy: Object.fromEntries(["/api", "/v1", "/mcp", "/health"].map((path) => [path, gateway])),
+    proxy: Object.fromEntries(["/api", "/v1", "/mcp", "/health", "/ready"].map((path) => [path, gateway])),
   },
 });

@@ -4,6 +4,7 @@ import { useEffect, useRef, type ComponentType } from "react";
 
 import { feed } from "./api/feed.ts";
 import { useIsLive, useKey, useKeyError } from "./api/hooks.ts";
+import { readiness } from "./api/readiness.ts";
 import * as session from "./api/session.ts";
 import { ActivityView } from "./activity/view.tsx";
 import { ApprovalsView } from "./approvals/view.tsx";
@@ -16,6 +17,7 @@ import { ServersView } from "./servers/view.tsx";
 import { SettingsView } from "./settings/view.tsx";
 import { SignIn } from "./sign-in.tsx";
 import { ToolsView } from "./tools/view.tsx";
+import { RecordingBanner } from "./ui/banner.tsx";
 import { Icon, Logo, type IconName } from "./ui/icons.tsx";
 import { EmptyState } from "./ui/components.tsx";
 
@@ -40,6 +42,10 @@ export function App() {
   const keyError = useKeyError();
   const key = useKey();
   useEffect(() => {
+    readiness.start();
+    return () => readiness.stop();
+  }, []);
+  useEffect(() => {
     if (keyError !== null) {
       feed.stop();
       return;
@@ -48,7 +54,14 @@ export function App() {
     return () => feed.stop();
   }, [keyError, key]);
   // A different key may see different data, so remount everything and load it again.
-  return keyError === null ? <Layout key={key} /> : <SignIn key={key} keyError={keyError} />;
+  return keyError === null ? (
+    <Layout key={key} />
+  ) : (
+    <>
+      <RecordingBanner />
+      <SignIn key={key} keyError={keyError} />
+    </>
+  );
 }
 
 function Layout() {
@@ -63,9 +76,12 @@ function Layout() {
         Skip to content
       </a>
       <Sidebar view={view} />
-      <main id="main" tabIndex={-1}>
-        {current ? <current.Component item={item} /> : <NotFound />}
-      </main>
+      <div>
+        <RecordingBanner />
+        <main id="main" tabIndex={-1}>
+          {current ? <current.Component item={item} /> : <NotFound />}
+        </main>
+      </div>
     </div>
   );
 }

@@ -5,6 +5,7 @@ import type { RefObject } from "react";
 
 import { errorMessage } from "./client.ts";
 import { feed, type FeedEventKind, type FeedEvents } from "./feed.ts";
+import { readiness } from "./readiness.ts";
 import * as session from "./session.ts";
 
 export interface Resource<T> {
@@ -138,6 +139,14 @@ export function useIsLive(): boolean {
   return useSyncExternalStore(
     (listener) => feed.subscribeToStatus(listener),
     () => feed.live,
+  );
+}
+
+/** Why the gateway cannot record, or `null` if it can. */
+export function useRecordingProblem(): string | null {
+  return useSyncExternalStore(
+    (listener) => readiness.subscribe(listener),
+    () => readiness.problem,
   );
 }
 

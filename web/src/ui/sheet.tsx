@@ -5,6 +5,8 @@
 
 import { useEffect, useId, useRef, useState, type ReactNode } from "react";
 
+import { RecordingBanner } from "./banner.tsx";
+
 /** Asks for confirmation before closing discards something. */
 export interface CloseWarning {
   title: string;
@@ -90,6 +92,8 @@ export function Sheet({
             ✕
           </button>
         </header>
+        {/* An open dialog covers the banner of the page and hides it from screen readers. */}
+        {variant === "sheet" && <RecordingBanner />}
         <div className="body">{children}</div>
         {footer !== undefined && <footer>{footer}</footer>}
       </div>
