@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { EMPTY_KEY_FORM, toKeyEntry } from "../src/keys/entry.ts";
 import { approvalIds, formatResult, stepTitle, visibleSteps } from "../src/runs/steps.ts";
-import { formatDuration, formatRelativeTime } from "../src/ui/format.ts";
+import { formatBytes, formatDuration, formatRelativeTime } from "../src/ui/format.ts";
 
 const at = "2026-01-01T00:00:00Z";
 
@@ -67,4 +67,15 @@ test("times and durations are formatted for display", () => {
   assert.equal(formatRelativeTime("2026-01-01T00:00:28Z", now), "in 28 seconds");
   assert.equal(formatRelativeTime(at, now), "just now");
   assert.deepEqual([0.2, 13.4, 5001].map(formatDuration), ["< 1 ms", "13 ms", "5.0 s"]);
+});
+
+test("sizes are formatted in binary units", () => {
+  assert.deepEqual([0, 1, 1023, 1024, 20 * 2 ** 20, 2 ** 42].map(formatBytes), [
+    "0 bytes",
+    "1 byte",
+    "1,023 bytes",
+    "1 KiB",
+    "20 MiB",
+    "4 TiB",
+  ]);
 });

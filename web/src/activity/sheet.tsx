@@ -1,16 +1,18 @@
-/** One call in the audit log, with everything recorded about it. */
+/** One record of the audit log, with everything in it. */
 
 import { Fragment, type ReactNode } from "react";
 
 import { formatJson } from "../api/json.ts";
-import type { RecordView as CallRecord } from "../api/schema.ts";
+import type { RecordView as AuditRecord } from "../api/schema.ts";
 import { routeHash } from "../route.ts";
 import { formatDateTime, formatDuration, formatNumber, formatUsd, pluralize } from "../ui/format.ts";
 import { Badge, CodeBlock, Notice } from "../ui/components.tsx";
 import { Sheet } from "../ui/sheet.tsx";
-import { outcomeTone } from "./outcomes.ts";
+import { RecordChange } from "./change.tsx";
+import { kindOf, outcomeTone, parseKind } from "./kinds.ts";
+import { detailProperties } from "./record-detail.ts";
 
-export function RecordSheet({ record, onClose }: { record: CallRecord; onClose: () => void }) {
+export function RecordSheet({ record, onClose }: { record: AuditRecord; onClose: () => void }) {
   const properties = recordProperties(record).filter(([, value]) => value !== null && value !== "");
   return (
     <Sheet
@@ -25,13 +27,14 @@ export function RecordSheet({ record, onClose }: { record: CallRecord; onClose: 
         </Notice>
       ))}
       <dl className="properties">
-        {properties.map(([name, value]) => (
-          <Fragment key={name}>
+        {properties.map(([name, value], index) => (
+          <Fragment key={index}>
             <dt>{name}</dt>
             <dd>{value}</dd>
           </Fragment>
         ))}
       </dl>
+      <RecordChange detail={record.detail} />
       {record.arguments !== null && record.arguments !== undefined && (
         <div className="field">
           <h3>Arguments</h3>
@@ -48,13 +51,15 @@ export function RecordSheet({ record, onClose }: { record: CallRecord; onClose: 
   );
 }
 
-function recordProperties(record: CallRecord): [string, ReactNode][] {
+function recordProperties(record: AuditRecord): [string, ReactNode][] {
   const { script } = record;
+  const kind = kindOf(parseKind(record.kind));
   return [
+    ["Kind", kind.singular],
     ["Server", record.server],
     ["Tool", record.tool],
     ["Fallback for", record.instead_of],
-    ["Caller", record.caller ?? "No key"],
+    [kind.caller, record.caller ?? "No key"],
     ["Origin", record.origin],
     ["Started", formatDateTime(record.started_at)],
     ["Duration", record.duration_ms === null ? null : formatDuration(record.duration_ms)],
@@ -63,18 +68,24 @@ function recordProperties(record: CallRecord): [string, ReactNode][] {
     ["Run", record.run_id && <a href={routeHash("runs", record.run_id)}>{record.run_id}</a>],
     ["Request", record.request_id],
     ["Parent call", record.parent_id],
-    ["Bytes", `${formatNumber(record.bytes_in)} in, ${formatNumber(record.bytes_out)} out`],
+    ["Like events", record.occurrences > 1 ? formatNumber(record.occurrences) : null],
+    ["Bytes", kind.hasServer ? formatBytesMoved(record) : null],
     ["Cost", record.cost_usd > 0 ? formatUsd(record.cost_usd) : null],
     ["Cache", record.cached ? "Result of an earlier call" : null],
     ["Script", script ? describeScript(script) : null],
+    ...detailProperties(record.detail),
   ];
+}
+
+function formatBytesMoved({ bytes_in, bytes_out }: AuditRecord): string {
+  return `${formatNumber(bytes_in)} in, ${formatNumber(bytes_out)} out`;
 }
 
 function formatVerdict(verdict: string, rule: string | null): string {
   return rule === null ? verdict : `${verdict} (${rule})`;
 }
 
-function describeScript({ calls, limit, saved_tokens }: NonNullable<CallRecord["script"]>): string {
+function describeScript({ calls, limit, saved_tokens }: NonNullable<AuditRecord["script"]>): string {
   const parts = [
     calls === undefined ? null : pluralize(calls, "call"),
     limit ? `stopped by limit: ${limit}` : null,

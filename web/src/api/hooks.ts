@@ -107,6 +107,17 @@ export function useReloadOn(kinds: readonly FeedEventKind[], reload: () => void)
   }, [reload]);
 }
 
+/** Calls `reload` at an interval while the tab is visible, for data whose changes send no events. */
+export function usePolling(intervalMs: number | null, reload: () => void): void {
+  useEffect(() => {
+    if (intervalMs === null) {
+      return;
+    }
+    const timer = setInterval(() => document.visibilityState === "visible" && reload(), intervalMs);
+    return () => clearInterval(timer);
+  }, [intervalMs, reload]);
+}
+
 /** Calls `handler` for every event of one kind. */
 export function useFeedEvent<K extends FeedEventKind>(
   kind: K,

@@ -5,7 +5,7 @@ import type { RecordView as CallRecord } from "../api/schema.ts";
 import { routeHash } from "../route.ts";
 import { formatDuration, formatNumber } from "../ui/format.ts";
 import { Badge, CodeBlock, Notice } from "../ui/components.tsx";
-import { outcomeTone } from "../activity/outcomes.ts";
+import { outcomeTone } from "../activity/kinds.ts";
 import type { ScriptOutput } from "./script-output.ts";
 import type { Script } from "./script.ts";
 

@@ -41,6 +41,18 @@ export function formatNumber(number: number): string {
   return numberFormat.format(number);
 }
 
+const BYTE_UNITS = ["KiB", "MiB", "GiB", "TiB"] as const;
+
+/** `512 bytes`, `1.5 MiB`. */
+export function formatBytes(bytes: number): string {
+  if (bytes < 1024) {
+    return pluralize(bytes, "byte");
+  }
+  const power = Math.min(Math.floor(Math.log2(bytes) / 10), BYTE_UNITS.length);
+  const amount = bytes / 1024 ** power;
+  return `${amount < 10 ? Number(amount.toFixed(1)) : Math.round(amount)} ${BYTE_UNITS[power - 1]}`;
+}
+
 /** `1 tool`, `2 tools`. */
 export function pluralize(number: number, noun: string): string {
   return `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;
