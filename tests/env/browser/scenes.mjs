@@ -1,6 +1,7 @@
 // User interactions with the web page.
 
 import { strict as assert } from "node:assert";
+import { mkdir } from "node:fs/promises";
 
 /** Signs in by form and by link, with a wrong key, and with a remembered key. */
 export async function signIn({ open, url, key }) {
@@ -241,6 +242,42 @@ export async function approve({ open, url }) {
   await card.getByRole("button", { name: "Deny" }).click();
   await page.getByText("No pending approvals").waitFor();
   return { asked: JSON.parse(asked), result };
+}
+
+/** Sees that the gateway cannot record, until the folder of its second sink exists, and looks at a change. */
+export async function watchRecording({ open, url, folder }) {
+  const page = await open();
+  await page.goto(`${url}/#/keys`);
+  await page.getByText("No keys", { exact: true }).waitFor();
+  const call = { id: "c1", type: "function", function: { name: "zoo_add", arguments: '{"a":1,"b":1}' } };
+  const execute = () => fetch(`${url}/v1/mcp/tool/execute`, { method: "POST", body: JSON.stringify(call) });
+  const refused = (await execute()).status;
+  const banner = page.getByRole("alert").filter({ hasText: "cannot record" });
+  const problem = await banner.textContent();
+  await page.getByRole("link", { name: "Activity" }).click();
+  const trail = page.getByLabel("Audit trail");
+  await trail.getByText("Second sink:").waitFor();
+  await page.getByRole("link", { name: "Servers" }).click();
+  await page.getByRole("button", { name: "zoo" }).click();
+  const sheet = page.getByRole("dialog", { name: "zoo" });
+  await sheet.getByRole("alert").filter({ hasText: "cannot record" }).waitFor();
+  await sheet.getByRole("button", { name: "Close" }).click();
+
+  await mkdir(folder);
+  await banner.waitFor({ state: "detached" });
+  const accepted = (await execute()).status;
+
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.getByLabel("Agent depth").fill("15");
+  await page.getByRole("button", { name: "Save Changes" }).click();
+  await page.getByText("Saved", { exact: true }).waitFor();
+  await page.getByRole("link", { name: "Activity" }).click();
+  await page.getByRole("row", { name: /zoo\.add.*unrecorded/ }).waitFor();
+  await page.getByRole("combobox", { name: "Kind" }).selectOption("Changes");
+  await page.getByRole("row", { name: /settings\.change/ }).click();
+  const change = page.getByRole("dialog").getByRole("row", { name: /max_agent_depth/ });
+  const depths = await change.getByRole("cell").allTextContents();
+  return { refused, problem, accepted, depths };
 }
 
 /** Checks that text from a server is never rendered as HTML. */

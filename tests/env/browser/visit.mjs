@@ -17,8 +17,9 @@ const errors = [];
 function watch(page) {
   page.on("pageerror", (error) => errors.push(`page error: ${error.message}`));
   page.on("console", (message) => {
-    // Rejected requests are expected: scenes send wrong keys and names on purpose.
-    const refused = /^Failed to load resource: .* status of 4\d\d /.test(message.text());
+    // Rejected requests are expected: scenes send wrong keys and names on purpose. So is 503 while the
+    // gateway cannot record.
+    const refused = /^Failed to load resource: .* status of (4\d\d|503) /.test(message.text());
     if (["error", "warning"].includes(message.type()) && !refused) {
       errors.push(`console: ${message.text()}`);
     }

@@ -358,6 +358,22 @@ async fn user_watches_and_cancels_runs() {
 }
 
 #[tokio::test]
+async fn user_sees_that_the_gateway_cannot_record_and_what_was_changed() {
+    let sink = "[audit.sink]\nfile = \"sink/audit.jsonl\"\n";
+    let gate = TestGate::start(&(zoo("zoo", &[]) + sink));
+    gate.wait_for_state("zoo", "healthy").await;
+    let input = json!({"folder": gate.folder.path().join("sink")});
+    let Some(results) = run_scene("watchRecording", &gate, input).await else {
+        return;
+    };
+    assert_eq!(results["refused"], 503);
+    let problem = results["problem"].as_str().unwrap();
+    assert!(problem.contains("No such file"), "{problem}");
+    assert_eq!(results["accepted"], 200);
+    assert_eq!(results["depths"], json!(["max_agent_depth", "–", "15"]));
+}
+
+#[tokio::test]
 async fn server_text_is_not_rendered_as_html() {
     let script = env_file("browser/hostile.mjs");
     let program = [script.to_str().unwrap(), MARKUP];
