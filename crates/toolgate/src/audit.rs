@@ -20,6 +20,7 @@ mod verify;
 mod writer;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -74,6 +75,8 @@ struct Inner {
     slots: Arc<Semaphore>,
     settings: Arc<ArcSwap<Settings>>,
     refusals: RefusalCounter,
+    /// Calls that went on without a record since the last log line about them.
+    unrecorded: AtomicU64,
     events: EventChannel<Arc<AuditRecord>>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -199,6 +202,7 @@ impl AuditLog {
             slots: Arc::new(Semaphore::new(MAX_UNWRITTEN_ATTEMPTS)),
             settings,
             refusals: RefusalCounter::default(),
+            unrecorded: AtomicU64::new(0),
             events: EventChannel::new(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -214,6 +218,7 @@ impl AuditLog {
                 let Some(inner) = weak.upgrade() else { return };
                 let log = Self(inner);
                 log.enqueue_counted(log.0.refusals.take_counted(Instant::now()));
+                log.log_unrecorded();
             }
         });
         log.0.tasks.close();
@@ -377,13 +382,40 @@ impl AuditLog {
             Ok(slot) => slot,
             Err(_) => {
                 let slot = Arc::clone(slots).acquire_owned();
-                match tokio::time::timeout(SLOT_TIMEOUT, slot).await {
+                match tokio::time::timeout(self.slot_timeout(), slot).await {
                     Ok(Ok(slot)) => slot,
+                    _ if self.continues_on_failure() => {
+                        return Ok(Attempt::new(record, span, self.clone(), None));
+                    }
                     _ => return Err(CallError::Unrecorded),
                 }
             }
         };
-        Ok(Attempt::new(record, span, self.clone(), slot))
+        Ok(Attempt::new(record, span, self.clone(), Some(slot)))
+    }
+
+    /// Returns how long a call waits for a slot: not at all if it can go on without one anyway.
+    fn slot_timeout(&self) -> Duration {
+        if self.continues_on_failure() && self.0.store.store.write_problem().is_some() {
+            Duration::ZERO
+        } else {
+            SLOT_TIMEOUT
+        }
+    }
+
+    /// Counts a call that went on without a record.
+    fn count_unrecorded(&self) {
+        self.0.unrecorded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn log_unrecorded(&self) {
+        let calls = self.0.unrecorded.swap(0, Ordering::Relaxed);
+        if calls > 0 {
+            tracing::error!(
+                calls,
+                "calls went on without records, as `audit.on_failure` says"
+            );
+        }
     }
 
     /// Records that a call is about to be sent.
@@ -518,6 +550,7 @@ impl AuditLog {
         self.0.stop.cancel();
         self.0.tasks.wait().await;
         self.enqueue_counted(self.0.refusals.take_all());
+        self.log_unrecorded();
         self.0.writer.stop().await;
         if let Some(sink) = &self.0.sink {
             sink.stop().await;

@@ -53,8 +53,12 @@ pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
             ServerState::Healthy | ServerState::Degraded | ServerState::Asleep
         )
     };
-    let problem = app.gateway().store().write_problem();
-    let problem = problem.or_else(|| app.gateway().audit().sink_problem());
+    let store = app.gateway().store().write_problem();
+    let store = store.map(|problem| format!("the store cannot be written: {problem}"));
+    let problem = store.or_else(|| {
+        let sink = app.gateway().audit().sink_problem();
+        sink.map(|problem| format!("the second audit sink does not accept records: {problem}"))
+    });
     let (code, status) = if app.is_stopping() {
         (StatusCode::SERVICE_UNAVAILABLE, "stopping")
     } else if problem.is_some() {
@@ -64,7 +68,7 @@ pub(crate) async fn ready(State(app): State<App>) -> (StatusCode, Json<Ready>) {
     };
     let ready = Ready {
         status,
-        reason: problem.map(|problem| problem.to_string()),
+        reason: problem,
         servers: servers.len(),
         connected: servers
             .iter()

@@ -27,7 +27,9 @@ pub(crate) struct Attempt {
     audit: AuditLog,
     /// Whether the record was opened, because the call is about to be sent.
     is_open: bool,
-    /// Passed to the writer with the final update; `None` once closed.
+    is_closed: bool,
+    /// Passed to the writer with the final update. `None` if there was none and calls go on without
+    /// records; then nothing is written.
     slot: Option<OwnedSemaphorePermit>,
 }
 
@@ -36,7 +38,7 @@ impl Attempt {
         mut record: Box<AuditRecord>,
         span: Span,
         audit: AuditLog,
-        slot: OwnedSemaphorePermit,
+        slot: Option<OwnedSemaphorePermit>,
     ) -> Self {
         writer::trim_content(&mut record.arguments);
         Self {
@@ -46,7 +48,8 @@ impl Attempt {
             started: Instant::now(),
             audit,
             is_open: false,
-            slot: Some(slot),
+            is_closed: false,
+            slot,
         }
     }
 
@@ -58,6 +61,9 @@ impl Attempt {
 
     /// Records that the call is about to be sent. It must not be sent if this fails.
     pub(crate) async fn open(&mut self) -> Result<(), CallError> {
+        if self.slot.is_none() {
+            return Ok(());
+        }
         // From here on, the call leaves a record of its own even if opening it fails or is cancelled.
         self.is_open = true;
         let update = RecordUpdate {
@@ -113,6 +119,11 @@ impl Attempt {
         let micros = i64::try_from(self.started.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
         span::record_outcome(&self.span, &self.record);
+        self.is_closed = true;
+        if self.slot.is_none() {
+            self.audit.count_unrecorded();
+            return;
+        }
         let was_refused =
             !self.is_open && !matches!(self.record.outcome.as_str(), "ok" | "tool_error");
         let update = RecordUpdate {
@@ -138,7 +149,7 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if self.slot.is_some() {
+        if !self.is_closed {
             CallError::Cancelled
                 .code()
                 .clone_into(&mut self.record.outcome);

@@ -22,6 +22,9 @@ use super::{AuditKind, AuditRecord};
 const FILES: [&str; 2] = ["intents-0.log", "intents-1.log"];
 /// Size at which the other file is used.
 const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// Size at which nothing more is written if the other file cannot be used, because the database has not
+/// taken its lines yet.
+const MAX_FULL_FILE_BYTES: u64 = 16 * MAX_FILE_BYTES;
 /// Bytes of the tag that are kept.
 const TAG_BYTES: usize = 8;
 /// Errors are cut to this length, since they come from servers.
@@ -256,6 +259,12 @@ impl IntentLog {
             let other = 1 - state.current;
             files[other].set_len(0)?;
             (state.current, state.size, state.last_in_other) = (other, 0, state.last);
+        }
+        if state.size > MAX_FULL_FILE_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "the intent log is full, since the database takes no records",
+            ));
         }
         let n = state.last + 1;
         state.buffer.clear();

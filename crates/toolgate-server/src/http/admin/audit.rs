@@ -61,8 +61,10 @@ pub(crate) struct RecordView {
     approval: Option<String>,
     /// Findings of the scanner.
     warnings: Vec<String>,
-    /// `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `limited`, `away`,
-    /// `busy`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`, `unrecorded` or `interrupted`.
+    /// Of a call: `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `manual`,
+    /// `limited`, `away`, `busy`, `no_worker`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`,
+    /// `unrecorded` or `interrupted`. Of an approval: `approved`, `denied` or `expired`. Of authentication:
+    /// `signed_in` or `unauthorized`. Of a change: `ok`.
     outcome: String,
     #[schema(required)]
     error: Option<String>,
@@ -326,7 +328,7 @@ impl AuditFilter {
     }
 }
 
-const CSV_COLUMNS: [&str; 17] = [
+const CSV_COLUMNS: [&str; 20] = [
     "id",
     "started_at",
     "request_id",
@@ -344,6 +346,9 @@ const CSV_COLUMNS: [&str; 17] = [
     "arguments",
     "duration_ms",
     "cost_usd",
+    "kind",
+    "occurrences",
+    "detail",
 ];
 
 impl RecordView {
@@ -404,10 +409,11 @@ impl RecordView {
         }
     }
 
-    fn csv_cells(&self) -> [String; 17] {
+    fn csv_cells(&self) -> [String; 20] {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let arguments = self.arguments.as_ref().map(|raw| raw.get().to_owned());
         let duration = self.duration_ms.map(|ms| ms.to_string());
+        let detail = self.detail.as_ref().map(ToString::to_string);
         [
             self.id.clone(),
             self.started_at.clone(),
@@ -426,6 +432,9 @@ impl RecordView {
             arguments.unwrap_or_default(),
             duration.unwrap_or_default(),
             self.cost_usd.to_string(),
+            self.kind.to_owned(),
+            self.occurrences.to_string(),
+            detail.unwrap_or_default(),
         ]
     }
 }
