@@ -449,8 +449,10 @@ export interface RecordView {
   occurrences: number;
   origin: string;
   /**
-   * `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `limited`, `away`,
-   * `busy`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`, `unrecorded` or `interrupted`.
+   * Of a call: `open`, `ok`, `tool_error`, `unknown`, `bad_arguments`, `bad_filter`, `denied`, `ask`, `manual`,
+   * `limited`, `away`, `busy`, `no_worker`, `timeout`, `server`, `cancelled`, `panicked`, `unauthorized`,
+   * `unrecorded` or `interrupted`. Of an approval: `approved`, `denied` or `expired`. Of authentication:
+   * `signed_in` or `unauthorized`. Of a change: `ok`.
    */
   outcome: string;
   parent_id: string | null;
