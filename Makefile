@@ -12,7 +12,7 @@ BROWSER := tests/env/browser/node_modules/.browser.json
 DEMO_ENV := examples/demo/servers
 DEMO_ENV_STAMPS := $(DEMO_ENV)/node_modules/.installed $(DEMO_ENV)/.venv/.installed
 
-.PHONY: help demo run build dist web web-test test quick check deny docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env system-packages clean
+.PHONY: help demo run build dist web web-test test soak quick check deny docs bench bench-build bench-mock bench-agent bench-engine bench-guard guard-dev bench-tokens profile test-env system-packages clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,6 +34,11 @@ test: web web-test test-env check ## Run all checks and all tests
 	cargo build --locked --workspace
 	cargo test --locked --workspace
 	$(GUARD_DEV)
+
+# The seed of a failed run is in its output; SEED=… repeats it.
+soak: web ## Kill the gateway at random points, 300 times, and compare what it acknowledged (KILLS=300)
+	cargo build --locked --workspace
+	TOOLGATE_SOAK_KILLS=$(or $(KILLS),300) cargo test --locked --package toolgate-server --test it -- crash:: --nocapture
 
 # Unit tests and the tests of pure crates: nothing that needs a browser, Node, Python or a model.
 quick: web ## Run formatting, lints and fast tests: under a minute once everything is built

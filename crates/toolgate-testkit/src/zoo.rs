@@ -10,6 +10,7 @@ mod catalog;
 mod change;
 mod client_request;
 mod era;
+mod execution_log;
 mod fixture;
 mod flags;
 mod headers;

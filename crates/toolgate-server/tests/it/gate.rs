@@ -19,13 +19,23 @@ pub(crate) fn server(name: &str, command: &str, args: &[&str]) -> String {
 
 /// Builds a command for the binary with a clean environment and this working folder.
 pub(crate) fn toolgate(folder: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
+    clean_environment(Command::new(env!("CARGO_BIN_EXE_toolgate")), folder)
+}
+
+/// Gives a command a clean environment and this working folder.
+pub(crate) fn clean_environment(mut command: Command, folder: &Path) -> Command {
     command
         .current_dir(folder)
         .env_clear()
         .env("PATH", env!("PATH"))
         .env("HOME", folder);
     command
+}
+
+/// Returns a program and its arguments that start the gateway on a free port.
+pub(crate) fn serve_args() -> [&'static str; 6] {
+    let program = env!("CARGO_BIN_EXE_toolgate");
+    [program, "serve", "--port", "0", "--data-dir", "data"]
 }
 
 /// Runs the binary to completion and returns its output, stdout and stderr.
@@ -54,6 +64,11 @@ impl TestGate {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("toolgate.toml"), toml).unwrap();
         let (child, url) = spawn(folder.path(), args, env);
+        Self::new(child, url, folder)
+    }
+
+    /// Takes over a gateway that was started in a folder.
+    pub(crate) fn new(child: Child, url: String, folder: TempDir) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             url,
@@ -170,6 +185,12 @@ fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> (Child, String) 
         .stderr(log)
         .spawn()
         .unwrap();
+    let url = wait_for_url(&mut child, folder);
+    (child, url)
+}
+
+/// Waits until a gateway that was started in a folder listens, and returns its URL.
+pub(crate) fn wait_for_url(child: &mut Child, folder: &Path) -> String {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap())
         .read_line(&mut line)
@@ -181,8 +202,7 @@ fn spawn(folder: &Path, args: &[&str], env: &[(&str, &str)]) -> (Child, String) 
             let log = fs::read_to_string(folder.join("log")).unwrap();
             panic!("the gateway did not start: {line}{log}")
         });
-    let url = url.to_owned();
-    (child, url)
+    url.to_owned()
 }
 
 impl Drop for TestGate {

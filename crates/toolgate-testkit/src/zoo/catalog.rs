@@ -77,9 +77,10 @@ impl ZooCatalog {
         if !features.malformed {
             document.malformed.clear();
         }
+        let append = features.append_to.as_ref().map(|_| append_tool());
         Self {
             document,
-            extra_tools: (1..=features.tools).map(extra_tool).collect(),
+            extra_tools: (1..=features.tools).map(extra_tool).chain(append).collect(),
             page_size: features.page.map_or(usize::MAX, |page| page.max(1)),
             dynamic_lists: DynamicLists::default(),
         }
@@ -252,6 +253,11 @@ fn extra_tool(number: usize) -> Box<RawValue> {
         r#"{{"name":"tool_{number:04}","description":"Extra tool {number}: returns its arguments.","inputSchema":{{"type":"object","properties":{{"value":{{"type":"string"}}}}}}}}"#
     );
     RawValue::from_string(text).expect("extra tool definition is not valid JSON")
+}
+
+fn append_tool() -> Box<RawValue> {
+    let text = r#"{"name":"append","description":"Appends a line to the file that `--append-to` names.","inputSchema":{"type":"object","properties":{"line":{"type":"string"}},"required":["line"]}}"#;
+    RawValue::from_string(text.to_owned()).expect("the definition of `append` is not valid JSON")
 }
 
 /// Removes the white space between JSON tokens and keeps every token's text.

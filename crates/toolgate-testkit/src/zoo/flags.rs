@@ -60,6 +60,9 @@ pub(crate) struct FeatureFlags {
     /// Include malformed entries and hostile names in tools/list
     #[arg(long)]
     pub(crate) malformed: bool,
+    /// Add the tool `append`, which appends its argument `line` to this file and flushes the file to the disk
+    #[arg(long)]
+    pub(crate) append_to: Option<PathBuf>,
     /// Server instructions
     #[arg(long)]
     pub(crate) instructions: Option<String>,

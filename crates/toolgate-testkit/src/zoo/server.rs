@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::calls::{OpenCall, OpenCalls};
 use super::catalog::ZooCatalog;
 use super::era::{self, RequestEra};
+use super::execution_log::ExecutionLog;
 use super::fixture::{self, Fixtures};
 use super::flags::{CommonFlags, SupportedEras};
 use super::outbox::Outbox;
@@ -29,6 +30,7 @@ const FIXTURE_CAPABILITIES: &str = r#"{"tools":{"listChanged":true},"resources":
 pub(crate) struct ZooServer {
     pub(crate) catalog: ZooCatalog,
     pub(crate) request_log: RequestLog,
+    pub(crate) executions: ExecutionLog,
     pub(crate) tasks: TaskTracker,
     pub(crate) peers: Peers,
     pub(crate) fixtures: Option<Fixtures>,
@@ -82,6 +84,7 @@ impl ZooServer {
         Self {
             catalog: ZooCatalog::new(&flags.features),
             request_log: RequestLog::open(flags.diagnostics.count.as_deref()),
+            executions: ExecutionLog::open(flags.features.append_to.as_deref()),
             tasks: TaskTracker::new(),
             peers: Peers::default(),
             fixtures: flags.features.fixtures.then(Fixtures::new),

@@ -26,6 +26,18 @@ struct Big {
 }
 
 #[derive(Deserialize)]
+struct Append {
+    line: String,
+}
+
+#[derive(Default, Deserialize)]
+struct RpcErrorSize {
+    /// Length to which the message of the error is padded.
+    #[serde(default)]
+    bytes: usize,
+}
+
+#[derive(Deserialize)]
 struct Say {
     text: String,
     #[serde(default)]
@@ -49,10 +61,11 @@ pub(crate) async fn call(call: &ZooCall<'_>) -> CallOutcome {
             )
         }),
         "fail" => CallOutcome::Result(catalog.fail()),
-        "rpc_error" => CallOutcome::Error(
-            ZooError::new(INVALID_PARAMS, "refused on purpose")
-                .with_data(r#"{"reason":"zoo","big":18446744073709551617}"#.to_owned()),
-        ),
+        "rpc_error" => CallOutcome::Error(rpc_error(call)),
+        "append" if call.server.executions.is_open() => with_arguments(call, |Append { line }| {
+            call.server.executions.append(&line);
+            text_result(&line)
+        }),
         "sleep" => sleep(call).await,
         "big" => with_arguments(call, |Big { bytes }| text_result(&"x".repeat(bytes))),
         "kinds" => CallOutcome::Result(catalog.kinds()),
@@ -84,6 +97,17 @@ pub(crate) fn echo_if_listed(call: &ZooCall<'_>, name: &str) -> CallOutcome {
         let message = format!("unknown tool `{name}`");
         CallOutcome::Error(ZooError::new(INVALID_PARAMS, message))
     }
+}
+
+fn rpc_error(call: &ZooCall<'_>) -> ZooError {
+    let RpcErrorSize { bytes } = parse_arguments(call).unwrap_or_default();
+    let message = "refused on purpose";
+    let message = format!(
+        "{message}{}",
+        "x".repeat(bytes.saturating_sub(message.len()))
+    );
+    ZooError::new(INVALID_PARAMS, message)
+        .with_data(r#"{"reason":"zoo","big":18446744073709551617}"#.to_owned())
 }
 
 fn echo(arguments: &str) -> String {

@@ -1,0 +1,653 @@
+//! Nothing is acknowledged that is not stored: full disks, I/O errors, locked and damaged databases, lost
+//! keys, and a second gateway on the same data.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use toolgate_testkit::eventually;
+
+use crate::caller::ApiResponse;
+use crate::gate::{TestGate, WAIT_TIMEOUT, toolgate, zoo};
+use crate::mcp::LegacySession;
+use crate::oracle::{APPEND, AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records};
+use crate::small_disk::{DiskFault, DiskGate};
+
+const DENY_KINDS: &str = r#"{"rules": [{"tool": "zoo_kinds", "action": "deny"}]}"#;
+
+async fn request_key(gate: &TestGate, name: &str) -> ApiResponse {
+    let entry = json!({"name": name});
+    gate.caller().post("/api/keys", &entry).await
+}
+
+/// Creates a key through the API and returns it.
+async fn create_key(gate: &TestGate, name: &str) -> String {
+    let created = request_key(gate, name).await.expect_status(201);
+    created["key"].as_str().unwrap().to_owned()
+}
+
+/// Waits until the readiness probe answers with a status, and returns its body.
+async fn wait_for_ready(gate: &TestGate, status: u16) -> Value {
+    let what = format!("/ready answers {status}");
+    eventually(&what, WAIT_TIMEOUT, async || {
+        let ready = gate.caller().get("/ready").await;
+        (ready.status == status).then_some(ready.body)
+    })
+    .await
+}
+
+/// Checks that a response says that the store cannot be written for now.
+fn assert_unavailable(response: &ApiResponse) {
+    assert_eq!(response.status, 503, "{}", response.body);
+    assert_eq!(response.body["error"]["code"], "store_unavailable");
+    assert!(response.retry_after.is_some(), "{}", response.body);
+}
+
+fn has_deny_rule(permissions: &Value) -> bool {
+    let rules = permissions["rules"].as_array().unwrap();
+    rules.iter().any(|rule| rule["tool"] == "zoo_kinds")
+}
+
+/// A gateway on a small disk, with a key for calls, whose calls are noted.
+struct Scenario {
+    disk: DiskGate,
+    executions: ExecutionFile,
+    _folder: tempfile::TempDir,
+    key: String,
+    ledger: CallLedger,
+}
+
+impl Scenario {
+    async fn start(more: &str, fault: DiskFault) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let executions = ExecutionFile::in_folder(folder.path());
+        let disk = DiskGate::start(&(executions.server() + more), fault);
+        disk.gate.wait_for_state("zoo", "healthy").await;
+        let key = create_key(&disk.gate, "worker").await;
+        Self {
+            disk,
+            executions,
+            _folder: folder,
+            key,
+            ledger: CallLedger::default(),
+        }
+    }
+
+    /// Makes calls one after the other and returns how many were acknowledged.
+    async fn make_calls(&mut self, prefix: &str, count: usize) -> usize {
+        let client = AppendClient::new(&self.disk.gate, &self.key);
+        let mut acknowledged = 0;
+        for number in 0..count {
+            let id = format!("{prefix}-{number}");
+            let answer = client.call(&id).await;
+            acknowledged += usize::from(answer == CallAnswer::Acknowledged);
+            self.ledger.note(id, answer);
+        }
+        acknowledged
+    }
+
+    async fn restart(&mut self) {
+        self.disk.stop().await;
+        self.disk.relaunch();
+        self.disk.gate.wait_for_state("zoo", "healthy").await;
+    }
+
+    async fn check(&self) {
+        let records = export_records(&self.disk.gate, "").await;
+        self.ledger.check(&self.executions.read(), &records);
+    }
+}
+
+#[tokio::test]
+async fn full_disk_loses_nothing_that_was_acknowledged() {
+    acknowledged_is_kept_despite(DiskFault::Full).await;
+}
+
+#[tokio::test]
+async fn write_errors_lose_nothing_that_was_acknowledged() {
+    acknowledged_is_kept_despite(DiskFault::WriteError).await;
+}
+
+async fn acknowledged_is_kept_despite(fault: DiskFault) {
+    let mut scenario = Scenario::start("", fault).await;
+    let leaked = create_key(&scenario.disk.gate, "leaked").await;
+    scenario.make_calls("before", 5).await;
+
+    scenario.disk.fill();
+    let mut stored_keys = Vec::new();
+    for number in 0..10 {
+        scenario.make_calls(&format!("full{number}"), 5).await;
+        let name = format!("key{number}");
+        let created = request_key(&scenario.disk.gate, &name).await;
+        if created.status == 201 {
+            stored_keys.push(name);
+        } else {
+            assert_unavailable(&created);
+        }
+    }
+    let ready = wait_for_ready(&scenario.disk.gate, 503).await;
+    assert_eq!(ready["status"], "not_writable", "{ready}");
+    assert!(!ready["reason"].as_str().unwrap().is_empty(), "{ready}");
+    let gate = &scenario.disk.gate;
+    assert_unavailable(&gate.caller().delete("/api/keys/leaked").await);
+    let rules = serde_json::from_str(DENY_KINDS).unwrap();
+    assert_unavailable(&gate.caller().put("/api/permissions", &rules).await);
+    let refused = gate.with_key(&scenario.key);
+    assert_unavailable(&refused.execute(APPEND, &json!({"line": "x"})).await);
+    let session = LegacySession::open(gate, "/mcp", Some(&scenario.key)).await;
+    let call = json!({"name": APPEND, "arguments": {"line": "x"}});
+    let (_, answer) = session.request("tools/call", call).await;
+    assert!(answer["error"]["message"].is_string(), "{answer}");
+    assert_eq!(gate.with_key(&leaked).call_status().await, 503);
+
+    scenario.disk.free();
+    wait_for_ready(gate, 200).await;
+    assert_eq!(
+        gate.with_key(&leaked).call_status().await,
+        200,
+        "the refused revocation has no effect"
+    );
+    gate.caller()
+        .delete("/api/keys/leaked")
+        .await
+        .expect_status(200);
+    gate.caller()
+        .put("/api/permissions", &rules)
+        .await
+        .expect_status(200);
+    assert_eq!(scenario.make_calls("after", 50).await, 50);
+    scenario.restart().await;
+
+    let gate = &scenario.disk.gate;
+    assert_eq!(gate.with_key(&leaked).call_status().await, 401);
+    assert!(has_deny_rule(&gate.json("/api/permissions").await));
+    for name in stored_keys {
+        gate.json(&format!("/api/keys/{name}")).await;
+    }
+    scenario.check().await;
+}
+
+/// The disk fills and empties again and again, also while calls are in flight.
+#[tokio::test]
+async fn short_shortages_of_space_leave_no_phantom_commits() {
+    let mut scenario = Scenario::start("", DiskFault::Full).await;
+    for round in 0..3 {
+        scenario.disk.fill();
+        let name = format!("key{round}");
+        let created = request_key(&scenario.disk.gate, &name).await;
+        assert!([201, 503].contains(&created.status.as_u16()));
+        scenario.make_calls(&format!("full{round}"), 20).await;
+        scenario.disk.free();
+        wait_for_ready(&scenario.disk.gate, 200).await;
+        assert_eq!(scenario.make_calls(&format!("free{round}"), 10).await, 10);
+    }
+    let keys = scenario.disk.gate.json("/api/keys").await;
+    scenario.restart().await;
+    assert_eq!(scenario.disk.gate.json("/api/keys").await, keys);
+    scenario.check().await;
+}
+
+/// Records that the database could not take stay in the intent log, which the next start reads.
+#[tokio::test]
+async fn gateway_stopped_or_killed_on_a_full_disk_loses_no_records() {
+    let mut scenario = Scenario::start("", DiskFault::Full).await;
+    for (round, signal) in ["-TERM", "-KILL"].into_iter().enumerate() {
+        scenario.make_calls(&format!("before{round}"), 5).await;
+        scenario.disk.fill();
+        scenario.make_calls(&format!("full{round}"), 30).await;
+        scenario.disk.gate.signal(signal);
+        let code = scenario.disk.gate.wait_for_exit().await;
+        assert_eq!(code, (signal == "-TERM").then_some(0));
+        scenario.disk.free();
+        scenario.disk.relaunch();
+        scenario.disk.gate.wait_for_state("zoo", "healthy").await;
+        scenario.check().await;
+    }
+}
+
+/// A start on a full disk fails and does not destroy what an earlier process left.
+#[tokio::test]
+async fn start_on_a_full_disk_keeps_the_intent_log() {
+    let mut scenario = Scenario::start("", DiskFault::Full).await;
+    scenario.make_calls("before", 20).await;
+    scenario.disk.gate.signal("-KILL");
+    scenario.disk.gate.wait_for_exit().await;
+    scenario.disk.fill();
+    let message = assert_start_failed(&scenario.disk.serve_to_exit());
+    assert!(message.contains("full"), "{message}");
+    scenario.disk.free();
+    scenario.disk.relaunch();
+    scenario.disk.gate.wait_for_state("zoo", "healthy").await;
+    scenario.check().await;
+}
+
+#[tokio::test]
+async fn calls_go_on_without_records_if_configured() {
+    let mut scenario =
+        Scenario::start("[audit]\non_failure = \"continue\"\n", DiskFault::Full).await;
+    scenario.disk.fill();
+    let gate = &scenario.disk.gate;
+    let refused = eventually("a change is refused", WAIT_TIMEOUT, async || {
+        let created = request_key(gate, &uuid::Uuid::now_v7().to_string()).await;
+        (created.status != 201).then_some(created)
+    })
+    .await;
+    assert_unavailable(&refused);
+    wait_for_ready(&scenario.disk.gate, 503).await;
+    assert_eq!(scenario.make_calls("full", 20).await, 20);
+    wait_for_ready(&scenario.disk.gate, 503).await;
+    scenario.disk.free();
+    wait_for_ready(&scenario.disk.gate, 200).await;
+    assert_eq!(scenario.make_calls("after", 5).await, 5);
+    scenario.restart().await;
+    scenario.check().await;
+}
+
+#[tokio::test]
+async fn read_only_disk_prevents_start_and_loses_nothing() {
+    let mut scenario = Scenario::start("", DiskFault::Full).await;
+    assert_eq!(scenario.make_calls("before", 5).await, 5);
+    scenario.disk.stop().await;
+    let DiskGate { gate, disk } = &scenario.disk;
+    if !disk.remount(gate, "ro") {
+        return;
+    }
+    let output = scenario.disk.serve_to_exit();
+    let message = assert_start_failed(&output);
+    assert!(message.contains("data"), "{message}");
+    assert!(disk.remount(gate, "rw"));
+    scenario.disk.relaunch();
+    scenario.disk.gate.wait_for_state("zoo", "healthy").await;
+    assert_eq!(scenario.make_calls("after", 5).await, 5);
+    scenario.restart().await;
+    scenario.check().await;
+}
+
+/// Checks that the gateway refused to start and returns its message.
+fn assert_start_failed(output: &Output) -> String {
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "it started: {message}");
+    assert!(output.status.code().is_some(), "it crashed: {message}");
+    assert!(!message.contains("panicked"), "{message}");
+    message
+}
+
+/// A process that holds the write lock of the database until it is dropped.
+struct DatabaseLock(Child);
+
+impl DatabaseLock {
+    fn acquire(database: &Path) -> Self {
+        let script = "import sqlite3, sys\n\
+            connection = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)\n\
+            connection.execute('BEGIN EXCLUSIVE')\n\
+            print('locked', flush=True)\n\
+            sys.stdin.read()\n";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .arg(database)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+        assert_eq!(line.trim(), "locked");
+        Self(child)
+    }
+}
+
+impl Drop for DatabaseLock {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn locked_database_refuses_and_recovers() {
+    let folder = tempfile::tempdir().unwrap();
+    let executions = ExecutionFile::in_folder(folder.path());
+    let mut gate = TestGate::start(&executions.server());
+    gate.wait_for_state("zoo", "healthy").await;
+    let key = create_key(&gate, "worker").await;
+    let database = gate.folder.path().join("data/toolgate.db");
+    let lock = DatabaseLock::acquire(&database);
+    assert_unavailable(&request_key(&gate, "late").await);
+    wait_for_ready(&gate, 503).await;
+    let call = gate.with_key(&key);
+    assert_unavailable(&call.execute(APPEND, &json!({"line": "x"})).await);
+    drop(lock);
+    wait_for_ready(&gate, 200).await;
+    let mut ledger = CallLedger::default();
+    let client = AppendClient::new(&gate, &key);
+    for number in 0..5 {
+        let id = format!("after-{number}");
+        let answer = client.call(&id).await;
+        assert_eq!(answer, CallAnswer::Acknowledged);
+        ledger.note(id, answer);
+    }
+    let late = create_key(&gate, "late").await;
+    gate.restart().await;
+    gate.wait_for_state("zoo", "healthy").await;
+    assert_eq!(gate.with_key(&late).call_status().await, 200);
+    ledger.check(&executions.read(), &export_records(&gate, "").await);
+}
+
+/// Runs a gateway in a folder until it exits or listens; returns its output if it exited.
+fn try_start(folder: &Path) -> Result<RunningGate, Output> {
+    let mut child = toolgate(folder)
+        .args(["serve", "--port", "0", "--data-dir", "data"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut line).unwrap();
+    match line.trim().strip_prefix("listening on ") {
+        Some(url) => Ok(RunningGate {
+            url: url.to_owned(),
+            child,
+        }),
+        None => Err(child.wait_with_output().unwrap()),
+    }
+}
+
+/// A gateway in a folder that outlives it.
+struct RunningGate {
+    url: String,
+    child: Child,
+}
+
+impl Drop for RunningGate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+async fn stop(gate: &mut TestGate) {
+    gate.signal("-TERM");
+    assert_eq!(gate.wait_for_exit().await, Some(0), "{}", gate.log());
+}
+
+#[tokio::test]
+async fn lost_or_wrong_key_file_prevents_start() {
+    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    create_key(&gate, "alice").await;
+    stop(&mut gate).await;
+    let folder = gate.folder.path();
+    let file = folder.join("data/store.key");
+    let key = fs::read(&file).unwrap();
+
+    fs::remove_file(&file).unwrap();
+    let message = assert_start_failed(&try_start(folder).err().unwrap());
+    assert!(message.contains("store.key"), "{message}");
+    assert!(message.contains("restore"), "{message}");
+    assert!(!file.exists(), "a new key would hide the loss");
+
+    for wrong in [
+        vec![7; key.len()],
+        key[..key.len() - 1].to_vec(),
+        Vec::new(),
+    ] {
+        fs::write(&file, &wrong).unwrap();
+        let message = assert_start_failed(&try_start(folder).err().unwrap());
+        assert!(message.contains("store.key"), "{message}");
+        assert_eq!(fs::read(&file).unwrap(), wrong, "the file is left alone");
+    }
+
+    fs::write(&file, &key).unwrap();
+    gate.relaunch();
+    let keys = gate.json("/api/keys").await;
+    assert_eq!(keys["keys"][0]["name"], "alice", "{keys}");
+}
+
+/// Runs a Python script with a `connection` to the database of a stopped gateway.
+fn edit_database(folder: &Path, script: &str) {
+    let connect = "import sqlite3, sys, time\n\
+        connection = sqlite3.connect(sys.argv[1], isolation_level=None)\n";
+    let edited = Command::new("python3")
+        .args(["-c", &format!("{connect}{script}")])
+        .arg(folder.join("data/toolgate.db"))
+        .status();
+    assert!(edited.unwrap().success());
+}
+
+/// A crash between the steps of the very first start leaves a directory that can be used.
+#[tokio::test]
+async fn interrupted_first_start_can_be_repeated() {
+    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    stop(&mut gate).await;
+    let folder = gate.folder.path();
+    // The schema is complete, and nothing else was written.
+    let script = "tables = connection.execute(\"SELECT name FROM sqlite_master WHERE type = 'table'\").fetchall()\n\
+        for (table,) in tables:\n    if table != '_sqlx_migrations': connection.execute(f'DELETE FROM {table}')\n";
+    edit_database(folder, script);
+    for file in ["store.key", "intents-0.log", "intents-1.log"] {
+        fs::remove_file(folder.join("data").join(file)).unwrap();
+    }
+    let started = try_start(folder);
+    let started = started.map_err(|output| String::from_utf8_lossy(&output.stderr).into_owned());
+    assert!(started.is_ok(), "{:?}", started.err());
+}
+
+#[tokio::test]
+async fn second_gateway_is_refused_although_every_file_was_removed() {
+    let gate = TestGate::start(&zoo("zoo", &[]));
+    let folder = gate.folder.path();
+    let message = assert_start_failed(&try_start(folder).err().unwrap());
+    assert!(message.contains("another gateway"), "{message}");
+    for entry in fs::read_dir(folder.join("data")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let message = assert_start_failed(&try_start(folder).err().unwrap());
+    assert!(message.contains("another gateway"), "{message}");
+}
+
+#[tokio::test]
+async fn modes_of_directory_and_files_are_corrected_at_start() {
+    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    create_key(&gate, "alice").await;
+    let data = gate.folder.path().join("data");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let check = |data: &Path| {
+        assert_eq!(mode(data), 0o700);
+        let mut count = 0;
+        for entry in fs::read_dir(data).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+            count += 1;
+        }
+        assert!(
+            count >= 4,
+            "the database, its log, the key and the intent log"
+        );
+    };
+    check(&data);
+    stop(&mut gate).await;
+    fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
+    for entry in fs::read_dir(&data).unwrap() {
+        let path = entry.unwrap().path();
+        fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
+    }
+    gate.relaunch();
+    create_key(&gate, "bob").await;
+    check(&data);
+}
+
+/// The latest time seen is stored, so that a budget's window does not move back with the system clock.
+#[tokio::test]
+async fn clock_that_was_set_back_gives_no_budget_again() {
+    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    gate.wait_for_state("zoo", "healthy").await;
+    let entry = json!({"name": "alice", "budget": {"calls": 2, "per": "hour"}});
+    let created = gate.caller().post("/api/keys", &entry).await;
+    let created = created.expect_status(201);
+    let key = created["key"].as_str().unwrap();
+    stop(&mut gate).await;
+    // As if the system clock had been ahead by three hours and was set back while the gateway was stopped.
+    let ahead = "ahead = int(time.time() * 1000) + 3 * 3600 * 1000\n\
+        done = connection.execute(\"UPDATE meta SET value = ? WHERE key = 'latest_time'\", (str(ahead),))\n\
+        assert done.rowcount == 1\n";
+    edit_database(gate.folder.path(), ahead);
+    let two_hours = std::time::Duration::from_secs(2 * 3600);
+    let future = humantime::format_rfc3339_millis(std::time::SystemTime::now() + two_hours);
+    for expected in [[200, 200, 429], [429, 429, 429], [429, 429, 429]] {
+        gate.relaunch();
+        gate.wait_for_state("zoo", "healthy").await;
+        for status in expected {
+            let found = gate.with_key(key).call_status().await;
+            assert_eq!(found, status, "{}", gate.log());
+        }
+        stop(&mut gate).await;
+    }
+    gate.relaunch();
+    let records = export_records(&gate, "outcome=ok").await;
+    assert_eq!(records.len(), 2);
+    for record in records {
+        let started_at = record["started_at"].as_str().unwrap();
+        assert!(*started_at > *future.to_string(), "{record}");
+    }
+}
+
+/// Copies the files of a data directory.
+fn copy_data(from: &Path, to: &Path) {
+    fs::create_dir_all(to.join("data")).unwrap();
+    for entry in fs::read_dir(from.join("data")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, to.join("data").join(path.file_name().unwrap())).unwrap();
+    }
+    fs::copy(from.join("toolgate.toml"), to.join("toolgate.toml")).unwrap();
+}
+
+/// A change made through the API of a gateway; returns whether it was acknowledged.
+async fn try_change(gate: &RunningGate, client: &reqwest::Client, name: &str) -> bool {
+    let request = client.post(format!("{}/api/keys", gate.url));
+    let response = request.body(json!({"name": name}).to_string()).send();
+    let status = response.await.unwrap().status().as_u16();
+    assert!([201, 409, 500, 503].contains(&status), "{status}");
+    status == 201
+}
+
+/// Returns the names of all keys; `None` if they cannot be read.
+async fn key_names(gate: &RunningGate, client: &reqwest::Client) -> Option<Vec<String>> {
+    let response = client.get(format!("{}/api/keys", gate.url)).send();
+    let response = response.await.unwrap();
+    if response.status() != 200 {
+        return None;
+    }
+    let keys: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    let names = keys["keys"].as_array().unwrap().iter();
+    Some(
+        names
+            .map(|key| key["name"].as_str().unwrap().to_owned())
+            .collect(),
+    )
+}
+
+/// With a damaged page anywhere in the database, the gateway does not start, or keeps what it acknowledges
+/// and what was there; a key never vanishes silently.
+#[tokio::test]
+async fn damaged_page_loses_nothing_silently() {
+    const PAGE: usize = 4096;
+    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    gate.wait_for_state("zoo", "healthy").await;
+    for _ in 0..20 {
+        gate.call("zoo_echo", &json!({"text": "x".repeat(1000)}).to_string())
+            .await;
+    }
+    create_key(&gate, "alice").await;
+    stop(&mut gate).await;
+    let original = gate.folder.path();
+    let pages = fs::read(original.join("data/toolgate.db")).unwrap().len() / PAGE;
+    assert!(pages > 20, "{pages} pages");
+    let client = reqwest::Client::new();
+    let mut refused = 0;
+    let damaged = (0..8).map(|step| 1 + step * (pages - 2) / 7);
+    for page in damaged {
+        let folder = tempfile::tempdir().unwrap();
+        copy_data(original, folder.path());
+        let database = folder.path().join("data/toolgate.db");
+        let mut bytes = fs::read(&database).unwrap();
+        bytes[page * PAGE..(page + 1) * PAGE].fill(0xa5);
+        fs::write(&database, bytes).unwrap();
+        let started = match try_start(folder.path()) {
+            Ok(started) => started,
+            Err(output) => {
+                let message = assert_start_failed(&output);
+                assert!(message.contains("database"), "page {page}: {message}");
+                refused += 1;
+                continue;
+            }
+        };
+        let names = key_names(&started, &client).await;
+        if let Some(names) = names {
+            assert_eq!(names, ["alice"], "page {page}");
+        }
+        let acknowledged = try_change(&started, &client, "bob").await;
+        drop(started);
+        // It was killed: what it has acknowledged is there nevertheless.
+        match try_start(folder.path()) {
+            Ok(again) => {
+                let names = key_names(&again, &client).await.unwrap_or_default();
+                let has = |name: &str| names.iter().any(|found| found == name);
+                assert!(has("alice"), "page {page}: {names:?}");
+                assert!(!acknowledged || has("bob"), "page {page}: {names:?}");
+            }
+            Err(output) => {
+                assert_start_failed(&output);
+                refused += 1;
+            }
+        }
+    }
+    println!("{refused} of 8 damaged databases were refused");
+}
+
+/// Makes calls, kills the gateway and compares, with a setting for durability.
+async fn crash_with_durability(
+    durability: &str,
+) -> (CallLedger, ExecutionFile, TestGate, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let executions = ExecutionFile::in_folder(folder.path());
+    let audit = format!("[audit]\ndurability = \"{durability}\"\n");
+    let gate = TestGate::start(&(executions.server() + &audit));
+    gate.wait_for_state("zoo", "healthy").await;
+    let key = create_key(&gate, "worker").await;
+    let mut ledger = CallLedger::default();
+    let client = AppendClient::new(&gate, &key);
+    for number in 0..20 {
+        let id = format!("call-{number}");
+        let answer = client.call(&id).await;
+        assert_eq!(answer, CallAnswer::Acknowledged);
+        ledger.note(id, answer);
+    }
+    (ledger, executions, gate, folder)
+}
+
+fn intent_bytes(gate: &TestGate) -> u64 {
+    let data = gate.folder.path().join("data");
+    let size = |name: &str| fs::metadata(data.join(name)).unwrap().len();
+    size("intents-0.log") + size("intents-1.log")
+}
+
+#[tokio::test]
+async fn durability_disk_keeps_records_of_a_killed_gateway() {
+    let (ledger, executions, mut gate, _folder) = crash_with_durability("disk").await;
+    gate.signal("-KILL");
+    gate.wait_for_exit().await;
+    assert!(intent_bytes(&gate) > 0);
+    gate.relaunch();
+    ledger.check(&executions.read(), &export_records(&gate, "").await);
+}
+
+#[tokio::test]
+async fn durability_batch_writes_no_intents_and_loses_nothing_at_a_clean_stop() {
+    let (ledger, executions, mut gate, _folder) = crash_with_durability("batch").await;
+    assert_eq!(intent_bytes(&gate), 0);
+    gate.restart().await;
+    ledger.check(&executions.read(), &export_records(&gate, "").await);
+}
