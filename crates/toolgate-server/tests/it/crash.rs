@@ -13,13 +13,17 @@ use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use toolgate_testkit::model::{Reply, ScriptedModel};
 
 use crate::caller::{EXECUTE, tool_call};
 use crate::gate::{TestGate, toolgate};
-use crate::oracle::{AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records};
+use crate::oracle::{APPEND, AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records};
 
 const DEFAULT_KILLS: u64 = 8;
 const CALL_CLIENTS: usize = 4;
+const MODEL: &str = "openai/scripted";
+/// Answer of the model after its tool call.
+const DONE: &str = "all done";
 const PRICE: f64 = 0.001;
 /// Requests that are answered before a kill, at most.
 const MAX_ANSWERS: u64 = 120;
@@ -230,6 +234,50 @@ async fn make_calls(client: AppendClient, round: Round, index: usize) -> CallLed
     ledger
 }
 
+/// Starts runs, each of which calls the tool `append` once, with its request id as the argument.
+async fn make_runs(client: AppendClient, round: Round) -> CallLedger {
+    let mut ledger = CallLedger::default();
+    for number in 0.. {
+        let id = format!("r{}-run-{number}", round.number);
+        let body = json!({"model": MODEL, "messages": [{"role": "user", "content": id}]});
+        let request = client
+            .client
+            .post(format!("{}/v1/chat/completions", client.url))
+            .bearer_auth(&client.key)
+            .header("x-request-id", &id)
+            .body(body.to_string());
+        let answer = match request.send().await {
+            Ok(response) => response.text().await.ok(),
+            Err(_) => None,
+        };
+        let Some(answer) = answer else {
+            ledger.note(id, CallAnswer::Lost);
+            break;
+        };
+        assert!(answer.contains(DONE), "{answer}");
+        ledger.note(id, CallAnswer::Acknowledged);
+        round.note_answer();
+        if round.is_over() {
+            break;
+        }
+    }
+    ledger
+}
+
+/// Starts a model that calls the tool `append` with what it is told, and is done then.
+fn start_model() -> ScriptedModel {
+    let reply = Reply::from_request(|request| {
+        let messages = request["messages"].as_array().unwrap();
+        let last = messages.last().unwrap();
+        if last["role"] == "tool" {
+            return Reply::text(DONE);
+        }
+        let line = last["content"].as_str().unwrap();
+        Reply::calls([("c1", APPEND, json!({"line": line}))])
+    });
+    ScriptedModel::start(vec![reply])
+}
+
 /// What one round acknowledged.
 struct Acknowledged {
     calls: CallLedger,
@@ -254,6 +302,7 @@ async fn run_until_killed(
         let client = AppendClient::new(gate, key);
         callers.spawn(make_calls(client, round.clone(), index));
     }
+    callers.spawn(make_runs(AppendClient::new(gate, key), round.clone()));
     let admin = AdminClient {
         client: gate.client.clone(),
         url: gate.url.clone(),
@@ -303,10 +352,16 @@ async fn killed_gateway_loses_and_doubles_nothing() {
     let mut random = Random::from_env();
     let folder = tempfile::tempdir().unwrap();
     let executions = ExecutionFile::in_folder(folder.path());
+    let model = start_model();
     let toml = executions.server()
+        + "tools_to_auto_execute = [\"append\"]\n"
         + &format!("[mcp_servers.zoo.tools.append]\nprice = {PRICE}\n")
         + "[[permissions.rules]]\ntool = \"zoo_nothing\"\naction = \"deny\"\n\
-           [[permissions.rules]]\ntool = \"zoo_say\"\naction = \"ask\"\n";
+           [[permissions.rules]]\ntool = \"zoo_say\"\naction = \"ask\"\n"
+        + &format!(
+            "[providers.openai]\nbase_url = \"{}/v1\"\napi_key = \"k\"\n",
+            model.url()
+        );
     let mut gate = TestGate::start(&toml);
     let worker = json!({"name": "worker", "budget": {"calls": 1_000_000}});
     let worker = gate.caller().post("/api/keys", &worker).await;
@@ -330,6 +385,7 @@ async fn killed_gateway_loses_and_doubles_nothing() {
         executed.retain(|id| id.starts_with(&prefix));
         acknowledged.calls.check(&executed, &records);
         check_costs(&records);
+        check_runs(&gate).await;
         calls.merge(acknowledged.calls);
     }
     assert!(calls.count(CallAnswer::Acknowledged) > 0);
@@ -337,6 +393,14 @@ async fn killed_gateway_loses_and_doubles_nothing() {
     calls.check(&executions.read(), &records);
     gate.wait_for_state("zoo", "healthy").await;
     check_budget(&gate, &key).await;
+}
+
+/// Checks that no run seems to go on: the process that made it is gone.
+async fn check_runs(gate: &TestGate) {
+    let page = gate.json("/api/runs?limit=1000").await;
+    for run in page["runs"].as_array().unwrap() {
+        assert_ne!(run["state"], "running", "{run}");
+    }
 }
 
 /// Checks that each call is charged once if it may have run, and else not at all.

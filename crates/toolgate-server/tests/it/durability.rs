@@ -193,6 +193,7 @@ async fn short_shortages_of_space_leave_no_phantom_commits() {
 #[tokio::test]
 async fn gateway_stopped_or_killed_on_a_full_disk_loses_no_records() {
     let mut scenario = Scenario::start("", DiskFault::Full).await;
+    scenario.ledger.accept_interrupted();
     for (round, signal) in ["-TERM", "-KILL"].into_iter().enumerate() {
         scenario.make_calls(&format!("before{round}"), 5).await;
         scenario.disk.fill();
