@@ -525,87 +525,135 @@ fn copy_data(from: &Path, to: &Path) {
     fs::copy(from.join("toolgate.toml"), to.join("toolgate.toml")).unwrap();
 }
 
-/// A change made through the API of a gateway; returns whether it was acknowledged.
-async fn try_change(gate: &RunningGate, client: &reqwest::Client, name: &str) -> bool {
-    let request = client.post(format!("{}/api/keys", gate.url));
-    let response = request.body(json!({"name": name}).to_string()).send();
-    let status = response.await.unwrap().status().as_u16();
-    assert!([201, 409, 500, 503].contains(&status), "{status}");
-    status == 201
+/// A gateway on damaged data, and what its clients know.
+struct DamagedGate<'a> {
+    gate: &'a RunningGate,
+    client: reqwest::Client,
+    key: &'a str,
 }
 
-/// Returns the names of all keys; `None` if they cannot be read.
-async fn key_names(gate: &RunningGate, client: &reqwest::Client) -> Option<Vec<String>> {
-    let response = client.get(format!("{}/api/keys", gate.url)).send();
-    let response = response.await.unwrap();
-    if response.status() != 200 {
-        return None;
+impl DamagedGate<'_> {
+    /// Tries to create a key; returns whether that was acknowledged.
+    async fn try_change(&self, name: &str) -> bool {
+        let request = self.client.post(format!("{}/api/keys", self.gate.url));
+        let response = request.body(json!({"name": name}).to_string()).send();
+        let status = response.await.unwrap().status().as_u16();
+        assert!([201, 500, 503].contains(&status), "{status}");
+        status == 201
     }
-    let keys: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
-    let names = keys["keys"].as_array().unwrap().iter();
-    Some(
-        names
-            .map(|key| key["name"].as_str().unwrap().to_owned())
-            .collect(),
-    )
+
+    /// Makes calls once the server is there; some may be refused.
+    async fn make_calls(&self) -> CallLedger {
+        eventually("the server is connected", WAIT_TIMEOUT, async || {
+            let ready: Value = self.get("/ready").await?;
+            (ready["connected"] == 1).then_some(())
+        })
+        .await;
+        let client = AppendClient {
+            client: self.client.clone(),
+            url: self.gate.url.clone(),
+            key: self.key.to_owned(),
+        };
+        let mut ledger = CallLedger::default();
+        for number in 0..5 {
+            let id = format!("damaged-{number}");
+            let answer = client.call(&id).await;
+            ledger.note(id, answer);
+        }
+        ledger
+    }
+
+    /// Returns the names of all keys; `None` if they cannot be read.
+    async fn key_names(&self) -> Option<Vec<String>> {
+        let keys = self.get("/api/keys").await?;
+        let names = keys["keys"].as_array()?.iter();
+        let name = |key: &Value| key["name"].as_str().unwrap().to_owned();
+        Some(names.map(name).collect())
+    }
+
+    /// Returns all records; `None` if they cannot be read.
+    async fn records(&self) -> Option<Vec<Value>> {
+        let page = self.get("/api/audit?limit=1000").await?;
+        page["records"].as_array().cloned()
+    }
+
+    /// Returns a JSON body, whatever the status; `None` if the response says that data cannot be read.
+    async fn get(&self, path: &str) -> Option<Value> {
+        let url = format!("{}{path}", self.gate.url);
+        let response = self.client.get(url).send().await.unwrap();
+        let is_error = response.status() == 500;
+        let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+        (!is_error && body["error"].is_null()).then_some(body)
+    }
 }
 
-/// With a damaged page anywhere in the database, the gateway does not start, or keeps what it acknowledges
-/// and what was there; a key never vanishes silently.
+/// With a damaged page anywhere in the database, the gateway does not start, or keeps what was there and
+/// what it acknowledges; a key never vanishes silently.
 #[tokio::test]
 async fn damaged_page_loses_nothing_silently() {
     const PAGE: usize = 4096;
-    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    const DAMAGES: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let executions = ExecutionFile::in_folder(folder.path());
+    let mut gate = TestGate::start(&executions.server());
     gate.wait_for_state("zoo", "healthy").await;
     for _ in 0..20 {
-        gate.call("zoo_echo", &json!({"text": "x".repeat(1000)}).to_string())
-            .await;
+        let arguments = json!({"text": "x".repeat(1000)});
+        gate.call("zoo_echo", &arguments.to_string()).await;
     }
-    create_key(&gate, "alice").await;
+    let key = create_key(&gate, "alice").await;
     stop(&mut gate).await;
     let original = gate.folder.path();
     let pages = fs::read(original.join("data/toolgate.db")).unwrap().len() / PAGE;
     assert!(pages > 20, "{pages} pages");
-    let client = reqwest::Client::new();
-    let mut refused = 0;
-    let damaged = (0..8).map(|step| 1 + step * (pages - 2) / 7);
-    for page in damaged {
+    for page in (0..DAMAGES).map(|step| 1 + step * (pages - 2) / (DAMAGES - 1)) {
         let folder = tempfile::tempdir().unwrap();
         copy_data(original, folder.path());
         let database = folder.path().join("data/toolgate.db");
         let mut bytes = fs::read(&database).unwrap();
         bytes[page * PAGE..(page + 1) * PAGE].fill(0xa5);
         fs::write(&database, bytes).unwrap();
-        let started = match try_start(folder.path()) {
-            Ok(started) => started,
-            Err(output) => {
-                let message = assert_start_failed(&output);
-                assert!(message.contains("database"), "page {page}: {message}");
-                refused += 1;
-                continue;
-            }
-        };
-        let names = key_names(&started, &client).await;
-        if let Some(names) = names {
-            assert_eq!(names, ["alice"], "page {page}");
-        }
-        let acknowledged = try_change(&started, &client, "bob").await;
-        drop(started);
-        // It was killed: what it has acknowledged is there nevertheless.
-        match try_start(folder.path()) {
-            Ok(again) => {
-                let names = key_names(&again, &client).await.unwrap_or_default();
-                let has = |name: &str| names.iter().any(|found| found == name);
-                assert!(has("alice"), "page {page}: {names:?}");
-                assert!(!acknowledged || has("bob"), "page {page}: {names:?}");
-            }
-            Err(output) => {
-                assert_start_failed(&output);
-                refused += 1;
-            }
-        }
+        let _ = fs::remove_file(executions.path());
+        check_damaged(folder.path(), &key, &executions, page).await;
     }
-    println!("{refused} of 8 damaged databases were refused");
+}
+
+/// Uses a gateway whose database has a damaged page, kills it and compares.
+async fn check_damaged(folder: &Path, key: &str, executions: &ExecutionFile, page: usize) {
+    let client = reqwest::Client::new();
+    let started = match try_start(folder) {
+        Ok(started) => started,
+        Err(output) => {
+            let message = assert_start_failed(&output);
+            assert!(message.contains("database"), "page {page}: {message}");
+            return;
+        }
+    };
+    let damaged = DamagedGate {
+        gate: &started,
+        client: client.clone(),
+        key,
+    };
+    let names = damaged.key_names().await;
+    assert!(names.is_none_or(|names| names == ["alice"]), "page {page}");
+    let is_stored = damaged.try_change("bob").await;
+    let ledger = damaged.make_calls().await;
+    drop(started);
+    let Ok(again) = try_start(folder) else {
+        return;
+    };
+    let damaged = DamagedGate {
+        gate: &again,
+        client,
+        key,
+    };
+    let names = damaged.key_names().await.unwrap_or_default();
+    let has = |name: &str| names.iter().any(|found| found == name);
+    assert!(has("alice"), "page {page}: {names:?}");
+    assert!(!is_stored || has("bob"), "page {page}: {names:?}");
+    if let Some(records) = damaged.records().await {
+        ledger.check(&executions.read(), &records);
+    }
 }
 
 /// Makes calls, kills the gateway and compares, with a setting for durability.

@@ -54,6 +54,10 @@ impl ExecutionFile {
         zoo("zoo", &["--append-to", self.0.to_str().unwrap()])
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Returns the ids of executed calls in order.
     pub(crate) fn read(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
