@@ -212,6 +212,19 @@ impl AdminLedger {
     }
 }
 
+/// Denies the approvals that nobody decided before the kill, whose number is limited.
+async fn deny_pending_approvals(gate: &TestGate) {
+    let page = gate.json("/api/approvals?state=pending").await;
+    for approval in page["approvals"].as_array().unwrap() {
+        let path = format!("/api/approvals/{}", approval["id"].as_str().unwrap());
+        let denied = gate
+            .caller()
+            .post(&path, &json!({"decision": "deny"}))
+            .await;
+        denied.expect_status(200);
+    }
+}
+
 async fn current_rule(gate: &TestGate) -> String {
     let permissions = gate.json("/api/permissions").await;
     permissions["rules"][0]["tool"].as_str().unwrap().to_owned()
@@ -378,6 +391,7 @@ async fn killed_gateway_loses_and_doubles_nothing() {
         }
         gate.relaunch();
         acknowledged.admin.check(&gate).await;
+        deny_pending_approvals(&gate).await;
         // Every round by itself, so that a failure shows the round that caused it.
         let records = export_records(&gate, &format!("tool=append&since={since}")).await;
         let prefix = format!("r{number}-");

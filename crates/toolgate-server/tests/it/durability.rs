@@ -1,20 +1,24 @@
 //! Nothing is acknowledged that is not stored: full disks, I/O errors, locked and damaged databases, lost
 //! keys, and a second gateway on the same data.
 
+use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 
-use crate::caller::ApiResponse;
+use crate::caller::{ApiResponse, EXECUTE, tool_call};
 use crate::gate::{TestGate, WAIT_TIMEOUT, toolgate, zoo};
 use crate::mcp::LegacySession;
 use crate::oracle::{APPEND, AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records};
 use crate::small_disk::{DiskFault, DiskGate};
 
+/// Calls in the largest array that the gateway accepts.
+const ARRAY_CALLS: usize = 128;
 const DENY_KINDS: &str = r#"{"rules": [{"tool": "zoo_kinds", "action": "deny"}]}"#;
 
 async fn request_key(gate: &TestGate, name: &str) -> ApiResponse {
@@ -244,6 +248,70 @@ async fn calls_go_on_without_records_if_configured() {
     assert_eq!(scenario.make_calls("after", 5).await, 5);
     scenario.restart().await;
     scenario.check().await;
+}
+
+/// Makes arrays of trivial calls concurrently, the largest allowed, and checks that all are answered with their
+/// result. Returns the number of calls by request id.
+async fn make_arrays(gate: &TestGate, key: &str, arrays: usize) -> HashMap<String, usize> {
+    let call = tool_call("zoo_add", &json!({"a": 1, "b": 2}));
+    let body = json!(vec![call; ARRAY_CALLS]);
+    let send = async |number: usize| {
+        // As long as an id may be, so that the intent log grows fast.
+        let id = format!("{number:0>128}");
+        let caller = gate.with_key(key).with_header("x-request-id", &id);
+        let answers = caller.post(EXECUTE, &body).await.expect_status(200);
+        let answers = answers.as_array().unwrap().iter();
+        let count = answers.filter(|answer| answer["content"] == "3").count();
+        assert_eq!(count, ARRAY_CALLS, "array {number}");
+        (id, count)
+    };
+    futures_util::stream::iter(0..arrays)
+        .map(send)
+        .buffer_unordered(4)
+        .collect()
+        .await
+}
+
+/// Counts the records that say `ok`, by request id.
+async fn count_ok_records(gate: &TestGate) -> HashMap<String, usize> {
+    let mut counts = HashMap::new();
+    for record in export_records(gate, "outcome=ok").await {
+        let id = record["request_id"].as_str().unwrap().to_owned();
+        *counts.entry(id).or_default() += 1;
+    }
+    counts
+}
+
+/// Both files of the intent log are in use when the gateway is killed.
+#[tokio::test]
+async fn intent_log_that_was_rotated_loses_nothing_in_a_crash() {
+    let mut gate = TestGate::start(&zoo("zoo", &[]));
+    gate.wait_for_state("zoo", "healthy").await;
+    let key = create_key(&gate, "worker").await;
+    let answered = make_arrays(&gate, &key, 40).await;
+    gate.signal("-KILL");
+    gate.wait_for_exit().await;
+    let data = gate.folder.path().join("data");
+    let size = |name: &str| fs::metadata(data.join(name)).unwrap().len();
+    assert!(size("intents-0.log") > 0 && size("intents-1.log") > 0);
+    gate.relaunch();
+    assert_eq!(count_ok_records(&gate).await, answered);
+}
+
+/// More calls go on than records may wait to be written.
+#[tokio::test]
+async fn many_calls_go_on_without_records_if_configured() {
+    // Cached results are recorded like others, and are faster.
+    let toml = "cache_ttl = \"1h\"\n[audit]\non_failure = \"continue\"\n";
+    let scenario = Scenario::start(toml, DiskFault::Full).await;
+    scenario.disk.fill();
+    let gate = &scenario.disk.gate;
+    eventually("a change is refused", WAIT_TIMEOUT, async || {
+        let created = request_key(gate, &uuid::Uuid::now_v7().to_string()).await;
+        (created.status == 503).then_some(())
+    })
+    .await;
+    make_arrays(gate, &scenario.key, 84).await;
 }
 
 #[tokio::test]
