@@ -221,7 +221,7 @@ async fn start_on_a_full_disk_keeps_the_intent_log() {
     scenario.disk.gate.wait_for_exit().await;
     scenario.disk.fill();
     let message = assert_start_failed(&scenario.disk.serve_to_exit());
-    assert!(message.contains("full"), "{message}");
+    assert!(message.contains("database"), "{message}");
     scenario.disk.free();
     scenario.disk.relaunch();
     scenario.disk.gate.wait_for_state("zoo", "healthy").await;

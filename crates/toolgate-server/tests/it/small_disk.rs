@@ -4,12 +4,14 @@
 //! holder process keeps alive across restarts. For I/O errors, and where namespaces are not available, the
 //! size of files that the gateway may write is limited to zero instead.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
+use toolgate_testkit::is_alive;
 
 use crate::gate::{TestGate, clean_environment, serve_args, wait_for_url};
 
@@ -21,6 +23,8 @@ const FILLER: &str = "filler";
 pub(crate) struct SmallDisk {
     /// Process that keeps the namespaces alive until its stdin closes; `None` without namespaces.
     holder: Option<Child>,
+    /// Without namespaces: whether the gateway may write nothing.
+    is_limited: Cell<bool>,
 }
 
 /// Reason why writes fail.
@@ -47,13 +51,22 @@ impl SmallDisk {
             DiskFault::Full => mount_tmpfs(&data),
             DiskFault::WriteError => None,
         };
-        Self { holder }
+        Self {
+            holder,
+            is_limited: Cell::new(false),
+        }
     }
 
     /// Returns a command that runs a program on the disk, in a folder.
     fn command(&self, folder: &Path) -> Command {
         // The signal would end a process that exceeds the limit on file sizes.
-        let script = r#"trap "" XFSZ; cd "$1" && shift && exec "$@""#;
+        let limit = if self.is_limited.get() {
+            "0"
+        } else {
+            "unlimited"
+        };
+        let script =
+            format!(r#"trap "" XFSZ; ulimit -S -f {limit}; cd "$1" && shift && exec "$@""#);
         let mut command = match &self.holder {
             Some(holder) => {
                 let mut command = Command::new("nsenter");
@@ -70,7 +83,7 @@ impl SmallDisk {
             }
             None => Command::new("sh"),
         };
-        command.args(["-c", script, "sh"]).arg(folder);
+        command.args(["-c", &script, "sh"]).arg(folder);
         command
     }
 
@@ -89,6 +102,7 @@ impl SmallDisk {
     /// Makes every write that needs space fail.
     pub(crate) fn fill(&self, gate: &TestGate) {
         if self.holder.is_none() {
+            self.is_limited.set(true);
             return limit_file_size(gate, "0");
         }
         let path = self.data(gate).join(FILLER);
@@ -101,6 +115,7 @@ impl SmallDisk {
     /// Undoes [`Self::fill`].
     pub(crate) fn free(&self, gate: &TestGate) {
         if self.holder.is_none() {
+            self.is_limited.set(false);
             return limit_file_size(gate, "unlimited");
         }
         fs::remove_file(self.data(gate).join(FILLER)).unwrap();
@@ -112,9 +127,11 @@ impl SmallDisk {
         if self.holder.is_none() {
             return false;
         }
+        let options = format!("remount,{option}");
+        // With a source, the other options of the mount are not repeated, which is not allowed in a namespace.
         let mount = self
             .command(gate.folder.path())
-            .args(["mount", "-o", &format!("remount,{option}"), "data"])
+            .args(["mount", "-t", "tmpfs", "-o", &options, "tmpfs", "data"])
             .status();
         assert!(mount.unwrap().success());
         true
@@ -217,10 +234,14 @@ fn mount_tmpfs(folder: &Path) -> Option<Child> {
     None
 }
 
-/// Limits the size of files that the gateway may write from now on.
+/// Limits the size of files that the gateway may write from now on, if it runs.
 fn limit_file_size(gate: &TestGate, bytes: &str) {
+    let pid = gate.child.id();
+    if !is_alive(pid) {
+        return;
+    }
     let limit = Command::new("prlimit")
-        .args(["--pid", &gate.child.id().to_string()])
+        .args(["--pid", &pid.to_string()])
         .arg(format!("--fsize={bytes}:"))
         .status();
     assert!(limit.unwrap().success());
