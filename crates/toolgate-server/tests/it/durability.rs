@@ -724,10 +724,16 @@ async fn check_damaged(folder: &Path, key: &str, executions: &ExecutionFile, pag
     }
 }
 
-/// Makes calls, kills the gateway and compares, with a setting for durability.
-async fn crash_with_durability(
-    durability: &str,
-) -> (CallLedger, ExecutionFile, TestGate, tempfile::TempDir) {
+/// A gateway that has acknowledged calls.
+struct UsedGate {
+    gate: TestGate,
+    ledger: CallLedger,
+    executions: ExecutionFile,
+    _folder: tempfile::TempDir,
+}
+
+/// Makes calls to a gateway with a setting for durability.
+async fn use_gate_with_durability(durability: &str) -> UsedGate {
     let folder = tempfile::tempdir().unwrap();
     let executions = ExecutionFile::in_folder(folder.path());
     let audit = format!("[audit]\ndurability = \"{durability}\"\n");
@@ -742,7 +748,19 @@ async fn crash_with_durability(
         assert_eq!(answer, CallAnswer::Acknowledged);
         ledger.note(id, answer);
     }
-    (ledger, executions, gate, folder)
+    UsedGate {
+        gate,
+        ledger,
+        executions,
+        _folder: folder,
+    }
+}
+
+impl UsedGate {
+    async fn check(&self) {
+        let records = export_records(&self.gate, "").await;
+        self.ledger.check(&self.executions.read(), &records);
+    }
 }
 
 fn intent_bytes(gate: &TestGate) -> u64 {
@@ -753,18 +771,18 @@ fn intent_bytes(gate: &TestGate) -> u64 {
 
 #[tokio::test]
 async fn durability_disk_keeps_records_of_a_killed_gateway() {
-    let (ledger, executions, mut gate, _folder) = crash_with_durability("disk").await;
-    gate.signal("-KILL");
-    gate.wait_for_exit().await;
-    assert!(intent_bytes(&gate) > 0);
-    gate.relaunch();
-    ledger.check(&executions.read(), &export_records(&gate, "").await);
+    let mut used = use_gate_with_durability("disk").await;
+    used.gate.signal("-KILL");
+    used.gate.wait_for_exit().await;
+    assert!(intent_bytes(&used.gate) > 0);
+    used.gate.relaunch();
+    used.check().await;
 }
 
 #[tokio::test]
 async fn durability_batch_writes_no_intents_and_loses_nothing_at_a_clean_stop() {
-    let (ledger, executions, mut gate, _folder) = crash_with_durability("batch").await;
-    assert_eq!(intent_bytes(&gate), 0);
-    gate.restart().await;
-    ledger.check(&executions.read(), &export_records(&gate, "").await);
+    let mut used = use_gate_with_durability("batch").await;
+    assert_eq!(intent_bytes(&used.gate), 0);
+    used.gate.restart().await;
+    used.check().await;
 }

@@ -25,6 +25,7 @@ mod code_mode;
 mod config_changes;
 mod conformance;
 mod crash;
+mod crash_clients;
 mod demo;
 mod durability;
 mod events;

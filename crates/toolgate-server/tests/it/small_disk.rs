@@ -180,6 +180,17 @@ impl DiskGate {
         (self.gate.child, self.gate.url) = spawn(&self.disk, &self.gate.folder);
     }
 
+    /// Starts a stopped gateway again, but does not wait until it listens.
+    pub(crate) fn spawn_without_waiting(&self) -> Child {
+        let folder = self.gate.folder.path();
+        clean_environment(self.disk.command(folder), folder)
+            .args(serve_args())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
     /// Runs a second gateway on the same disk, which is expected to exit by itself.
     pub(crate) fn serve_to_exit(&self) -> Output {
         let folder = self.gate.folder.path();
