@@ -13,7 +13,7 @@ use toolgate_testkit::model::ScriptedModel;
 
 use crate::crash_clients::{Acknowledged, Clients, Round, start_model};
 use crate::gate::TestGate;
-use crate::oracle::{CallAnswer, CallLedger, ExecutionFile, export_records};
+use crate::oracle::{CallAnswer, CallLedger, ExecutionFile, export_records, verify_trail};
 use crate::small_disk::{DiskFault, DiskGate};
 
 const PRICE: f64 = 0.001;
@@ -131,6 +131,8 @@ impl CrashTest {
         self.calls.check(&self.executions.read(), &records);
         self.disk.gate.wait_for_state("zoo", "healthy").await;
         check_budget(&self.disk.gate, &self.key).await;
+        self.disk.stop().await;
+        verify_trail(&self.disk.data()).await;
     }
 
     /// Runs all clients until the gateway is killed.

@@ -14,7 +14,9 @@ use toolgate_testkit::eventually;
 use crate::caller::{ApiResponse, EXECUTE, tool_call};
 use crate::gate::{TestGate, WAIT_TIMEOUT, toolgate, zoo};
 use crate::mcp::LegacySession;
-use crate::oracle::{APPEND, AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records};
+use crate::oracle::{
+    APPEND, AppendClient, CallAnswer, CallLedger, ExecutionFile, export_records, verify_trail,
+};
 use crate::small_disk::{DiskFault, DiskGate};
 
 /// Calls in the largest array that the gateway accepts.
@@ -171,6 +173,8 @@ async fn acknowledged_is_kept_despite(fault: DiskFault) {
         gate.json(&format!("/api/keys/{name}")).await;
     }
     scenario.check().await;
+    scenario.disk.stop().await;
+    verify_trail(&scenario.disk.data()).await;
 }
 
 /// The disk fills and empties again and again, also while calls are in flight.
@@ -210,6 +214,8 @@ async fn gateway_stopped_or_killed_on_a_full_disk_loses_no_records() {
         scenario.disk.gate.wait_for_state("zoo", "healthy").await;
         scenario.check().await;
     }
+    scenario.disk.stop().await;
+    verify_trail(&scenario.disk.data()).await;
 }
 
 /// A start on a full disk fails and does not destroy what an earlier process left.

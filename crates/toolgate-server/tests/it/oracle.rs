@@ -2,9 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use reqwest::Client;
 use serde_json::{Value, json};
+use toolgate::store::Store;
+use toolgate::{Config, Gateway};
 
 use crate::caller::{EXECUTE, tool_call};
 use crate::gate::{TestGate, zoo};
@@ -179,6 +182,22 @@ impl CallLedger {
             assert!(self.answers.contains_key(id), "{id} was never called");
         }
     }
+}
+
+/// Checks that the hash chain of a stopped gateway's trail holds, on a copy of its data.
+pub(crate) async fn verify_trail(data: &Path) {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(data).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let store = Store::open(copy.path()).await.unwrap();
+    let gateway = Gateway::builder(Config::default()).store(store).start();
+    let gateway = gateway.await.unwrap();
+    let trail = gateway.audit().verifier().verify().await.unwrap();
+    assert_eq!(trail.problem_count, 0, "{:?}", trail.problems);
+    assert!(trail.entries > 0 && trail.seals > 0, "{trail:?}");
+    gateway.stop(Duration::from_secs(10)).await;
 }
 
 /// Returns all records of tool calls since a time, newest first.

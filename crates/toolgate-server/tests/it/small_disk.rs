@@ -88,7 +88,7 @@ impl SmallDisk {
     }
 
     /// Returns a path by which the data directory can be reached from outside the namespace.
-    pub(crate) fn data(&self, gate: &TestGate) -> PathBuf {
+    fn data(&self, gate: &TestGate) -> PathBuf {
         let data = gate.folder.path().join("data");
         match &self.holder {
             Some(holder) => {
@@ -100,7 +100,7 @@ impl SmallDisk {
     }
 
     /// Makes every write that needs space fail.
-    pub(crate) fn fill(&self, gate: &TestGate) {
+    fn fill(&self, gate: &TestGate) {
         if self.holder.is_none() {
             self.is_limited.set(true);
             return limit_file_size(gate, "0");
@@ -113,7 +113,7 @@ impl SmallDisk {
     }
 
     /// Undoes [`Self::fill`].
-    pub(crate) fn free(&self, gate: &TestGate) {
+    fn free(&self, gate: &TestGate) {
         if self.holder.is_none() {
             self.is_limited.set(false);
             return limit_file_size(gate, "unlimited");
@@ -158,6 +158,11 @@ impl DiskGate {
             gate: TestGate::new(child, url, folder),
             disk,
         }
+    }
+
+    /// Returns a path by which the data directory can be reached.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.disk.data(&self.gate)
     }
 
     pub(crate) fn fill(&self) {
