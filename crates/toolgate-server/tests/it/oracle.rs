@@ -194,7 +194,7 @@ pub(crate) async fn verify_trail(data: &Path) {
     let store = Store::open(copy.path()).await.unwrap();
     let gateway = Gateway::builder(Config::default()).store(store).start();
     let gateway = gateway.await.unwrap();
-    let trail = gateway.audit().verifier().verify().await.unwrap();
+    let trail = gateway.audit().verify().await.unwrap();
     assert_eq!(trail.problem_count, 0, "{:?}", trail.problems);
     assert!(trail.entries > 0 && trail.seals > 0, "{trail:?}");
     gateway.stop(Duration::from_secs(10)).await;
