@@ -33,8 +33,7 @@ struct Random(u64);
 
 impl Random {
     fn from_env() -> Self {
-        let seed = std::env::var("SEED").ok().map(|seed| seed.parse().unwrap());
-        let seed = seed.unwrap_or_else(|| u64::from(std::process::id()));
+        let seed = number_in_env("SEED").unwrap_or_else(|| u64::from(std::process::id()));
         // Not `eprintln`, whose output is captured for passing tests.
         let mut terminal = std::io::stderr();
         writeln!(terminal, "crash test: SEED={seed}").unwrap();
@@ -198,8 +197,12 @@ impl CrashTest {
 
 /// Returns the number of kills: a few, or as many as the environment says.
 fn kill_count(default: u64) -> u64 {
-    let kills = std::env::var("TOOLGATE_SOAK_KILLS").ok();
-    kills.map_or(default, |kills| kills.parse().unwrap())
+    number_in_env("TOOLGATE_SOAK_KILLS").unwrap_or(default)
+}
+
+fn number_in_env(name: &str) -> Option<u64> {
+    let value = std::env::var_os(name)?;
+    Some(value.to_str().unwrap().parse().unwrap())
 }
 
 #[tokio::test]
