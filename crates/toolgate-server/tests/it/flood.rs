@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::caller::{ALICE, BOB, EXECUTE, tool_call};
-use crate::gate::{TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 use crate::oracle::export_records;
 
 const CONNECTIONS: usize = 16;
@@ -172,7 +172,9 @@ async fn array_counts_every_call_against_the_rate() {
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert!(refused.retry_after.is_some());
     alice.post(EXECUTE, &array(4)).await.expect_status(200);
-    let records = gate.all_records().await;
-    let executed = count_occurrences(&records, "ok");
-    assert_eq!(executed, 10);
+    toolgate_testkit::eventually("all calls are recorded", WAIT_TIMEOUT, async || {
+        let records = gate.all_records().await;
+        (count_occurrences(&records, "ok") == 10).then_some(())
+    })
+    .await;
 }

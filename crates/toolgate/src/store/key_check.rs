@@ -49,6 +49,7 @@ pub(super) async fn load_key(
             };
             connection.execute("BEGIN IMMEDIATE").await?;
             if version.is_some() {
+                check_sealed_rows(connection, &cipher, &name).await?;
                 seal_plain_settings(connection, &cipher, &name).await?;
             }
             sqlx::query("INSERT INTO meta (key, value) VALUES ($1, $2)")
@@ -106,11 +107,7 @@ async fn has_sealed_rows(connection: &mut AnyConnection) -> Result<bool, StoreEr
         "runs",
         "scripts",
     ] {
-        let exists = sqlx::query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1")
-            .bind(table)
-            .fetch_optional(&mut *connection)
-            .await?;
-        if exists.is_none() {
+        if !has_table(connection, table).await? {
             continue; // of a later version
         }
         let sql = format!("SELECT 1 FROM {table} LIMIT 1");
@@ -122,6 +119,40 @@ async fn has_sealed_rows(connection: &mut AnyConnection) -> Result<bool, StoreEr
         }
     }
     Ok(false)
+}
+
+/// Returns an error if the key does not fit what an earlier version has sealed.
+async fn check_sealed_rows(
+    connection: &mut AnyConnection,
+    cipher: &StoreCipher,
+    name: &str,
+) -> Result<(), StoreError> {
+    for (table, column) in [
+        ("server_overrides", "entry"),
+        ("approvals", "arguments"),
+        ("runs", "request"),
+    ] {
+        if !has_table(connection, table).await? {
+            continue;
+        }
+        let sql = format!("SELECT {column} FROM {table} WHERE {column} IS NOT NULL LIMIT 1");
+        let row = sqlx::query(AssertSqlSafe(sql))
+            .fetch_optional(&mut *connection)
+            .await?;
+        let sealed: Option<String> = row.map(|row| row.try_get(0)).transpose()?;
+        if sealed.is_some_and(|sealed| cipher.unseal(&sealed).is_none()) {
+            return Err(StoreError::WrongKey(name.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+async fn has_table(connection: &mut AnyConnection, table: &str) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = $1")
+        .bind(table)
+        .fetch_optional(connection)
+        .await?;
+    Ok(row.is_some())
 }
 
 /// Seals the settings that earlier versions stored in plain text. From then on, plain text is an error.

@@ -135,7 +135,23 @@ async fn settings_of_versions_that_did_not_seal_them_are_sealed_once() {
         .unwrap();
     old.close().await.unwrap();
     // Written by the old version too.
-    std::fs::write(folder.path().join("store.key"), [5; 32]).unwrap();
+    let key = folder.path().join("store.key");
+    std::fs::write(&key, [5; 32]).unwrap();
+    let cipher = StoreCipher::load(&key).unwrap().unwrap();
+    let sealed = cipher.seal("{}").unwrap();
+    let mut old = AnyConnection::connect(&url).await.unwrap();
+    sqlx::query("INSERT INTO server_overrides VALUES ('s', $1, NULL, 0)")
+        .bind(sealed)
+        .execute(&mut old)
+        .await
+        .unwrap();
+    old.close().await.unwrap();
+
+    // A wrong key is not taken for the right one, only because nothing says so yet.
+    std::fs::write(&key, [6; 32]).unwrap();
+    let error = Store::open(folder.path()).await.unwrap_err();
+    assert!(matches!(error, StoreError::WrongKey(_)), "{error}");
+    std::fs::write(&key, [5; 32]).unwrap();
 
     let store = Store::open(folder.path()).await.unwrap();
     let expected = Some((json!({"n": 2}), "f".to_owned()));
