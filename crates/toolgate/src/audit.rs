@@ -35,7 +35,7 @@ use tracing::Span;
 pub(crate) use attempt::Attempt;
 pub(crate) use chain::{EntryDraft, EntryKind, SealKey};
 pub(crate) use columns::{ColumnValue, ReferencedTable, bind_values, digest_values};
-use intent_log::{Intent, IntentLog};
+use intent_log::IntentLog;
 use parking_lot::Mutex;
 pub use record::{AuditKind, AuditPage, AuditQuery, AuditRecord};
 use refusals::RefusalCounter;
@@ -430,7 +430,7 @@ impl AuditLog {
                 Ok(())
             }
             (Some(intents), durability) => {
-                let appended = self.append_intent(intents, update);
+                let appended = intents.append(update, |update| self.enqueue(update));
                 match appended {
                     Ok(n) if durability == AuditDurability::Disk => intents.sync(n).await,
                     Ok(_) => Ok(()),
@@ -458,7 +458,7 @@ impl AuditLog {
         self.publish(&update.record, update.masker.as_ref());
         match &self.0.intents {
             Some(intents) if self.0.settings.load().durability != AuditDurability::Batch => {
-                if let Err(error) = self.append_intent(intents, update) {
+                if let Err(error) = intents.append(update, |update| self.enqueue(update)) {
                     tracing::error!(%error, "failed to write the end of a call to the intent log");
                     self.0.store.store.report_write_failure(&error);
                 }
@@ -493,26 +493,6 @@ impl AuditLog {
                 intent: None,
             });
         }
-    }
-
-    /// Appends a line to the intent log and queues the update, which is queued even if that fails.
-    fn append_intent(&self, intents: &IntentLog, update: RecordUpdate) -> std::io::Result<u64> {
-        let intent = Intent::new(&update.record);
-        let update = std::cell::Cell::new(Some(update));
-        let enqueue = |n: Option<u64>| {
-            if let Some(update) = update.take() {
-                self.enqueue(RecordUpdate {
-                    intent: n,
-                    ..update
-                });
-            }
-        };
-        let appended = intents.append(&intent, |n| {
-            enqueue(Some(n));
-            n
-        });
-        enqueue(None);
-        appended
     }
 
     /// Returns the record of an update as it may be shown.

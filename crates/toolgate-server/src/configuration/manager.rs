@@ -453,7 +453,7 @@ impl RunningManager {
         tracing::info!(
             actor,
             action = what,
-            target,
+            name = target,
             "configuration changed through the API"
         );
         Ok(())

@@ -7,6 +7,7 @@
 //! A line is JSON, followed by a tag made with the key of the store. A line without its tag was cut off
 //! by the crash or is not ours, and is left out.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -17,6 +18,7 @@ use parking_lot::Mutex;
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 
+use super::writer::RecordUpdate;
 use super::{AuditKind, AuditRecord};
 
 const FILES: [&str; 2] = ["intents-0.log", "intents-1.log"];
@@ -59,51 +61,43 @@ struct State {
 }
 
 /// A line of the log.
-#[derive(Debug, Deserialize)]
-struct Line {
+#[derive(Debug, Serialize, Deserialize)]
+struct Line<I> {
     n: u64,
-    #[serde(flatten)]
-    intent: Intent,
-}
-
-#[derive(Serialize)]
-struct LineRef<'a> {
-    n: u64,
-    #[serde(flatten)]
-    intent: &'a Intent,
+    intent: I,
 }
 
 /// The part of a record that the log holds: everything but arguments and result, which may contain
 /// secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Intent {
-    id: String,
-    request_id: String,
+pub(super) struct Intent<'a> {
+    id: Cow<'a, str>,
+    request_id: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    parent_id: Option<String>,
+    parent_id: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    run_id: Option<String>,
+    run_id: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    caller: Option<String>,
-    origin: String,
-    name: String,
+    caller: Option<Cow<'a, str>>,
+    origin: Cow<'a, str>,
+    name: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<String>,
+    server: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    tool: Option<String>,
+    tool: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    instead_of: Option<String>,
+    instead_of: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    verdict: Option<String>,
+    verdict: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
+    rule: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    approval: Option<String>,
+    approval: Option<Cow<'a, str>>,
     /// Kind of the record.
-    kind: String,
-    outcome: String,
+    kind: Cow<'a, str>,
+    outcome: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    error: Option<Cow<'a, str>>,
     bytes_in: i64,
     bytes_out: i64,
     started_at: i64,
@@ -117,33 +111,35 @@ pub(super) struct Intent {
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
     /// The last line of each record that the database may lack, oldest first.
-    pub(super) intents: Vec<Intent>,
+    pub(super) intents: Vec<Intent<'static>>,
     /// Number of the last line.
     pub(super) last: u64,
 }
 
-impl Intent {
-    pub(super) fn new(record: &AuditRecord) -> Self {
+impl<'a> Intent<'a> {
+    pub(super) fn new(record: &'a AuditRecord) -> Self {
+        let text = |text: &'a str| Cow::Borrowed(text);
+        let optional = |text: &'a Option<String>| text.as_deref().map(Cow::Borrowed);
         let error = record.error.as_deref().map(|error| {
             let cut = error.floor_char_boundary(MAX_ERROR_BYTES);
-            error[..cut].to_owned()
+            Cow::Borrowed(&error[..cut])
         });
         Self {
-            id: record.id.clone(),
-            request_id: record.request_id.clone(),
-            parent_id: record.parent_id.clone(),
-            run_id: record.run_id.clone(),
-            caller: record.caller.clone(),
-            origin: record.origin.clone(),
-            name: record.name.clone(),
-            server: record.server.clone(),
-            tool: record.tool.clone(),
-            instead_of: record.instead_of.clone(),
-            verdict: record.verdict.clone(),
-            rule: record.rule.clone(),
-            approval: record.approval.clone(),
-            kind: record.kind.as_str().to_owned(),
-            outcome: record.outcome.clone(),
+            id: text(&record.id),
+            request_id: text(&record.request_id),
+            parent_id: optional(&record.parent_id),
+            run_id: optional(&record.run_id),
+            caller: optional(&record.caller),
+            origin: text(&record.origin),
+            name: text(&record.name),
+            server: optional(&record.server),
+            tool: optional(&record.tool),
+            instead_of: optional(&record.instead_of),
+            verdict: optional(&record.verdict),
+            rule: optional(&record.rule),
+            approval: optional(&record.approval),
+            kind: text(record.kind.as_str()),
+            outcome: text(&record.outcome),
             error,
             bytes_in: record.bytes_in,
             bytes_out: record.bytes_out,
@@ -156,22 +152,22 @@ impl Intent {
 
     pub(super) fn into_record(self) -> AuditRecord {
         AuditRecord {
-            id: self.id,
-            request_id: self.request_id,
-            parent_id: self.parent_id,
-            run_id: self.run_id,
-            caller: self.caller,
-            origin: self.origin,
-            name: self.name,
-            server: self.server,
-            tool: self.tool,
-            instead_of: self.instead_of,
-            verdict: self.verdict,
-            rule: self.rule,
-            approval: self.approval,
+            id: self.id.into_owned(),
+            request_id: self.request_id.into_owned(),
+            parent_id: self.parent_id.map(Cow::into_owned),
+            run_id: self.run_id.map(Cow::into_owned),
+            caller: self.caller.map(Cow::into_owned),
+            origin: self.origin.into_owned(),
+            name: self.name.into_owned(),
+            server: self.server.map(Cow::into_owned),
+            tool: self.tool.map(Cow::into_owned),
+            instead_of: self.instead_of.map(Cow::into_owned),
+            verdict: self.verdict.map(Cow::into_owned),
+            rule: self.rule.map(Cow::into_owned),
+            approval: self.approval.map(Cow::into_owned),
             kind: AuditKind::from_name(&self.kind).unwrap_or_default(),
-            outcome: self.outcome,
-            error: self.error,
+            outcome: self.outcome.into_owned(),
+            error: self.error.map(Cow::into_owned),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
             started_at: self.started_at,
@@ -187,7 +183,7 @@ impl IntentLog {
     /// Reads the lines after number `stored`, up to which the database has taken them.
     pub(super) fn read(folder: &Path, key: &[u8; 32], stored: u64) -> io::Result<Leftovers> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<Line<Intent<'static>>> = Vec::new();
         for name in FILES {
             match std::fs::read(folder.join(name)) {
                 Ok(bytes) => lines.extend(
@@ -209,13 +205,13 @@ impl IntentLog {
                 "lines are missing in the intent log; calls of an earlier process may be unrecorded"
             );
         }
-        let mut intents: Vec<Intent> = Vec::new();
+        let mut intents: Vec<Intent<'static>> = Vec::new();
         let mut at = std::collections::HashMap::new();
         for Line { intent, .. } in lines {
-            match at.get(&intent.id) {
+            match at.get(intent.id.as_ref()) {
                 Some(index) => intents[*index] = intent,
                 None => {
-                    at.insert(intent.id.clone(), intents.len());
+                    at.insert(intent.id.to_string(), intents.len());
                     intents.push(intent);
                 }
             }
@@ -249,36 +245,19 @@ impl IntentLog {
         })))
     }
 
-    /// Appends a line and returns its number. Runs `then` before another line can follow, so that
-    /// updates are queued for the database in the order of their lines.
-    pub(super) fn append<T>(&self, intent: &Intent, then: impl FnOnce(u64) -> T) -> io::Result<T> {
-        let Inner { files, key, .. } = &*self.0;
+    /// Appends the line of an update and returns its number. Queues the update before another line can
+    /// follow, so that updates reach the database in the order of their lines; also if its line could
+    /// not be written.
+    pub(super) fn append(
+        &self,
+        mut update: RecordUpdate,
+        enqueue: impl FnOnce(RecordUpdate),
+    ) -> io::Result<u64> {
         let mut state = self.0.state.lock();
-        let state = &mut *state;
-        if state.size > MAX_FILE_BYTES && state.stored >= state.last_in_other {
-            let other = 1 - state.current;
-            files[other].set_len(0)?;
-            (state.current, state.size, state.last_in_other) = (other, 0, state.last);
-        }
-        if state.size > MAX_FULL_FILE_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::QuotaExceeded,
-                "the intent log is full, since the database takes no records",
-            ));
-        }
-        let n = state.last + 1;
-        state.buffer.clear();
-        serde_json::to_writer(&mut state.buffer, &LineRef { n, intent })?;
-        let tag = hmac::sign(key, &state.buffer);
-        for byte in &tag.as_ref()[..TAG_BYTES] {
-            state.buffer.extend_from_slice(&hex(*byte));
-        }
-        state.buffer.push(b'\n');
-        // At a position of our own: after a failed write, the next one starts at the same place.
-        files[state.current].write_all_at(&state.buffer, state.size)?;
-        state.size += state.buffer.len() as u64;
-        state.last = n;
-        Ok(then(n))
+        let written = self.0.write(&mut state, &Intent::new(&update.record));
+        update.intent = written.as_ref().ok().copied();
+        enqueue(update);
+        written
     }
 
     /// Waits until a line is on the disk. Concurrent calls share one flush.
@@ -305,7 +284,37 @@ impl IntentLog {
     }
 }
 
-fn parse_line(line: &[u8], key: &hmac::Key) -> Option<Line> {
+impl Inner {
+    /// Writes a line and returns its number.
+    fn write(&self, state: &mut State, intent: &Intent<'_>) -> io::Result<u64> {
+        if state.size > MAX_FILE_BYTES && state.stored >= state.last_in_other {
+            let other = 1 - state.current;
+            self.files[other].set_len(0)?;
+            (state.current, state.size, state.last_in_other) = (other, 0, state.last);
+        }
+        if state.size > MAX_FULL_FILE_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "the intent log is full, since the database takes no records",
+            ));
+        }
+        let n = state.last + 1;
+        state.buffer.clear();
+        serde_json::to_writer(&mut state.buffer, &Line { n, intent })?;
+        let tag = hmac::sign(&self.key, &state.buffer);
+        for byte in &tag.as_ref()[..TAG_BYTES] {
+            state.buffer.extend_from_slice(&hex(*byte));
+        }
+        state.buffer.push(b'\n');
+        // At a position of our own: after a failed write, the next one starts at the same place.
+        self.files[state.current].write_all_at(&state.buffer, state.size)?;
+        state.size += state.buffer.len() as u64;
+        state.last = n;
+        Ok(n)
+    }
+}
+
+fn parse_line(line: &[u8], key: &hmac::Key) -> Option<Line<Intent<'static>>> {
     let (json, tag) = line.split_at_checked(line.len().checked_sub(2 * TAG_BYTES)?)?;
     let expected = hmac::sign(key, json);
     let expected: Vec<u8> = expected.as_ref()[..TAG_BYTES]
@@ -332,22 +341,23 @@ mod tests {
 
     const KEY: [u8; 32] = [3; 32];
 
-    fn intent(id: &str, outcome: &str) -> Intent {
+    fn intent<'a>(id: &'a str, outcome: &'a str) -> Intent<'a> {
         Intent {
-            id: id.to_owned(),
-            outcome: outcome.to_owned(),
+            id: id.into(),
+            outcome: outcome.into(),
             ..Intent::default()
         }
     }
 
     fn append(log: &IntentLog, id: &str, outcome: &str) -> u64 {
-        log.append(&intent(id, outcome), |n| n).unwrap()
+        let mut state = log.0.state.lock();
+        log.0.write(&mut state, &intent(id, outcome)).unwrap()
     }
 
     fn outcomes(left: &Leftovers) -> Vec<(&str, &str)> {
         let intents = left.intents.iter();
         intents
-            .map(|intent| (intent.id.as_str(), intent.outcome.as_str()))
+            .map(|intent| (&*intent.id, &*intent.outcome))
             .collect()
     }
 

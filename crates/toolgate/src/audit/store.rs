@@ -155,7 +155,11 @@ impl AuditStore {
 
     /// Completes the trail of an earlier process: takes over the lines of its intent log, and marks the
     /// calls that it left unfinished.
-    pub(super) async fn recover(&self, intents: Vec<Intent>, last: u64) -> Result<u64, StoreError> {
+    pub(super) async fn recover(
+        &self,
+        intents: Vec<Intent<'static>>,
+        last: u64,
+    ) -> Result<u64, StoreError> {
         let mut transaction = self.store.begin_durable().await?;
         let mut entries: Vec<AuditEntry> = Vec::new();
         for intent in intents {

@@ -135,6 +135,7 @@ pub async fn restore(
     }
     check_integrity(&backup.join(DATABASE_FILE)).await?;
     let lock = DataDir::lock(data_dir)?;
+    lock.make_private()?;
     if data_dir.join(DATABASE_FILE).exists() {
         match existing {
             ExistingData::Keep => return Err(BackupError::HasData(data_dir.to_owned())),

@@ -45,26 +45,34 @@ impl DataDir {
     /// Locks the directory, makes it and its files private, and creates the database.
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
         let data_dir = Self::lock(path)?;
-        let folder = path.display().to_string();
-        let error = |cause| StoreError::Folder {
-            folder: folder.clone(),
-            cause,
-        };
-        restrict(path, DIRECTORY_MODE);
-        for entry in fs::read_dir(path).map_err(error)? {
-            let entry = entry.map_err(error)?;
-            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                restrict(&entry.path(), FILE_MODE);
-            }
-        }
+        data_dir.make_private()?;
         // SQLite gives its other files the mode of the database.
         let database = OpenOptions::new()
             .create(true)
             .append(true)
             .mode(FILE_MODE)
             .open(path.join(DATABASE_FILE));
-        database.map_err(error)?;
+        database.map_err(|cause| data_dir.error(cause))?;
         Ok(data_dir)
+    }
+
+    /// Takes the permissions of others away, for the directory and its files.
+    pub(super) fn make_private(&self) -> Result<(), StoreError> {
+        restrict(&self.path, DIRECTORY_MODE);
+        for entry in fs::read_dir(&self.path).map_err(|cause| self.error(cause))? {
+            let entry = entry.map_err(|cause| self.error(cause))?;
+            if entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                restrict(&entry.path(), FILE_MODE);
+            }
+        }
+        Ok(())
+    }
+
+    fn error(&self, cause: io::Error) -> StoreError {
+        StoreError::Folder {
+            folder: self.path.display().to_string(),
+            cause,
+        }
     }
 
     /// Lets others use the directory. Closing the file is not enough: a child process that is being
