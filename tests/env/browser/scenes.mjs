@@ -262,6 +262,8 @@ export async function watchRecording({ open, url, folder }) {
   const sheet = page.getByRole("dialog", { name: "zoo" });
   await sheet.getByRole("alert").filter({ hasText: "cannot record" }).waitFor();
   await sheet.getByRole("button", { name: "Close" }).click();
+  // While it closes, there are two banners.
+  await sheet.waitFor({ state: "detached" });
 
   await mkdir(folder);
   await banner.waitFor({ state: "detached" });
