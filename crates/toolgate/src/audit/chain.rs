@@ -2,7 +2,7 @@
 //!
 //! Entries are only ever appended. Each one has a number and the digest of a record, and its hash covers
 //! the hash before it, so that a removed, changed or reordered entry breaks the chain. Every batch ends
-//! with a seal, made with a key that is not in the database: whoever can write the database but lacks
+//! with a seal, made with a key that is not in the database: an attacker who can write the database but lacks
 //! the key cannot repair the chain. Retention deletes entries up to a seal and keeps that seal, from
 //! which the rest of the chain continues.
 

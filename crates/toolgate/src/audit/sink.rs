@@ -46,7 +46,7 @@ struct Inner {
 #[derive(Debug)]
 struct Line {
     text: String,
-    /// Somebody who waits until the line is accepted, and does without it otherwise.
+    /// Reports whether the line was accepted. Such a line is not retried: its call is refused instead.
     accepted: Option<oneshot::Sender<bool>>,
 }
 
@@ -168,7 +168,7 @@ impl Delivery {
         }
     }
 
-    /// Delivers lines in order, retrying those that nobody waits for.
+    /// Delivers lines in order, retrying all but the openings of calls.
     async fn deliver(&self, mut lines: Vec<Line>, inbox: &mut mpsc::Receiver<Line>) {
         while !lines.is_empty() {
             let error = match self.send(&lines).await {

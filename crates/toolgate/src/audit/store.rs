@@ -1,8 +1,10 @@
 //! Storage of audit records and of the chain over them.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
-use std::sync::LazyLock;
 
 use super::chain::{self, ChainHead, EntryDraft, EntryKind, SealKey};
 use super::columns::{COLUMNS, RecordRow};
@@ -169,7 +171,7 @@ impl AuditStore {
                 record: Box::new(record),
             }));
         }
-        let known: Vec<String> = entries
+        let known: HashSet<String> = entries
             .iter()
             .map(|entry| entry.record.id.clone())
             .collect();
