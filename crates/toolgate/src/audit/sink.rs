@@ -72,6 +72,8 @@ impl SecondSink {
                 for (name, secret) in headers {
                     map.insert(header_name(name)?, header_value(name, secret, env)?);
                 }
+                // Fails only if a provider is already installed.
+                let _ = rustls::crypto::ring::default_provider().install_default();
                 let client = reqwest::Client::builder()
                     .default_headers(map)
                     .timeout(REQUEST_TIMEOUT)
