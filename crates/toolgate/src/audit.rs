@@ -6,11 +6,13 @@
 //! which survives a crash. A single task writes complete records in batches and extends the hash chain.
 //! Refusals that come fast are counted instead of recorded one by one.
 
+mod admin_action;
 mod attempt;
 mod chain;
 mod columns;
 mod intent_log;
 mod record;
+mod recovery;
 mod refusals;
 mod sink;
 mod span;
@@ -28,18 +30,19 @@ use tokio::sync::{Semaphore, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::{AuditDurability, AuditSettings as Settings, OnAuditFailure};
-use toolgate_core::secret::{Masker, UnsetVariable};
+use toolgate_core::secret::Masker;
 use toolgate_mcp::Environment;
 use tracing::Span;
 
+pub use admin_action::AdminAction;
 pub(crate) use attempt::Attempt;
 pub(crate) use chain::{EntryDraft, EntryKind, SealKey};
-pub(crate) use columns::{ColumnValue, ReferencedTable, bind_values, digest_values};
+pub(crate) use columns::{Column, ColumnValue, ReferencedTable, bind_values, digest_values};
 use intent_log::IntentLog;
 use parking_lot::Mutex;
 pub use record::{AuditKind, AuditPage, AuditQuery, AuditRecord};
+pub use recovery::AuditStartError;
 use refusals::RefusalCounter;
-use serde_json::Value;
 use sink::SecondSink;
 pub(crate) use span::start_call_span;
 pub(crate) use store::{AuditEntry, AuditStore};
@@ -49,14 +52,12 @@ use writer::RecordUpdate;
 
 use crate::call::CallError;
 use crate::event_channel::EventChannel;
-use crate::store::{BatchWriter, ConfigChange, Store, StoreError, clock};
+use crate::store::{BatchWriter, ConfigChange, Store, StoreError};
 
 /// Attempts that may be in flight or waiting to be written at once.
 const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
 /// Maximum time a call waits for a slot among them.
 const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Purpose of a key derived from that of the store.
-const INTENT_PURPOSE: &str = "intent log";
 
 /// The audit trail. Accepts records, passes them to the writer task and queries those written. Clones
 /// share state.
@@ -98,74 +99,6 @@ pub struct AuditUsage {
     pub sealed_at: Option<i64>,
 }
 
-/// Something that the administrator did, for the trail.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct AdminAction {
-    /// Who did it.
-    pub actor: String,
-    /// What was done, such as `key.delete`.
-    pub action: String,
-    /// Name of what was changed.
-    pub target: String,
-    /// What it was before the change, without secrets.
-    pub before: Option<Value>,
-    /// What it was after the change, without secrets.
-    pub after: Option<Value>,
-}
-
-impl AdminAction {
-    /// Describes an action.
-    pub fn new(actor: &str, action: &str, target: &str) -> Self {
-        Self {
-            actor: actor.to_owned(),
-            action: action.to_owned(),
-            target: target.to_owned(),
-            before: None,
-            after: None,
-        }
-    }
-
-    /// Adds what the target was before and after, without secrets.
-    #[must_use]
-    pub fn with_change(mut self, before: Option<Value>, after: Option<Value>) -> Self {
-        (self.before, self.after) = (before, after);
-        self
-    }
-
-    pub(crate) fn into_record(self) -> AuditRecord {
-        let mut detail = serde_json::Map::new();
-        detail.insert("target".to_owned(), self.target.into());
-        for (name, value) in [("before", self.before), ("after", self.after)] {
-            detail.extend(value.map(|value| (name.to_owned(), value)));
-        }
-        AuditRecord {
-            caller: Some(self.actor),
-            origin: "api".to_owned(),
-            detail: Some(detail.into()),
-            ..AuditRecord::event(AuditKind::Admin, &self.action, "ok")
-        }
-    }
-}
-
-/// An error while starting the audit trail.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuditStartError {
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The intent log cannot be used.
-    #[error("the intent log in the data directory cannot be used: {0}")]
-    IntentLog(#[from] std::io::Error),
-    /// A setting refers to a variable that is not set.
-    #[error("`audit`: {0}")]
-    Unset(#[from] UnsetVariable),
-    /// The second sink cannot be used.
-    #[error("`audit.sink`: {0}")]
-    Sink(String),
-}
-
 impl AuditLog {
     /// Completes the trail of an earlier process, then starts the writer.
     pub(crate) async fn start(
@@ -180,7 +113,7 @@ impl AuditLog {
             None => SealKey::of_store(&store),
         };
         let store = AuditStore::new(store, key);
-        let intents = recover(&store).await?;
+        let intents = recovery::recover(&store).await?;
         let sink = match &settings.sink {
             Some(sink) => Some(SecondSink::start(sink, &settings, &resolve)?),
             None => None,
@@ -242,7 +175,7 @@ impl AuditLog {
 
     /// Verifies the stored trail.
     pub async fn verify(&self) -> Result<VerifiedTrail, StoreError> {
-        let AuditStore { store, key } = &self.0.store;
+        let AuditStore { store, key, .. } = &self.0.store;
         let verifier = AuditVerifier::new(self.0.tables.clone()).with_seal_key(key.clone());
         verifier.verify(store).await
     }
@@ -339,20 +272,19 @@ impl AuditLog {
         self.0.settings.load().retention
     }
 
-    /// Deletes records of calls that ended before a time, and the oldest ones beyond the maximum size.
-    /// Returns their number.
-    pub(crate) async fn delete_expired(&self, before: Option<i64>) -> Result<u64, StoreError> {
-        let store = &self.0.store;
-        store.compact_seals(clock::now()).await?;
-        let mut deleted = match before {
-            Some(before) => store.delete(before).await?,
-            None => 0,
-        };
+    /// Deletes records of calls that ended before a time. Returns their number.
+    pub(crate) async fn delete_expired(&self, before: i64) -> Result<u64, StoreError> {
+        self.0.store.delete(before).await
+    }
+
+    /// Deletes the oldest records beyond the maximum size. Returns their number; `None` if the size is
+    /// not exceeded.
+    pub(crate) async fn enforce_max_size(&self) -> Result<Option<u64>, StoreError> {
         let max_size = self.0.settings.load().max_size;
-        if let Some(max_size) = max_size {
-            deleted += store.shrink(max_size).await?;
+        match max_size {
+            Some(max_size) => self.0.store.shrink(max_size).await,
+            None => Ok(None),
         }
-        Ok(deleted)
     }
 
     /// Returns an error if nothing can be recorded, unless calls go on regardless.
@@ -418,21 +350,31 @@ impl AuditLog {
         }
     }
 
+    /// Returns the intent log if calls are recorded there first.
+    fn intents(&self) -> Option<&IntentLog> {
+        let is_batched = self.0.settings.load().durability == AuditDurability::Batch;
+        self.0.intents.as_ref().filter(|_| !is_batched)
+    }
+
     /// Records that a call is about to be sent.
-    async fn open(&self, update: RecordUpdate) -> Result<(), CallError> {
+    async fn open(
+        &self,
+        update: RecordUpdate,
+        intents: Option<&IntentLog>,
+    ) -> Result<(), CallError> {
         self.publish(&update.record, update.masker.as_ref());
         let settings = self.0.settings.load_full();
         let sink = self.0.sink.as_ref();
         let sent = sink.map(|sink| sink.open(&self.redact(&update)));
-        let logged = match (&self.0.intents, settings.durability) {
-            (None, _) | (_, AuditDurability::Batch) => {
+        let logged = match intents {
+            None => {
                 self.enqueue(update);
                 Ok(())
             }
-            (Some(intents), durability) => {
-                let appended = intents.append(update, |update| self.enqueue(update));
+            Some(intents) => {
+                let appended = intents.append_opening(update, |update| self.enqueue(update));
                 match appended {
-                    Ok(n) if durability == AuditDurability::Disk => intents.sync(n).await,
+                    Ok(n) if settings.durability == AuditDurability::Disk => intents.sync(n).await,
                     Ok(_) => Ok(()),
                     Err(error) => Err(error),
                 }
@@ -454,16 +396,14 @@ impl AuditLog {
     }
 
     /// Records the end of a call that was opened.
-    fn close(&self, update: RecordUpdate) {
+    fn close(&self, update: RecordUpdate, intents: Option<&IntentLog>) {
         self.publish(&update.record, update.masker.as_ref());
-        match &self.0.intents {
-            Some(intents) if self.0.settings.load().durability != AuditDurability::Batch => {
-                if let Err(error) = intents.append(update, |update| self.enqueue(update)) {
-                    tracing::error!(%error, "failed to write the end of a call to the intent log");
-                    self.0.store.store.report_write_failure(&error);
-                }
-            }
-            _ => self.enqueue(update),
+        let Some(intents) = intents else {
+            return self.enqueue(update);
+        };
+        if let Err(error) = intents.append_ending(update, |update| self.enqueue(update)) {
+            tracing::error!(%error, "failed to write the end of a call to the intent log");
+            self.0.store.store.report_write_failure(&error);
         }
     }
 
@@ -536,26 +476,4 @@ impl AuditLog {
             sink.stop().await;
         }
     }
-}
-
-/// Takes over what an earlier process left, and returns the intent log; `None` for a store in memory.
-async fn recover(store: &AuditStore) -> Result<Option<IntentLog>, AuditStartError> {
-    let stored = store.stored_intents().await?;
-    let folder = store.store.data_dir().map(ToOwned::to_owned);
-    let key = store.store.derive_key(INTENT_PURPOSE);
-    let left = match &folder {
-        Some(folder) => IntentLog::read(folder, &key, stored)?,
-        None => intent_log::Leftovers::default(),
-    };
-    let last = left.last.max(stored);
-    let interrupted = store.recover(left.intents, last).await?;
-    if interrupted > 0 {
-        tracing::warn!(
-            calls = interrupted,
-            "calls were in flight when the gateway stopped; they may have run"
-        );
-    }
-    // Only now, when the database holds their lines, the files may be emptied.
-    let log = folder.map(|folder| IntentLog::create(&folder, &key, last));
-    Ok(log.transpose()?)
 }

@@ -263,7 +263,7 @@ impl Models {
     }
 
     /// Deletes records of requests that started before a time.
-    pub(crate) async fn delete_records(&self, before: i64) -> Result<(), StoreError> {
+    pub(crate) async fn delete_records(&self, before: Option<i64>) -> Result<(), StoreError> {
         self.0.store.delete_records(before).await
     }
 

@@ -9,6 +9,7 @@ use tracing::Span;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::chain::EntryKind;
+use super::intent_log::IntentLog;
 use super::record::byte_len;
 use super::writer::{self, RecordUpdate};
 use super::{AuditLog, AuditRecord, span};
@@ -27,6 +28,8 @@ pub(crate) struct Attempt {
     audit: AuditLog,
     /// Whether the record was opened, because the call is about to be sent.
     is_open: bool,
+    /// Where it was opened first; the settings may change before it is closed.
+    intents: Option<IntentLog>,
     is_closed: bool,
     /// Passed to the writer with the final update. `None` if there was none and calls go on without
     /// records; then nothing is written.
@@ -48,6 +51,7 @@ impl Attempt {
             started: Instant::now(),
             audit,
             is_open: false,
+            intents: None,
             is_closed: false,
             slot,
         }
@@ -73,7 +77,8 @@ impl Attempt {
             slot: None,
             intent: None,
         };
-        self.audit.open(update).await
+        self.intents = self.audit.intents().cloned();
+        self.audit.open(update, self.intents.as_ref()).await
     }
 
     pub(crate) fn close(mut self, answer: &Result<Outcome, CallError>) {
@@ -138,7 +143,7 @@ impl Attempt {
             intent: None,
         };
         if self.is_open {
-            self.audit.close(update);
+            self.audit.close(update, self.intents.as_ref());
         } else if was_refused {
             self.audit.refuse(update);
         } else {

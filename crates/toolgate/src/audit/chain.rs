@@ -1,24 +1,21 @@
 //! The hash chain over all entries of the trail.
 //!
 //! Entries are only ever appended. Each one has a number and the digest of a record, and its hash covers
-//! the hash before it, so that a removed, changed or reordered entry breaks the chain. Every batch ends
-//! with a seal, made with a key that is not in the database: an attacker who can write the database but lacks
-//! the key cannot repair the chain. Retention deletes entries up to a seal and keeps that seal, from
-//! which the rest of the chain continues.
-
-use std::sync::LazyLock;
+//! the hash before it, so that a removed, changed or reordered entry breaks the chain. The entries of a
+//! transaction form a segment, which is stored as one row together with its seal. The seal is made with a
+//! key that is not in the database: an attacker who can write the database but lacks the key cannot
+//! repair the chain. Retention deletes segments and empties the last of them, whose seal is where the
+//! rest of the chain continues; an entry of its own says so.
 
 use ring::digest::{Context, SHA256, digest};
 use ring::hmac;
 use sqlx::Row as _;
 
 use super::columns::{Digest, to_digest};
-use crate::store::{BulkInsert, Store, StoreError, StoreTransaction, clock};
+use crate::store::{Store, StoreError, StoreTransaction, clock};
 
-static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
-    let columns = ["seq", "kind", "record", "at", "digest", "hash"];
-    BulkInsert::new("audit_entries", &columns, "")
-});
+/// Bytes of a digest.
+const DIGEST_BYTES: usize = size_of::<Digest>();
 
 /// What an entry says about its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +30,12 @@ pub(crate) enum EntryKind {
     Model,
     /// Any other event.
     Event,
+    /// Retention deleted all entries up to a number, which stands in place of the record's id.
+    Retention,
 }
 
 /// An entry before it has its place in the chain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EntryDraft {
     pub(crate) kind: EntryKind,
     /// Id of the record.
@@ -63,6 +62,15 @@ pub(crate) struct ChainHead {
     pub(crate) hash: Digest,
 }
 
+/// Where entries were appended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    /// Number of the first entry.
+    pub(crate) first: i64,
+    /// The new end of the chain.
+    pub(crate) head: ChainHead,
+}
+
 /// Key that seals the chain.
 #[derive(Clone, Debug)]
 pub(crate) struct SealKey {
@@ -79,6 +87,15 @@ impl ChainHead {
 }
 
 impl EntryKind {
+    const ALL: [Self; 6] = [
+        Self::Opened,
+        Self::Closed,
+        Self::Refused,
+        Self::Model,
+        Self::Event,
+        Self::Retention,
+    ];
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Opened => "opened",
@@ -86,6 +103,19 @@ impl EntryKind {
             Self::Refused => "refused",
             Self::Model => "model",
             Self::Event => "event",
+            Self::Retention => "retention",
+        }
+    }
+
+    /// Returns the byte that stands for the kind in a stored segment.
+    fn to_byte(self) -> u8 {
+        match self {
+            Self::Opened => b'o',
+            Self::Closed => b'c',
+            Self::Refused => b'r',
+            Self::Model => b'm',
+            Self::Event => b'e',
+            Self::Retention => b'd',
         }
     }
 }
@@ -150,14 +180,9 @@ fn sealed_bytes(head: &ChainHead, at: i64) -> Vec<u8> {
 
 /// Returns the end of the chain.
 pub(super) async fn head(transaction: &mut StoreTransaction) -> Result<ChainHead, StoreError> {
-    // After retention has deleted all entries, the last seal is the end.
-    let row = sqlx::query(
-        "SELECT seq, hash FROM (SELECT seq, hash FROM audit_entries ORDER BY seq DESC LIMIT 1)
-         UNION ALL SELECT seq, hash FROM (SELECT seq, hash FROM audit_seals ORDER BY seq DESC LIMIT 1)
-         ORDER BY seq DESC LIMIT 1",
-    )
-    .fetch_optional(&mut **transaction)
-    .await?;
+    let row = sqlx::query("SELECT seq, hash FROM audit_segments ORDER BY seq DESC LIMIT 1")
+        .fetch_optional(&mut **transaction)
+        .await?;
     let Some(row) = row else {
         return Ok(ChainHead::default());
     };
@@ -190,43 +215,74 @@ pub(super) fn link(drafts: Vec<EntryDraft>, head: ChainHead, at: i64) -> Vec<Ent
     entries.collect()
 }
 
-/// Stores entries and seals them. Returns the new end of the chain.
+/// Stores entries as a sealed segment at the end of the chain. Returns `None` if there are none.
 pub(super) async fn append(
     transaction: &mut StoreTransaction,
-    entries: &[Entry],
+    drafts: Vec<EntryDraft>,
     key: &SealKey,
     bytes: i64,
-) -> Result<Option<ChainHead>, StoreError> {
-    let Some(last) = entries.last() else {
+) -> Result<Option<Appended>, StoreError> {
+    let before = head(transaction).await?;
+    let at = clock::now();
+    let encoded = encode_entries(&drafts);
+    let linked = link(drafts, before, at);
+    let Some(last) = linked.last() else {
         return Ok(None);
     };
-    INSERT
-        .insert(transaction, entries, |query, entry| {
-            query
-                .bind(entry.seq)
-                .bind(&entry.kind)
-                .bind(&entry.record)
-                .bind(entry.at)
-                .bind(&entry.digest[..])
-                .bind(&entry.hash[..])
-        })
-        .await?;
     let head = ChainHead {
         seq: last.seq,
         hash: last.hash,
     };
-    let at = clock::now();
     let statement = sqlx::query(
-        "INSERT INTO audit_seals (seq, at, bytes, hash, key_id, mac) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO audit_segments (seq, at, bytes, entries, hash, key_id, mac) VALUES ($1, $2, $3, $4, $5, $6, $7)",
     )
     .bind(head.seq)
     .bind(at)
     .bind(bytes)
+    .bind(encoded)
     .bind(&head.hash[..])
     .bind(&key.id)
     .bind(key.seal(&head, at));
     transaction.run(statement).await?;
-    Ok(Some(head))
+    Ok(Some(Appended {
+        first: before.seq + 1,
+        head,
+    }))
+}
+
+/// Encodes the entries of a segment: for each one the kind, the length of the record's id, the id and
+/// the digest.
+fn encode_entries(drafts: &[EntryDraft]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(drafts.len() * 80);
+    for draft in drafts {
+        let length = u16::try_from(draft.record.len()).unwrap_or(u16::MAX);
+        bytes.push(draft.kind.to_byte());
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(&draft.record.as_bytes()[..length.into()]);
+        bytes.extend(draft.digest);
+    }
+    bytes
+}
+
+/// Decodes the entries of a segment; `None` if they were damaged.
+pub(super) fn decode_entries(bytes: &[u8]) -> Option<Vec<EntryDraft>> {
+    let mut drafts = Vec::new();
+    let mut rest = bytes;
+    while let Some((kind, after)) = rest.split_first() {
+        let kind = EntryKind::ALL
+            .into_iter()
+            .find(|known| known.to_byte() == *kind)?;
+        let (length, after) = after.split_first_chunk()?;
+        let (record, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
+        let (digest, after) = after.split_first_chunk::<DIGEST_BYTES>()?;
+        drafts.push(EntryDraft {
+            kind,
+            record: str::from_utf8(record).ok()?.to_owned(),
+            digest: *digest,
+        });
+        rest = after;
+    }
+    Some(drafts)
 }
 
 #[cfg(test)]
@@ -257,6 +313,26 @@ mod tests {
             assert_ne!(changed.compute_hash(&first.hash), second.hash);
         }
         assert_ne!(second.compute_hash(&[0; 32]), second.hash);
+    }
+
+    #[test]
+    fn segments_are_decoded_as_they_were_encoded() {
+        let drafts: Vec<EntryDraft> = EntryKind::ALL
+            .into_iter()
+            .zip(0_u8..)
+            .map(|(kind, n)| EntryDraft {
+                kind,
+                record: format!("record {n}"),
+                digest: [n; 32],
+            })
+            .collect();
+        let encoded = encode_entries(&drafts);
+        assert_eq!(decode_entries(&encoded), Some(drafts.clone()));
+        let one = encoded.len() / drafts.len();
+        for cut in 0..encoded.len() {
+            let is_whole = cut % one == 0;
+            assert_eq!(decode_entries(&encoded[..cut]).is_some(), is_whole, "{cut}");
+        }
     }
 
     #[test]

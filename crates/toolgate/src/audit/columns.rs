@@ -16,52 +16,55 @@ use crate::store::Statement;
 /// SHA-256.
 pub(crate) type Digest = [u8; 32];
 
-/// Another table whose rows have entries in the chain. Its first column is the id, its last column but
-/// not one of `columns` is `seq`, the number of the entry.
+/// A column that holds a part of a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    name: &'static str,
+    is_integer: bool,
+}
+
+/// Another table whose rows have entries in the chain. Its first column is the id; the number of the
+/// entry is in a column `seq`, which is not one of `columns`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReferencedTable {
     pub(crate) name: &'static str,
     /// Kind of its entries.
     pub(crate) kind: EntryKind,
-    pub(crate) columns: &'static [&'static str],
-    /// Those of the columns that hold integers.
-    pub(crate) integers: &'static [&'static str],
+    pub(crate) columns: &'static [Column],
 }
 
 /// Columns that hold the content of a record, in the order in which they are hashed.
-pub(super) const COLUMNS: [&str; 29] = [
-    "id",
-    "request_id",
-    "parent_id",
-    "run_id",
-    "caller",
-    "origin",
-    "name",
-    "server",
-    "tool",
-    "instead_of",
-    "arguments",
-    "verdict",
-    "rule",
-    "approval",
-    "warnings",
-    "outcome",
-    "error",
-    "result",
-    "bytes_in",
-    "bytes_out",
-    "started_at",
-    "duration_us",
-    "cost_micro_usd",
-    "charged",
-    "cached",
-    "script",
-    "kind",
-    "occurrences",
-    "detail",
+pub(super) const COLUMNS: [Column; 29] = [
+    Column::text("id"),
+    Column::text("request_id"),
+    Column::text("parent_id"),
+    Column::text("run_id"),
+    Column::text("caller"),
+    Column::text("origin"),
+    Column::text("name"),
+    Column::text("server"),
+    Column::text("tool"),
+    Column::text("instead_of"),
+    Column::text("arguments"),
+    Column::text("verdict"),
+    Column::text("rule"),
+    Column::text("approval"),
+    Column::text("warnings"),
+    Column::text("outcome"),
+    Column::text("error"),
+    Column::text("result"),
+    Column::integer("bytes_in"),
+    Column::integer("bytes_out"),
+    Column::integer("started_at"),
+    Column::integer("duration_us"),
+    Column::integer("cost_micro_usd"),
+    Column::integer("charged"),
+    Column::integer("cached"),
+    Column::text("script"),
+    Column::text("kind"),
+    Column::integer("occurrences"),
+    Column::text("detail"),
 ];
-/// Positions of the columns that hold integers.
-const INTEGERS: [usize; 8] = [18, 19, 20, 21, 22, 23, 24, 27];
 
 /// The value of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +76,46 @@ pub(crate) enum ColumnValue<'a> {
 /// A record as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RecordRow<'a>(pub(super) [ColumnValue<'a>; COLUMNS.len()]);
+
+impl Column {
+    pub(crate) const fn text(name: &'static str) -> Self {
+        Self {
+            name,
+            is_integer: false,
+        }
+    }
+
+    pub(crate) const fn integer(name: &'static str) -> Self {
+        Self {
+            name,
+            is_integer: true,
+        }
+    }
+
+    /// Returns the names of columns.
+    pub(crate) fn names(columns: &[Self]) -> Vec<&'static str> {
+        columns.iter().map(|column| column.name).collect()
+    }
+
+    /// Reads the value from a row, in which the column is at a position.
+    fn read(&self, row: &AnyRow, at: usize) -> Result<ColumnValue<'static>, sqlx::Error> {
+        if self.is_integer {
+            return Ok(ColumnValue::Integer(row.try_get(at)?));
+        }
+        let text: Option<String> = row.try_get(at)?;
+        Ok(ColumnValue::Text(text.map(Cow::Owned)))
+    }
+
+    /// Reads the value from what [`values_to_json`] returned.
+    fn read_json<'a>(&self, json: &'a Map<String, Value>) -> ColumnValue<'a> {
+        let given = json.get(self.name);
+        if self.is_integer {
+            ColumnValue::Integer(given.and_then(Value::as_i64))
+        } else {
+            ColumnValue::Text(given.and_then(Value::as_str).map(Cow::Borrowed))
+        }
+    }
+}
 
 impl<'a> RecordRow<'a> {
     pub(super) fn new(record: &'a AuditRecord) -> Self {
@@ -122,12 +165,7 @@ impl<'a> RecordRow<'a> {
     pub(super) fn read(row: &AnyRow) -> Result<RecordRow<'static>, sqlx::Error> {
         let mut values = COLUMNS.map(|_| ColumnValue::Integer(None));
         for (at, value) in values.iter_mut().enumerate() {
-            *value = if INTEGERS.contains(&at) {
-                ColumnValue::Integer(row.try_get(at)?)
-            } else {
-                let text: Option<String> = row.try_get(at)?;
-                ColumnValue::Text(text.map(Cow::Owned))
-            };
+            *value = COLUMNS[at].read(row, at)?;
         }
         Ok(RecordRow(values))
     }
@@ -157,11 +195,7 @@ impl<'a> RecordRow<'a> {
 
     /// Reads what [`Self::to_json`] returned.
     pub(super) fn from_json(json: &Map<String, Value>) -> RecordRow<'_> {
-        let mut values = COLUMNS.map(|_| ColumnValue::Integer(None));
-        for (at, value) in values.iter_mut().enumerate() {
-            *value = value_from_json(json, COLUMNS[at], INTEGERS.contains(&at));
-        }
-        RecordRow(values)
+        RecordRow(COLUMNS.map(|column| column.read_json(json)))
     }
 
     /// Converts the row to a record. A damaged part is left out, since it must not hide the record,
@@ -292,16 +326,8 @@ pub(crate) fn bind_values<'q>(
 impl ReferencedTable {
     /// Reads a row that was selected with all columns.
     fn values(&self, row: &AnyRow) -> Result<Vec<ColumnValue<'static>>, sqlx::Error> {
-        let mut values = Vec::with_capacity(self.columns.len());
-        for (at, column) in self.columns.iter().enumerate() {
-            values.push(if self.integers.contains(column) {
-                ColumnValue::Integer(row.try_get(at)?)
-            } else {
-                let text: Option<String> = row.try_get(at)?;
-                ColumnValue::Text(text.map(Cow::Owned))
-            });
-        }
-        Ok(values)
+        let columns = self.columns.iter().enumerate();
+        columns.map(|(at, column)| column.read(row, at)).collect()
     }
 
     pub(super) fn digest(&self, row: &AnyRow) -> Result<Digest, sqlx::Error> {
@@ -314,37 +340,20 @@ impl ReferencedTable {
 
     /// Returns the digest of what [`Self::row_to_json`] returned.
     pub(super) fn digest_json(&self, json: &Map<String, Value>) -> Digest {
-        let is_integer = |column: &&str| self.integers.contains(column);
-        let values = self
-            .columns
-            .iter()
-            .map(|column| value_from_json(json, column, is_integer(column)));
+        let values = self.columns.iter().map(|column| column.read_json(json));
         digest_values(&values.collect::<Vec<_>>())
     }
 }
 
-fn values_to_json(columns: &[&str], values: &[ColumnValue<'_>]) -> Value {
-    let pairs = columns.iter().zip(values).filter_map(|(name, value)| {
+fn values_to_json(columns: &[Column], values: &[ColumnValue<'_>]) -> Value {
+    let pairs = columns.iter().zip(values).filter_map(|(column, value)| {
         let value = match value {
             ColumnValue::Text(text) => Value::from(text.as_deref()?),
             ColumnValue::Integer(value) => Value::from((*value)?),
         };
-        Some(((*name).to_owned(), value))
+        Some((column.name.to_owned(), value))
     });
     Value::Object(pairs.collect())
-}
-
-fn value_from_json<'a>(
-    json: &'a Map<String, Value>,
-    column: &str,
-    is_integer: bool,
-) -> ColumnValue<'a> {
-    let given = json.get(column);
-    if is_integer {
-        ColumnValue::Integer(given.and_then(Value::as_i64))
-    } else {
-        ColumnValue::Text(given.and_then(Value::as_str).map(Cow::Borrowed))
-    }
 }
 
 /// Converts the bytes of a SHA-256 digest or tag; other lengths become zeros, which match nothing.
@@ -396,7 +405,7 @@ mod tests {
                 }
                 ColumnValue::Integer(value) => ColumnValue::Integer(Some(value.unwrap_or(0) + 1)),
             };
-            assert_ne!(changed.digest(), row.digest(), "{column}");
+            assert_ne!(changed.digest(), row.digest(), "{}", column.name);
         }
     }
 }

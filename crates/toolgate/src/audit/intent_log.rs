@@ -2,12 +2,16 @@
 //! outcome before the caller gets it.
 //!
 //! Complete records follow in the database, in batches. After a crash, the lines that no batch has taken
-//! are read back. Two files take turns: one is reused once the database holds all of its lines.
+//! are read back. Two files take turns: one is reused once the database holds all of its lines. Their
+//! space is allocated in advance, and an opening is written only if there is room for the end of its
+//! call too, so that a full disk refuses new calls but does not lose the outcome of those in flight.
 //!
 //! A line is JSON, followed by a tag made with the key of the store. A line without its tag was cut off
-//! by the crash or is not ours, and is left out.
+//! by the crash, overwritten or is not ours, and is left out. A line whose number the database has is
+//! left over from an earlier turn.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -23,14 +27,16 @@ use super::{AuditKind, AuditRecord};
 
 const FILES: [&str; 2] = ["intents-0.log", "intents-1.log"];
 /// Size at which the other file is used.
-const MAX_FILE_BYTES: u64 = 4 * 1024 * 1024;
+const FILE_BYTES: u64 = 1024 * 1024;
 /// Size at which nothing more is written if the other file cannot be used, because the database has not
 /// taken its lines yet.
-const MAX_FULL_FILE_BYTES: u64 = 16 * MAX_FILE_BYTES;
+const MAX_FILE_BYTES: u64 = 64 * FILE_BYTES;
+/// Bytes by which a file grows in that case.
+const GROWTH_BYTES: usize = 64 * 1024;
+/// Upper bound of a line that ends a call.
+const MAX_ENDING_BYTES: u64 = 256;
 /// Bytes of the tag that are kept.
 const TAG_BYTES: usize = 8;
-/// Errors are cut to this length, since they come from servers.
-const MAX_ERROR_BYTES: usize = 512;
 
 /// Appends lines. Clones share the files.
 #[derive(Clone, Debug)]
@@ -51,6 +57,10 @@ struct State {
     current: usize,
     /// Bytes written to it.
     size: u64,
+    /// Bytes allocated to each file.
+    allocated: [u64; 2],
+    /// Calls whose end is still to be written.
+    calls_in_flight: u64,
     /// Number of the last line.
     last: u64,
     /// Number of the last line in the other file.
@@ -60,17 +70,19 @@ struct State {
     buffer: Vec<u8>,
 }
 
-/// A line of the log.
-#[derive(Debug, Serialize, Deserialize)]
-struct Line<I> {
+/// A line of the log: the opening or the end of a call.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Line<'a> {
     n: u64,
-    intent: I,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    open: Option<Opening<'a>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    end: Option<Ending<'a>>,
 }
 
-/// The part of a record that the log holds: everything but arguments and result, which may contain
-/// secrets.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Intent<'a> {
+/// A record as far as it is known before the call is sent, without arguments, which may contain secrets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Opening<'a> {
     id: Cow<'a, str>,
     request_id: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,12 +107,18 @@ pub(super) struct Intent<'a> {
     approval: Option<Cow<'a, str>>,
     /// Kind of the record.
     kind: Cow<'a, str>,
-    outcome: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<Cow<'a, str>>,
     bytes_in: i64,
-    bytes_out: i64,
     started_at: i64,
+    cost_micro_usd: i64,
+    charged: bool,
+}
+
+/// What the end of a call adds to its record, without result and error, which may contain secrets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Ending<'a> {
+    id: Cow<'a, str>,
+    outcome: Cow<'a, str>,
+    bytes_out: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     duration_us: Option<i64>,
     cost_micro_usd: i64,
@@ -110,20 +128,24 @@ pub(super) struct Intent<'a> {
 /// What an earlier process left in the log.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
-    /// The last line of each record that the database may lack, oldest first.
-    pub(super) intents: Vec<Intent<'static>>,
+    /// Calls whose records in the database may be incomplete, oldest first.
+    pub(super) calls: Vec<LoggedCall>,
     /// Number of the last line.
     pub(super) last: u64,
 }
 
-impl<'a> Intent<'a> {
-    pub(super) fn new(record: &'a AuditRecord) -> Self {
+/// A call as far as the log has it.
+#[derive(Debug, Default)]
+pub(super) struct LoggedCall {
+    pub(super) id: String,
+    opening: Option<Opening<'static>>,
+    ending: Option<Ending<'static>>,
+}
+
+impl<'a> Opening<'a> {
+    fn new(record: &'a AuditRecord) -> Self {
         let text = |text: &'a str| Cow::Borrowed(text);
         let optional = |text: &'a Option<String>| text.as_deref().map(Cow::Borrowed);
-        let error = record.error.as_deref().map(|error| {
-            let cut = error.floor_char_boundary(MAX_ERROR_BYTES);
-            Cow::Borrowed(&error[..cut])
-        });
         Self {
             id: text(&record.id),
             request_id: text(&record.request_id),
@@ -139,18 +161,14 @@ impl<'a> Intent<'a> {
             rule: optional(&record.rule),
             approval: optional(&record.approval),
             kind: text(record.kind.as_str()),
-            outcome: text(&record.outcome),
-            error,
             bytes_in: record.bytes_in,
-            bytes_out: record.bytes_out,
             started_at: record.started_at,
-            duration_us: record.duration_us,
             cost_micro_usd: record.cost_micro_usd,
             charged: record.charged,
         }
     }
 
-    pub(super) fn into_record(self) -> AuditRecord {
+    fn into_record(self) -> AuditRecord {
         AuditRecord {
             id: self.id.into_owned(),
             request_id: self.request_id.into_owned(),
@@ -166,12 +184,9 @@ impl<'a> Intent<'a> {
             rule: self.rule.map(Cow::into_owned),
             approval: self.approval.map(Cow::into_owned),
             kind: AuditKind::from_name(&self.kind).unwrap_or_default(),
-            outcome: self.outcome.into_owned(),
-            error: self.error.map(Cow::into_owned),
+            outcome: "open".to_owned(),
             bytes_in: self.bytes_in,
-            bytes_out: self.bytes_out,
             started_at: self.started_at,
-            duration_us: self.duration_us,
             cost_micro_usd: self.cost_micro_usd,
             charged: self.charged,
             ..AuditRecord::default()
@@ -179,22 +194,61 @@ impl<'a> Intent<'a> {
     }
 }
 
+impl<'a> Ending<'a> {
+    fn new(record: &'a AuditRecord) -> Self {
+        Self {
+            id: Cow::Borrowed(&record.id),
+            outcome: Cow::Borrowed(&record.outcome),
+            bytes_out: record.bytes_out,
+            duration_us: record.duration_us,
+            cost_micro_usd: record.cost_micro_usd,
+            charged: record.charged,
+        }
+    }
+}
+
+impl LoggedCall {
+    /// Returns the record of the call, given the one in the database; `None` if that is complete.
+    pub(super) fn into_record(self, stored: Option<AuditRecord>) -> Option<AuditRecord> {
+        if stored
+            .as_ref()
+            .is_some_and(|stored| stored.outcome != "open")
+        {
+            return None;
+        }
+        let opened = self.opening.map(Opening::into_record);
+        let mut record = stored.or(opened).unwrap_or_else(|| AuditRecord {
+            id: self.id,
+            ..AuditRecord::default()
+        });
+        if let Some(ending) = self.ending {
+            record.outcome = ending.outcome.into_owned();
+            record.bytes_out = ending.bytes_out;
+            record.duration_us = ending.duration_us;
+            record.cost_micro_usd = ending.cost_micro_usd;
+            record.charged = ending.charged;
+        }
+        Some(record)
+    }
+}
+
 impl IntentLog {
     /// Reads the lines after number `stored`, up to which the database has taken them.
     pub(super) fn read(folder: &Path, key: &[u8; 32], stored: u64) -> io::Result<Leftovers> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-        let mut lines: Vec<Line<Intent<'static>>> = Vec::new();
+        let mut files = Vec::new();
         for name in FILES {
             match std::fs::read(folder.join(name)) {
-                Ok(bytes) => lines.extend(
-                    bytes
-                        .split(|byte| *byte == b'\n')
-                        .filter_map(|line| parse_line(line, &key)),
-                ),
+                Ok(bytes) => files.push(bytes),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
+        let lines = files
+            .iter()
+            .flat_map(|bytes| bytes.split(|byte| *byte == b'\n'));
+        let mut lines: Vec<Line<'static>> =
+            lines.filter_map(|line| parse_line(line, &key)).collect();
         lines.sort_by_key(|line| line.n);
         let last = lines.last().map_or(stored, |line| line.n.max(stored));
         lines.retain(|line| line.n > stored);
@@ -205,35 +259,46 @@ impl IntentLog {
                 "lines are missing in the intent log; calls of an earlier process may be unrecorded"
             );
         }
-        let mut intents: Vec<Intent<'static>> = Vec::new();
-        let mut at = std::collections::HashMap::new();
-        for Line { intent, .. } in lines {
-            match at.get(intent.id.as_ref()) {
-                Some(index) => intents[*index] = intent,
-                None => {
-                    at.insert(intent.id.to_string(), intents.len());
-                    intents.push(intent);
-                }
-            }
+        let mut calls: Vec<LoggedCall> = Vec::new();
+        let mut positions = HashMap::new();
+        for Line { open, end, .. } in lines {
+            let opened = open.as_ref().map(|opening| &opening.id);
+            let Some(id) = opened.or(end.as_ref().map(|ending| &ending.id)) else {
+                continue;
+            };
+            let id = id.to_string();
+            let position = *positions.entry(id).or_insert_with_key(|id| {
+                calls.push(LoggedCall {
+                    id: id.clone(),
+                    ..LoggedCall::default()
+                });
+                calls.len() - 1
+            });
+            let call = &mut calls[position];
+            call.opening = open.or(call.opening.take());
+            call.ending = end.or(call.ending.take());
         }
-        Ok(Leftovers { intents, last })
+        Ok(Leftovers { calls, last })
     }
 
-    /// Opens the log with empty files. `last` is the number of the last line of earlier processes,
-    /// all of which the database holds.
+    /// Opens the log. `last` is the number of the last line of earlier processes, all of which the
+    /// database holds.
     pub(super) fn create(folder: &Path, key: &[u8; 32], last: u64) -> io::Result<Self> {
         let open = |name: &str| {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(folder.join(name))
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            let file = options.open(folder.join(name))?;
+            let length = file.metadata()?.len();
+            allocate(&file, length.min(FILE_BYTES), FILE_BYTES)?;
+            file.set_len(FILE_BYTES)?;
+            Ok::<File, io::Error>(file)
         };
         Ok(Self(Arc::new(Inner {
             state: Mutex::new(State {
                 current: 0,
                 size: 0,
+                allocated: [FILE_BYTES; 2],
+                calls_in_flight: 0,
                 last,
                 last_in_other: last,
                 stored: last,
@@ -245,19 +310,34 @@ impl IntentLog {
         })))
     }
 
-    /// Appends the line of an update and returns its number. Queues the update before another line can
-    /// follow, so that updates reach the database in the order of their lines; also if its line could
-    /// not be written.
-    pub(super) fn append(
+    /// Appends the opening of a call and returns the number of its line. Each opening is followed by one
+    /// end, also if it failed.
+    ///
+    /// Queues the update before another line can follow, so that updates reach the database in the order
+    /// of their lines; also if its line could not be written.
+    pub(super) fn append_opening(
         &self,
         mut update: RecordUpdate,
         enqueue: impl FnOnce(RecordUpdate),
     ) -> io::Result<u64> {
         let mut state = self.0.state.lock();
-        let written = self.0.write(&mut state, &Intent::new(&update.record));
+        let written = self.0.write_opening(&mut state, &update.record);
         update.intent = written.as_ref().ok().copied();
         enqueue(update);
         written
+    }
+
+    /// Appends the end of a call, and queues its update like [`Self::append_opening`].
+    pub(super) fn append_ending(
+        &self,
+        mut update: RecordUpdate,
+        enqueue: impl FnOnce(RecordUpdate),
+    ) -> io::Result<()> {
+        let mut state = self.0.state.lock();
+        let written = self.0.write_ending(&mut state, &update.record);
+        update.intent = written.as_ref().ok().copied();
+        enqueue(update);
+        written.map(drop)
     }
 
     /// Waits until a line is on the disk. Concurrent calls share one flush.
@@ -285,37 +365,97 @@ impl IntentLog {
 }
 
 impl Inner {
-    /// Writes a line and returns its number.
-    fn write(&self, state: &mut State, intent: &Intent<'_>) -> io::Result<u64> {
-        if state.size > MAX_FILE_BYTES && state.stored >= state.last_in_other {
+    fn write_opening(&self, state: &mut State, record: &AuditRecord) -> io::Result<u64> {
+        state.calls_in_flight += 1;
+        let line = Line {
+            n: state.last + 1,
+            open: Some(Opening::new(record)),
+            end: None,
+        };
+        self.format(state, &line)?;
+        self.make_room(state)?;
+        self.write(state)
+    }
+
+    fn write_ending(&self, state: &mut State, record: &AuditRecord) -> io::Result<u64> {
+        let line = Line {
+            n: state.last + 1,
+            open: None,
+            end: Some(Ending::new(record)),
+        };
+        self.format(state, &line)?;
+        state.calls_in_flight = state.calls_in_flight.saturating_sub(1);
+        self.write(state)
+    }
+
+    /// Formats a line in the buffer.
+    fn format(&self, state: &mut State, line: &Line<'_>) -> io::Result<()> {
+        let buffer = &mut state.buffer;
+        buffer.clear();
+        serde_json::to_writer(&mut *buffer, line)?;
+        let tag = hmac::sign(&self.key, buffer);
+        for byte in &tag.as_ref()[..TAG_BYTES] {
+            buffer.extend_from_slice(&hex(*byte));
+        }
+        buffer.push(b'\n');
+        Ok(())
+    }
+
+    /// Makes room for the line in the buffer and for the ends of all calls in flight.
+    fn make_room(&self, state: &mut State) -> io::Result<()> {
+        let needed = state.buffer.len() as u64 + state.calls_in_flight * MAX_ENDING_BYTES;
+        if state.size + needed > FILE_BYTES && state.size > 0 && state.stored >= state.last_in_other
+        {
             let other = 1 - state.current;
-            self.files[other].set_len(0)?;
+            if state.allocated[other] > FILE_BYTES {
+                self.files[other].set_len(FILE_BYTES)?;
+                state.allocated[other] = FILE_BYTES;
+            }
             (state.current, state.size, state.last_in_other) = (other, 0, state.last);
         }
-        if state.size > MAX_FULL_FILE_BYTES {
+        let (size, allocated) = (state.size + needed, &mut state.allocated[state.current]);
+        if size > MAX_FILE_BYTES {
             return Err(io::Error::new(
                 io::ErrorKind::QuotaExceeded,
                 "the intent log is full, since the database takes no records",
             ));
         }
-        let n = state.last + 1;
-        state.buffer.clear();
-        serde_json::to_writer(&mut state.buffer, &Line { n, intent })?;
-        let tag = hmac::sign(&self.key, &state.buffer);
-        for byte in &tag.as_ref()[..TAG_BYTES] {
-            state.buffer.extend_from_slice(&hex(*byte));
+        while size > *allocated {
+            let grown = *allocated + GROWTH_BYTES as u64;
+            allocate(&self.files[state.current], *allocated, grown)?;
+            *allocated = grown;
         }
-        state.buffer.push(b'\n');
+        Ok(())
+    }
+
+    /// Writes the line in the buffer and returns its number.
+    fn write(&self, state: &mut State) -> io::Result<u64> {
         // At a position of our own: after a failed write, the next one starts at the same place.
         self.files[state.current].write_all_at(&state.buffer, state.size)?;
         state.size += state.buffer.len() as u64;
-        state.last = n;
-        Ok(n)
+        state.last += 1;
+        Ok(state.last)
     }
 }
 
-fn parse_line(line: &[u8], key: &hmac::Key) -> Option<Line<Intent<'static>>> {
+/// Allocates a part of a file on the disk.
+fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
+    let zeros = [0; GROWTH_BYTES];
+    let mut position = from;
+    while position < to {
+        let length = (to - position).min(GROWTH_BYTES as u64);
+        file.write_all_at(&zeros[..usize::try_from(length).unwrap_or(0)], position)?;
+        position += length;
+    }
+    Ok(())
+}
+
+fn parse_line(line: &[u8], key: &hmac::Key) -> Option<Line<'static>> {
     let (json, tag) = line.split_at_checked(line.len().checked_sub(2 * TAG_BYTES)?)?;
+    // Cheaper than the tag: unused space is one long line of zeros.
+    if json.first() != Some(&b'{') {
+        return None;
+    }
     let expected = hmac::sign(key, json);
     let expected: Vec<u8> = expected.as_ref()[..TAG_BYTES]
         .iter()
@@ -341,40 +481,75 @@ mod tests {
 
     const KEY: [u8; 32] = [3; 32];
 
-    fn intent<'a>(id: &'a str, outcome: &'a str) -> Intent<'a> {
-        Intent {
-            id: id.into(),
-            outcome: outcome.into(),
-            ..Intent::default()
+    fn record(id: &str, outcome: &str) -> AuditRecord {
+        AuditRecord {
+            id: id.to_owned(),
+            outcome: outcome.to_owned(),
+            name: format!("tool of {id}"),
+            ..AuditRecord::default()
         }
     }
 
-    fn append(log: &IntentLog, id: &str, outcome: &str) -> u64 {
+    fn open(log: &IntentLog, id: &str) -> io::Result<u64> {
         let mut state = log.0.state.lock();
-        log.0.write(&mut state, &intent(id, outcome)).unwrap()
+        log.0.write_opening(&mut state, &record(id, "open"))
     }
 
-    fn outcomes(left: &Leftovers) -> Vec<(&str, &str)> {
-        let intents = left.intents.iter();
-        intents
-            .map(|intent| (&*intent.id, &*intent.outcome))
+    fn end(log: &IntentLog, id: &str) -> io::Result<u64> {
+        let mut state = log.0.state.lock();
+        log.0.write_ending(&mut state, &record(id, "ok"))
+    }
+
+    fn read(folder: &Path, stored: u64) -> Leftovers {
+        IntentLog::read(folder, &KEY, stored).unwrap()
+    }
+
+    fn records(left: Leftovers) -> Vec<(String, String)> {
+        let records = left.calls.into_iter().map(|call| call.into_record(None));
+        records
+            .flatten()
+            .map(|record| (record.name, record.outcome))
+            .collect()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, outcome)| ((*name).to_owned(), (*outcome).to_owned()))
             .collect()
     }
 
     #[test]
-    fn last_line_of_each_record_is_read_back() {
+    fn opening_and_end_of_each_call_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let log = IntentLog::create(folder.path(), &KEY, 10).unwrap();
-        append(&log, "a", "open");
-        append(&log, "b", "open");
-        append(&log, "a", "ok");
-        let left = IntentLog::read(folder.path(), &KEY, 10).unwrap();
-        assert_eq!(left.last, 13);
-        assert_eq!(outcomes(&left), [("a", "ok"), ("b", "open")]);
-        let left = IntentLog::read(folder.path(), &KEY, 12).unwrap();
-        assert_eq!(outcomes(&left), [("a", "ok")]);
+        open(&log, "a").unwrap();
+        open(&log, "b").unwrap();
+        end(&log, "a").unwrap();
+        assert_eq!(read(folder.path(), 10).last, 13);
+        assert_eq!(
+            records(read(folder.path(), 10)),
+            pairs(&[("tool of a", "ok"), ("tool of b", "open")])
+        );
+        // The database has the openings.
+        let mut calls = read(folder.path(), 12).calls;
+        let stored = Some(record("a", "open"));
+        let ended = calls.remove(0).into_record(stored).unwrap();
+        assert_eq!(
+            (ended.name.as_str(), ended.outcome.as_str()),
+            ("tool of a", "ok")
+        );
         let other_key = IntentLog::read(folder.path(), &[4; 32], 10).unwrap();
-        assert_eq!(outcomes(&other_key), []);
+        assert_eq!(records(other_key), []);
+    }
+
+    #[test]
+    fn complete_records_stay_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
+        open(&log, "a").unwrap();
+        let call = read(folder.path(), 0).calls.remove(0);
+        assert!(call.into_record(Some(record("a", "timeout"))).is_none());
     }
 
     /// Wherever a crash cuts the file, all complete lines are read.
@@ -385,48 +560,92 @@ mod tests {
         let file = folder.path().join(FILES[0]);
         let mut ends = Vec::new();
         for id in ["a", "b", "c"] {
-            append(&log, id, "open");
-            ends.push(std::fs::metadata(&file).unwrap().len());
+            open(&log, id).unwrap();
+            ends.push(log.0.state.lock().size);
         }
         let whole = std::fs::read(&file).unwrap();
-        for cut in 0..=whole.len() {
+        for cut in 0..=usize::try_from(ends[2]).unwrap() {
             std::fs::write(&file, &whole[..cut]).unwrap();
-            let left = IntentLog::read(folder.path(), &KEY, 0).unwrap();
             // The line break does not belong to the line.
             let complete = ends.iter().filter(|end| **end <= cut as u64 + 1).count();
-            assert_eq!(left.intents.len(), complete, "cut at {cut}");
+            let left = read(folder.path(), 0);
+            assert_eq!(left.calls.len(), complete, "cut at {cut}");
         }
     }
 
+    /// Lines of earlier turns are overwritten without being read again, wherever the new ones end.
     #[test]
     fn files_take_turns_once_the_database_holds_their_lines() {
         let folder = tempfile::tempdir().unwrap();
         let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
-        let long = "x".repeat(4096);
         let mut stored = 0;
-        for turn in 0..4 {
-            let mut first = None;
-            for _ in 0..1200 {
-                let n = append(&log, &long, "open");
-                first.get_or_insert(n);
+        for n in 0..12_000 {
+            let id = format!("call {n} {}", "x".repeat(n % 17));
+            open(&log, &id).unwrap();
+            end(&log, &id).unwrap();
+            if n % 499 == 0 {
+                let left = read(folder.path(), stored);
+                assert_eq!(left.last, 2 * (n as u64 + 1));
+                assert_eq!(left.calls.len() as u64, (left.last - stored) / 2);
+                stored = left.last;
+                log.set_stored(stored);
             }
-            let left = IntentLog::read(folder.path(), &KEY, stored).unwrap();
-            assert_eq!(left.last, (turn + 1) * 1200);
-            stored = left.last;
-            log.set_stored(stored);
         }
-        let size: u64 = FILES
-            .iter()
-            .map(|name| std::fs::metadata(folder.path().join(name)).unwrap().len())
-            .sum();
-        assert!(size < 3 * MAX_FILE_BYTES, "{size}");
+        for name in FILES {
+            let size = std::fs::metadata(folder.path().join(name)).unwrap().len();
+            assert_eq!(size, FILE_BYTES);
+        }
+    }
+
+    #[test]
+    fn file_grows_while_the_database_takes_nothing_and_shrinks_afterwards() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
+        let mut last = 0;
+        while log.0.state.lock().allocated != [FILE_BYTES, 2 * FILE_BYTES] {
+            last = open(&log, "a").unwrap();
+            end(&log, "a").unwrap();
+        }
+        assert_eq!(read(folder.path(), 0).last, last + 1);
+        log.set_stored(last + 1);
+        while log.0.state.lock().allocated != [FILE_BYTES; 2] {
+            let n = open(&log, "a").unwrap();
+            end(&log, "a").unwrap();
+            log.set_stored(n + 1);
+        }
+    }
+
+    /// Every opening leaves room for the end of its call.
+    #[test]
+    fn ends_never_need_new_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
+        let longest = AuditRecord {
+            id: uuid::Uuid::max().to_string(),
+            outcome: "upstream_protocol_error".to_owned(),
+            bytes_out: i64::MAX,
+            duration_us: Some(i64::MAX),
+            cost_micro_usd: i64::MAX,
+            ..AuditRecord::default()
+        };
+        for _ in 0..10_000 {
+            open(&log, "a").unwrap();
+        }
+        let allocated = log.0.state.lock().allocated;
+        for _ in 0..10_000 {
+            let mut state = log.0.state.lock();
+            let before = state.size;
+            log.0.write_ending(&mut state, &longest).unwrap();
+            assert!(state.size - before <= MAX_ENDING_BYTES);
+            assert!(state.size <= allocated[state.current]);
+        }
     }
 
     #[tokio::test]
     async fn sync_covers_all_lines_before_it() {
         let folder = tempfile::tempdir().unwrap();
         let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
-        let (first, second) = (append(&log, "a", "open"), append(&log, "b", "open"));
+        let (first, second) = (open(&log, "a").unwrap(), open(&log, "b").unwrap());
         log.sync(first).await.unwrap();
         assert_eq!(*log.0.synced.lock().await, second);
         log.sync(second).await.unwrap();

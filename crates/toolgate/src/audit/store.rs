@@ -1,19 +1,21 @@
 //! Storage of audit records and of the chain over them.
 
 use std::collections::HashSet;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::chain::{self, ChainHead, EntryDraft, EntryKind, SealKey};
-use super::columns::{COLUMNS, RecordRow};
-use super::intent_log::Intent;
+use super::chain::{self, Appended, ChainHead, EntryDraft, EntryKind, SealKey};
+use super::columns::{COLUMNS, Column, RecordRow, to_digest};
+use super::intent_log::LoggedCall;
 use super::{AuditPage, AuditQuery, AuditRecord, AuditUsage};
-use crate::store::{BulkInsert, Statement, Store, StoreError, StoreTransaction, min_id_at};
+use crate::store::{BulkInsert, Store, StoreError, StoreTransaction, min_id_at};
 
 static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
-    let columns: Vec<&str> = COLUMNS.into_iter().chain(["seq"]).collect();
+    let mut columns = Column::names(&COLUMNS);
+    columns.push("seq");
     let updates: Vec<String> = columns[1..]
         .iter()
         .map(|column| format!("{column} = excluded.{column}"))
@@ -26,20 +28,26 @@ static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
 const INTENTS_KEY: &str = "stored_intents";
 const INTERRUPTED: &str = "interrupted";
 const INTERRUPTED_ERROR: &str = "the gateway stopped while the call was in flight; it may have run";
-/// Entries before the end of the chain among which a batch of unknown fate is searched.
-const MAX_BATCH_DISTANCE: i64 = 100_000;
-/// Seals older than this are thinned out.
-const SEAL_COMPACTION_AGE_MILLIS: i64 = 3_600_000;
-/// One seal is kept for each period of this length.
-const SEAL_PERIOD_MILLIS: i64 = 60_000;
-/// Approximate bytes of an entry and its indexes.
-const ENTRY_BYTES: usize = 250;
+/// Approximate bytes of an entry, and of the indexes of its record.
+const ENTRY_BYTES: usize = 150;
 
 /// Reads and writes audit records. Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct AuditStore {
-    pub(super) store: Store,
+    pub(crate) store: Store,
     pub(super) key: SealKey,
+    /// Bytes of the trail; `None` if they must be counted first. May be too high, since it counts what
+    /// was not committed.
+    size: Arc<Mutex<Option<u64>>>,
+}
+
+/// Where the chain starts after retention has deleted what was before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TrailStart {
+    /// Number of the last entry that was deleted.
+    pub(crate) seq: i64,
+    /// Time of its segment, in milliseconds since the Unix epoch.
+    pub(crate) at: i64,
 }
 
 /// A record and what its entry in the chain says about it.
@@ -57,7 +65,11 @@ struct ChainedRow<'a> {
 
 impl AuditStore {
     pub(crate) fn new(store: Store, key: SealKey) -> Self {
-        Self { store, key }
+        Self {
+            store,
+            key,
+            size: Arc::default(),
+        }
     }
 
     /// Appends records to the trail in a transaction, replacing earlier versions with the same id.
@@ -76,70 +88,60 @@ impl AuditStore {
             record: entry.record.id.clone(),
             digest: row.digest(),
         });
-        let head = chain::head(transaction).await?;
-        let linked = chain::link(drafts.collect(), head, crate::store::clock::now());
-        let chained: Vec<ChainedRow<'_>> = rows
-            .iter()
-            .zip(&linked)
-            .map(|(row, entry)| ChainedRow {
-                row,
-                seq: entry.seq,
-            })
-            .collect();
+        let bytes = rows.iter().map(RecordRow::size).sum();
+        let appended = self
+            .append_entries(transaction, drafts.collect(), bytes)
+            .await?;
+        let Some(Appended { first, head }) = appended else {
+            return Ok(None);
+        };
+        let chained = rows.iter().zip(first..);
+        let chained: Vec<ChainedRow<'_>> =
+            chained.map(|(row, seq)| ChainedRow { row, seq }).collect();
         INSERT
             .insert(transaction, &chained, |query, chained| {
                 chained.row.bind(query).bind(chained.seq)
             })
             .await?;
-        let bytes: usize = rows.iter().map(|row| row.size() + ENTRY_BYTES).sum();
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        chain::append(transaction, &linked, &self.key, bytes).await
+        Ok(Some(head))
     }
 
-    /// Appends entries about rows of another table to the chain. Returns the number of the first one.
-    pub(crate) async fn append_references(
+    /// Appends entries to the chain, whose rows the caller stores in the same transaction. `bytes` is
+    /// the approximate size of the rows.
+    pub(crate) async fn append_entries(
         &self,
         transaction: &mut StoreTransaction,
         drafts: Vec<EntryDraft>,
         bytes: usize,
-    ) -> Result<i64, StoreError> {
-        let head = chain::head(transaction).await?;
+    ) -> Result<Option<Appended>, StoreError> {
         let bytes = i64::try_from(bytes + drafts.len() * ENTRY_BYTES).unwrap_or(i64::MAX);
-        let linked = chain::link(drafts, head, crate::store::clock::now());
-        chain::append(transaction, &linked, &self.key, bytes).await?;
-        Ok(head.seq + 1)
-    }
-
-    /// Writes a batch of records, and the number of the last line of the intent log that it covers.
-    pub(crate) async fn put(
-        &self,
-        entries: &[AuditEntry],
-        intents: Option<u64>,
-    ) -> Result<Option<ChainHead>, StoreError> {
-        let mut transaction = self.store.begin().await?;
-        let head = self.append(&mut transaction, entries).await?;
-        if let Some(intents) = intents {
-            transaction
-                .run(set_meta(INTENTS_KEY, intents.to_string()))
-                .await?;
+        if let Some(size) = &mut *self.size.lock() {
+            *size += bytes.unsigned_abs();
         }
-        transaction.commit().await?;
-        Ok(head)
+        chain::append(transaction, drafts, &self.key, bytes).await
     }
 
-    /// Returns whether a batch is stored although its commit failed.
-    pub(super) async fn contains(&self, entries: &[AuditEntry]) -> Result<bool, StoreError> {
-        let Some(AuditEntry { record, .. }) = entries.last() else {
-            return Ok(true);
-        };
-        let row = sqlx::query(
-            "SELECT 1 FROM audit_entries WHERE seq > (SELECT COALESCE(MAX(seq), 0) FROM audit_entries) - $1 AND record = $2 AND digest = $3",
-        )
-        .bind(MAX_BATCH_DISTANCE)
-        .bind(&record.id)
-        .bind(RecordRow::new(record).digest().to_vec())
-        .fetch_optional(self.store.readers())
-        .await?;
+    /// Notes, in a transaction with records, the last line of the intent log that they cover.
+    pub(super) async fn set_stored_intents(
+        &self,
+        transaction: &mut StoreTransaction,
+        last: u64,
+    ) -> Result<(), StoreError> {
+        let statement = sqlx::query(
+            "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        );
+        let statement = statement.bind(INTENTS_KEY).bind(last.to_string());
+        transaction.run(statement).await?;
+        Ok(())
+    }
+
+    /// Returns whether a segment is stored although its commit failed.
+    pub(super) async fn contains(&self, head: &ChainHead) -> Result<bool, StoreError> {
+        let row = sqlx::query("SELECT 1 FROM audit_segments WHERE seq = $1 AND hash = $2")
+            .bind(head.seq)
+            .bind(&head.hash[..])
+            .fetch_optional(self.store.readers())
+            .await?;
         Ok(row.is_some())
     }
 
@@ -159,13 +161,14 @@ impl AuditStore {
     /// calls that it left unfinished.
     pub(super) async fn recover(
         &self,
-        intents: Vec<Intent<'static>>,
+        calls: Vec<LoggedCall>,
         last: u64,
     ) -> Result<u64, StoreError> {
         let mut transaction = self.store.begin_durable().await?;
         let mut entries: Vec<AuditEntry> = Vec::new();
-        for intent in intents {
-            let record = self.merge(&mut transaction, intent.into_record()).await?;
+        for call in calls {
+            let stored = find_record(&mut transaction, &call.id).await?;
+            let record = call.into_record(stored);
             entries.extend(record.map(|record| AuditEntry {
                 kind: EntryKind::Closed,
                 record: Box::new(record),
@@ -177,7 +180,7 @@ impl AuditStore {
             .collect();
         let sql = format!(
             "SELECT {} FROM audit WHERE outcome = 'open'",
-            COLUMNS.join(", ")
+            Column::names(&COLUMNS).join(", ")
         );
         let rows = sqlx::query(AssertSqlSafe(sql))
             .fetch_all(&mut *transaction)
@@ -200,69 +203,50 @@ impl AuditStore {
             }
         }
         self.append(&mut transaction, &entries).await?;
-        transaction
-            .run(set_meta(INTENTS_KEY, last.to_string()))
-            .await?;
+        self.set_stored_intents(&mut transaction, last).await?;
         transaction.commit().await?;
         Ok(interrupted)
     }
 
-    /// Combines a record from the intent log with the stored one, which may have arguments. Returns
-    /// `None` if the stored one is complete.
-    async fn merge(
-        &self,
-        transaction: &mut StoreTransaction,
-        found: AuditRecord,
-    ) -> Result<Option<AuditRecord>, StoreError> {
-        let sql = format!("SELECT {} FROM audit WHERE id = $1", COLUMNS.join(", "));
-        let row = sqlx::query(AssertSqlSafe(sql))
-            .bind(&found.id)
-            .fetch_optional(&mut **transaction)
-            .await?;
-        let Some(row) = row else {
-            return Ok(Some(found));
-        };
-        let stored = RecordRow::read(&row)?.into_record();
-        if stored.outcome != "open" {
-            return Ok(None);
-        }
-        Ok(Some(AuditRecord {
-            arguments: stored.arguments,
-            warnings: stored.warnings,
-            ..found
-        }))
-    }
-
     /// Deletes records up to the last seal before a time and returns their number.
     pub(crate) async fn delete(&self, before: i64) -> Result<u64, StoreError> {
-        let row = sqlx::query("SELECT COALESCE(MAX(seq), 0) FROM audit_seals WHERE at < $1")
+        let row = sqlx::query("SELECT COALESCE(MAX(seq), 0) FROM audit_segments WHERE at < $1")
             .bind(before)
             .fetch_one(self.store.readers())
             .await?;
-        self.delete_up_to(row.try_get(0)?, &min_id_at(before)).await
+        self.delete_up_to(row.try_get(0)?, before).await
     }
 
-    /// Deletes the oldest records until all others have at most a size; returns their number.
-    pub(super) async fn shrink(&self, max_size: u64) -> Result<u64, StoreError> {
-        let rows = sqlx::query("SELECT seq, bytes FROM audit_seals ORDER BY seq DESC")
+    /// Deletes the oldest records until all others have at most a size. Returns their number;
+    /// `None` if nothing had to be deleted.
+    pub(super) async fn shrink(&self, max_size: u64) -> Result<Option<u64>, StoreError> {
+        if self.size.lock().is_some_and(|size| size <= max_size) {
+            return Ok(None);
+        }
+        let rows = sqlx::query("SELECT seq, bytes, at FROM audit_segments ORDER BY seq DESC")
             .fetch_all(self.store.readers())
             .await?;
         let mut size = 0_u64;
         for row in &rows {
-            let bytes: i64 = row.try_get(1)?;
-            size = size.saturating_add(bytes.unsigned_abs());
-            if size > max_size {
-                return self.delete_up_to(row.try_get(0)?, "").await;
+            let (bytes, at): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+            if size + bytes.unsigned_abs() > max_size {
+                let deleted = self.delete_up_to(row.try_get(0)?, at + 1).await?;
+                *self.size.lock() = Some(size);
+                return Ok(Some(deleted));
             }
+            size += bytes.unsigned_abs();
         }
-        Ok(0)
+        *self.size.lock() = Some(size);
+        Ok(None)
     }
 
-    /// Deletes the chain up to a seal, which stays, and the records in that part. `before_id` bounds
-    /// records of earlier versions, which are not in the chain. Calls in flight stay.
-    async fn delete_up_to(&self, seq: i64, before_id: &str) -> Result<u64, StoreError> {
-        const DELETED: &str =
-            "outcome <> 'open' AND (seq BETWEEN 1 AND $1 OR (seq = 0 AND id < $2))";
+    /// Deletes the segments up to a number, all of which were written before a time, and their records.
+    /// Also deletes records of earlier versions from before that time, which are not in the chain.
+    /// Calls in flight stay.
+    async fn delete_up_to(&self, seq: i64, before: i64) -> Result<u64, StoreError> {
+        // A record is older than the segment that holds its entry.
+        const DELETED: &str = "outcome <> 'open' AND id < $2 AND seq <= $1";
+        let before_id = min_id_at(before);
         let mut transaction = self.store.begin().await?;
         // Budgets without a period still count deleted records, so their totals move to `spending`.
         let totals = format!(
@@ -276,54 +260,53 @@ impl AuditStore {
         let records = format!("DELETE FROM audit WHERE {DELETED}");
         let mut deleted = 0;
         for sql in [totals, records] {
-            let statement = sqlx::query(AssertSqlSafe(sql)).bind(seq).bind(before_id);
+            let statement = sqlx::query(AssertSqlSafe(sql)).bind(seq).bind(&before_id);
             deleted = transaction.run(statement).await?;
         }
-        for sql in [
-            "DELETE FROM audit_entries WHERE seq <= $1",
-            "DELETE FROM audit_seals WHERE seq < $1",
-            "UPDATE audit_seals SET bytes = 0 WHERE seq = $1",
-        ] {
-            transaction.run(sqlx::query(sql).bind(seq)).await?;
-        }
+        self.delete_segments(&mut transaction, seq).await?;
         transaction.commit().await?;
         Ok(deleted)
     }
 
-    /// Thins out old seals: one for each minute is enough to find what was changed.
-    pub(super) async fn compact_seals(&self, now: i64) -> Result<(), StoreError> {
-        let rows = sqlx::query("SELECT seq, at, bytes FROM audit_seals WHERE at < $1 ORDER BY seq")
-            .bind(now - SEAL_COMPACTION_AGE_MILLIS)
-            .fetch_all(self.store.readers())
+    /// Deletes segments and empties the last of them, where the chain starts from now on.
+    async fn delete_segments(
+        &self,
+        transaction: &mut StoreTransaction,
+        seq: i64,
+    ) -> Result<(), StoreError> {
+        let row = sqlx::query("SELECT hash FROM audit_segments WHERE seq = $1 AND entries <> $2")
+            .bind(seq)
+            .bind(Vec::<u8>::new())
+            .fetch_optional(&mut **transaction)
             .await?;
-        let mut transaction = self.store.begin().await?;
-        let mut kept: Option<(i64, i64, i64)> = None;
-        for row in &rows {
-            let (seq, at, bytes): (i64, i64, i64) =
-                (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            let Some((earlier, earlier_at, earlier_bytes)) = kept else {
-                // The first seal is where the chain starts.
-                kept = Some((seq, i64::MIN, bytes));
-                continue;
-            };
-            if at / SEAL_PERIOD_MILLIS != earlier_at / SEAL_PERIOD_MILLIS {
-                kept = Some((seq, at, bytes));
-                continue;
-            }
-            let delete = sqlx::query("DELETE FROM audit_seals WHERE seq = $1").bind(earlier);
-            transaction.run(delete).await?;
-            let bytes = bytes + earlier_bytes;
-            let update = sqlx::query("UPDATE audit_seals SET bytes = $2 WHERE seq = $1");
-            transaction.run(update.bind(seq).bind(bytes)).await?;
-            kept = Some((seq, at, bytes));
-        }
-        transaction.commit().await
+        let Some(row) = row else {
+            return Ok(());
+        };
+        let hash: Vec<u8> = row.try_get(0)?;
+        let entry = EntryDraft {
+            kind: EntryKind::Retention,
+            record: seq.to_string(),
+            digest: to_digest(&hash),
+        };
+        let delete = sqlx::query("DELETE FROM audit_segments WHERE seq < $1").bind(seq);
+        transaction.run(delete).await?;
+        let empty = sqlx::query("UPDATE audit_segments SET entries = $2, bytes = 0 WHERE seq = $1")
+            .bind(seq)
+            .bind(Vec::<u8>::new());
+        transaction.run(empty).await?;
+        self.append_entries(transaction, vec![entry], 0).await?;
+        Ok(())
+    }
+
+    /// Returns where the chain starts; `None` if nothing was deleted.
+    pub(crate) async fn start(&self) -> Result<Option<TrailStart>, StoreError> {
+        TrailStart::read(&self.store).await
     }
 
     /// Returns how much is stored.
     pub(super) async fn usage(&self) -> Result<AuditUsage, StoreError> {
         let row = sqlx::query(
-            "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), MIN(seq), MAX(seq), MIN(at), MAX(at) FROM audit_seals",
+            "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), MIN(seq), MAX(seq), MIN(at), MAX(at) FROM audit_segments",
         )
         .fetch_one(self.store.readers())
         .await?;
@@ -358,7 +341,7 @@ impl AuditStore {
             .iter()
             .filter_map(|(left, right)| Some((*left, right.as_ref()?)))
             .collect();
-        let mut sql = format!("SELECT {} FROM audit", COLUMNS.join(", "));
+        let mut sql = format!("SELECT {} FROM audit", Column::names(&COLUMNS).join(", "));
         for (index, (left, _)) in conditions.iter().enumerate() {
             let keyword = if index == 0 { "WHERE" } else { "AND" };
             sql.push_str(&format!(" {keyword} {left} ${}", index + 1));
@@ -383,10 +366,35 @@ impl AuditStore {
     }
 }
 
-fn set_meta(key: &'static str, value: String) -> Statement<'static> {
-    sqlx::query(
-        "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-    )
-    .bind(key)
-    .bind(value)
+impl TrailStart {
+    pub(super) async fn read(store: &Store) -> Result<Option<Self>, StoreError> {
+        let row = sqlx::query("SELECT seq, at, entries FROM audit_segments ORDER BY seq LIMIT 1")
+            .fetch_optional(store.readers())
+            .await?;
+        let Some(row) = row else {
+            return Ok(None);
+        };
+        let entries: Vec<u8> = row.try_get(2)?;
+        let start = Self {
+            seq: row.try_get(0)?,
+            at: row.try_get(1)?,
+        };
+        Ok(entries.is_empty().then_some(start))
+    }
+}
+
+async fn find_record(
+    transaction: &mut StoreTransaction,
+    id: &str,
+) -> Result<Option<AuditRecord>, StoreError> {
+    let columns = Column::names(&COLUMNS).join(", ");
+    let sql = format!("SELECT {columns} FROM audit WHERE id = $1");
+    let row = sqlx::query(AssertSqlSafe(sql))
+        .bind(id)
+        .fetch_optional(&mut **transaction)
+        .await?;
+    Ok(match row {
+        Some(row) => Some(RecordRow::read(&row)?.into_record()),
+        None => None,
+    })
 }

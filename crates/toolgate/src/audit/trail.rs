@@ -1,18 +1,20 @@
 //! The trail in its order: entries with their records, and seals. Read from the store, or from the lines
 //! of an export, which are the same as JSON.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque, hash_map};
 
 use serde_json::{Map, Value, json};
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::chain::{ChainHead, Entry, from_hex, to_hex};
-use super::columns::{COLUMNS, Digest, RecordRow, ReferencedTable, to_digest};
+use super::chain::{ChainHead, Entry, EntryKind, decode_entries, from_hex, link, to_hex};
+use super::columns::{COLUMNS, Column, Digest, RecordRow, ReferencedTable, to_digest};
 use crate::store::{Store, StoreError};
 
-/// Entries read at a time.
-const PAGE_SIZE: i64 = 2_000;
+/// Segments read at a time.
+const SEGMENTS_PER_READ: i64 = 20;
+/// Entries and seals of a page.
+const PAGE_SIZE: usize = 500;
 
 /// An entry or a seal.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub(super) enum EntryContent {
     /// The record has changed since, as a later entry says.
     ReplacedBy(i64),
     Missing,
+    /// The entry is not about a record.
+    NoRecord,
 }
 
 /// A seal as stored.
@@ -48,12 +52,19 @@ pub(super) struct Seal {
 pub struct TrailReader {
     store: Store,
     tables: Vec<ReferencedTable>,
-    seals: VecDeque<Seal>,
-    /// Number of the last entry that was read.
-    last: i64,
+    /// Entries and seals that were read and not yet returned.
+    pending: VecDeque<ChainLink>,
+    /// The end of the last segment that was read.
+    head: ChainHead,
     /// Number of the last entry to read; later ones are being written.
     end: i64,
-    is_done: bool,
+}
+
+/// A part of the chain, without records.
+#[derive(Debug)]
+enum ChainLink {
+    Entry(Entry),
+    Seal(Seal),
 }
 
 /// The row of a record: its place in the chain and its content.
@@ -68,26 +79,15 @@ impl TrailReader {
         store: &Store,
         tables: &[ReferencedTable],
     ) -> Result<Self, StoreError> {
-        // First the end, then the seals: all entries up to the end are sealed by then.
-        let row = sqlx::query("SELECT COALESCE(MAX(seq), $1) FROM audit_entries")
-            .bind(i64::MAX)
+        let row = sqlx::query("SELECT COALESCE(MAX(seq), 0) FROM audit_segments")
             .fetch_one(store.readers())
             .await?;
-        let end: i64 = row.try_get(0)?;
-        let rows = sqlx::query(
-            "SELECT seq, hash, at, key_id, mac FROM audit_seals WHERE seq <= $1 ORDER BY seq",
-        )
-        .bind(end)
-        .fetch_all(store.readers())
-        .await?;
-        let seals: Result<VecDeque<Seal>, StoreError> = rows.iter().map(read_seal).collect();
         Ok(Self {
             store: store.clone(),
             tables: tables.to_vec(),
-            seals: seals?,
-            last: 0,
-            end,
-            is_done: false,
+            pending: VecDeque::new(),
+            head: ChainHead::default(),
+            end: row.try_get(0)?,
         })
     }
 
@@ -100,72 +100,68 @@ impl TrailReader {
 
     /// Returns the next entries and seals; `None` at the end.
     pub(super) async fn next_page(&mut self) -> Result<Option<Vec<TrailItem>>, StoreError> {
-        if self.is_done {
+        if self.pending.is_empty() {
+            self.read_segments().await?;
+        }
+        if self.pending.is_empty() {
             return Ok(None);
         }
-        let entries = self.entries().await?;
-        let mut rows = self.rows(&entries).await?;
-        let mut items = Vec::new();
-        for entry in entries {
-            self.take_seals_before(entry.seq, &mut items);
-            self.last = entry.seq;
-            let content = match rows.remove(&entry.record) {
-                None => EntryContent::Missing,
-                Some(row) if row.seq == entry.seq => EntryContent::Present {
-                    record: row.record,
-                    digest: row.digest,
-                },
-                Some(row) => {
-                    let replaced = EntryContent::ReplacedBy(row.seq);
-                    rows.insert(entry.record.clone(), row);
-                    replaced
-                }
-            };
-            items.push(TrailItem::Entry(entry, content));
-        }
-        if items.is_empty() {
-            self.is_done = true;
-            self.take_seals_before(i64::MAX, &mut items);
-        }
-        Ok(Some(items))
+        let size = self.pending.len().min(PAGE_SIZE);
+        let links: Vec<ChainLink> = self.pending.drain(..size).collect();
+        let mut rows = self.rows(&links).await?;
+        let items = links.into_iter().map(|link| match link {
+            ChainLink::Seal(seal) => TrailItem::Seal(seal),
+            ChainLink::Entry(entry) => {
+                let content = find_content(&entry, &mut rows);
+                TrailItem::Entry(entry, content)
+            }
+        });
+        Ok(Some(items.collect()))
     }
 
-    /// Moves the seals of entries before a number to the items.
-    fn take_seals_before(&mut self, seq: i64, items: &mut Vec<TrailItem>) {
-        while let Some(seal) = self.seals.pop_front_if(|seal| seal.head.seq < seq) {
-            items.push(TrailItem::Seal(seal));
-        }
-    }
-
-    async fn entries(&self) -> Result<Vec<Entry>, StoreError> {
+    async fn read_segments(&mut self) -> Result<(), StoreError> {
         let rows = sqlx::query(
-            "SELECT seq, kind, record, at, digest, hash FROM audit_entries WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3",
+            "SELECT seq, hash, at, key_id, mac, entries FROM audit_segments WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3",
         )
-        .bind(self.last)
+        .bind(self.head.seq)
         .bind(self.end)
-        .bind(PAGE_SIZE)
+        .bind(SEGMENTS_PER_READ)
         .fetch_all(self.store.readers())
         .await?;
-        rows.iter().map(read_entry).collect()
+        for row in &rows {
+            let (seal, encoded): (Seal, Vec<u8>) = (read_seal(row)?, row.try_get(5)?);
+            // Of a damaged segment, no entry can be told from another: all of them count as missing.
+            let drafts = decode_entries(&encoded).unwrap_or_default();
+            let count = i64::try_from(drafts.len()).unwrap_or(i64::MAX);
+            let before = ChainHead {
+                seq: seal.head.seq - count,
+                hash: self.head.hash,
+            };
+            let entries = link(drafts, before, seal.at);
+            self.head = seal.head;
+            self.pending
+                .extend(entries.into_iter().map(ChainLink::Entry));
+            self.pending.push_back(ChainLink::Seal(seal));
+        }
+        Ok(())
     }
 
     /// Returns the stored records of entries, by id.
-    async fn rows(&self, entries: &[Entry]) -> Result<HashMap<String, StoredRow>, StoreError> {
-        let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-            return Ok(HashMap::new());
-        };
-        let select = |sql: String| {
-            sqlx::query(AssertSqlSafe(sql))
-                .bind(first.seq)
-                .bind(last.seq)
-        };
-        let readers = self.store.readers();
+    async fn rows(&self, links: &[ChainLink]) -> Result<HashMap<String, StoredRow>, StoreError> {
         let mut found = HashMap::new();
-        let sql = format!(
-            "SELECT {columns}, seq FROM audit WHERE id IN (SELECT record FROM audit_entries WHERE seq BETWEEN $1 AND $2)",
-            columns = COLUMNS.join(", ")
-        );
-        for row in &select(sql).fetch_all(readers).await? {
+        let is_of = |entry: &Entry, table: &ReferencedTable| entry.kind == table.kind.as_str();
+        let ids = |table: Option<&ReferencedTable>| -> Vec<String> {
+            let entries = links.iter().filter_map(|link| match link {
+                ChainLink::Entry(entry) => Some(entry),
+                ChainLink::Seal(_) => None,
+            });
+            let wanted = entries.filter(|entry| match table {
+                Some(table) => is_of(entry, table),
+                None => !self.tables.iter().any(|table| is_of(entry, table)),
+            });
+            wanted.map(|entry| entry.record.clone()).collect()
+        };
+        for row in &self.select("audit", &COLUMNS, ids(None)).await? {
             let content = RecordRow::read(row)?;
             let stored = StoredRow {
                 seq: row.try_get(COLUMNS.len())?,
@@ -175,12 +171,8 @@ impl TrailReader {
             found.insert(row.try_get(0)?, stored);
         }
         for table in &self.tables {
-            let sql = format!(
-                "SELECT {columns}, seq FROM {name} WHERE seq BETWEEN $1 AND $2",
-                columns = table.columns.join(", "),
-                name = table.name
-            );
-            for row in &select(sql).fetch_all(readers).await? {
+            let rows = self.select(table.name, table.columns, ids(Some(table)));
+            for row in &rows.await? {
                 let stored = StoredRow {
                     seq: row.try_get(table.columns.len())?,
                     record: table.row_to_json(row)?,
@@ -190,6 +182,41 @@ impl TrailReader {
             }
         }
         Ok(found)
+    }
+
+    /// Selects rows by their ids, with their place in the chain as the last column.
+    async fn select(
+        &self,
+        table: &str,
+        columns: &[Column],
+        ids: Vec<String>,
+    ) -> Result<Vec<AnyRow>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!(
+            "SELECT {columns}, seq FROM {table} WHERE id IN ({ids})",
+            columns = Column::names(columns).join(", "),
+            ids = vec!["?"; ids.len()].join(", "),
+        );
+        let query = sqlx::query(AssertSqlSafe(sql));
+        let query = ids.into_iter().fold(query, |query, id| query.bind(id));
+        Ok(query.fetch_all(self.store.readers()).await?)
+    }
+}
+
+/// Returns what is stored of the record of an entry.
+fn find_content(entry: &Entry, rows: &mut HashMap<String, StoredRow>) -> EntryContent {
+    if entry.kind == EntryKind::Retention.as_str() {
+        return EntryContent::NoRecord;
+    }
+    match rows.entry(entry.record.clone()) {
+        hash_map::Entry::Vacant(_) => EntryContent::Missing,
+        hash_map::Entry::Occupied(row) if row.get().seq == entry.seq => {
+            let StoredRow { record, digest, .. } = row.remove();
+            EntryContent::Present { record, digest }
+        }
+        hash_map::Entry::Occupied(row) => EntryContent::ReplacedBy(row.get().seq),
     }
 }
 
@@ -209,7 +236,7 @@ impl TrailItem {
                 match content {
                     EntryContent::Present { record, .. } => line["record"] = record.clone(),
                     EntryContent::ReplacedBy(later) => line["replaced_by"] = (*later).into(),
-                    EntryContent::Missing => {}
+                    EntryContent::Missing | EntryContent::NoRecord => {}
                 }
                 line
             }
@@ -252,6 +279,7 @@ impl TrailItem {
                 record: Value::Null,
             },
             (_, Some(later)) => EntryContent::ReplacedBy(later),
+            _ if kind == EntryKind::Retention.as_str() => EntryContent::NoRecord,
             _ => EntryContent::Missing,
         };
         let entry = Entry {
@@ -276,17 +304,5 @@ fn read_seal(row: &AnyRow) -> Result<Seal, StoreError> {
         at: row.try_get(2)?,
         key_id: row.try_get(3)?,
         mac: row.try_get(4)?,
-    })
-}
-
-fn read_entry(row: &AnyRow) -> Result<Entry, StoreError> {
-    let (digest, hash): (Vec<u8>, Vec<u8>) = (row.try_get(4)?, row.try_get(5)?);
-    Ok(Entry {
-        seq: row.try_get(0)?,
-        kind: row.try_get(1)?,
-        record: row.try_get(2)?,
-        at: row.try_get(3)?,
-        digest: to_digest(&digest),
-        hash: to_digest(&hash),
     })
 }

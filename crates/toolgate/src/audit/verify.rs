@@ -3,15 +3,19 @@
 
 use std::collections::HashMap;
 
-use sqlx::Row as _;
+use sqlx::any::AnyRow;
+use sqlx::{AssertSqlSafe, Row as _};
 
-use super::chain::{ChainHead, Entry, SealKey, from_hex};
+use super::chain::{ChainHead, Entry, SealKey, decode_entries, from_hex};
 use super::columns::{ReferencedTable, to_digest};
+use super::store::TrailStart;
 use super::trail::{EntryContent, Seal, TrailItem, TrailReader};
 use crate::store::{Store, StoreError};
 
 /// Problems that are listed; the rest is counted.
 const MAX_LISTED_PROBLEMS: usize = 100;
+/// Rows read at a time when their claims are checked.
+const CLAIMS_PER_READ: usize = 2_000;
 
 /// Verifies a stored trail.
 #[derive(Clone, Debug)]
@@ -55,8 +59,8 @@ pub enum ChainProblem {
     /// A seal is wrong.
     #[error("the seal at entry {seq} is not genuine")]
     ForgedSeal { seq: i64 },
-    /// A seal does not fit its entry.
-    #[error("the seal at entry {seq} does not fit the entry")]
+    /// A seal does not fit its entries.
+    #[error("the seal at entry {seq} does not fit the entries before it: they were changed")]
     WrongSeal { seq: i64 },
     /// A seal was made with another key.
     #[error("the seal at entry {seq} was made with another key; give it to verify this part")]
@@ -76,6 +80,9 @@ pub enum ChainProblem {
     /// A line of an export cannot be read.
     #[error("line {line} cannot be read")]
     UnreadableLine { line: usize },
+    /// The start of the chain was removed.
+    #[error("the entries up to {seq} are missing, and were not deleted by retention")]
+    MissingStart { seq: i64 },
     /// The end of the chain was removed or replaced.
     #[error(
         "the chain ends before entry {seq}, or has another entry there: entries at the end were removed"
@@ -122,14 +129,20 @@ impl AuditVerifier {
 
     /// Verifies the whole trail. Memory does not grow with its length.
     pub async fn verify(&self, store: &Store) -> Result<VerifiedTrail, StoreError> {
-        let mut walk = self.start_walk();
-        let mut reader = TrailReader::open(store, &self.tables).await?;
-        while let Some(items) = reader.next_page().await? {
-            items.iter().for_each(|item| walk.add(item));
+        loop {
+            let start = TrailStart::read(store).await?.map(|start| start.seq);
+            let mut walk = self.start_walk();
+            let mut reader = TrailReader::open(store, &self.tables).await?;
+            while let Some(items) = reader.next_page().await? {
+                items.iter().for_each(|item| walk.add(item));
+            }
+            let (found, mut result) = (walk.found_records, walk.finish());
+            self.find_unknown_records(store, found, &mut result).await?;
+            // Retention may have deleted what was about to be read.
+            if TrailStart::read(store).await?.map(|start| start.seq) == start {
+                return Ok(result);
+            }
         }
-        let mut result = walk.finish();
-        find_unknown_records(store, &mut result).await?;
-        Ok(result)
     }
 
     /// Verifies an exported trail, line by line.
@@ -152,10 +165,53 @@ impl AuditVerifier {
         TrailReader::open(store, &self.tables).await
     }
 
+    /// Finds records that are not in the chain. `found` is the number of those that are.
+    async fn find_unknown_records(
+        &self,
+        store: &Store,
+        found: i64,
+        result: &mut VerifiedTrail,
+    ) -> Result<(), StoreError> {
+        let start = TrailStart::read(store).await?.map_or(0, |start| start.seq);
+        let end = result.end.as_ref().map_or(0, |(seq, _)| *seq);
+        let tables = self.tables.iter().map(|table| table.name);
+        let tables: Vec<&str> = tables.chain(["audit"]).collect();
+        let mut claims = 0;
+        for table in &tables {
+            // The chain had begun when they were made.
+            let sql = format!(
+                "SELECT id FROM {table} WHERE seq = 0 AND started_at > (SELECT MIN(at) FROM audit_segments)"
+            );
+            for row in query_list(store, sql).await? {
+                let record = row.try_get(0)?;
+                result.report(ChainProblem::UnknownRecord { record });
+            }
+            let sql = format!("SELECT COUNT(*) FROM {table} WHERE seq > $1 AND seq <= $2");
+            let row = sqlx::query(AssertSqlSafe(sql)).bind(start).bind(end);
+            claims += row.fetch_one(store.readers()).await?.try_get::<i64, _>(0)?;
+        }
+        // Retention deletes all others.
+        let sql =
+            format!("SELECT id FROM audit WHERE seq BETWEEN 1 AND {start} AND outcome <> 'open'");
+        for row in query_list(store, sql).await? {
+            let record = row.try_get(0)?;
+            result.report(ChainProblem::UnknownRecord { record });
+        }
+        if claims != found {
+            for table in tables {
+                find_false_claims(store, table, end, result).await?;
+            }
+        }
+        Ok(())
+    }
+
     fn start_walk(&self) -> Walk<'_> {
         Walk {
             verifier: self,
             last: None,
+            start: 0,
+            deleted_up_to: 0,
+            found_records: 0,
             last_sealed: 0,
             replaced: HashMap::new(),
             result: VerifiedTrail::default(),
@@ -177,6 +233,12 @@ struct Walk<'a> {
     verifier: &'a AuditVerifier,
     /// The last entry, or the seal at which the trail starts.
     last: Option<ChainHead>,
+    /// Number of that seal; 0 if the trail starts with its first entry.
+    start: i64,
+    /// Number up to which retention deleted entries, as the trail says.
+    deleted_up_to: i64,
+    /// Records that are in their place.
+    found_records: i64,
     last_sealed: i64,
     /// Entries that later ones are said to replace: the record's id and the number of the later entry.
     replaced: HashMap<String, i64>,
@@ -227,11 +289,22 @@ impl Walk<'_> {
             EntryContent::ReplacedBy(later) if *later > seq => {
                 self.replaced.insert(record, *later);
             }
-            EntryContent::Present { digest, .. } if *digest == entry.digest => {
-                self.replaced
-                    .retain(|id, later| *id != record || *later != seq);
+            EntryContent::Present { digest, .. } => {
+                self.found_records += 1;
+                if self.replaced.get(&record) == Some(&seq) {
+                    self.replaced.remove(&record);
+                }
+                if *digest != entry.digest {
+                    self.report(ChainProblem::ChangedRecord { seq, record });
+                }
             }
-            _ => self.report(ChainProblem::ChangedRecord { seq, record }),
+            EntryContent::ReplacedBy(_) => {
+                self.report(ChainProblem::ChangedRecord { seq, record });
+            }
+            EntryContent::NoRecord => match record.parse() {
+                Ok(up_to) => self.deleted_up_to = up_to,
+                Err(_) => self.report(ChainProblem::BrokenLink { seq }),
+            },
         }
     }
 
@@ -240,11 +313,15 @@ impl Walk<'_> {
         let seq = seal.head.seq;
         match self.last {
             // Retention deleted everything up to this seal.
-            None => self.last = Some(seal.head),
+            None => self.start = seq,
             Some(last) if last == seal.head => {}
-            Some(last) if last.seq < seq => self.report(ChainProblem::MissingEnd { seq }),
+            Some(last) if last.seq < seq => self.report(ChainProblem::MissingEntries {
+                from: last.seq + 1,
+                to: seq,
+            }),
             Some(_) => self.report(ChainProblem::WrongSeal { seq }),
         }
+        self.last = Some(seal.head);
         self.last_sealed = seq;
         let keys = &self.verifier.keys;
         let mut keys = keys.iter().filter(|key| key.id == seal.key_id).peekable();
@@ -257,6 +334,9 @@ impl Walk<'_> {
 
     fn finish(mut self) -> VerifiedTrail {
         let last = self.last.unwrap_or_default();
+        if self.start != self.deleted_up_to {
+            self.report(ChainProblem::MissingStart { seq: self.start });
+        }
         if last.seq > self.last_sealed {
             self.report(ChainProblem::Unsealed {
                 seq: self.last_sealed,
@@ -280,23 +360,79 @@ impl Walk<'_> {
     }
 }
 
-/// Finds records that claim a place in the chain that is not theirs, or none although the chain had
-/// begun when they were made.
-async fn find_unknown_records(store: &Store, result: &mut VerifiedTrail) -> Result<(), StoreError> {
-    let rows = sqlx::query(
-        "SELECT id FROM audit WHERE
-           (seq > (SELECT COALESCE(MIN(seq), 0) FROM audit_seals)
-            AND NOT EXISTS (SELECT 1 FROM audit_entries WHERE audit_entries.seq = audit.seq AND record = audit.id))
-           OR (seq = 0 AND started_at > (SELECT MIN(at) FROM audit_seals))
-         LIMIT $1",
-    )
-    .bind(i64::try_from(MAX_LISTED_PROBLEMS).unwrap_or(i64::MAX))
-    .fetch_all(store.readers())
-    .await?;
-    for row in rows {
-        result.report(ChainProblem::UnknownRecord {
-            record: row.try_get(0)?,
-        });
+/// Selects as many rows as problems are listed.
+async fn query_list(store: &Store, sql: String) -> Result<Vec<AnyRow>, StoreError> {
+    let query = sqlx::query(AssertSqlSafe(format!("{sql} LIMIT {MAX_LISTED_PROBLEMS}")));
+    Ok(query.fetch_all(store.readers()).await?)
+}
+
+/// Finds rows of a table that claim the place of another record in the chain.
+async fn find_false_claims(
+    store: &Store,
+    table: &str,
+    end: i64,
+    result: &mut VerifiedTrail,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "SELECT id, seq FROM {table} WHERE id > $1 AND seq > 0 AND seq <= $2 ORDER BY id LIMIT {CLAIMS_PER_READ}"
+    );
+    let mut last = String::new();
+    let mut segment = SegmentIds::default();
+    loop {
+        let rows = sqlx::query(AssertSqlSafe(sql.clone()))
+            .bind(&last)
+            .bind(end)
+            .fetch_all(store.readers())
+            .await?;
+        for row in &rows {
+            last = row.try_get(0)?;
+            let seq: i64 = row.try_get(1)?;
+            if segment.get(seq).is_none() {
+                segment = SegmentIds::read(store, seq).await?;
+            }
+            if segment.get(seq).is_some_and(|id| *id != last) {
+                result.report(ChainProblem::UnknownRecord {
+                    record: last.clone(),
+                });
+            }
+        }
+        if rows.is_empty() || result.problems.len() >= MAX_LISTED_PROBLEMS {
+            return Ok(());
+        }
     }
-    Ok(())
+}
+
+/// The ids of the records of a segment.
+#[derive(Default)]
+struct SegmentIds {
+    ids: Vec<String>,
+    /// Number of the first entry.
+    first: i64,
+}
+
+impl SegmentIds {
+    /// Reads the segment that holds an entry.
+    async fn read(store: &Store, seq: i64) -> Result<Self, StoreError> {
+        let row = sqlx::query(
+            "SELECT seq, entries FROM audit_segments WHERE seq >= $1 ORDER BY seq LIMIT 1",
+        )
+        .bind(seq)
+        .fetch_optional(store.readers())
+        .await?;
+        let Some(row) = row else {
+            return Ok(Self::default());
+        };
+        let (last, encoded): (i64, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?);
+        let entries = decode_entries(&encoded).unwrap_or_default();
+        let ids: Vec<String> = entries.into_iter().map(|entry| entry.record).collect();
+        let count = i64::try_from(ids.len()).unwrap_or(i64::MAX);
+        Ok(Self {
+            ids,
+            first: last - count + 1,
+        })
+    }
+
+    fn get(&self, seq: i64) -> Option<&String> {
+        self.ids.get(usize::try_from(seq - self.first).ok()?)
+    }
 }

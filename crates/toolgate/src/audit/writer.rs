@@ -62,6 +62,8 @@ pub(super) struct AuditBatch {
     entries: Vec<AuditEntry>,
     /// Number of the last line of the intent log that the batch covers.
     intents: Option<u64>,
+    /// The end of the chain with the batch, once a transaction was prepared.
+    head: Mutex<Option<ChainHead>>,
     /// Released once the records are written.
     _slots: Vec<Option<OwnedSemaphorePermit>>,
 }
@@ -76,6 +78,29 @@ impl AuditSink {
             max_batch: MAX_BATCH_UPDATES,
         };
         BatchWriter::start(self, settings)
+    }
+
+    /// Writes a batch in a transaction.
+    async fn put(&self, batch: &AuditBatch) -> Result<(), StoreError> {
+        let mut transaction = self.store.store.begin().await?;
+        let head = self.store.append(&mut transaction, &batch.entries).await?;
+        *batch.head.lock() = head;
+        if let Some(intents) = batch.intents {
+            self.store
+                .set_stored_intents(&mut transaction, intents)
+                .await?;
+        }
+        transaction.commit().await?;
+        if let Some(head) = head {
+            self.log_seal(head);
+        }
+        if let Some(sink) = &self.sink {
+            // The sink has the opening of a call already.
+            let entries = batch.entries.iter();
+            let rest = entries.filter(|entry| entry.kind != EntryKind::Opened);
+            sink.forward(rest, head);
+        }
+        Ok(())
     }
 
     /// Logs the end of the chain now and then. Entries removed at the end of the stored chain leave no
@@ -108,24 +133,19 @@ impl BatchSink for AuditSink {
         AuditBatch {
             entries,
             intents,
+            head: Mutex::default(),
             _slots: slots,
         }
     }
 
     async fn write(&self, batch: &AuditBatch, attempt: WriteAttempt) -> Result<(), StoreError> {
-        let is_stored =
-            attempt == WriteAttempt::Retry && self.store.contains(&batch.entries).await?;
+        let head = *batch.head.lock();
+        let is_stored = match head {
+            Some(head) if attempt == WriteAttempt::Retry => self.store.contains(&head).await?,
+            _ => false,
+        };
         if !is_stored {
-            let head = self.store.put(&batch.entries, batch.intents).await?;
-            if let Some(head) = head {
-                self.log_seal(head);
-            }
-            if let Some(sink) = &self.sink {
-                // The sink has the opening of a call already.
-                let entries = batch.entries.iter();
-                let rest = entries.filter(|entry| entry.kind != EntryKind::Opened);
-                sink.forward(rest, head);
-            }
+            self.put(batch).await?;
         }
         if let (Some(intents), Some(n)) = (&self.intents, batch.intents) {
             intents.set_stored(n);

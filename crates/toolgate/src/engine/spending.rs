@@ -102,7 +102,9 @@ mod tests {
             kind: EntryKind::Closed,
             record,
         };
-        records.put(&[entry], None).await.map(drop)
+        let mut transaction = records.store.begin().await?;
+        records.append(&mut transaction, &[entry]).await?;
+        transaction.commit().await
     }
 
     #[tokio::test]

@@ -10,10 +10,12 @@ use crate::approval::ApprovalService;
 use crate::audit::AuditLog;
 use crate::code_mode::delete_expired_scripts;
 use crate::models::Models;
-use crate::store::{Store, clock};
+use crate::store::{Store, StoreError, clock};
 
-/// Interval between deletions.
+/// Interval between deletions by age.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
+/// Interval between checks of the size of the audit trail.
+const SIZE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum age of agent runs, and of response ids and scripts, which are only useful with them.
 const JOURNAL_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -58,32 +60,32 @@ impl Drop for RetentionTask {
 
 async fn sweep_until_stopped(data: ExpiringData, stop: CancellationToken) {
     let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+    let mut size_check = tokio::time::interval(SIZE_CHECK_INTERVAL);
     loop {
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
             _ = sweep.tick() => data.delete_expired().await,
+            _ = size_check.tick() => data.enforce_max_size().await,
         }
     }
 }
 
 impl ExpiringData {
     async fn delete_expired(&self) {
-        let now = clock::now();
-        let millis = |age: Duration| i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-        let retention = self.audit.retention();
-        let before = retention.map(|retention| now - millis(retention));
-        match self.audit.delete_expired(before).await {
-            Ok(0) => {}
-            Ok(deleted) => tracing::info!(deleted, "deleted expired audit records"),
-            Err(error) => tracing::error!(%error, "failed to delete expired audit records"),
-        }
-        let (Some(before), Some(retention)) = (before, retention) else {
+        let Some(retention) = self.audit.retention() else {
             return;
         };
+        let now = clock::now();
+        let millis = |age: Duration| i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        let before = now - millis(retention);
+        log_deleted_records(self.audit.delete_expired(before).await);
         let journals_before = now - millis(JOURNAL_RETENTION.min(retention));
         let others = [
-            ("model records", self.models.delete_records(before).await),
+            (
+                "model records",
+                self.models.delete_records(Some(before)).await,
+            ),
             ("approvals", self.approvals.delete_closed(before).await),
             ("runs", self.runs.delete_expired(journals_before).await),
             (
@@ -100,5 +102,23 @@ impl ExpiringData {
                 tracing::error!(%error, what, "failed to delete expired data");
             }
         }
+    }
+
+    async fn enforce_max_size(&self) {
+        let Some(deleted) = self.audit.enforce_max_size().await.transpose() else {
+            return;
+        };
+        log_deleted_records(deleted);
+        if let Err(error) = self.models.delete_records(None).await {
+            tracing::error!(%error, "failed to delete the oldest model records");
+        }
+    }
+}
+
+fn log_deleted_records(deleted: Result<u64, StoreError>) {
+    match deleted {
+        Ok(0) => {}
+        Ok(deleted) => tracing::info!(deleted, "deleted the oldest audit records"),
+        Err(error) => tracing::error!(%error, "failed to delete the oldest audit records"),
     }
 }

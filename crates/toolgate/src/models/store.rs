@@ -7,35 +7,37 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use super::ModelRecord;
 use crate::audit::{
-    AuditStore, ColumnValue, EntryDraft, EntryKind, ReferencedTable, bind_values, digest_values,
+    AuditStore, Column, ColumnValue, EntryDraft, EntryKind, ReferencedTable, bind_values,
+    digest_values,
 };
 use crate::store::{BulkInsert, Store, StoreError, min_id_at};
 
 /// Approximate bytes of a record, for the size of the audit trail.
 const APPROXIMATE_ROW_BYTES: usize = 300;
 
-const COLUMNS: [&str; 18] = [
-    "id",
-    "request_id",
-    "caller",
-    "provider",
-    "model",
-    "dialect",
-    "status",
-    "outcome",
-    "stream",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "cache_written_tokens",
-    "reasoning_tokens",
-    "cost_micro_usd",
-    "started_at",
-    "first_byte_us",
-    "duration_us",
+const COLUMNS: [Column; 18] = [
+    Column::text("id"),
+    Column::text("request_id"),
+    Column::text("caller"),
+    Column::text("provider"),
+    Column::text("model"),
+    Column::text("dialect"),
+    Column::integer("status"),
+    Column::text("outcome"),
+    Column::integer("stream"),
+    Column::integer("input_tokens"),
+    Column::integer("output_tokens"),
+    Column::integer("cached_tokens"),
+    Column::integer("cache_written_tokens"),
+    Column::integer("reasoning_tokens"),
+    Column::integer("cost_micro_usd"),
+    Column::integer("started_at"),
+    Column::integer("first_byte_us"),
+    Column::integer("duration_us"),
 ];
 static INSERT: LazyLock<BulkInsert> = LazyLock::new(|| {
-    let columns: Vec<&str> = COLUMNS.into_iter().chain(["seq"]).collect();
+    let mut columns = Column::names(&COLUMNS);
+    columns.push("seq");
     BulkInsert::new("model_requests", &columns, "")
 });
 /// The rows have entries in the audit trail.
@@ -43,22 +45,7 @@ pub(crate) const REFERENCED_TABLE: ReferencedTable = ReferencedTable {
     name: "model_requests",
     kind: EntryKind::Model,
     columns: &COLUMNS,
-    integers: &INTEGERS,
 };
-const INTEGERS: [&str; 11] = [
-    "status",
-    "stream",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "cache_written_tokens",
-    "reasoning_tokens",
-    "cost_micro_usd",
-    "started_at",
-    "first_byte_us",
-    "duration_us",
-];
-
 /// Reads and writes model records and response ids. Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelStore {
@@ -88,10 +75,11 @@ impl ModelStore {
         let drafts = drafts.collect();
         let mut transaction = self.store.begin().await?;
         let bytes = records.len() * APPROXIMATE_ROW_BYTES;
-        let first = self
+        let appended = self
             .audit
-            .append_references(&mut transaction, drafts, bytes)
+            .append_entries(&mut transaction, drafts, bytes)
             .await?;
+        let first = appended.map_or(0, |appended| appended.first);
         for (row, seq) in rows.iter_mut().zip(first..) {
             row.seq = seq;
         }
@@ -117,35 +105,30 @@ impl ModelStore {
 
     /// Deletes the records whose entries in the audit trail were deleted, and those of earlier versions
     /// that started before a time.
-    pub(crate) async fn delete_records(&self, before: i64) -> Result<(), StoreError> {
-        const DELETED: &str =
-            "(seq BETWEEN 1 AND (SELECT MIN(seq) FROM audit_seals) OR (seq = 0 AND id < $1))";
-        // The first seal stays for the part of the trail that was deleted, but only if one was.
-        let row = sqlx::query(
-            "SELECT COUNT(*) FROM audit_entries WHERE seq = (SELECT MIN(seq) FROM audit_seals)",
-        )
-        .fetch_one(self.store.readers())
-        .await?;
-        let first_is_whole: i64 = row.try_get(0)?;
-        let before = min_id_at(before);
-        let deleted = if first_is_whole == 0 {
-            DELETED
-        } else {
-            "(seq = 0 AND id < $1)"
+    pub(crate) async fn delete_records(&self, before: Option<i64>) -> Result<(), StoreError> {
+        // A record is older than the segment of the trail that holds its entry.
+        const DELETED: &str = "id < $1 AND seq <= $2";
+        let start = self.audit.start().await?;
+        let segment_end = start.map(|start| start.at + 1);
+        let Some(before) = before.max(segment_end) else {
+            return Ok(());
         };
+        let before = min_id_at(before);
+        let deleted_up_to = start.map_or(0, |start| start.seq);
         // Budgets without a period still count deleted records, so their totals move to `spending`.
         let totals = format!(
             "INSERT INTO spending (caller, calls, micro_usd, tokens)
              SELECT used.caller, 0, CAST(COALESCE(SUM(used.cost_micro_usd), 0) AS BIGINT), CAST(COALESCE(SUM(input_tokens + output_tokens), 0) AS BIGINT)
              FROM model_requests AS used LEFT JOIN spending AS earlier ON earlier.caller = used.caller
-             WHERE {deleted} AND used.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
+             WHERE {DELETED} AND used.caller IS NOT NULL AND id > COALESCE(earlier.reset_id, '')
              GROUP BY used.caller
              ON CONFLICT (caller) DO UPDATE SET micro_usd = spending.micro_usd + excluded.micro_usd, tokens = spending.tokens + excluded.tokens",
         );
-        let records = format!("DELETE FROM model_requests WHERE {deleted}");
+        let records = format!("DELETE FROM model_requests WHERE {DELETED}");
         let mut transaction = self.store.begin().await?;
         for sql in [totals, records] {
-            let statement = sqlx::query(AssertSqlSafe(sql)).bind(&before);
+            let statement = sqlx::query(AssertSqlSafe(sql));
+            let statement = statement.bind(&before).bind(deleted_up_to);
             transaction.run(statement).await?;
         }
         transaction.commit().await

@@ -208,22 +208,13 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ALTER TABLE audit ADD COLUMN occurrences BIGINT NOT NULL DEFAULT 1;
     ALTER TABLE audit ADD COLUMN detail TEXT;
     ALTER TABLE audit ADD COLUMN seq BIGINT NOT NULL DEFAULT 0;
-    CREATE INDEX audit_seq ON audit (seq);
     ALTER TABLE model_requests ADD COLUMN seq BIGINT NOT NULL DEFAULT 0;
-    CREATE INDEX model_requests_seq ON model_requests (seq);
     CREATE INDEX audit_other_kinds ON audit (kind, id) WHERE kind <> 'tool';
-    CREATE TABLE audit_entries (
-        seq BIGINT PRIMARY KEY,
-        kind TEXT NOT NULL,
-        record TEXT NOT NULL,
-        at BIGINT NOT NULL,
-        digest BLOB NOT NULL,
-        hash BLOB NOT NULL
-    );
-    CREATE TABLE audit_seals (
-        seq BIGINT PRIMARY KEY,
+    CREATE TABLE audit_segments (
+        seq INTEGER PRIMARY KEY,
         at BIGINT NOT NULL,
         bytes BIGINT NOT NULL,
+        entries BLOB NOT NULL,
         hash BLOB NOT NULL,
         key_id BLOB NOT NULL,
         mac BLOB NOT NULL

@@ -83,33 +83,58 @@ async fn every_kind_of_tampering_is_found() {
     make_trail(folder.path()).await;
     let whole = std::fs::read(folder.path().join("toolgate.db")).unwrap();
     let end = verify(folder.path()).await.end.unwrap();
+    // The segments of the first calls have one or two entries each.
+    let second = "(SELECT seq FROM audit_segments ORDER BY seq LIMIT 1 OFFSET 1)";
+    let last = "(SELECT MAX(seq) FROM audit_segments)";
     let cases: &[(&str, &[&str])] = &[
         ("changed record", &["UPDATE audit SET tool = 'harmless' WHERE tool = 'add'"]),
-        ("changed caller", &["UPDATE audit SET caller = 'someone' WHERE seq = 3"]),
-        ("removed record", &["DELETE FROM audit WHERE seq = 3"]),
+        ("changed caller", &["UPDATE audit SET caller = 'someone' WHERE seq = (SELECT MIN(seq) FROM audit)"]),
+        ("removed record", &["DELETE FROM audit WHERE seq = (SELECT MIN(seq) FROM audit)"]),
         (
-            "removed record and entry",
-            &["DELETE FROM audit WHERE seq = 3", "DELETE FROM audit_entries WHERE seq = 3"],
-        ),
-        ("changed entry", &["UPDATE audit_entries SET kind = 'event' WHERE seq = 2"]),
-        (
-            "reordered entries",
+            "removed segment and its records",
             &[
-                "UPDATE audit_entries SET seq = -1 WHERE seq = 2",
-                "UPDATE audit_entries SET seq = 2 WHERE seq = 3",
-                "UPDATE audit_entries SET seq = 3 WHERE seq = -1",
+                "DELETE FROM audit WHERE id IN (SELECT id FROM audit ORDER BY id LIMIT 1 OFFSET 1)",
+                &format!("DELETE FROM audit_segments WHERE seq = {second}"),
             ],
         ),
+        ("changed kind of an entry", &[&format!("UPDATE audit_segments SET entries = CAST('e' || substr(entries, 2) AS BLOB) WHERE seq = {second}")]),
+        ("unreadable entries", &[&format!("UPDATE audit_segments SET entries = substr(entries, 3) WHERE seq = {second}")]),
         (
-            "removed start",
-            &["DELETE FROM audit WHERE seq < 4", "DELETE FROM audit_entries WHERE seq < 4"],
+            "removed entry",
+            &[&format!("UPDATE audit_segments SET entries = substr(entries, 1 + 1 + 2 + 36 + 32) WHERE seq = {second}")],
         ),
-        ("removed seal at the end", &["DELETE FROM audit_seals WHERE seq = (SELECT MAX(seq) FROM audit_seals)"]),
-        ("forged seal", &["UPDATE audit_seals SET mac = zeroblob(32) WHERE seq = (SELECT MAX(seq) FROM audit_seals)"]),
+        ("emptied segment", &[&format!("UPDATE audit_segments SET entries = x'' WHERE seq = {second}")]),
         (
-            "added record",
+            "reordered segments",
+            &[
+                &format!("UPDATE audit_segments SET seq = -1 WHERE seq = {second}"),
+                "UPDATE audit_segments SET seq = (SELECT MAX(seq) + 1 FROM audit_segments) WHERE seq = -1",
+            ],
+        ),
+        ("removed start", &[&format!("DELETE FROM audit_segments WHERE seq < {second}")]),
+        (
+            "removed start that looks like retention",
+            &[
+                &format!("DELETE FROM audit WHERE seq <= {second}"),
+                &format!("DELETE FROM audit_segments WHERE seq < {second}"),
+                "UPDATE audit_segments SET entries = x'', bytes = 0 WHERE seq = (SELECT MIN(seq) FROM audit_segments)",
+            ],
+        ),
+        ("forged seal", &[&format!("UPDATE audit_segments SET mac = zeroblob(32) WHERE seq = {last}")]),
+        (
+            "added record without a place",
             &["INSERT INTO audit (id, request_id, origin, name, outcome, bytes_in, bytes_out, started_at, cost_micro_usd, charged, cached)
                SELECT '0199ffff-0000-7000-8000-000000000000', 'r', 'http', 'n', 'ok', 0, 0, started_at + 1000, 0, 0, 0 FROM audit ORDER BY seq DESC LIMIT 1"],
+        ),
+        (
+            "added record with the place of another",
+            &["INSERT INTO audit (id, request_id, origin, name, outcome, bytes_in, bytes_out, started_at, cost_micro_usd, charged, cached, seq)
+               SELECT '0199ffff-0000-7000-8000-000000000000', 'r', 'http', 'n', 'ok', 0, 0, started_at, 0, 0, 0, seq FROM audit ORDER BY seq DESC LIMIT 1"],
+        ),
+        (
+            "added model request",
+            &["INSERT INTO model_requests (id, request_id, provider, model, dialect, status, outcome, stream, started_at, duration_us, seq)
+               SELECT '0199ffff-0000-7000-8000-000000000000', 'r', 'p', 'm', 'd', 200, 'ok', 0, started_at, 0, seq FROM audit ORDER BY seq DESC LIMIT 1"],
         ),
     ];
     for (what, statements) in cases {
@@ -120,10 +145,10 @@ async fn every_kind_of_tampering_is_found() {
     }
     // A cut at the end leaves a chain that is sound in itself; a seal kept elsewhere tells.
     std::fs::write(folder.path().join("toolgate.db"), &whole).unwrap();
-    let last = "(SELECT MAX(seq) FROM audit_seals WHERE seq < (SELECT MAX(seq) FROM audit_seals))";
-    let statements = ["audit", "audit_entries", "audit_seals"]
-        .map(|table| format!("DELETE FROM {table} WHERE seq > {last}"));
-    // The seals go last, since they say where the cut is.
+    let last_but_one = format!("(SELECT MAX(seq) FROM audit_segments WHERE seq < {last})");
+    // The segments go last, since they say where the cut is.
+    let statements = ["audit", "audit_segments"]
+        .map(|table| format!("DELETE FROM {table} WHERE seq > {last_but_one}"));
     tamper(
         folder.path(),
         &statements.iter().map(String::as_str).collect::<Vec<_>>(),
