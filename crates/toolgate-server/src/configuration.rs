@@ -9,6 +9,7 @@ mod file_watcher;
 mod layers;
 mod manager;
 mod masking;
+mod server_changes;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

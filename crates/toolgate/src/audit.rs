@@ -21,6 +21,7 @@ mod trail;
 mod verify;
 mod writer;
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,7 +39,7 @@ pub use admin_action::AdminAction;
 pub(crate) use attempt::Attempt;
 pub(crate) use chain::{EntryDraft, EntryKind, SealKey};
 pub(crate) use columns::{Column, ColumnValue, ReferencedTable, bind_values, digest_values};
-use intent_log::IntentLog;
+use intent_log::{AppendedLine, IntentLog};
 use parking_lot::Mutex;
 pub use record::{AuditKind, AuditPage, AuditQuery, AuditRecord};
 pub use recovery::AuditStartError;
@@ -51,6 +52,7 @@ pub use verify::{AuditVerifier, ChainProblem, VerifiedTrail};
 use writer::RecordUpdate;
 
 use crate::call::CallError;
+use crate::caller::Caller;
 use crate::event_channel::EventChannel;
 use crate::store::{BatchWriter, ConfigChange, Store, StoreError};
 
@@ -230,6 +232,24 @@ impl AuditLog {
         });
     }
 
+    /// Records calls that were refused together, before any of them was looked at.
+    pub(crate) fn record_refused_calls(&self, caller: &Caller, calls: u32, error: &CallError) {
+        let record = AuditRecord {
+            caller: caller.key().map(|key| key.to_string()),
+            origin: caller.origin.as_str().to_owned(),
+            error: Some(error.to_string()),
+            occurrences: calls.into(),
+            ..AuditRecord::event(AuditKind::Tool, "(several calls)", error.code())
+        };
+        self.refuse(RecordUpdate {
+            kind: EntryKind::Refused,
+            record: Box::new(record),
+            masker: None,
+            slot: None,
+            intent: None,
+        });
+    }
+
     /// Returns the entry of an event, ready to be stored.
     pub(crate) fn prepare(&self, mut record: AuditRecord) -> AuditEntry {
         writer::prepare_record(&mut record, None, self.0.settings.load().content);
@@ -250,6 +270,9 @@ impl AuditLog {
         if let Some(sink) = &self.0.sink {
             sink.forward(&entries, head);
         }
+        entries
+            .iter()
+            .for_each(|entry| self.publish(&entry.record, None));
         Ok(())
     }
 
@@ -373,9 +396,9 @@ impl AuditLog {
             }
             Some(intents) => {
                 let appended = intents.append_opening(update, |update| self.enqueue(update));
+                let must_sync = settings.durability == AuditDurability::Disk;
                 match appended {
-                    Ok(n) if settings.durability == AuditDurability::Disk => intents.sync(n).await,
-                    Ok(_) => Ok(()),
+                    Ok(line) => intents.write(line, must_sync).await,
                     Err(error) => Err(error),
                 }
             }
@@ -395,16 +418,25 @@ impl AuditLog {
         }
     }
 
-    /// Records the end of a call that was opened.
-    fn close(&self, update: RecordUpdate, intents: Option<&IntentLog>) {
+    /// Records the end of a call that was opened. It may be told to the caller once it is written.
+    fn close(
+        &self,
+        update: RecordUpdate,
+        intents: Option<&IntentLog>,
+    ) -> Option<io::Result<AppendedLine>> {
         self.publish(&update.record, update.masker.as_ref());
-        let Some(intents) = intents else {
-            return self.enqueue(update);
-        };
-        if let Err(error) = intents.append_ending(update, |update| self.enqueue(update)) {
-            tracing::error!(%error, "failed to write the end of a call to the intent log");
-            self.0.store.store.report_write_failure(&error);
+        match intents {
+            Some(intents) => Some(intents.append_ending(update, |update| self.enqueue(update))),
+            None => {
+                self.enqueue(update);
+                None
+            }
         }
+    }
+
+    fn report_unwritten_end(&self, error: &io::Error) {
+        tracing::error!(%error, "failed to write the end of a call to the intent log");
+        self.0.store.store.report_write_failure(error);
     }
 
     /// Records a call that was not sent. Its arguments are left out, since anybody can make such calls.

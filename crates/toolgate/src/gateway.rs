@@ -163,16 +163,16 @@ impl GatewayBuilder {
             None => Store::in_memory().await?,
         };
         let config = settings.merge()?;
-        let key_requirement = KeyRequirement::load(store.clone(), &config).await?;
+        let tables = vec![models::REFERENCED_TABLE];
+        let audit =
+            AuditLog::start(store.clone(), config.audit.clone(), &environment, tables).await?;
+        let key_requirement = KeyRequirement::load(&store, audit.clone(), &config).await?;
         let setup = RegistryDependencies {
             environment: environment.clone(),
         };
         let registry = Registry::start(setup, settings.registry_config(&config));
         let registry = Arc::new(registry);
         let metrics = Arc::new(Metrics::new());
-        let tables = vec![models::REFERENCED_TABLE];
-        let audit =
-            AuditLog::start(store.clone(), config.audit.clone(), &environment, tables).await?;
         let approval_store = ApprovalStore::new(store.clone(), audit.clone());
         let run_store = RunStore::new(store.clone());
         approval_store.mark_interrupted().await?;

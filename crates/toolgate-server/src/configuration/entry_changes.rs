@@ -29,7 +29,8 @@ impl RunningManager {
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
         if !config.keys.is_empty() {
             // Before the first key is stored: a key that exists must be required after a restart too.
-            self.gateway.keys().require().await?;
+            let action = AdminAction::new(actor, "keys.require", "");
+            self.gateway.keys().require(action).await?;
         }
         let entries = layers.tables.get(&table).cloned().unwrap_or_default();
         let change = ConfigChange::PutSetting {

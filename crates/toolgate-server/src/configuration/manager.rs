@@ -11,10 +11,9 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use toolgate::audit::AdminAction;
-use toolgate::store::{ConfigChange, ServerOverride, Store, StoreError};
+use toolgate::store::{ConfigChange, Store, StoreError};
 use toolgate::{Config, Environment, Gateway};
-use toolgate_core::ServerName;
-use toolgate_core::config::{ConfigFinding, Document, ListenSettings, ServerConfig, entries};
+use toolgate_core::config::{ConfigFinding, Document, ListenSettings, entries};
 
 use super::file_watcher::FileWatcher;
 use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
@@ -245,11 +244,29 @@ impl RunningManager {
                     .for_each(|finding| tracing::warn!(%finding, "configuration warning"));
                 tracing::info!("configuration reloaded");
                 self.manager.discard_outdated(&outdated).await;
+                self.record_reload(&before.documents).await;
             }
             Err(error) => {
                 tracing::error!(%error, "configuration change rejected; keeping the previous configuration");
                 self.manager.layers = before;
             }
+        }
+    }
+
+    /// Records what has changed in the files. They are in force already, so a failure is only logged.
+    async fn record_reload(&self, before: &[Document]) {
+        let after = &self.manager.layers.documents;
+        let names: Vec<&str> = after
+            .iter()
+            .map(|document| document.name.as_str())
+            .collect();
+        let action = AdminAction::new("configuration", "configuration.reload", &names.join(", "))
+            .with_change(
+                Some(changed_sections(before, after)),
+                Some(changed_sections(after, before)),
+            );
+        if let Err(error) = self.gateway.audit().record_action(action).await {
+            tracing::error!(%error, "failed to record the change of the configuration files");
         }
     }
 
@@ -259,28 +276,26 @@ impl RunningManager {
         actor: &str,
     ) -> Result<ConfigResponse, ChangeError> {
         match request {
-            ConfigRequest::Add { entry } => self.add(entry, actor).await,
+            ConfigRequest::Add { entry } => self.add_server(entry, actor).await,
             ConfigRequest::Check { entry } => {
                 let (server, _) = self.layers_with_entry(entry)?;
                 Ok(ConfigResponse::Checked(Box::new(server)))
             }
-            ConfigRequest::Patch { id, patch } => self.patch(&id, &patch, actor).await,
-            ConfigRequest::Remove { id } => self.remove(&id, actor).await,
+            ConfigRequest::Patch { id, patch } => self.patch_server(&id, &patch, actor).await,
+            ConfigRequest::Remove { id } => self.remove_server(&id, actor).await,
             ConfigRequest::ToolManager { patch } => self.set_tool_manager(&patch, actor).await,
             ConfigRequest::Permissions { section } => {
                 self.set_section(ConfigSection::Permissions, section, actor)
                     .await
             }
             ConfigRequest::RequireKeys => {
-                self.gateway.keys().require().await?;
-                self.save(&[], AdminAction::new(actor, "keys.require", ""))
-                    .await?;
+                let action = AdminAction::new(actor, "keys.require", "");
+                self.gateway.keys().require(action).await?;
                 Ok(ConfigResponse::Settings)
             }
             ConfigRequest::MakeKeysOptional => {
-                self.gateway.keys().make_optional().await?;
-                self.save(&[], AdminAction::new(actor, "keys.make_optional", ""))
-                    .await?;
+                let action = AdminAction::new(actor, "keys.make_optional", "");
+                self.gateway.keys().make_optional(action).await?;
                 Ok(ConfigResponse::Settings)
             }
             ConfigRequest::Entry {
@@ -289,73 +304,6 @@ impl RunningManager {
                 change,
             } => self.change_entry(table, &name, change, actor).await,
         }
-    }
-
-    async fn add(&mut self, mut entry: Value, actor: &str) -> Result<ConfigResponse, ChangeError> {
-        let name = entry["name"].as_str().unwrap_or_default().to_owned();
-        let folded = ServerName::parse(&name).map(|name| name.to_folded());
-        let existing = self
-            .gateway
-            .servers()
-            .list()
-            .into_iter()
-            .find(|known| Ok(known.server.name.to_folded()) == folded);
-        if let Some(existing) = existing {
-            return Err(ChangeError::Exists(existing.server.name.to_string()));
-        }
-        if entry.is_object() && entry["client_id"].is_null() {
-            entry["client_id"] = uuid::Uuid::new_v4().to_string().into();
-        }
-        let (_, layers) = self.layers_with_entry(entry)?;
-        self.save_server(layers, &name, "server.add", actor).await
-    }
-
-    async fn patch(
-        &mut self,
-        id: &str,
-        patch: &Map<String, Value>,
-        actor: &str,
-    ) -> Result<ConfigResponse, ChangeError> {
-        let (name, known_id) = self.find_server(id)?;
-        for (key, fixed) in [("name", &name), ("client_id", &known_id)] {
-            if patch
-                .get(key)
-                .is_some_and(|value| value.as_str() != Some(fixed))
-            {
-                let message =
-                    format!("`{key}` cannot be changed; add a new server and delete this one");
-                return Err(ChangeError::Invalid(vec![message]));
-            }
-        }
-        let entry = self
-            .manager
-            .layers
-            .effective_entry(&name)
-            .ok_or_else(|| embedded_server_error(&name))?;
-        let (_, layers) = self.layers_with_entry(apply_patch(&entry, patch)?)?;
-        self.save_server(layers, &name, "server.change", actor)
-            .await
-    }
-
-    async fn remove(&mut self, id: &str, actor: &str) -> Result<ConfigResponse, ChangeError> {
-        let (name, _) = self.find_server(id)?;
-        if self.manager.layers.effective_entry(&name).is_none() {
-            return Err(embedded_server_error(&name));
-        }
-        let mut layers = self.manager.layers.clone();
-        match layers.file_hash(&name) {
-            None => layers.overrides.retain(|change| change.server != name),
-            file_hash => layers.put_override(ServerOverride {
-                server: name.clone(),
-                entry: None,
-                file_hash,
-            }),
-        }
-        layers
-            .build_config()
-            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
-        self.save_server(layers, &name, "server.remove", actor)
-            .await
     }
 
     async fn set_tool_manager(
@@ -414,30 +362,6 @@ impl RunningManager {
         Ok(ConfigResponse::Settings)
     }
 
-    /// Stores the change of a server and applies it.
-    async fn save_server(
-        &mut self,
-        layers: ConfigLayers,
-        name: &str,
-        action: &str,
-        actor: &str,
-    ) -> Result<ConfigResponse, ChangeError> {
-        let change = match layers.overrides.iter().find(|change| change.server == name) {
-            Some(change) => ConfigChange::PutServer(change.clone()),
-            None => ConfigChange::DeleteServer(name.to_owned()),
-        };
-        let masked = |layers: &ConfigLayers| {
-            let entry = layers.effective_entry(name);
-            entry.as_ref().map(mask_entry)
-        };
-        let action = AdminAction::new(actor, action, name)
-            .with_change(masked(&self.manager.layers), masked(&layers));
-        self.save(&[change], action).await?;
-        self.manager.layers = layers;
-        self.apply_layers().await?;
-        Ok(ConfigResponse::Server(name.to_owned()))
-    }
-
     /// Stores changes together with their record in the audit trail, and logs them.
     pub(super) async fn save(
         &self,
@@ -457,41 +381,6 @@ impl RunningManager {
             "configuration changed through the API"
         );
         Ok(())
-    }
-
-    /// Returns the layers with this server entry added, and the resulting server.
-    fn layers_with_entry(&self, entry: Value) -> Result<(ServerConfig, ConfigLayers), ChangeError> {
-        let name = entry["name"].as_str().unwrap_or_default().to_owned();
-        let mut layers = self.manager.layers.clone();
-        let file_hash = layers.file_hash(&name);
-        layers.put_override(ServerOverride {
-            server: name.clone(),
-            entry: Some(entry),
-            file_hash,
-        });
-        let (config, _) = layers
-            .build_config()
-            .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
-        let server = config
-            .servers
-            .into_iter()
-            .find(|server| server.name.as_str() == name);
-        let server =
-            server.ok_or_else(|| ChangeError::Invalid(vec!["`name` is missing".to_owned()]))?;
-        Ok((server, layers))
-    }
-
-    /// Finds a configured server by id or name; returns its name and id.
-    fn find_server(&self, id: &str) -> Result<(String, String), ChangeError> {
-        let servers = self.gateway.servers().list();
-        let by_id = servers.iter().find(|entry| entry.server.id == id);
-        let found = by_id.or_else(|| {
-            servers
-                .iter()
-                .find(|entry| entry.server.name.as_str() == id)
-        });
-        let found = found.ok_or_else(|| ChangeError::NotFound(id.to_owned()))?;
-        Ok((found.server.name.to_string(), found.server.id.clone()))
     }
 
     /// Applies the layers to the gateway and publishes the new snapshot.
@@ -546,12 +435,22 @@ async fn reset_removed_keys(gateway: &Gateway, names: impl Iterator<Item = &str>
     }
 }
 
-pub(super) fn apply_patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {
-    entries::patch(entry, patch).map_err(|masked| ChangeError::Invalid(vec![masked.to_string()]))
+/// Returns the sections of files that differ in other versions of them, by file and with secrets masked.
+fn changed_sections(documents: &[Document], others: &[Document]) -> Value {
+    let changed = documents.iter().filter_map(|document| {
+        let other = others.iter().find(|other| other.name == document.name);
+        let sections = document.value.as_object()?.iter();
+        let changed = sections.filter(|(name, value)| {
+            other.and_then(|other| other.value.get(name.as_str())) != Some(*value)
+        });
+        let changed: Map<String, Value> = changed
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        Some((document.name.clone(), mask_entry(&Value::Object(changed))))
+    });
+    Value::Object(changed.collect())
 }
 
-fn embedded_server_error(name: &str) -> ChangeError {
-    ChangeError::Invalid(vec![format!(
-        "server `{name}` is registered by the embedding program and cannot be changed"
-    )])
+pub(super) fn apply_patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {
+    entries::patch(entry, patch).map_err(|masked| ChangeError::Invalid(vec![masked.to_string()]))
 }

@@ -3,6 +3,8 @@
 //! Failures of a tool are returned with 200 as a tool message, so that the caller can pass them on to
 //! the model. Only errors of the request itself, such as a malformed body, get an error status.
 
+mod message;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -11,12 +13,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate::call::ArgumentsError;
-use toolgate::result::Block;
-use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall, ToolResult};
+use toolgate::{Arguments, CallError, Caller, Outcome, RequestContext, ToolCall};
 use utoipa::{IntoParams, ToSchema};
+
+use message::FunctionCallOutput;
+pub(crate) use message::{MessageContent, MessagePart, ToolMessage};
 
 use super::error::{ApiError, ErrorBody};
 use super::extract::{ApiBytes, ApiQuery};
@@ -73,96 +77,6 @@ struct ResponsesCall<'a> {
     arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
     messages: Option<&'a RawValue>,
-}
-
-/// A tool result in the Chat Completions format.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ToolMessage {
-    /// Always `tool`.
-    #[schema(value_type = String)]
-    pub(crate) role: Cow<'static, str>,
-    /// A string if all content is text, otherwise an array of parts.
-    pub(crate) content: MessageContent,
-    pub(crate) tool_call_id: String,
-    /// Whether the call failed; omitted if false.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) is_error: bool,
-    /// Set if a fallback server executed the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub(crate) fallback: Option<Fallback>,
-    /// Approval that the call needs or was executed with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub(crate) approval: Option<ApprovalNote>,
-    /// Handle for reading the full result at `/v1/mcp/results/{handle}`, if it was truncated. It expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub(crate) result_handle: Option<String>,
-}
-
-/// Approval that a call needs or was executed with.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ApprovalNote {
-    pub(crate) id: String,
-    /// When the pending approval expires; absent if the call was executed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    pub(crate) expires_at: Option<String>,
-    /// Whether the approver changed the arguments.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) edited: bool,
-}
-
-/// The server that executed a call instead of the requested one.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Fallback {
-    /// Server that executed the call.
-    pub(crate) server: String,
-    /// Server that was requested.
-    pub(crate) instead_of: String,
-}
-
-/// A tool result in the Responses format.
-#[derive(Debug, Serialize, ToSchema)]
-struct FunctionCallOutput {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    call_id: String,
-    output: String,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    is_error: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    fallback: Option<Fallback>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    approval: Option<ApprovalNote>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    result_handle: Option<String>,
-}
-
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[schema(as = Content)]
-#[serde(untagged)]
-pub(crate) enum MessageContent {
-    Text(String),
-    Parts(Vec<MessagePart>),
-}
-
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-#[schema(as = Part)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(crate) enum MessagePart {
-    Text { text: String },
-    ImageUrl { image_url: ImageUrl },
-}
-
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ImageUrl {
-    /// A data URL.
-    pub(crate) url: String,
 }
 
 /// Execute a tool call, or an array of them in parallel; results are returned in the order of the calls.
@@ -379,126 +293,4 @@ fn parse_calls(body: &[u8]) -> Result<(Vec<&RawValue>, bool), ApiError> {
 
 fn invalid_payload(reason: &str) -> ApiError {
     ApiError::bad_request(format!("Invalid request payload: {reason}"))
-}
-
-impl ToolMessage {
-    /// Returns whether the content is text that starts with `prefix`.
-    pub(crate) fn text_starts_with(&self, prefix: &str) -> bool {
-        matches!(&self.content, MessageContent::Text(text) if text.starts_with(prefix))
-    }
-
-    pub(crate) fn new(tool_call_id: &str, outcome: &Result<Outcome, CallError>) -> Self {
-        let message = match outcome {
-            Ok(outcome) => Self::from_result(tool_call_id, &outcome.result),
-            Err(error) => Self {
-                content: MessageContent::Text(error.to_string()),
-                is_error: true,
-                ..Self::empty(tool_call_id)
-            },
-        };
-        Self {
-            fallback: fallback_note(outcome),
-            approval: approval_note(outcome),
-            result_handle: result_handle(outcome),
-            ..message
-        }
-    }
-
-    pub(crate) fn from_result(tool_call_id: &str, result: &ToolResult) -> Self {
-        Self {
-            content: MessageContent::new(result.blocks()),
-            is_error: result.is_error(),
-            ..Self::empty(tool_call_id)
-        }
-    }
-
-    fn empty(tool_call_id: &str) -> Self {
-        Self {
-            role: "tool".into(),
-            content: MessageContent::Text(String::new()),
-            tool_call_id: tool_call_id.to_owned(),
-            is_error: false,
-            fallback: None,
-            approval: None,
-            result_handle: None,
-        }
-    }
-}
-
-impl FunctionCallOutput {
-    fn new(call_id: String, outcome: &Result<Outcome, CallError>) -> Self {
-        let (output, is_error) = match outcome {
-            Ok(outcome) => (outcome.result.text(), outcome.result.is_error()),
-            Err(error) => (error.to_string(), true),
-        };
-        Self {
-            kind: "function_call_output",
-            call_id,
-            output,
-            is_error,
-            fallback: fallback_note(outcome),
-            approval: approval_note(outcome),
-            result_handle: result_handle(outcome),
-        }
-    }
-}
-
-impl MessageContent {
-    fn new(blocks: Vec<Block<'_>>) -> Self {
-        let only_text = blocks.iter().all(|block| matches!(block, Block::Text(_)));
-        let parts: Vec<MessagePart> = blocks.into_iter().map(MessagePart::new).collect();
-        if !only_text {
-            return Self::Parts(parts);
-        }
-        let texts = parts.into_iter().map(|part| match part {
-            MessagePart::Text { text } => text,
-            MessagePart::ImageUrl { image_url } => image_url.url,
-        });
-        Self::Text(texts.collect::<Vec<_>>().join("\n"))
-    }
-}
-
-impl MessagePart {
-    fn new(block: Block<'_>) -> Self {
-        match block {
-            Block::Text(text) => Self::Text {
-                text: text.into_owned(),
-            },
-            Block::Image { mime_type, data } => Self::ImageUrl {
-                image_url: ImageUrl {
-                    url: format!("data:{mime_type};base64,{data}"),
-                },
-            },
-            Block::Other(raw) => Self::Text {
-                text: raw.get().to_owned(),
-            },
-        }
-    }
-}
-
-fn approval_note(outcome: &Result<Outcome, CallError>) -> Option<ApprovalNote> {
-    match outcome {
-        Ok(outcome) => outcome.approval.as_ref().map(|approved| ApprovalNote {
-            id: approved.id.clone(),
-            expires_at: None,
-            edited: approved.edited,
-        }),
-        Err(error) => error.required_approval().map(|needed| ApprovalNote {
-            id: needed.id.to_owned(),
-            expires_at: Some(humantime::format_rfc3339_millis(needed.expires_at).to_string()),
-            edited: false,
-        }),
-    }
-}
-
-fn result_handle(outcome: &Result<Outcome, CallError>) -> Option<String> {
-    outcome.as_ref().ok()?.handle.clone()
-}
-
-fn fallback_note(outcome: &Result<Outcome, CallError>) -> Option<Fallback> {
-    let outcome = outcome.as_ref().ok()?;
-    Some(Fallback {
-        server: outcome.tool.server.to_string(),
-        instead_of: outcome.fallback_for.as_ref()?.server.to_string(),
-    })
 }

@@ -1,5 +1,6 @@
 //! A single attempt to call a tool, read a resource or get a prompt, which leaves exactly one record.
 
+use std::io;
 use std::time::Instant;
 
 use toolgate_core::name::ToolId;
@@ -9,7 +10,7 @@ use tracing::Span;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::chain::EntryKind;
-use super::intent_log::IntentLog;
+use super::intent_log::{AppendedLine, IntentLog};
 use super::record::byte_len;
 use super::writer::{self, RecordUpdate};
 use super::{AuditLog, AuditRecord, span};
@@ -81,7 +82,8 @@ impl Attempt {
         self.audit.open(update, self.intents.as_ref()).await
     }
 
-    pub(crate) fn close(mut self, answer: &Result<Outcome, CallError>) {
+    /// Closes the attempt. Its outcome survives the process when this returns.
+    pub(crate) async fn close(mut self, answer: &Result<Outcome, CallError>) {
         match answer {
             Ok(outcome) => self.set_outcome(outcome),
             Err(error) => {
@@ -89,11 +91,11 @@ impl Attempt {
                 self.record.error = Some(error.to_string());
             }
         }
-        self.finish();
+        self.finish_and_write().await;
     }
 
     /// Closes the attempt of a request that is not a tool call.
-    pub(crate) fn close_request<T>(mut self, answer: &Result<T, CallError>, size: usize) {
+    pub(crate) async fn close_request<T>(mut self, answer: &Result<T, CallError>, size: usize) {
         match answer {
             Ok(_) => "ok".clone_into(&mut self.record.outcome),
             Err(error) => {
@@ -102,7 +104,7 @@ impl Attempt {
             }
         }
         self.record.bytes_out = i64::try_from(size).unwrap_or(i64::MAX);
-        self.finish();
+        self.finish_and_write().await;
     }
 
     fn set_outcome(&mut self, outcome: &Outcome) {
@@ -120,14 +122,29 @@ impl Attempt {
         record.cached = outcome.cached;
     }
 
-    fn finish(&mut self) {
+    async fn finish_and_write(&mut self) {
+        let appended = self.finish();
+        let (Some(appended), Some(intents)) = (appended, &self.intents) else {
+            return;
+        };
+        let written = match appended {
+            Ok(line) => intents.write(line, false).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            self.audit.report_unwritten_end(&error);
+        }
+    }
+
+    /// Passes the final record to the writer. Returns its line of the intent log, if it has one.
+    fn finish(&mut self) -> Option<io::Result<AppendedLine>> {
         let micros = i64::try_from(self.started.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
         span::record_outcome(&self.span, &self.record);
         self.is_closed = true;
         if self.slot.is_none() {
             self.audit.count_unrecorded();
-            return;
+            return None;
         }
         let was_refused =
             !self.is_open && !matches!(self.record.outcome.as_str(), "ok" | "tool_error");
@@ -143,12 +160,14 @@ impl Attempt {
             intent: None,
         };
         if self.is_open {
-            self.audit.close(update, self.intents.as_ref());
-        } else if was_refused {
+            return self.audit.close(update, self.intents.as_ref());
+        }
+        if was_refused {
             self.audit.refuse(update);
         } else {
             self.audit.enqueue(update);
         }
+        None
     }
 }
 
@@ -159,7 +178,12 @@ impl Drop for Attempt {
                 .code()
                 .clone_into(&mut self.record.outcome);
             self.record.error = Some(CallError::Cancelled.to_string());
-            self.finish();
+            let appended = self.finish();
+            if let (Some(appended), Some(intents)) = (appended, &self.intents)
+                && let Err(error) = appended.and_then(|_| intents.try_write())
+            {
+                self.audit.report_unwritten_end(&error);
+            }
         }
     }
 }

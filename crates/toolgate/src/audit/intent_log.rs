@@ -6,6 +6,9 @@
 //! space is allocated in advance, and an opening is written only if there is room for the end of its
 //! call too, so that a full disk refuses new calls but does not lose the outcome of those in flight.
 //!
+//! Calls that run at the same time share writes: each appends its line to a buffer, lets others do the
+//! same, and then whoever comes first writes the buffer.
+//!
 //! A line is JSON, followed by a tag made with the key of the store. A line without its tag was cut off
 //! by the crash, overwritten or is not ours, and is left out. A line whose number the database has is
 //! left over from an earlier turn.
@@ -17,6 +20,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ring::hmac;
@@ -45,6 +49,10 @@ pub(super) struct IntentLog(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     state: Mutex<State>,
+    /// Lines that are being written, or could not be. Locked before `state`.
+    unwritten: Mutex<Vec<Chunk>>,
+    /// Number up to which all lines are written.
+    written: AtomicU64,
     files: [File; 2],
     key: hmac::Key,
     /// Last line known to be on the disk.
@@ -53,9 +61,11 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    /// Index of the file that is written.
+    /// Lines to be written.
+    pending: Vec<Chunk>,
+    /// Index of the file that is used.
     current: usize,
-    /// Bytes written to it.
+    /// Bytes used of it, with those to be written.
     size: u64,
     /// Bytes allocated to each file.
     allocated: [u64; 2],
@@ -67,7 +77,25 @@ struct State {
     last_in_other: u64,
     /// Number up to which the database holds all lines.
     stored: u64,
-    buffer: Vec<u8>,
+    /// The line that is being formatted.
+    line: Vec<u8>,
+}
+
+/// Lines that stand side by side in a file.
+#[derive(Debug)]
+struct Chunk {
+    /// Index of the file.
+    file: usize,
+    position: u64,
+    lines: Vec<u8>,
+}
+
+/// A line that was appended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AppendedLine {
+    n: u64,
+    /// Whether other calls are in flight, whose lines may follow at once.
+    has_company: bool,
 }
 
 /// A line of the log: the opening or the end of a call.
@@ -295,6 +323,7 @@ impl IntentLog {
         };
         Ok(Self(Arc::new(Inner {
             state: Mutex::new(State {
+                pending: Vec::new(),
                 current: 0,
                 size: 0,
                 allocated: [FILE_BYTES; 2],
@@ -302,29 +331,30 @@ impl IntentLog {
                 last,
                 last_in_other: last,
                 stored: last,
-                buffer: Vec::new(),
+                line: Vec::new(),
             }),
+            unwritten: Mutex::default(),
+            written: AtomicU64::new(last),
             files: [open(FILES[0])?, open(FILES[1])?],
             key: hmac::Key::new(hmac::HMAC_SHA256, key),
             synced: tokio::sync::Mutex::new(last),
         })))
     }
 
-    /// Appends the opening of a call and returns the number of its line. Each opening is followed by one
-    /// end, also if it failed.
+    /// Appends the opening of a call. Each opening is followed by one end, also if it failed.
     ///
     /// Queues the update before another line can follow, so that updates reach the database in the order
-    /// of their lines; also if its line could not be written.
+    /// of their lines; also if its line could not be appended.
     pub(super) fn append_opening(
         &self,
         mut update: RecordUpdate,
         enqueue: impl FnOnce(RecordUpdate),
-    ) -> io::Result<u64> {
+    ) -> io::Result<AppendedLine> {
         let mut state = self.0.state.lock();
-        let written = self.0.write_opening(&mut state, &update.record);
-        update.intent = written.as_ref().ok().copied();
+        let appended = self.0.append_opening(&mut state, &update.record);
+        update.intent = appended.as_ref().ok().map(|line| line.n);
         enqueue(update);
-        written
+        appended
     }
 
     /// Appends the end of a call, and queues its update like [`Self::append_opening`].
@@ -332,23 +362,49 @@ impl IntentLog {
         &self,
         mut update: RecordUpdate,
         enqueue: impl FnOnce(RecordUpdate),
-    ) -> io::Result<()> {
+    ) -> io::Result<AppendedLine> {
         let mut state = self.0.state.lock();
-        let written = self.0.write_ending(&mut state, &update.record);
-        update.intent = written.as_ref().ok().copied();
+        let appended = self.0.append_ending(&mut state, &update.record);
+        update.intent = appended.as_ref().ok().map(|line| line.n);
         enqueue(update);
-        written.map(drop)
+        appended
     }
 
-    /// Waits until a line is on the disk. Concurrent calls share one flush.
-    pub(super) async fn sync(&self, n: u64) -> io::Result<()> {
+    /// Waits until a line is written, so that it survives the process; and until it is on the disk if
+    /// it must survive a power failure.
+    pub(super) async fn write(&self, line: AppendedLine, must_sync: bool) -> io::Result<()> {
+        if line.has_company {
+            tokio::task::yield_now().await;
+        }
+        while self.0.written.load(Ordering::Acquire) < line.n {
+            match self.0.unwritten.try_lock() {
+                Some(mut unwritten) => self.0.write_pending(&mut unwritten)?,
+                None => tokio::task::yield_now().await,
+            }
+        }
+        if must_sync {
+            self.sync(line).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes all lines unless another thread is about to.
+    pub(super) fn try_write(&self) -> io::Result<()> {
+        match self.0.unwritten.try_lock() {
+            Some(mut unwritten) => self.0.write_pending(&mut unwritten),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until a written line is on the disk. Concurrent calls share one flush.
+    async fn sync(&self, line: AppendedLine) -> io::Result<()> {
         let mut synced = self.0.synced.lock().await;
-        if *synced >= n {
+        if *synced >= line.n {
             return Ok(());
         }
         let inner = Arc::clone(&self.0);
         let flushed = tokio::task::spawn_blocking(move || {
-            let last = inner.state.lock().last;
+            let last = inner.written.load(Ordering::Acquire);
             // The line may be in the other file if that was exchanged meanwhile.
             inner.files.iter().try_for_each(File::sync_data)?;
             Ok::<u64, io::Error>(last)
@@ -365,7 +421,7 @@ impl IntentLog {
 }
 
 impl Inner {
-    fn write_opening(&self, state: &mut State, record: &AuditRecord) -> io::Result<u64> {
+    fn append_opening(&self, state: &mut State, record: &AuditRecord) -> io::Result<AppendedLine> {
         state.calls_in_flight += 1;
         let line = Line {
             n: state.last + 1,
@@ -374,10 +430,10 @@ impl Inner {
         };
         self.format(state, &line)?;
         self.make_room(state)?;
-        self.write(state)
+        Ok(state.append())
     }
 
-    fn write_ending(&self, state: &mut State, record: &AuditRecord) -> io::Result<u64> {
+    fn append_ending(&self, state: &mut State, record: &AuditRecord) -> io::Result<AppendedLine> {
         let line = Line {
             n: state.last + 1,
             open: None,
@@ -385,12 +441,12 @@ impl Inner {
         };
         self.format(state, &line)?;
         state.calls_in_flight = state.calls_in_flight.saturating_sub(1);
-        self.write(state)
+        Ok(state.append())
     }
 
-    /// Formats a line in the buffer.
+    /// Formats a line.
     fn format(&self, state: &mut State, line: &Line<'_>) -> io::Result<()> {
-        let buffer = &mut state.buffer;
+        let buffer = &mut state.line;
         buffer.clear();
         serde_json::to_writer(&mut *buffer, line)?;
         let tag = hmac::sign(&self.key, buffer);
@@ -401,9 +457,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes room for the line in the buffer and for the ends of all calls in flight.
+    /// Makes room for the formatted line and for the ends of all calls in flight.
     fn make_room(&self, state: &mut State) -> io::Result<()> {
-        let needed = state.buffer.len() as u64 + state.calls_in_flight * MAX_ENDING_BYTES;
+        let needed = state.line.len() as u64 + state.calls_in_flight * MAX_ENDING_BYTES;
         if state.size + needed > FILE_BYTES && state.size > 0 && state.stored >= state.last_in_other
         {
             let other = 1 - state.current;
@@ -428,13 +484,47 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes the line in the buffer and returns its number.
-    fn write(&self, state: &mut State) -> io::Result<u64> {
-        // At a position of our own: after a failed write, the next one starts at the same place.
-        self.files[state.current].write_all_at(&state.buffer, state.size)?;
-        state.size += state.buffer.len() as u64;
-        state.last += 1;
-        Ok(state.last)
+    /// Writes all lines. After a failure, they are written again, in the same place.
+    fn write_pending(&self, unwritten: &mut Vec<Chunk>) -> io::Result<()> {
+        let last = {
+            let mut state = self.state.lock();
+            unwritten.append(&mut state.pending);
+            state.last
+        };
+        for chunk in unwritten.iter() {
+            self.files[chunk.file].write_all_at(&chunk.lines, chunk.position)?;
+        }
+        unwritten.clear();
+        self.written.store(last, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Chunk {
+    fn end(&self) -> u64 {
+        self.position + self.lines.len() as u64
+    }
+}
+
+impl State {
+    /// Appends the formatted line to those that are to be written.
+    fn append(&mut self) -> AppendedLine {
+        match self.pending.last_mut() {
+            Some(chunk) if chunk.file == self.current && chunk.end() == self.size => {
+                chunk.lines.extend_from_slice(&self.line);
+            }
+            _ => self.pending.push(Chunk {
+                file: self.current,
+                position: self.size,
+                lines: self.line.clone(),
+            }),
+        }
+        self.size += self.line.len() as u64;
+        self.last += 1;
+        AppendedLine {
+            n: self.last,
+            has_company: self.calls_in_flight > 1,
+        }
     }
 }
 
@@ -477,6 +567,8 @@ fn hex(byte: u8) -> [u8; 2] {
 
 #[cfg(test)]
 mod tests {
+    use tokio_util::task::TaskTracker;
+
     use super::*;
 
     const KEY: [u8; 32] = [3; 32];
@@ -490,14 +582,29 @@ mod tests {
         }
     }
 
-    fn open(log: &IntentLog, id: &str) -> io::Result<u64> {
+    fn append_opening(log: &IntentLog, id: &str) -> AppendedLine {
         let mut state = log.0.state.lock();
-        log.0.write_opening(&mut state, &record(id, "open"))
+        log.0
+            .append_opening(&mut state, &record(id, "open"))
+            .unwrap()
     }
 
-    fn end(log: &IntentLog, id: &str) -> io::Result<u64> {
-        let mut state = log.0.state.lock();
-        log.0.write_ending(&mut state, &record(id, "ok"))
+    fn append_ending(log: &IntentLog, record: &AuditRecord) -> AppendedLine {
+        log.0
+            .append_ending(&mut log.0.state.lock(), record)
+            .unwrap()
+    }
+
+    fn open(log: &IntentLog, id: &str) -> u64 {
+        let line = append_opening(log, id);
+        log.try_write().unwrap();
+        line.n
+    }
+
+    fn end(log: &IntentLog, id: &str) -> u64 {
+        let line = append_ending(log, &record(id, "ok"));
+        log.try_write().unwrap();
+        line.n
     }
 
     fn read(folder: &Path, stored: u64) -> Leftovers {
@@ -523,9 +630,9 @@ mod tests {
     fn opening_and_end_of_each_call_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let log = IntentLog::create(folder.path(), &KEY, 10).unwrap();
-        open(&log, "a").unwrap();
-        open(&log, "b").unwrap();
-        end(&log, "a").unwrap();
+        open(&log, "a");
+        open(&log, "b");
+        end(&log, "a");
         assert_eq!(read(folder.path(), 10).last, 13);
         assert_eq!(
             records(read(folder.path(), 10)),
@@ -547,7 +654,7 @@ mod tests {
     fn complete_records_stay_as_they_are() {
         let folder = tempfile::tempdir().unwrap();
         let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
-        open(&log, "a").unwrap();
+        open(&log, "a");
         let call = read(folder.path(), 0).calls.remove(0);
         assert!(call.into_record(Some(record("a", "timeout"))).is_none());
     }
@@ -560,7 +667,7 @@ mod tests {
         let file = folder.path().join(FILES[0]);
         let mut ends = Vec::new();
         for id in ["a", "b", "c"] {
-            open(&log, id).unwrap();
+            open(&log, id);
             ends.push(log.0.state.lock().size);
         }
         let whole = std::fs::read(&file).unwrap();
@@ -581,8 +688,8 @@ mod tests {
         let mut stored = 0;
         for n in 0..12_000 {
             let id = format!("call {n} {}", "x".repeat(n % 17));
-            open(&log, &id).unwrap();
-            end(&log, &id).unwrap();
+            open(&log, &id);
+            end(&log, &id);
             if n % 499 == 0 {
                 let left = read(folder.path(), stored);
                 assert_eq!(left.last, 2 * (n as u64 + 1));
@@ -603,14 +710,14 @@ mod tests {
         let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
         let mut last = 0;
         while log.0.state.lock().allocated != [FILE_BYTES, 2 * FILE_BYTES] {
-            last = open(&log, "a").unwrap();
-            end(&log, "a").unwrap();
+            last = open(&log, "a");
+            end(&log, "a");
         }
         assert_eq!(read(folder.path(), 0).last, last + 1);
         log.set_stored(last + 1);
         while log.0.state.lock().allocated != [FILE_BYTES; 2] {
-            let n = open(&log, "a").unwrap();
-            end(&log, "a").unwrap();
+            let n = open(&log, "a");
+            end(&log, "a");
             log.set_stored(n + 1);
         }
     }
@@ -629,25 +736,59 @@ mod tests {
             ..AuditRecord::default()
         };
         for _ in 0..10_000 {
-            open(&log, "a").unwrap();
+            open(&log, "a");
         }
         let allocated = log.0.state.lock().allocated;
         for _ in 0..10_000 {
-            let mut state = log.0.state.lock();
-            let before = state.size;
-            log.0.write_ending(&mut state, &longest).unwrap();
+            let before = log.0.state.lock().size;
+            append_ending(&log, &longest);
+            let state = log.0.state.lock();
             assert!(state.size - before <= MAX_ENDING_BYTES);
             assert!(state.size <= allocated[state.current]);
         }
+        log.try_write().unwrap();
     }
 
     #[tokio::test]
-    async fn sync_covers_all_lines_before_it() {
+    async fn one_write_takes_the_lines_of_all_calls() {
         let folder = tempfile::tempdir().unwrap();
         let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
-        let (first, second) = (open(&log, "a").unwrap(), open(&log, "b").unwrap());
-        log.sync(first).await.unwrap();
-        assert_eq!(*log.0.synced.lock().await, second);
-        log.sync(second).await.unwrap();
+        let first = append_opening(&log, "a");
+        let second = append_opening(&log, "b");
+        assert_eq!(read(folder.path(), 0).last, 0);
+        log.write(first, false).await.unwrap();
+        assert_eq!(read(folder.path(), 0).last, 2);
+        assert_eq!(*log.0.synced.lock().await, 0);
+        log.write(first, true).await.unwrap();
+        assert_eq!(*log.0.synced.lock().await, second.n);
+        log.write(second, true).await.unwrap();
+    }
+
+    /// Every line is written before its call goes on, whatever other calls do.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn concurrent_calls_lose_no_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
+        let tasks = TaskTracker::new();
+        for call in 0..40 {
+            let log = log.clone();
+            tasks.spawn(async move {
+                for turn in 0..20 {
+                    let id = format!("{call}-{turn}");
+                    for line in [
+                        append_opening(&log, &id),
+                        append_ending(&log, &record(&id, "ok")),
+                    ] {
+                        log.write(line, false).await.unwrap();
+                        assert!(log.0.written.load(Ordering::Acquire) >= line.n);
+                    }
+                }
+            });
+        }
+        tasks.close();
+        tasks.wait().await;
+        let left = records(read(folder.path(), 0));
+        assert_eq!(left.len(), 800);
+        assert!(left.iter().all(|(_, outcome)| outcome == "ok"));
     }
 }

@@ -99,7 +99,7 @@ impl Inner {
         }
         let panicked = || CallError::Panicked(attempt.record.tool_id_or_builtin());
         let answer = answer.unwrap_or_else(|| Err(panicked()));
-        self.close(attempt, answer)
+        self.close(attempt, answer).await
     }
 
     /// Closes the tickets that a call used and releases the others.
@@ -207,7 +207,7 @@ impl Inner {
     }
 
     /// Counts the outcome of an attempt and closes its record.
-    fn close(
+    async fn close(
         &self,
         attempt: Attempt,
         answer: Result<Outcome, CallError>,
@@ -230,7 +230,7 @@ impl Inner {
             outcome = code,
             "tool call"
         );
-        attempt.close(&answer);
+        attempt.close(&answer).await;
         answer
     }
 

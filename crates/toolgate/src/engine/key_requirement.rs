@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard};
 use toolgate_core::Config;
 
+use crate::audit::{AdminAction, AuditLog};
 use crate::store::{ConfigChange, Store, StoreError};
 
 const SETTING: &str = "keys_required";
@@ -17,7 +18,7 @@ const SETTING: &str = "keys_required";
 /// The stored requirement, and its value in memory for every request.
 #[derive(Debug)]
 pub(crate) struct KeyRequirement {
-    store: Store,
+    audit: AuditLog,
     required: AtomicBool,
     /// Serializes changes of the requirement and of keys. Held while the store is written, because a
     /// key that is added meanwhile must find the requirement that it relies on.
@@ -34,14 +35,18 @@ pub(crate) struct RequirementGuard<'a>(
 impl KeyRequirement {
     /// Loads the requirement. Fails if it cannot be read: assuming that keys are optional could open
     /// the gateway to anyone.
-    pub(crate) async fn load(store: Store, config: &Config) -> Result<Self, StoreError> {
+    pub(crate) async fn load(
+        store: &Store,
+        audit: AuditLog,
+        config: &Config,
+    ) -> Result<Self, StoreError> {
         let required = match store.setting(SETTING).await? {
             None => false,
             Some((Value::Bool(required), _)) => required,
             Some(_) => return Err(StoreError::UnreadableSetting(SETTING.to_owned())),
         };
         let requirement = Self {
-            store,
+            audit,
             required: AtomicBool::new(required),
             changing: Mutex::new(()),
         };
@@ -61,31 +66,33 @@ impl KeyRequirement {
     ) -> Result<RequirementGuard<'_>, StoreError> {
         let guard = self.changing.lock().await;
         if !config.keys.is_empty() {
-            self.set(true).await?;
+            self.set(true, AdminAction::new("configuration", "keys.require", ""))
+                .await?;
         }
         Ok(RequirementGuard(guard))
     }
 
     /// Requires keys from now on.
-    pub(super) async fn turn_on(&self) -> Result<(), StoreError> {
+    pub(super) async fn turn_on(&self, action: AdminAction) -> Result<(), StoreError> {
         let _guard = self.changing.lock().await;
-        self.set(true).await
+        self.set(true, action).await
     }
 
     /// Makes keys optional if none is defined. Returns whether it did.
     pub(super) async fn turn_off(
         &self,
         has_keys: impl FnOnce() -> bool,
+        action: AdminAction,
     ) -> Result<bool, StoreError> {
         let _guard = self.changing.lock().await;
         if has_keys() {
             return Ok(false);
         }
-        self.set(false).await?;
+        self.set(false, action).await?;
         Ok(true)
     }
 
-    async fn set(&self, required: bool) -> Result<(), StoreError> {
+    async fn set(&self, required: bool, action: AdminAction) -> Result<(), StoreError> {
         if self.is_set() == required {
             return Ok(());
         }
@@ -94,7 +101,7 @@ impl KeyRequirement {
             value: Value::Bool(required),
             file_hash: String::new(),
         };
-        self.store.save(&[change]).await?;
+        self.audit.save(&[change], action).await?;
         self.required.store(required, Ordering::Release);
         if required {
             tracing::info!("callers need a key from now on, even if the last key is removed");

@@ -8,6 +8,7 @@ use toolgate_core::config::APPROVER_ROLE;
 use super::rules::KeyError;
 use super::{Inner, spending};
 use crate::approval;
+use crate::audit::AdminAction;
 use crate::call::{CallError, RateAdmission};
 use crate::caller::Caller;
 use crate::code_mode;
@@ -51,15 +52,16 @@ impl<'a> Keys<'a> {
         self.0.rules.load().has_keys()
     }
 
-    /// Requires a key of callers from now on, even if none is defined.
-    pub async fn require(self) -> Result<(), StoreError> {
-        self.0.key_requirement.turn_on().await
+    /// Requires a key of callers from now on, even if none is defined. The action is recorded.
+    pub async fn require(self, action: AdminAction) -> Result<(), StoreError> {
+        self.0.key_requirement.turn_on(action).await
     }
 
     /// Lets callers do without a key again, until the next one is defined. Fails while any is defined.
-    pub async fn make_optional(self) -> Result<(), MakeOptionalError> {
+    /// The action is recorded.
+    pub async fn make_optional(self, action: AdminAction) -> Result<(), MakeOptionalError> {
         let requirement = &self.0.key_requirement;
-        if requirement.turn_off(|| self.has_any()).await? {
+        if requirement.turn_off(|| self.has_any(), action).await? {
             Ok(())
         } else {
             Err(MakeOptionalError::KeysDefined)
@@ -93,8 +95,14 @@ impl<'a> Keys<'a> {
         let rules = self.0.rules.load();
         rules.key_entry(caller)?;
         let calls = u32::try_from(calls).unwrap_or(u32::MAX);
-        if let (Some(key), Some(calls)) = (caller.key(), NonZeroU32::new(calls)) {
-            rules.limits.check_key_rate(key, calls)?;
+        if let (Some(key), Some(count)) = (caller.key(), NonZeroU32::new(calls))
+            && let Err(error) = rules.limits.check_key_rate(key, count)
+        {
+            self.0
+                .deps
+                .audit
+                .record_refused_calls(caller, calls, &error);
+            return Err(error);
         }
         Ok(RateAdmission::new(caller.key().cloned(), calls))
     }

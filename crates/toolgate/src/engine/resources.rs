@@ -54,7 +54,7 @@ impl<'a> Resources<'a> {
         };
         let answer = answer.await;
         let size = answer.as_ref().map_or(0, |result| result.get().len());
-        attempt.close_request(&answer, size);
+        attempt.close_request(&answer, size).await;
         answer
     }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
+use toolgate::audit::AdminAction;
 use toolgate::engine::MakeOptionalError;
 use toolgate::gateway::StartError;
 use toolgate::store::{ConfigChange, StoreError};
@@ -17,6 +18,10 @@ async fn start(folder: &Path, config: Config) -> Result<Gateway, StartError> {
     Gateway::builder(config).store(store).start().await
 }
 
+fn make_optional() -> AdminAction {
+    AdminAction::new("admin", "keys.make_optional", "")
+}
+
 #[tokio::test]
 async fn keys_stay_required_after_the_last_one_until_made_optional() {
     let folder = tempfile::tempdir().unwrap();
@@ -24,7 +29,11 @@ async fn keys_stay_required_after_the_last_one_until_made_optional() {
     assert!(!gateway.keys().are_required());
     gateway.apply(config(KEY)).await.unwrap();
     assert!(gateway.keys().are_required() && gateway.keys().has_any());
-    let refused = gateway.keys().make_optional().await.unwrap_err();
+    let refused = gateway
+        .keys()
+        .make_optional(make_optional())
+        .await
+        .unwrap_err();
     assert!(
         matches!(refused, MakeOptionalError::KeysDefined),
         "{refused}"
@@ -35,7 +44,7 @@ async fn keys_stay_required_after_the_last_one_until_made_optional() {
 
     let gateway = start(folder.path(), Config::default()).await.unwrap();
     assert!(gateway.keys().are_required(), "the store remembers it");
-    gateway.keys().make_optional().await.unwrap();
+    gateway.keys().make_optional(make_optional()).await.unwrap();
     assert!(!gateway.keys().are_required());
     stop(gateway).await;
 

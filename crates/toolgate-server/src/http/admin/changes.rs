@@ -5,11 +5,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use toolgate::audit::AdminAction;
 use toolgate_core::config::{ConfigFormat, Document, import};
 use utoipa::{IntoParams, ToSchema};
 
 use super::Deleted;
 use super::clients::{ClientEntry, client_entry, find_server};
+use crate::actor::current_actor;
 use crate::configuration::{ChangeError, ConnectionTest, ProbeOutcome};
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -142,6 +144,13 @@ pub(crate) async fn reconnect(
         );
         return Err(ApiError::new(StatusCode::CONFLICT, "disabled", message));
     }
+    let name = entry.server.name.as_str();
+    let action = AdminAction::new(&current_actor(), "server.reconnect", name);
+    app.gateway()
+        .audit()
+        .record_action(action)
+        .await
+        .map_err(ChangeError::from)?;
     entry.reconnect();
     Ok((StatusCode::ACCEPTED, Json(client_entry(&app, &id)?)))
 }

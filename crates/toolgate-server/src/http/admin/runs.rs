@@ -15,11 +15,13 @@ use toolgate::agent::{
     CallDecision, ResumeError, ResumeRequest, RunDetails, RunQuery, RunRecord, RunState, RunStep,
 };
 use toolgate::approval::{ApprovalScope, DecideError, Decider, Ruling};
+use toolgate::audit::AdminAction;
 use toolgate::metrics::micro_usd_to_dollars;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
 use super::page::{PageParams, truncate_page};
+use crate::actor::current_actor;
 use crate::configuration::ChangeError;
 use crate::http::App;
 use crate::http::error::{ApiError, ErrorBody};
@@ -192,6 +194,14 @@ pub(crate) async fn cancel(
     ApiPath(id): ApiPath<String>,
 ) -> Result<Json<Cancelled>, ApiError> {
     let RunDetails { record, .. } = find_run(&app, &access, &id).await?;
+    if record.state == RunState::Running {
+        let action = AdminAction::new(&current_actor(), "run.cancel", &id);
+        app.gateway()
+            .audit()
+            .record_action(action)
+            .await
+            .map_err(ChangeError::from)?;
+    }
     if app.gateway().runs().cancel(&id) {
         Ok(Json(Cancelled { cancelled: id }))
     } else {
