@@ -1,8 +1,10 @@
 //! Strips terminal escapes, control characters and invisible Unicode tags from text.
 //!
-//! Tool results are read by people in terminals and by models. Escapes can rewrite a terminal, and
+//! What servers send is read by people in terminals and by models. Escapes can rewrite a terminal, and
 //! Unicode tags can carry hidden instructions to a model. Visible text, line ends and tabs are
 //! never changed. Cleaning is idempotent.
+
+pub mod json;
 
 use std::borrow::Cow;
 

@@ -15,6 +15,7 @@ pub mod messages;
 pub mod observer;
 pub mod price;
 pub mod prompt;
+pub mod provider_tools;
 pub mod responses;
 pub mod tools;
 pub mod turn;

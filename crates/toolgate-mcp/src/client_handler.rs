@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
+use toolgate_core::clean::json::clean_json;
 
 use crate::jsonrpc::{Object, RpcResult};
 pub use crate::lane::UpstreamRequest;
@@ -32,6 +33,12 @@ pub trait ClientHandler: fmt::Debug + Send + Sync {
     fn can_answer_requests(&self) -> bool {
         true
     }
+}
+
+/// Passes a notification of a server on, cleaned, since people and models may read it.
+pub(crate) fn notify(handler: &dyn ClientHandler, method: &str, params: Option<&RawValue>) {
+    let params = params.map(clean_json);
+    handler.on_notification(method, params.as_deref());
 }
 
 /// A modern client that can supply input. It receives the server's input requests as a result and

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolgate_core::clean::clean;
+use toolgate_core::clean::json::{MAX_DESCRIPTION_BYTES, bound_text, clean_json};
 use toolgate_core::config::Protocol;
 
 use crate::jsonrpc::{Object, RpcError, UNSUPPORTED_VERSION};
@@ -176,8 +178,8 @@ async fn initialize(
         era: Era::Legacy,
         version: response.protocol_version,
         capabilities: Capabilities::parse(response.capabilities),
-        server_info: response.server_info.map(ToOwned::to_owned),
-        instructions: response.instructions,
+        server_info: response.server_info.map(clean_info),
+        instructions: response.instructions.as_deref().map(clean_instructions),
     })
 }
 
@@ -212,9 +214,20 @@ async fn discover(
         server_info: response
             .meta
             .and_then(|meta| meta.server_info)
-            .map(ToOwned::to_owned),
-        instructions: response.instructions,
+            .map(clean_info),
+        instructions: response.instructions.as_deref().map(clean_instructions),
     })
+}
+
+fn clean_info(info: &RawValue) -> Box<RawValue> {
+    clean_json(info).into_owned()
+}
+
+/// Cleans and bounds the instructions of a server, which models and people read.
+fn clean_instructions(instructions: &str) -> String {
+    let mut cleaned = clean(instructions).into_owned();
+    bound_text(&mut cleaned, MAX_DESCRIPTION_BYTES);
+    cleaned
 }
 
 /// Returns whether the server rejected `initialize` with any JSON-RPC error.

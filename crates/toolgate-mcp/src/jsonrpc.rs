@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+use toolgate_core::clean::clean;
+use toolgate_core::clean::json::{bound_text, clean_json};
 
 pub const PARSE_ERROR: i64 = -32700;
 pub const INVALID_REQUEST: i64 = -32600;
@@ -20,6 +22,11 @@ pub const HEADER_MISMATCH: i64 = -32020;
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 /// The caller exceeded a limit; the request can be repeated later. The protocol defines no code.
 pub const RATE_LIMITED: i64 = -32005;
+
+/// Bytes kept of the message of an error.
+const MAX_ERROR_BYTES: usize = 4 * 1024;
+/// Maximum size of the data of an error; larger data is left out.
+const MAX_ERROR_DATA_BYTES: usize = 64 * 1024;
 
 /// A JSON-RPC error object.
 #[derive(Clone, Debug, Serialize, Deserialize, thiserror::Error)]
@@ -131,16 +138,22 @@ impl RpcError {
     }
 
     /// Parses an error of any shape: a failed call must not wait for its timeout just because the
-    /// error object is malformed.
+    /// error object is malformed. The error is cleaned and bounded, since people and models read it.
     fn parse_lenient(raw: &RawValue) -> Self {
-        serde_json::from_str(raw.get()).unwrap_or_else(|_| {
+        let mut error: Self = serde_json::from_str(raw.get()).unwrap_or_else(|_| {
             // Not an object: the whole value becomes the message.
             let fields: HashMap<String, &RawValue> =
                 serde_json::from_str(raw.get()).unwrap_or_default();
             let message = fields.get("message").unwrap_or(&raw).get();
             let message = serde_json::from_str(message).unwrap_or_else(|_| message.to_owned());
             Self::new(INTERNAL_ERROR, message)
-        })
+        });
+        error.message = clean(&error.message).into_owned();
+        bound_text(&mut error.message, MAX_ERROR_BYTES);
+        let data = error.data.take();
+        let data = data.filter(|data| data.get().len() <= MAX_ERROR_DATA_BYTES);
+        error.data = data.map(|data| clean_json(&data).into_owned());
+        error
     }
 }
 
@@ -333,6 +346,28 @@ mod tests {
 
     fn parse_one(text: &str) -> Incoming<'_> {
         parse(text).unwrap().pop().unwrap()
+    }
+
+    #[test]
+    fn errors_are_cleaned_and_bounded() {
+        let parse_error = |error: &str| {
+            let raw = RawValue::from_string(error.to_owned()).unwrap();
+            RpcError::parse_lenient(&raw)
+        };
+        let error = parse_error(
+            r#"{"code":-1,"message":"no\u001b[2J\u0007 access","data":{"hint":"a\u001b]0;x\u0007b"}}"#,
+        );
+        assert_eq!(error.message, "no access");
+        assert_eq!(error.data.unwrap().get(), r#"{"hint":"ab"}"#);
+        let long = "x".repeat(1 << 20);
+        let error = parse_error(&format!(
+            r#"{{"code":-1,"message":"{long}","data":"{long}"}}"#
+        ));
+        assert!(error.message.len() < MAX_ERROR_BYTES + 100);
+        assert!(error.message.ends_with("… [1048576 bytes in total]"));
+        assert!(error.data.is_none());
+        let text = parse_error(&format!(r#""{long}""#));
+        assert!(text.message.len() < MAX_ERROR_BYTES + 100);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub use trail::TrailReader;
 pub use verify::{AuditVerifier, ChainProblem, VerifiedTrail};
 use writer::RecordUpdate;
 
-use crate::call::CallError;
+use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 use crate::event_channel::EventChannel;
 use crate::store::{BatchWriter, ConfigChange, Store, StoreError};
@@ -248,6 +248,43 @@ impl AuditLog {
             slot: None,
             intent: None,
         });
+    }
+
+    /// Records tools in a request to a model that the provider runs, or that it was refused for them.
+    pub(crate) fn record_provider_tools(
+        &self,
+        caller: &Caller,
+        request: &RequestContext,
+        tools: &[String],
+        is_permitted: bool,
+    ) {
+        let (kind, outcome) = if is_permitted {
+            (EntryKind::Event, "ok")
+        } else {
+            (EntryKind::Refused, "denied")
+        };
+        let name = format!("provider: {}", tools.join(", "));
+        let event = AuditRecord::event(AuditKind::Tool, &name, outcome);
+        let update = RecordUpdate {
+            kind,
+            record: Box::new(AuditRecord {
+                request_id: request.id.clone().unwrap_or_else(|| event.id.clone()),
+                run_id: request.run.clone(),
+                caller: caller.key().map(|key| key.to_string()),
+                origin: caller.origin.as_str().to_owned(),
+                rule: Some("provider_tools".to_owned()),
+                ..event
+            }),
+            masker: None,
+            slot: None,
+            intent: None,
+        };
+        if is_permitted {
+            self.publish(&update.record, None);
+            self.enqueue(update);
+        } else {
+            self.refuse(update);
+        }
     }
 
     /// Returns the entry of an event, ready to be stored.

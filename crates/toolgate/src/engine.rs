@@ -58,7 +58,7 @@ use tracing::{Instrument as _, Span};
 
 use crate::approval::ApprovalService;
 use crate::audit::{self, AuditLog, AuditRecord};
-use crate::call::{CallError, Outcome, ToolCall};
+use crate::call::{CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
 use crate::hook::Hooks;
@@ -258,6 +258,20 @@ impl Engine {
         let transaction = deps.store.begin_durable().await?;
         let entry = deps.audit.prepare(record);
         deps.audit.commit(transaction, vec![entry]).await
+    }
+
+    /// Decides whether a request may contain tools that the provider runs, and records it.
+    pub(crate) fn admit_provider_tools(
+        &self,
+        caller: &Caller,
+        request: &RequestContext,
+        tools: &[String],
+    ) -> Result<bool, CallError> {
+        let Inner { deps, rules, .. } = &*self.0;
+        let is_permitted = rules.load().permits_provider_tools(caller)?;
+        deps.audit
+            .record_provider_tools(caller, request, tools, is_permitted);
+        Ok(is_permitted)
     }
 
     /// Returns an error if nothing can be recorded, unless calls go on regardless.

@@ -42,6 +42,7 @@ use toolgate_llm::WireFormat as _;
 pub use toolgate_llm::body::BodyError;
 pub use toolgate_llm::event::{ProviderError, ResponseDecodeError, TokenUsage};
 use toolgate_llm::prompt::IgnoredFields;
+use toolgate_llm::provider_tools::provider_run_tools;
 use toolgate_llm::tools::{CallerTools, DefinitionFormat};
 pub use toolgate_llm::upstream::SendError;
 use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
@@ -170,6 +171,7 @@ impl Models {
             Box::pin(review::review(self.0.engine.hooks(), model_call)).await?
         };
         let model_call = &*reviewed;
+        self.check_provider_tools(model_call)?;
         let table = self.0.table.load_full();
         let targets = table.resolve(&model_call.name, model_call.body.get("fallbacks"))?;
         let limits = self.0.engine.limits();
@@ -211,6 +213,24 @@ impl Models {
             });
         }
         Err(ModelError::MissingModel)
+    }
+
+    /// Checks that the caller may use the tools in its request that the provider runs.
+    fn check_provider_tools(&self, model_call: &ModelCall) -> Result<(), ModelError> {
+        let tools = provider_run_tools(&model_call.body);
+        if tools.is_empty() {
+            return Ok(());
+        }
+        let (caller, context) = (&model_call.caller, &model_call.context);
+        if self
+            .0
+            .engine
+            .admit_provider_tools(caller, context, &tools)?
+        {
+            Ok(())
+        } else {
+            Err(ModelError::ProviderTools(tools.join(", ")))
+        }
     }
 
     /// Stores a response issued under a gateway id: as a conversation, or as an alias for the id under

@@ -2,6 +2,7 @@
 //!
 //! A malformed or duplicate item becomes a [`ListingProblem`] and does not affect the others.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::Tool;
+use crate::clean::clean;
+use crate::clean::json::clean_definition;
 use crate::name::ServerName;
 
 /// Maximum number of problems recorded individually; further ones are only counted.
@@ -70,6 +73,21 @@ impl ServerListing {
             return self.reject(kind, key, "duplicate; the first one is used");
         }
         let label = key.clone().unwrap_or_else(|| format!("#{position}"));
+        if key
+            .as_deref()
+            .is_some_and(|key| matches!(clean(key), Cow::Owned(_)))
+        {
+            let reason = format!(
+                "`{}` contains control or invisible characters",
+                kind.key_field()
+            );
+            return self.reject(kind, &clean(&label), &reason);
+        }
+        let definition = match clean_definition(definition) {
+            Ok(definition) => definition,
+            Err(reason) => return self.reject(kind, &label, reason),
+        };
+        let definition: &RawValue = &definition;
         if kind == ItemKind::Tool {
             match Tool::parse(server, definition) {
                 Ok(tool) => self.tools.push(Arc::new(tool)),
@@ -180,6 +198,39 @@ mod tests {
 
     fn raw(json: &str) -> Box<RawValue> {
         serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn definitions_are_cleaned_unless_their_names_need_it() {
+        let server = ServerName::parse("s").unwrap();
+        let mut listing = ServerListing::default();
+        for tool in [
+            r#"{"name":"a","description":"do\u001b[8m this","inputSchema":{"properties":{"p":{"description":"x\u0007"}}}}"#,
+            r#"{"name":"b\u001b[1m","inputSchema":{}}"#,
+            r#"{"name":"c","inputSchema":{"properties":{"p\u001bq":{}}}}"#,
+        ] {
+            listing.add(&server, ItemKind::Tool, &raw(tool));
+        }
+        listing.add(
+            &server,
+            ItemKind::Prompt,
+            &raw(r#"{"name":"p","description":"\u001b[31mred"}"#),
+        );
+        listing.add(
+            &server,
+            ItemKind::Resource,
+            &raw(r#"{"uri":"a:\u0007","name":"n"}"#),
+        );
+        assert_eq!(listing.tools.len(), 1);
+        let expected = r#"{"name":"a","description":"do this","inputSchema":{"properties":{"p":{"description":"x"}}}}"#;
+        assert_eq!(listing.tools[0].definition.get(), expected);
+        assert_eq!(
+            listing.prompts[0].definition.get(),
+            r#"{"name":"p","description":"red"}"#
+        );
+        assert_eq!(listing.resources.len(), 0);
+        let problems: Vec<&str> = listing.problems.iter().map(|p| p.item.as_str()).collect();
+        assert_eq!(problems, ["b", "c", "a:"]);
     }
 
     #[test]

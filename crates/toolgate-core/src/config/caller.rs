@@ -22,6 +22,8 @@ pub struct KeyConfig {
     pub tools: Option<Vec<String>>,
     /// Whether the key can see resources and prompts.
     pub resources: bool,
+    /// Whether requests may contain tools that the provider runs; `None` if that follows from the rest.
+    pub provider_tools: Option<bool>,
     pub limits: KeyLimits,
 }
 

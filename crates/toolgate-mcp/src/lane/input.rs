@@ -5,6 +5,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use toolgate_core::clean::json::clean_json;
 
 use super::{Lane, LaneId, UpstreamRequest};
 use crate::client_handler::ClientHandler;
@@ -122,7 +123,8 @@ impl Lane {
             .map_err(|error| RequestError::Malformed(error.to_string()))?;
         let mut responses = Object::new();
         for (key, InputRequest { method, params }) in requests {
-            let response = handler.on_request(&method, params).await?;
+            let params = params.map(clean_json);
+            let response = handler.on_request(&method, params.as_deref()).await?;
             responses = responses.raw(&key, response.get());
         }
         Ok(responses)

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::pending::PendingRequests;
 use super::server_requests::{ServerRequest, ServerRequests};
 use super::{RequestError, TransportEvent, forward_list_changed, progress_request_id};
-use crate::client_handler::ClientHandler;
+use crate::client_handler::{ClientHandler, notify};
 use crate::jsonrpc::{self, Incoming};
 
 /// Routes responses and progress to pending requests, list changes to the supervisor, and the rest
@@ -91,7 +91,7 @@ impl MessageRouter {
             _ => Some(Arc::clone(&self.handler)),
         };
         if let Some(handler) = handler {
-            handler.on_notification(method, params);
+            notify(&*handler, method, params);
         }
     }
 }

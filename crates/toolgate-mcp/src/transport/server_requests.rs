@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use toolgate_core::clean::json::clean_json;
 
 use crate::client_handler::ClientHandler;
 use crate::jsonrpc;
@@ -49,7 +50,8 @@ impl ServerRequests {
             return reply(jsonrpc::default_response(id, method));
         }
         let id = id.to_owned();
-        let response = handler.on_request(method, params);
+        let params = params.map(clean_json);
+        let response = handler.on_request(method, params.as_deref());
         let end = end.child_token();
         self.with(|open| open.insert(id.get().to_owned(), end.clone()));
         let requests = self.clone();

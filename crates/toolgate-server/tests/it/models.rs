@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use toolgate_testkit::eventually;
 use toolgate_testkit::model::{Chunking, Reply, ScriptedModel};
 
+use crate::caller::{ALICE, BOB};
 use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 use crate::mcp::headers;
 
@@ -801,4 +802,75 @@ async fn excessive_requests_are_rejected() {
         400
     );
     assert_eq!(model.turns().len(), 0);
+}
+
+/// Tools that the provider runs pass by the gateway, so a key that may use few tools may not use them.
+#[tokio::test]
+async fn tools_of_the_provider_need_permission() {
+    let model = ScriptedModel::start(vec![Reply::text("ok")]);
+    let keys =
+        format!("[keys.free]\nkey = \"{ALICE}\"\n[keys.limited]\nkey = \"{BOB}\"\ntools = []\n");
+    let allowed = keys.replace("tools = []\n", "tools = []\nprovider_tools = true\n");
+    let base = format!(
+        "[providers.there]\nbase_url = \"{}/v1\"\napi_key = \"k\"\ndialect = [\"openai\", \"responses\", \"anthropic\"]\n",
+        model.url()
+    );
+    let gate = TestGate::start(&(base.clone() + &keys));
+    let with_tool = |dialect: &str, tool: Value| {
+        let mut body = request(dialect, "there/m", false);
+        body["tools"] = json!([tool]);
+        body
+    };
+    let mcp = json!({"type": "mcp", "server_label": "x", "server_url": "https://example.com"});
+    let cases = [
+        (
+            "/v1/chat/completions",
+            with_tool("openai", json!({"type": "web_search"})),
+        ),
+        ("/v1/responses", with_tool("responses", mcp)),
+        (
+            "/v1/messages",
+            with_tool(
+                "anthropic",
+                json!({"type": "code_execution_20250825", "name": "code_execution"}),
+            ),
+        ),
+    ];
+    for (path, body) in &cases {
+        let refused = gate.with_key(BOB).post(path, body).await;
+        assert_eq!(refused.status, 403, "{path}: {}", refused.body);
+        assert!(
+            refused.body.to_string().contains("provider_tools"),
+            "{}",
+            refused.body
+        );
+        assert_eq!(model.turns().len(), 0, "nothing reached the provider");
+    }
+    for (count, (path, body)) in cases.iter().enumerate() {
+        gate.with_key(ALICE)
+            .post(path, body)
+            .await
+            .expect_status(200);
+        assert_eq!(model.turns().len(), count + 1);
+    }
+    let records = gate.all_records().await;
+    let outcomes = |caller: &str| {
+        let of_caller = records.iter().filter(|record| record["caller"] == caller);
+        of_caller
+            .filter(|record| {
+                record["name"]
+                    .as_str()
+                    .is_some_and(|name| name.starts_with("provider: "))
+            })
+            .map(|record| record["outcome"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(outcomes("limited"), ["denied"; 3]);
+    assert_eq!(outcomes("free"), ["ok"; 3]);
+    gate.edit(&(base + &allowed));
+    eventually("the key may use them", WAIT_TIMEOUT, async || {
+        let (path, body) = &cases[0];
+        (gate.with_key(BOB).post(path, body).await.status == 200).then_some(())
+    })
+    .await;
 }

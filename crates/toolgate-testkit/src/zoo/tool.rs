@@ -101,7 +101,8 @@ pub(crate) fn echo_if_listed(call: &ZooCall<'_>, name: &str) -> CallOutcome {
 
 fn rpc_error(call: &ZooCall<'_>) -> ZooError {
     let RpcErrorSize { bytes } = parse_arguments(call).unwrap_or_default();
-    let message = "refused on purpose";
+    // With a terminal escape, which must not reach models and people.
+    let message = "refused\u{1b}[2J on purpose";
     let message = format!(
         "{message}{}",
         "x".repeat(bytes.saturating_sub(message.len()))

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use ring::digest::{Context, SHA256};
+use ring::digest::{SHA256, digest};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sqlx::Row as _;
@@ -292,22 +292,23 @@ impl<'a, I: Iterator<Item = (usize, ColumnValue<'a>)>> Columns<I> {
 
 /// Returns the digest of a row, unambiguously: each value with its type and length.
 pub(crate) fn digest_values(values: &[ColumnValue<'_>]) -> Digest {
-    let mut context = Context::new(&SHA256);
+    // One call for all values is several times cheaper than one for each.
+    let mut bytes = Vec::with_capacity(1024);
     for value in values {
         match value {
-            ColumnValue::Text(None) | ColumnValue::Integer(None) => context.update(&[0]),
+            ColumnValue::Text(None) | ColumnValue::Integer(None) => bytes.push(0),
             ColumnValue::Text(Some(text)) => {
-                context.update(&[1]);
-                context.update(&text.len().to_be_bytes());
-                context.update(text.as_bytes());
+                bytes.push(1);
+                bytes.extend(text.len().to_be_bytes());
+                bytes.extend(text.as_bytes());
             }
             ColumnValue::Integer(Some(value)) => {
-                context.update(&[2]);
-                context.update(&value.to_be_bytes());
+                bytes.push(2);
+                bytes.extend(value.to_be_bytes());
             }
         }
     }
-    to_digest(context.finish().as_ref())
+    to_digest(digest(&SHA256, &bytes).as_ref())
 }
 
 /// Binds values to a statement.

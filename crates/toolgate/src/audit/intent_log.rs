@@ -13,7 +13,8 @@
 //! by the crash, overwritten or is not ours, and is left out. A line whose number the database has is
 //! left over from an earlier turn.
 
-use std::borrow::Cow;
+mod line;
+
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -24,10 +25,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use ring::hmac;
-use serde::{Deserialize, Serialize};
 
+pub(super) use line::LoggedCall;
+use line::{Ending, Line, MAX_ENDING_BYTES, Opening};
+
+use super::AuditRecord;
 use super::writer::RecordUpdate;
-use super::{AuditKind, AuditRecord};
 
 const FILES: [&str; 2] = ["intents-0.log", "intents-1.log"];
 /// Size at which the other file is used.
@@ -37,10 +40,6 @@ const FILE_BYTES: u64 = 1024 * 1024;
 const MAX_FILE_BYTES: u64 = 64 * FILE_BYTES;
 /// Bytes by which a file grows in that case.
 const GROWTH_BYTES: usize = 64 * 1024;
-/// Upper bound of a line that ends a call.
-const MAX_ENDING_BYTES: u64 = 256;
-/// Bytes of the tag that are kept.
-const TAG_BYTES: usize = 8;
 
 /// Appends lines. Clones share the files.
 #[derive(Clone, Debug)]
@@ -98,61 +97,6 @@ pub(super) struct AppendedLine {
     has_company: bool,
 }
 
-/// A line of the log: the opening or the end of a call.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Line<'a> {
-    n: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    open: Option<Opening<'a>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    end: Option<Ending<'a>>,
-}
-
-/// A record as far as it is known before the call is sent, without arguments, which may contain secrets.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Opening<'a> {
-    id: Cow<'a, str>,
-    request_id: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    parent_id: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    run_id: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    caller: Option<Cow<'a, str>>,
-    origin: Cow<'a, str>,
-    name: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    server: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tool: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    instead_of: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    verdict: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    rule: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    approval: Option<Cow<'a, str>>,
-    /// Kind of the record.
-    kind: Cow<'a, str>,
-    bytes_in: i64,
-    started_at: i64,
-    cost_micro_usd: i64,
-    charged: bool,
-}
-
-/// What the end of a call adds to its record, without result and error, which may contain secrets.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-struct Ending<'a> {
-    id: Cow<'a, str>,
-    outcome: Cow<'a, str>,
-    bytes_out: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    duration_us: Option<i64>,
-    cost_micro_usd: i64,
-    charged: bool,
-}
-
 /// What an earlier process left in the log.
 #[derive(Debug, Default)]
 pub(super) struct Leftovers {
@@ -160,104 +104,6 @@ pub(super) struct Leftovers {
     pub(super) calls: Vec<LoggedCall>,
     /// Number of the last line.
     pub(super) last: u64,
-}
-
-/// A call as far as the log has it.
-#[derive(Debug, Default)]
-pub(super) struct LoggedCall {
-    pub(super) id: String,
-    opening: Option<Opening<'static>>,
-    ending: Option<Ending<'static>>,
-}
-
-impl<'a> Opening<'a> {
-    fn new(record: &'a AuditRecord) -> Self {
-        let text = |text: &'a str| Cow::Borrowed(text);
-        let optional = |text: &'a Option<String>| text.as_deref().map(Cow::Borrowed);
-        Self {
-            id: text(&record.id),
-            request_id: text(&record.request_id),
-            parent_id: optional(&record.parent_id),
-            run_id: optional(&record.run_id),
-            caller: optional(&record.caller),
-            origin: text(&record.origin),
-            name: text(&record.name),
-            server: optional(&record.server),
-            tool: optional(&record.tool),
-            instead_of: optional(&record.instead_of),
-            verdict: optional(&record.verdict),
-            rule: optional(&record.rule),
-            approval: optional(&record.approval),
-            kind: text(record.kind.as_str()),
-            bytes_in: record.bytes_in,
-            started_at: record.started_at,
-            cost_micro_usd: record.cost_micro_usd,
-            charged: record.charged,
-        }
-    }
-
-    fn into_record(self) -> AuditRecord {
-        AuditRecord {
-            id: self.id.into_owned(),
-            request_id: self.request_id.into_owned(),
-            parent_id: self.parent_id.map(Cow::into_owned),
-            run_id: self.run_id.map(Cow::into_owned),
-            caller: self.caller.map(Cow::into_owned),
-            origin: self.origin.into_owned(),
-            name: self.name.into_owned(),
-            server: self.server.map(Cow::into_owned),
-            tool: self.tool.map(Cow::into_owned),
-            instead_of: self.instead_of.map(Cow::into_owned),
-            verdict: self.verdict.map(Cow::into_owned),
-            rule: self.rule.map(Cow::into_owned),
-            approval: self.approval.map(Cow::into_owned),
-            kind: AuditKind::from_name(&self.kind).unwrap_or_default(),
-            outcome: "open".to_owned(),
-            bytes_in: self.bytes_in,
-            started_at: self.started_at,
-            cost_micro_usd: self.cost_micro_usd,
-            charged: self.charged,
-            ..AuditRecord::default()
-        }
-    }
-}
-
-impl<'a> Ending<'a> {
-    fn new(record: &'a AuditRecord) -> Self {
-        Self {
-            id: Cow::Borrowed(&record.id),
-            outcome: Cow::Borrowed(&record.outcome),
-            bytes_out: record.bytes_out,
-            duration_us: record.duration_us,
-            cost_micro_usd: record.cost_micro_usd,
-            charged: record.charged,
-        }
-    }
-}
-
-impl LoggedCall {
-    /// Returns the record of the call, given the one in the database; `None` if that is complete.
-    pub(super) fn into_record(self, stored: Option<AuditRecord>) -> Option<AuditRecord> {
-        if stored
-            .as_ref()
-            .is_some_and(|stored| stored.outcome != "open")
-        {
-            return None;
-        }
-        let opened = self.opening.map(Opening::into_record);
-        let mut record = stored.or(opened).unwrap_or_else(|| AuditRecord {
-            id: self.id,
-            ..AuditRecord::default()
-        });
-        if let Some(ending) = self.ending {
-            record.outcome = ending.outcome.into_owned();
-            record.bytes_out = ending.bytes_out;
-            record.duration_us = ending.duration_us;
-            record.cost_micro_usd = ending.cost_micro_usd;
-            record.charged = ending.charged;
-        }
-        Some(record)
-    }
 }
 
 impl IntentLog {
@@ -276,7 +122,7 @@ impl IntentLog {
             .iter()
             .flat_map(|bytes| bytes.split(|byte| *byte == b'\n'));
         let mut lines: Vec<Line<'static>> =
-            lines.filter_map(|line| parse_line(line, &key)).collect();
+            lines.filter_map(|line| Line::parse(line, &key)).collect();
         lines.sort_by_key(|line| line.n);
         let last = lines.last().map_or(stored, |line| line.n.max(stored));
         lines.retain(|line| line.n > stored);
@@ -296,15 +142,10 @@ impl IntentLog {
             };
             let id = id.to_string();
             let position = *positions.entry(id).or_insert_with_key(|id| {
-                calls.push(LoggedCall {
-                    id: id.clone(),
-                    ..LoggedCall::default()
-                });
+                calls.push(LoggedCall::new(id));
                 calls.len() - 1
             });
-            let call = &mut calls[position];
-            call.opening = open.or(call.opening.take());
-            call.ending = end.or(call.ending.take());
+            calls[position].add(open, end);
         }
         Ok(Leftovers { calls, last })
     }
@@ -428,7 +269,7 @@ impl Inner {
             open: Some(Opening::new(record)),
             end: None,
         };
-        self.format(state, &line)?;
+        line.format(&self.key, &mut state.line)?;
         self.make_room(state)?;
         Ok(state.append())
     }
@@ -439,22 +280,9 @@ impl Inner {
             open: None,
             end: Some(Ending::new(record)),
         };
-        self.format(state, &line)?;
+        line.format(&self.key, &mut state.line)?;
         state.calls_in_flight = state.calls_in_flight.saturating_sub(1);
         Ok(state.append())
-    }
-
-    /// Formats a line.
-    fn format(&self, state: &mut State, line: &Line<'_>) -> io::Result<()> {
-        let buffer = &mut state.line;
-        buffer.clear();
-        serde_json::to_writer(&mut *buffer, line)?;
-        let tag = hmac::sign(&self.key, buffer);
-        for byte in &tag.as_ref()[..TAG_BYTES] {
-            buffer.extend_from_slice(&hex(*byte));
-        }
-        buffer.push(b'\n');
-        Ok(())
     }
 
     /// Makes room for the formatted line and for the ends of all calls in flight.
@@ -538,31 +366,6 @@ fn allocate(file: &File, from: u64, to: u64) -> io::Result<()> {
         position += length;
     }
     Ok(())
-}
-
-fn parse_line(line: &[u8], key: &hmac::Key) -> Option<Line<'static>> {
-    let (json, tag) = line.split_at_checked(line.len().checked_sub(2 * TAG_BYTES)?)?;
-    // Cheaper than the tag: unused space is one long line of zeros.
-    if json.first() != Some(&b'{') {
-        return None;
-    }
-    let expected = hmac::sign(key, json);
-    let expected: Vec<u8> = expected.as_ref()[..TAG_BYTES]
-        .iter()
-        .flat_map(|byte| hex(*byte))
-        .collect();
-    if tag != expected {
-        return None;
-    }
-    serde_json::from_slice(json).ok()
-}
-
-fn hex(byte: u8) -> [u8; 2] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    [
-        DIGITS[usize::from(byte >> 4)],
-        DIGITS[usize::from(byte & 15)],
-    ]
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use toolgate_core::config::{
     ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
+use toolgate_core::policy::Verdict;
 use toolgate_core::scope::{AccessRules, Filters, Principal};
 use toolgate_core::secret::Masker;
 use toolgate_mcp::{Environment, TraceContext};
@@ -87,6 +88,8 @@ struct Keys {
     by_name: HashMap<Arc<str>, KeyEntry>,
     /// The principal of callers without a key.
     anonymous: Principal,
+    /// Whether callers without a key may use tools that the provider runs.
+    anonymous_provider_tools: bool,
 }
 
 /// Permissions, limits and validity of a key.
@@ -94,6 +97,8 @@ struct Keys {
 pub(super) struct KeyEntry {
     pub(super) principal: Principal,
     pub(super) limits: KeyLimits,
+    /// Whether requests to models may contain tools that the provider runs.
+    provider_tools: bool,
     enabled: bool,
     expires_at: Option<SystemTime>,
 }
@@ -170,6 +175,16 @@ impl Rules {
     pub(super) fn principal(&self, caller: &Caller) -> Result<&Principal, CallError> {
         let key_entry = self.key_entry(caller)?;
         Ok(key_entry.map_or(&self.keys.anonymous, |key_entry| &key_entry.principal))
+    }
+
+    /// Returns whether requests of a caller may contain tools that the provider runs.
+    pub(super) fn permits_provider_tools(&self, caller: &Caller) -> Result<bool, CallError> {
+        let key_entry = self.key_entry(caller)?;
+        Ok(
+            key_entry.map_or(self.keys.anonymous_provider_tools, |entry| {
+                entry.provider_tools
+            }),
+        )
     }
 
     /// Returns the servers whose resources and prompts are visible to a request.
@@ -280,7 +295,11 @@ impl Rules {
 
 impl Keys {
     fn new(config: &Config, access: &AccessRules, environment: &Environment) -> Self {
-        let mut keys = Self::default();
+        let is_open = config.permissions.default != Some(Verdict::Deny);
+        let mut keys = Self {
+            anonymous_provider_tools: is_open,
+            ..Self::default()
+        };
         for key in &config.keys {
             let name: Arc<str> = key.name.as_str().into();
             match key_digest(key, environment) {
@@ -295,8 +314,11 @@ impl Keys {
                     tracing::error!(key = %name, %error, "rejecting key without a usable secret");
                 }
             }
+            let principal = build_principal(key, &config.roles, access);
+            let is_unrestricted = is_open && principal.grants.is_empty();
             let key_entry = KeyEntry {
-                principal: build_principal(key, &config.roles, access),
+                principal,
+                provider_tools: key.provider_tools.unwrap_or(is_unrestricted),
                 limits: key.limits,
                 enabled: key.enabled,
                 expires_at: key.expires_at,

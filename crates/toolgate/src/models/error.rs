@@ -33,6 +33,11 @@ pub enum ModelError {
     /// The gateway refused the request.
     #[error(transparent)]
     Refused(#[from] CallError),
+    /// The caller may not use tools that the provider runs.
+    #[error(
+        "this key may not use tools that the provider runs ({0}); an administrator can set `provider_tools = true` for it"
+    )]
+    ProviderTools(String),
     /// A hook of the embedding program refused the request.
     #[error("the request was refused: {0}")]
     RefusedByHook(String),
@@ -77,7 +82,9 @@ impl ModelError {
         match self {
             Self::Body(_) | Self::MissingModel | Self::Field(_) => StatusCode::BAD_REQUEST,
             Self::UnknownModel { .. } | Self::TokenCountUnsupported(_) => StatusCode::NOT_FOUND,
-            Self::NoPrice(_) | Self::RefusedByHook(_) => StatusCode::FORBIDDEN,
+            Self::NoPrice(_) | Self::RefusedByHook(_) | Self::ProviderTools(_) => {
+                StatusCode::FORBIDDEN
+            }
             Self::LimitExhausted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Refused(CallError::InvalidKey(_)) => StatusCode::UNAUTHORIZED,
             Self::Refused(CallError::Limited { .. }) => StatusCode::TOO_MANY_REQUESTS,
@@ -114,6 +121,7 @@ impl ModelError {
             Self::Event(_) => "bad_answer",
             Self::NoPrice(_) => "no_price",
             Self::RefusedByHook(_) => "refused",
+            Self::ProviderTools(_) => "denied",
             Self::LimitExhausted(_) => "limited",
             Self::Cancelled => "cancelled",
         }

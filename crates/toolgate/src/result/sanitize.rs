@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use toolgate_core::clean;
 use toolgate_core::secret::patterns;
 
@@ -16,7 +16,7 @@ pub(crate) enum SecretPolicy {
 }
 
 pub(crate) fn sanitize(raw: Box<RawValue>, secrets: SecretPolicy) -> Box<RawValue> {
-    let suspicious = may_need_cleaning(raw.get())
+    let suspicious = clean::json::may_need_cleaning(raw.get())
         || (secrets == SecretPolicy::Redact && patterns::find_kind(raw.get()).is_some());
     if !suspicious {
         return raw;
@@ -26,7 +26,7 @@ pub(crate) fn sanitize(raw: Box<RawValue>, secrets: SecretPolicy) -> Box<RawValu
     };
     // The server must get its state back unchanged.
     let state = value.get_mut("requestState").map(Value::take);
-    let changed = sanitize_value(&mut value, secrets);
+    let changed = clean::json::replace_texts(&mut value, &|text| sanitize_text(text, secrets));
     if let (Some(slot), Some(state)) = (value.get_mut("requestState"), state) {
         *slot = state;
     }
@@ -34,56 +34,6 @@ pub(crate) fn sanitize(raw: Box<RawValue>, secrets: SecretPolicy) -> Box<RawValu
         return raw;
     }
     serde_json::value::to_raw_value(&value).unwrap_or(raw)
-}
-
-/// Cheap pre-check: `false` means that there is nothing to clean.
-fn may_need_cleaning(json: &str) -> bool {
-    let bytes = json.as_bytes();
-    let has_escape = contains_pair(bytes, b'\\', |next| matches!(next, b'u' | b'b' | b'f'));
-    // DEL, and the lead bytes of C1 control characters and of invisible tag characters.
-    has_escape || bytes.iter().any(|b| *b == 0x7f || *b == 0xc2 || *b == 0xf3)
-}
-
-/// Returns whether `first` is followed anywhere by a byte that satisfies `matches_next`.
-fn contains_pair(bytes: &[u8], first: u8, matches_next: impl Fn(u8) -> bool) -> bool {
-    let mut pairs = bytes.windows(2);
-    pairs.any(|pair| pair[0] == first && matches_next(pair[1]))
-}
-
-/// Sanitizes every string except base64 data. Returns whether anything changed.
-fn sanitize_value(value: &mut Value, secrets: SecretPolicy) -> bool {
-    match value {
-        Value::String(text) => {
-            let sanitized = sanitize_text(text, secrets);
-            let changed = sanitized.is_some();
-            if let Some(sanitized) = sanitized {
-                *text = sanitized;
-            }
-            changed
-        }
-        Value::Array(items) => items.iter_mut().fold(false, |changed, item| {
-            sanitize_value(item, secrets) | changed
-        }),
-        Value::Object(fields) => {
-            let binary = base64_field(fields);
-            let texts = fields
-                .iter_mut()
-                .filter(|(key, _)| Some(key.as_str()) != binary);
-            texts.fold(false, |changed, (_, field)| {
-                sanitize_value(field, secrets) | changed
-            })
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
-}
-
-/// Returns the name of the field that holds base64, if this is a content block with binary data.
-fn base64_field(fields: &Map<String, Value>) -> Option<&'static str> {
-    match fields.get("type").and_then(Value::as_str) {
-        Some("image" | "audio") => Some("data"),
-        None if fields.contains_key("uri") => Some("blob"),
-        _ => None,
-    }
 }
 
 /// Returns the sanitized text; `None` if nothing changed.

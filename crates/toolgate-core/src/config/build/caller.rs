@@ -129,6 +129,7 @@ fn build_key(
         tools,
         mcp_configs,
         resources,
+        provider_tools,
         rate_limit,
         max_in_flight,
         budget,
@@ -171,6 +172,7 @@ fn build_key(
         roles,
         tools: merge_grants(tools, mcp_configs),
         resources: resources.unwrap_or(true),
+        provider_tools,
         limits: KeyLimits {
             rate: rate_limit,
             max_in_flight: max_in_flight.map(|count| count as usize),

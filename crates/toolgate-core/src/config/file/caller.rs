@@ -56,6 +56,9 @@ pub struct KeyTable {
     pub mcp_configs: Option<Vec<McpGrant>>,
     /// `false` hides the resources and prompts of all servers. Default `true`.
     pub resources: Option<bool>,
+    /// Whether requests to models may contain tools that the provider runs itself, such as `web_search`, `code_interpreter` or
+    /// `mcp`. Default: `true`, unless `tools` is set, for the key or one of its roles, or `permissions.default` is `deny`.
+    pub provider_tools: Option<bool>,
     /// Maximum rate of calls. Further calls are rejected with status 429.
     pub rate_limit: Option<Rate>,
     /// Maximum number of concurrent calls. Up to four times as many are queued. Default: unlimited.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::StreamableHttp;
 use super::body::{excerpt, is_event_stream, read_body};
 use super::stream::{EventStream, ResumeState};
-use crate::client_handler::ClientHandler;
+use crate::client_handler::{ClientHandler, notify};
 use crate::jsonrpc::{self, Incoming, RpcResult};
 use crate::transport::server_requests::ServerRequest;
 use crate::transport::{RequestError, TransportEvent, forward_list_changed};
@@ -130,9 +130,9 @@ impl StreamableHttp {
                         ("notifications/cancelled", _) => self.server_requests.cancel(params),
                         // Resource updates concern all subscribers, not just this request.
                         ("notifications/resources/updated", _) | (_, None) => {
-                            self.handler.on_notification(&method, params);
+                            notify(&*self.handler, &method, params);
                         }
-                        (_, Some(handler)) => handler.on_notification(&method, params),
+                        (_, Some(handler)) => notify(&**handler, &method, params),
                     }
                 }
                 Incoming::Request { id, method, params } => {
