@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn found(body: &str) -> Vec<String> {
-        provider_run_tools(&RequestBody::parse(body).unwrap())
+        provider_run_tools(&RequestBody::parse(body.to_owned().into()).unwrap())
     }
 
     #[test]

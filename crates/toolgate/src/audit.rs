@@ -10,6 +10,7 @@ mod admin_action;
 mod attempt;
 mod chain;
 mod columns;
+mod events;
 mod intent_log;
 mod record;
 mod recovery;
@@ -51,10 +52,9 @@ pub use trail::TrailReader;
 pub use verify::{AuditVerifier, ChainProblem, VerifiedTrail};
 use writer::RecordUpdate;
 
-use crate::call::{CallError, RequestContext};
-use crate::caller::Caller;
+use crate::call::CallError;
 use crate::event_channel::EventChannel;
-use crate::store::{BatchWriter, ConfigChange, Store, StoreError};
+use crate::store::{BatchWriter, Store, StoreError};
 
 /// Attempts that may be in flight or waiting to be written at once.
 const MAX_UNWRITTEN_ATTEMPTS: usize = 10_000;
@@ -191,126 +191,6 @@ impl AuditLog {
     /// Subscribes to redacted copies of records, published when a call is opened or closed.
     pub fn subscribe(&self) -> broadcast::Receiver<Arc<AuditRecord>> {
         self.0.events.subscribe()
-    }
-
-    /// Makes changes to the stored configuration together with their record: either both are stored, so
-    /// that they survive a power failure, or neither.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn save(
-        &self,
-        changes: &[ConfigChange],
-        action: AdminAction,
-    ) -> Result<(), StoreError> {
-        let store = &self.0.store.store;
-        let mut transaction = store.begin_durable().await?;
-        store.apply_changes(&mut transaction, changes).await?;
-        let entry = self.prepare(action.into_record());
-        self.commit(transaction, vec![entry]).await
-    }
-
-    /// Records something that the administrator did.
-    #[doc(hidden)] // for the API of the binary
-    pub async fn record_action(&self, action: AdminAction) -> Result<(), StoreError> {
-        self.save(&[], action).await
-    }
-
-    /// Records failed authentication, which may come fast and is counted then.
-    #[doc(hidden)] // for the API of the binary
-    pub fn record_auth(&self, peer: &str, name: &str, outcome: &str, occurrences: i64) {
-        let record = AuditRecord {
-            caller: Some(peer.to_owned()),
-            origin: "http".to_owned(),
-            occurrences,
-            ..AuditRecord::event(AuditKind::Auth, name, outcome)
-        };
-        self.refuse(RecordUpdate {
-            kind: EntryKind::Event,
-            record: Box::new(record),
-            masker: None,
-            slot: None,
-            intent: None,
-        });
-    }
-
-    /// Records calls that were refused together, before any of them was looked at.
-    pub(crate) fn record_refused_calls(&self, caller: &Caller, calls: u32, error: &CallError) {
-        let record = AuditRecord {
-            caller: caller.key().map(|key| key.to_string()),
-            origin: caller.origin.as_str().to_owned(),
-            error: Some(error.to_string()),
-            occurrences: calls.into(),
-            ..AuditRecord::event(AuditKind::Tool, "(several calls)", error.code())
-        };
-        self.refuse(RecordUpdate {
-            kind: EntryKind::Refused,
-            record: Box::new(record),
-            masker: None,
-            slot: None,
-            intent: None,
-        });
-    }
-
-    /// Records tools in a request to a model that the provider runs, or that it was refused for them.
-    pub(crate) fn record_provider_tools(
-        &self,
-        caller: &Caller,
-        request: &RequestContext,
-        tools: &[String],
-        is_permitted: bool,
-    ) {
-        let (kind, outcome) = if is_permitted {
-            (EntryKind::Event, "ok")
-        } else {
-            (EntryKind::Refused, "denied")
-        };
-        let name = format!("provider: {}", tools.join(", "));
-        let event = AuditRecord::event(AuditKind::Tool, &name, outcome);
-        let update = RecordUpdate {
-            kind,
-            record: Box::new(AuditRecord {
-                request_id: request.id.clone().unwrap_or_else(|| event.id.clone()),
-                run_id: request.run.clone(),
-                caller: caller.key().map(|key| key.to_string()),
-                origin: caller.origin.as_str().to_owned(),
-                rule: Some("provider_tools".to_owned()),
-                ..event
-            }),
-            masker: None,
-            slot: None,
-            intent: None,
-        };
-        if is_permitted {
-            self.publish(&update.record, None);
-            self.enqueue(update);
-        } else {
-            self.refuse(update);
-        }
-    }
-
-    /// Returns the entry of an event, ready to be stored.
-    pub(crate) fn prepare(&self, mut record: AuditRecord) -> AuditEntry {
-        writer::prepare_record(&mut record, None, self.0.settings.load().content);
-        AuditEntry {
-            kind: EntryKind::Event,
-            record: Box::new(record),
-        }
-    }
-
-    /// Commits a transaction together with entries about it.
-    pub(crate) async fn commit(
-        &self,
-        mut transaction: crate::store::StoreTransaction,
-        entries: Vec<AuditEntry>,
-    ) -> Result<(), StoreError> {
-        let head = self.0.store.append(&mut transaction, &entries).await?;
-        transaction.commit().await?;
-        if let Some(sink) = &self.0.sink {
-            sink.forward(&entries, head);
-        }
-        entries
-            .iter()
-            .for_each(|entry| self.publish(&entry.record, None));
-        Ok(())
     }
 
     pub(crate) fn store(&self) -> &AuditStore {
@@ -494,13 +374,7 @@ impl AuditLog {
                 AuditKind::Auth => EntryKind::Event,
                 _ => EntryKind::Refused,
             };
-            self.enqueue(RecordUpdate {
-                kind,
-                record: Box::new(record),
-                masker: None,
-                slot: None,
-                intent: None,
-            });
+            self.enqueue(RecordUpdate::event(kind, record));
         }
     }
 

@@ -48,6 +48,19 @@ pub(super) struct RecordUpdate {
     pub(super) intent: Option<u64>,
 }
 
+impl RecordUpdate {
+    /// Returns the record of an event that was not announced in the intent log.
+    pub(super) fn event(kind: EntryKind, record: AuditRecord) -> Self {
+        Self {
+            kind,
+            record: Box::new(record),
+            masker: None,
+            slot: None,
+            intent: None,
+        }
+    }
+}
+
 /// Writes records to the store.
 pub(super) struct AuditSink {
     pub(super) store: AuditStore,
