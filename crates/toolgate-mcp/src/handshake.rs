@@ -308,3 +308,15 @@ fn client_info() -> String {
 fn parse_result<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|error| RequestError::Malformed(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_cleaned_and_bounded() {
+        assert_eq!(clean_instructions("Be\u{1b}[1m kind.\u{7}\n"), "Be kind.\n");
+        let long = "x".repeat(2 * MAX_DESCRIPTION_BYTES);
+        assert!(clean_instructions(&long).len() < MAX_DESCRIPTION_BYTES + 100);
+    }
+}

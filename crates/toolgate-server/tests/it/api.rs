@@ -6,10 +6,8 @@ use crate::gate::{TestGate, zoo};
 
 #[tokio::test]
 async fn servers_are_shown_with_config_and_capabilities() {
-    let toml = zoo(
-        "zoo",
-        &["--instructions", "Be\u{1b}[1m kind.", "--malformed"],
-    ) + "env = { TOKEN = \"hunter2hunter2\", OTHER = \"env.HOME\" }\ntools_to_execute = [\"echo\", \"add\"]\ntools_to_auto_execute = [\"add\"]\ntimeout = 45\n"
+    let toml = zoo("zoo", &["--instructions", "Be kind.", "--malformed"])
+        + "env = { TOKEN = \"hunter2hunter2\", OTHER = \"env.HOME\" }\ntools_to_execute = [\"echo\", \"add\"]\ntools_to_auto_execute = [\"add\"]\ntimeout = 45\n"
         + "[mcp_servers.web]\nurl = \"http://user:hunter2@127.0.0.1:9/mcp?key=hunter2\"\nheaders = { Authorization = \"Bearer hunter2\" }\nenabled = false\n";
     let gate = TestGate::start(&toml);
     let entry = gate.wait_for_state("zoo", "healthy").await;

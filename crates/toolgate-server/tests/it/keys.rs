@@ -501,8 +501,25 @@ async fn array_is_admitted_or_refused_as_a_whole() {
     bob.post(EXECUTE, &add_calls(50)).await.expect_status(200);
     let records = gate.records(&bob).await;
     let of_alice = records.iter().filter(|record| record["caller"] == "alice");
-    let outcomes: Vec<&str> = of_alice.map(|r| r["outcome"].as_str().unwrap()).collect();
-    assert_eq!(outcomes, ["ok", "ok", "ok", "ok", "ok", "limited"]);
+    let outcomes: Vec<(&str, i64)> = of_alice
+        .map(|record| {
+            let occurrences = record["occurrences"].as_i64().unwrap_or(1);
+            (record["outcome"].as_str().unwrap(), occurrences)
+        })
+        .collect();
+    let (ok, limited) = (("ok", 1), ("limited", 1));
+    let expected = [
+        ("limited", 6),
+        ok,
+        ok,
+        ok,
+        ("limited", 3),
+        ok,
+        ok,
+        limited,
+        limited,
+    ];
+    assert_eq!(outcomes, expected);
 }
 
 #[tokio::test]
