@@ -4,6 +4,7 @@
 //! parsers could read differently (a duplicate key) is rejected. Validation against a tool's
 //! schema lives in [`crate::schema`].
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -81,6 +82,20 @@ impl Arguments {
         let mut text = String::with_capacity(self.raw().get().len());
         write_canonical(self.value(), &mut text);
         sha256_hex(text)
+    }
+}
+
+/// Canonical form of a JSON text: key order, whitespace and escapes do not matter. A text that two
+/// parsers could read differently, or that is nested too deeply, is its own canonical form.
+pub(crate) fn canonical_text(raw: &RawValue) -> Cow<'_, str> {
+    let value = serde_json::from_str::<Value>(raw.get());
+    match (keys::count_in_text(raw.get()), value) {
+        (Ok(count), Ok(value)) if count == keys::count_in_value(&value) => {
+            let mut text = String::with_capacity(raw.get().len());
+            write_canonical(&value, &mut text);
+            Cow::Owned(text)
+        }
+        _ => Cow::Borrowed(raw.get()),
     }
 }
 

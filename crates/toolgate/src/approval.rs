@@ -3,8 +3,10 @@
 //! State transitions are compare-and-set operations in the store, so exactly one of several
 //! concurrent deciders wins. An approved call is a ticket: the caller repeats the call, once, before
 //! the ticket expires. A grant also covers later calls of the same tool, for a session or
-//! permanently, as long as the server still runs the same program.
+//! permanently, as long as the server still runs the same program and defines the tool in the same
+//! way.
 
+mod fingerprint;
 mod service;
 mod store;
 
@@ -14,10 +16,11 @@ use serde_json::value::RawValue;
 use toolgate_core::name::ToolId;
 use uuid::Uuid;
 
+pub use fingerprint::ToolFingerprint;
 pub(crate) use service::{ApprovalService, Clearance};
 pub(crate) use store::{ApprovalStore, revoke_caller};
 
-use crate::call::Arguments;
+use crate::call::{Arguments, SchemaViolation};
 use crate::store::{StoreError, unix_millis};
 
 /// A call that needs, or has received, a decision.
@@ -50,8 +53,8 @@ pub struct ApprovalRequest {
     pub arguments: Box<RawValue>,
     /// Digest of the arguments.
     pub digest: String,
-    /// Fingerprint of the program that the server's name referred to.
-    pub binding: String,
+    /// The server and the definition of the tool when the call was made.
+    pub fingerprint: ToolFingerprint,
     /// The config key that requires the approval.
     pub rule: String,
     /// Caller and request.
@@ -162,8 +165,8 @@ pub struct ApprovalGrant {
     pub server: String,
     /// Name of the tool.
     pub tool: String,
-    /// Fingerprint of the program that the server's name referred to.
-    pub binding: String,
+    /// The server and the definition of the tool when the call was made.
+    pub fingerprint: ToolFingerprint,
     /// Id of the approval that created it.
     pub approval: String,
     /// The person who granted it.
@@ -191,6 +194,14 @@ pub enum DecideError {
     /// The arguments are dangerous.
     #[error("the scanner flagged these arguments, so the call can only be approved `once`")]
     OnlyOnce,
+    /// The edited arguments do not fit the tool's schema.
+    #[error(transparent)]
+    InvalidArguments(#[from] SchemaViolation),
+    /// The tool's server or definition changed, so the decision would be about another tool.
+    #[error(
+        "tool `{0}` or its server changed after the call; the caller must repeat the call to request a new approval"
+    )]
+    ToolChanged(String),
     /// The configuration excludes this approver.
     #[error("`permissions.approval_by` does not allow this approver to decide")]
     DeciderNotAllowed,
@@ -233,7 +244,7 @@ impl ApprovalGrant {
             caller: request.from.caller.clone(),
             server: request.tool.server.to_string(),
             tool: request.tool.tool.to_string(),
-            binding: request.binding.clone(),
+            fingerprint: request.fingerprint.clone(),
             approval: approval.id.clone(),
             granted_by: by.to_string(),
             created_at: unix_millis(SystemTime::now()),

@@ -56,9 +56,9 @@ use toolgate_mcp::Environment;
 use toolgate_mcp::registry::Registry;
 use tracing::{Instrument as _, Span};
 
-use crate::approval::ApprovalService;
+use crate::approval::{ApprovalRequest, ApprovalService, DecideError};
 use crate::audit::{self, AuditLog, AuditRecord};
-use crate::call::{CallError, Outcome, RequestContext, ToolCall};
+use crate::call::{Arguments, CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
 use crate::hook::Hooks;
@@ -161,6 +161,27 @@ impl Engine {
     /// Returns the approval settings in force.
     pub(crate) fn approval_settings(&self) -> config::ApprovalSettings {
         self.0.rules.load().approvals.clone()
+    }
+
+    /// Checks that an approver's decision fits the tool as it is now: its definition must not have
+    /// changed since the call, and edited arguments must fit its schema. A tool that is not listed
+    /// at the moment is checked when the call is repeated.
+    pub(crate) fn check_ruling(
+        &self,
+        request: &ApprovalRequest,
+        arguments: Option<&Arguments>,
+    ) -> Result<(), DecideError> {
+        let catalog = self.0.deps.registry.catalog();
+        let Some(entry) = catalog.tool(&request.tool) else {
+            return Ok(());
+        };
+        if self.0.rules.load().tool_fingerprint(&entry.tool) != request.fingerprint {
+            return Err(DecideError::ToolChanged(request.alias.clone()));
+        }
+        match (entry.tool.schema(), arguments) {
+            (Ok(schema), Some(arguments)) => Ok(schema.check(arguments.value())?),
+            _ => Ok(()),
+        }
     }
 
     /// Returns the tools visible to a request.

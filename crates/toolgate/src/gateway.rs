@@ -176,6 +176,7 @@ impl GatewayBuilder {
         let approval_store = ApprovalStore::new(store.clone(), audit.clone());
         let run_store = RunStore::new(store.clone());
         approval_store.mark_interrupted().await?;
+        approval_store.revoke_without_definition().await?;
         run_store.mark_interrupted().await?;
         let approvals = ApprovalService::new(approval_store);
         let parts = EngineDependencies {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::arguments::canonical_text;
 use crate::hash::sha256_hex;
 use crate::name::{ServerName, ToolId, ToolName};
 use crate::schema::{Schema, UnusableSchema};
@@ -22,6 +23,7 @@ pub struct Tool {
     pub hints: ToolHints,
     /// Compiled on the first call.
     schema: OnceLock<Result<Schema, UnusableSchema>>,
+    contract_hash: OnceLock<String>,
 }
 
 /// Annotations about a tool's effects. Treat an absent hint as the least safe value.
@@ -93,6 +95,7 @@ impl Tool {
             hash: sha256_hex(definition.get()),
             definition: definition.to_owned(),
             schema: OnceLock::new(),
+            contract_hash: OnceLock::new(),
             hints: ToolHints {
                 read_only: hints.read_only_hint,
                 destructive: hints.destructive_hint,
@@ -109,6 +112,33 @@ impl Tool {
             None => Schema::compile(RawValue::TRUE),
         });
         compiled.as_ref()
+    }
+
+    /// SHA-256, in hex, of what an approver of a call agrees to: name, description, annotations and
+    /// schemas. Other members, key order and whitespace do not matter.
+    pub fn contract_hash(&self) -> &str {
+        self.contract_hash.get_or_init(|| {
+            let ToolView {
+                name,
+                description,
+                annotations,
+                input_schema,
+                output_schema,
+                ..
+            } = self.view();
+            let mut text = String::new();
+            let mut add = |part: Option<&str>| {
+                // The length keeps adjacent parts apart.
+                let part = part.map(|part| format!("{}:{part}", part.len()));
+                text.push_str(part.as_deref().unwrap_or("-"));
+            };
+            add(Some(&name));
+            add(description.as_deref());
+            for raw in [annotations, input_schema, output_schema] {
+                add(raw.map(canonical_text).as_deref());
+            }
+            sha256_hex(text)
+        })
     }
 
     /// Parses the fields of the definition.
@@ -163,6 +193,58 @@ mod tests {
             ..ToolHints::default()
         };
         assert_eq!(found, expected);
+    }
+
+    fn contract_hash(definition: &str) -> String {
+        let server = ServerName::parse("s").unwrap();
+        let definition = RawValue::from_string(definition.to_owned()).unwrap();
+        let tool = Tool::parse(&server, &definition).unwrap();
+        tool.contract_hash().to_owned()
+    }
+
+    #[test]
+    fn contract_hash_changes_with_every_part_that_an_approver_agrees_to() {
+        let definitions = [
+            r#"{"name":"t"}"#,
+            r#"{"name":"T"}"#,
+            r#"{"name":"t","description":""}"#,
+            r#"{"name":"t","description":"a"}"#,
+            r#"{"name":"t","description":"a "}"#,
+            r#"{"name":"t1","description":""}"#,
+            r#"{"name":"t","annotations":{}}"#,
+            r#"{"name":"t","annotations":{"readOnlyHint":true}}"#,
+            r#"{"name":"t","annotations":{"title":"a"}}"#,
+            r#"{"name":"t","inputSchema":{}}"#,
+            r#"{"name":"t","outputSchema":{}}"#,
+            r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string"}}}}"#,
+            r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string","description":"x"}}}}"#,
+            r#"{"name":"t","inputSchema":{"required":["a","b"]}}"#,
+            r#"{"name":"t","inputSchema":{"required":["b","a"]}}"#,
+            // Parsers may read either of two equal keys.
+            r#"{"name":"t","inputSchema":{"title":"a","title":"b"}}"#,
+            r#"{"name":"t","inputSchema":{"title":"c","title":"b"}}"#,
+            r#"{"name":"t","inputSchema":{"title":"b"}}"#,
+            r#"{"name":"t","inputSchema":{"maximum":1}}"#,
+            r#"{"name":"t","inputSchema":{"maximum":1.0}}"#,
+        ];
+        let hashes: std::collections::HashSet<_> =
+            definitions.iter().map(|text| contract_hash(text)).collect();
+        assert_eq!(hashes.len(), definitions.len());
+    }
+
+    #[test]
+    fn contract_hash_ignores_display_members_order_and_whitespace() {
+        let expected = contract_hash(
+            r#"{"name":"t","description":"é","inputSchema":{"type":"object","properties":{"a":{},"b":{}}}}"#,
+        );
+        for same in [
+            r#"{"name":"t","description":"é","inputSchema":{"type":"object","properties":{"a":{},"b":{}}},"_meta":{"n":1}}"#,
+            r#"{"name":"t","description":"é","inputSchema":{"type":"object","properties":{"a":{},"b":{}}},"icons":[{"src":"x"}]}"#,
+            r#"{"name":"t","title":"T","description":"é","inputSchema":{"type":"object","properties":{"a":{},"b":{}}},"x-new":1}"#,
+            r#"{"inputSchema":{"properties":{"b":{},"a":{}}, "type": "object"}, "description":"\u00e9", "name":"\u0074"}"#,
+        ] {
+            assert_eq!(contract_hash(same), expected, "{same}");
+        }
     }
 
     #[test]

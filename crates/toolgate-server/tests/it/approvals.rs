@@ -390,3 +390,28 @@ async fn omitting_rules_does_not_remove_them() {
     }
     request_approval(&admin).await;
 }
+
+#[tokio::test]
+async fn standing_approval_ends_when_the_server_changes_the_tool() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("redefine");
+    let flags = ["--redefine-while", file.to_str().unwrap()];
+    let gate = TestGate::start(&(zoo("zoo", &flags) + ASK));
+    gate.wait_for_state("zoo", "healthy").await;
+    let caller = gate.caller();
+    let id = request_approval(&caller).await;
+    approve(&gate, &id, "always").await;
+    assert_hello_runs(&caller).await;
+    assert_hello_runs(&caller).await;
+    std::fs::write(&file, "").unwrap();
+    caller
+        .post("/api/mcp/client/zoo/reconnect", &json!({}))
+        .await
+        .expect_status(202);
+    let asked = eventually("the changed tool asks again", WAIT_TIMEOUT, async || {
+        let message = caller.call("zoo_say", &hello()).await;
+        message["approval"]["id"].as_str().map(ToOwned::to_owned)
+    })
+    .await;
+    assert_ne!(asked, id);
+}

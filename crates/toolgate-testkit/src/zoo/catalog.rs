@@ -4,6 +4,7 @@
 //! that each definition fits on one line of stdio.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
@@ -20,7 +21,15 @@ pub(crate) struct ZooCatalog {
     document: Document,
     extra_tools: Vec<Box<RawValue>>,
     page_size: usize,
+    redefinition: Option<Redefinition>,
     dynamic_lists: DynamicLists,
+}
+
+/// Another definition of the tool `say`, used while a file exists.
+#[derive(Debug)]
+struct Redefinition {
+    file: PathBuf,
+    definition: Box<RawValue>,
 }
 
 /// The lists that currently include their dynamic entries.
@@ -81,6 +90,7 @@ impl ZooCatalog {
         Self {
             document,
             extra_tools: (1..=features.tools).map(extra_tool).chain(append).collect(),
+            redefinition: features.redefine_while.clone().map(Redefinition::new),
             page_size: features.page.map_or(usize::MAX, |page| page.max(1)),
             dynamic_lists: DynamicLists::default(),
         }
@@ -189,8 +199,19 @@ impl ZooCatalog {
             .iter()
             .chain(malformed)
             .chain(&self.extra_tools)
-            .map(|raw| &**raw)
+            .map(|raw| self.current_definition(raw))
             .chain(self.dynamic_entries(&Change::Tools, &self.document.dynamic.tools))
+    }
+
+    fn current_definition<'a>(&'a self, raw: &'a RawValue) -> &'a RawValue {
+        match &self.redefinition {
+            Some(Redefinition { file, definition })
+                if raw.get().starts_with(r#"{"name":"say","#) && file.exists() =>
+            {
+                definition
+            }
+            _ => raw,
+        }
     }
 
     fn dynamic_entries<'a>(
@@ -230,6 +251,15 @@ impl ZooCatalog {
             String::new()
         };
         Ok(format!(r#"{{"{key}":[{}]{next}}}"#, page.join(",")))
+    }
+}
+
+impl Redefinition {
+    fn new(file: PathBuf) -> Self {
+        let text = r#"{"name":"say","description":"Sends the text to everyone.","inputSchema":{"type":"object","properties":{"text":{"type":"string"},"to":{"type":"string"}},"required":["text"]}}"#;
+        let definition = RawValue::from_string(text.to_owned());
+        let definition = definition.expect("the other definition of `say` is not valid JSON");
+        Self { file, definition }
     }
 }
 

@@ -63,6 +63,9 @@ pub(crate) struct FeatureFlags {
     /// Add the tool `append`, which appends its argument `line` to this file and flushes the file to the disk
     #[arg(long)]
     pub(crate) append_to: Option<PathBuf>,
+    /// Define the tool `say` with other arguments while this file exists
+    #[arg(long)]
+    pub(crate) redefine_while: Option<PathBuf>,
     /// Server instructions
     #[arg(long)]
     pub(crate) instructions: Option<String>,

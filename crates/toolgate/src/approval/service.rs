@@ -12,7 +12,7 @@ use toolgate_core::name::ToolId;
 use super::store::ApprovalStore;
 use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalRequest, ApprovalScope, ApprovalState,
-    DecideError, Decider, Ruling,
+    DecideError, Decider, Ruling, ToolFingerprint,
 };
 use crate::call::{CallError, LimitReached};
 use crate::event_channel::EventChannel;
@@ -51,8 +51,25 @@ pub(crate) struct ApprovalService {
     tasks: TaskTracker,
 }
 
-/// Session key, tool, and fingerprint of the tool's server.
-type SessionGrantKey = (String, ToolId, String);
+/// The calls that a session grant covers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SessionGrantKey {
+    /// Caller and session, see [`ApprovalRequest::session_key`].
+    session: String,
+    tool: ToolId,
+    fingerprint: ToolFingerprint,
+}
+
+impl SessionGrantKey {
+    /// Returns the key of the grant that covers a call; `None` if the call belongs to no session.
+    fn new(request: &ApprovalRequest) -> Option<Self> {
+        Some(Self {
+            session: request.session_key()?,
+            tool: request.tool.clone(),
+            fingerprint: request.fingerprint.clone(),
+        })
+    }
+}
 
 impl ApprovalService {
     pub(crate) fn new(store: ApprovalStore) -> Self {
@@ -79,7 +96,7 @@ impl ApprovalService {
         let prefix = format!("{caller}\0");
         let invalidated = self
             .session_grants
-            .invalidate_entries_if(move |(session, ..), _| session.starts_with(&prefix));
+            .invalidate_entries_if(move |key, _| key.session.starts_with(&prefix));
         if let Err(error) = invalidated {
             tracing::error!(%error, "failed to revoke session grants");
         }
@@ -270,9 +287,9 @@ impl ApprovalService {
             let state = state.unwrap_or(ApprovalState::Expired);
             return Err(DecideError::AlreadyDecided(state.as_str()));
         }
-        if let (ApprovalScope::Session, Some(session)) = (scope, approval.request.session_key()) {
-            let request = &approval.request;
-            let key = (session, request.tool.clone(), request.binding.clone());
+        if scope == ApprovalScope::Session
+            && let Some(key) = SessionGrantKey::new(&approval.request)
+        {
             self.session_grants.insert(key, approval.id.clone());
         }
         Ok(self.publish(approval))
@@ -320,11 +337,9 @@ impl ApprovalService {
         if request.is_from_scanner() {
             return Ok(None);
         }
-        if let Some(session) = request.session_key() {
-            let key = (session, request.tool.clone(), request.binding.clone());
-            if let Some(approval) = self.session_grants.get(&key) {
-                return Ok(Some(approval));
-            }
+        let key = SessionGrantKey::new(request);
+        if let Some(approval) = key.and_then(|key| self.session_grants.get(&key)) {
+            return Ok(Some(approval));
         }
         self.store.find_grant(request).await
     }

@@ -8,12 +8,12 @@ use toolgate_core::{ServerName, ToolId, ToolName};
 
 use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalOrigin, ApprovalRequest, ApprovalScope,
-    ApprovalState,
+    ApprovalState, ToolFingerprint,
 };
 use crate::audit::{AdminAction, AuditKind, AuditLog, AuditRecord};
 use crate::store::{Store, StoreError, StoreTransaction};
 
-const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
+const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, fingerprint, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
 
 /// Reads and writes approvals and grants, which survive a power failure. Clones share the store.
 #[derive(Clone, Debug)]
@@ -37,12 +37,40 @@ impl ApprovalStore {
         Ok(())
     }
 
+    /// Revokes the grants and open approvals of versions that did not store the definition of the
+    /// tool: nothing shows that it is still the one that was approved.
+    pub(crate) async fn revoke_without_definition(&self) -> Result<(), StoreError> {
+        const OLD: &str = "fingerprint NOT LIKE '%:_%'";
+        let sql = format!("SELECT id, caller, server, tool FROM grants WHERE {OLD}");
+        let rows = sqlx::query(AssertSqlSafe(sql))
+            .fetch_all(self.store.readers())
+            .await?;
+        for row in &rows {
+            let (caller, server, tool): (String, String, String) =
+                (row.try_get(1)?, row.try_get(2)?, row.try_get(3)?);
+            tracing::warn!(
+                caller,
+                server,
+                tool,
+                "revoking permanent approval that does not name the tool's definition; approve the next call again"
+            );
+            self.delete_grant(row.try_get(0)?, "upgrade").await?;
+        }
+        let expire = format!(
+            "UPDATE approvals SET state = 'expired' WHERE state IN ('pending', 'approved') AND {OLD}"
+        );
+        self.store
+            .execute_durable(sqlx::query(AssertSqlSafe(expire)))
+            .await?;
+        Ok(())
+    }
+
     /// Stores a pending approval; returns `false` if the same call is already pending.
     pub(crate) async fn put(&self, approval: &Approval) -> Result<bool, StoreError> {
         let request = &approval.request;
         let conversation = request.conversation.as_ref();
         let done = self.store.execute_durable(sqlx::query(
-            "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, binding, rule, request_id, run_id, arguments, conversation, created_at, expires_at)
+            "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, fingerprint, rule, request_id, run_id, arguments, conversation, created_at, expires_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
         )
         .bind(&approval.id)
@@ -54,7 +82,7 @@ impl ApprovalStore {
         .bind(request.tool.tool.as_str())
         .bind(&request.alias)
         .bind(&request.digest)
-        .bind(&request.binding)
+        .bind(request.fingerprint.to_string())
         .bind(&request.rule)
         .bind(&request.from.request_id)
         .bind(&request.from.run_id)
@@ -73,7 +101,7 @@ impl ApprovalStore {
         now: i64,
     ) -> Result<Option<Approval>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM approvals WHERE caller = $1 AND server = $2 AND tool = $3 AND digest = $4 AND binding = $5
+            "SELECT {COLUMNS} FROM approvals WHERE caller = $1 AND server = $2 AND tool = $3 AND digest = $4 AND fingerprint = $5
              AND state IN ('pending', 'approved', 'denied') AND expires_at > $6
              AND (scope IS NULL OR scope <> 'session' OR session = $7) ORDER BY id DESC LIMIT 1"
         );
@@ -82,7 +110,7 @@ impl ApprovalStore {
             .bind(request.tool.server.as_str())
             .bind(request.tool.tool.as_str())
             .bind(&request.digest)
-            .bind(&request.binding)
+            .bind(request.fingerprint.to_string())
             .bind(now)
             .bind(request.from.session.as_deref().unwrap_or_default())
             .fetch_optional(self.store.readers())
@@ -177,14 +205,14 @@ impl ApprovalStore {
         }
         if let Some(grant) = grant {
             let insert = sqlx::query(
-                "INSERT INTO grants (id, caller, server, tool, binding, approval, granted_by, created_at)
+                "INSERT INTO grants (id, caller, server, tool, fingerprint, approval, granted_by, created_at)
                  VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
             )
             .bind(&grant.id)
             .bind(grant.caller.as_deref().unwrap_or_default())
             .bind(&grant.server)
             .bind(&grant.tool)
-            .bind(&grant.binding)
+            .bind(grant.fingerprint.to_string())
             .bind(&grant.approval)
             .bind(&grant.granted_by)
             .bind(grant.created_at);
@@ -251,12 +279,12 @@ impl ApprovalStore {
         request: &ApprovalRequest,
     ) -> Result<Option<String>, StoreError> {
         let row = sqlx::query(
-            "SELECT approval FROM grants WHERE caller = $1 AND server = $2 AND tool = $3 AND binding = $4",
+            "SELECT approval FROM grants WHERE caller = $1 AND server = $2 AND tool = $3 AND fingerprint = $4",
         )
         .bind(request.from.caller.as_deref().unwrap_or_default())
         .bind(request.tool.server.as_str())
         .bind(request.tool.tool.as_str())
-        .bind(&request.binding)
+        .bind(request.fingerprint.to_string())
         .fetch_optional(self.store.readers())
         .await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?)
@@ -265,7 +293,7 @@ impl ApprovalStore {
     /// Returns all permanent grants, oldest first.
     pub(crate) async fn grants(&self) -> Result<Vec<ApprovalGrant>, StoreError> {
         let rows = sqlx::query(
-            "SELECT id, caller, server, tool, binding, approval, granted_by, created_at FROM grants ORDER BY id",
+            "SELECT id, caller, server, tool, fingerprint, approval, granted_by, created_at FROM grants ORDER BY id",
         )
         .fetch_all(self.store.readers())
         .await?;
@@ -276,7 +304,7 @@ impl ApprovalStore {
                 caller: Some(caller).filter(|caller| !caller.is_empty()),
                 server: row.try_get(2)?,
                 tool: row.try_get(3)?,
-                binding: row.try_get(4)?,
+                fingerprint: ToolFingerprint::parse(row.try_get(4)?),
                 approval: row.try_get(5)?,
                 granted_by: row.try_get(6)?,
                 created_at: row.try_get(7)?,
@@ -346,7 +374,7 @@ impl ApprovalStore {
                 },
                 alias: row.try_get(7)?,
                 digest: row.try_get(8)?,
-                binding: row.try_get(9)?,
+                fingerprint: ToolFingerprint::parse(row.try_get(9)?),
                 rule: row.try_get(10)?,
                 arguments: unseal(row.try_get(13)?)?,
                 client_can_approve: false,

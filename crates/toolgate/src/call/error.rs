@@ -98,6 +98,9 @@ pub enum CallError {
     /// The configuration changed while the call waited.
     #[error("the rules for tool `{0}` changed while the call was waiting; try again")]
     RulesChanged(String),
+    /// The server changed the tool while the approved call waited.
+    #[error("the definition of tool `{0}` changed while the call was waiting; it needs a new approval")]
+    ToolChanged(String),
     /// The gateway is stopping.
     #[error("the gateway is stopping")]
     Stopping,
@@ -240,7 +243,10 @@ impl CallError {
             Self::BadArguments(_) | Self::SchemaViolation(_) | Self::HeaderMismatch(_) => {
                 "bad_arguments"
             }
-            Self::Denied { .. } | Self::NoApprover { .. } | Self::RulesChanged(_) => "denied",
+            Self::Denied { .. }
+            | Self::NoApprover { .. }
+            | Self::RulesChanged(_)
+            | Self::ToolChanged(_) => "denied",
             Self::NeedsApproval { .. } => Self::ASK,
             Self::ManualOnly(_) => "manual",
             Self::ScriptSuspended(waits) => waits.cause.code(),

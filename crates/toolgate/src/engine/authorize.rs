@@ -234,7 +234,6 @@ fn approval_request(
     decision: &Decision,
 ) -> ApprovalRequest {
     let id = &target.entry.tool.id;
-    let server_rules = context.rules.servers.get(&id.server);
     let CallContext {
         caller,
         call,
@@ -246,9 +245,7 @@ fn approval_request(
         alias: target.entry.alias.to_string(),
         digest: arguments.digest(),
         arguments: arguments.raw().to_owned(),
-        binding: server_rules
-            .map(|server_rules| server_rules.binding.clone())
-            .unwrap_or_default(),
+        fingerprint: context.rules.tool_fingerprint(&target.entry.tool),
         rule: decision.decided_by.to_string(),
         from: ApprovalOrigin {
             caller: caller.key().map(|key| key.to_string()),

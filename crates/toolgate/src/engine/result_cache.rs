@@ -58,7 +58,7 @@ impl ResultCache {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         };
-        add(server_rules.binding.as_bytes());
+        add(server_rules.fingerprint.as_bytes());
         add(&[u8::from(rules.results.redact_secrets)]);
         add(tool.hash.as_bytes());
         add(dispatch.arguments.raw().get().as_bytes());

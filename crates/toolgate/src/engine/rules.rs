@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
 use toolgate_core::Config;
+use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
     ApprovalSettings, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RoleConfig, RunLimits,
     ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
@@ -20,6 +21,7 @@ use toolgate_core::secret::Masker;
 use toolgate_mcp::{Environment, TraceContext};
 
 use super::limits::CallLimits;
+use crate::approval::ToolFingerprint;
 use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 
@@ -76,7 +78,7 @@ pub(super) struct Rules {
 pub(super) struct ServerRules {
     pub(super) server: ServerConfig,
     /// Fingerprint of the program or URL that the server's name refers to.
-    pub(super) binding: String,
+    pub(super) fingerprint: String,
     /// Masks the secrets passed to the server.
     pub(super) masker: Masker,
 }
@@ -124,7 +126,7 @@ impl Rules {
         let none = CallLimits::default();
         let compile = |server: &ServerConfig| {
             let server_rules = ServerRules {
-                binding: server.connection.fingerprint(&|name| environment.get(name)),
+                fingerprint: server.connection.fingerprint(&|name| environment.get(name)),
                 masker: environment.masker(server),
                 server: server.clone(),
             };
@@ -185,6 +187,17 @@ impl Rules {
                 entry.provider_tools
             }),
         )
+    }
+
+    /// Returns the fingerprint with which approvals are bound to a tool.
+    pub(super) fn tool_fingerprint(&self, tool: &Tool) -> ToolFingerprint {
+        let server_rules = self.servers.get(&tool.id.server);
+        ToolFingerprint {
+            server: server_rules
+                .map(|server_rules| server_rules.fingerprint.clone())
+                .unwrap_or_default(),
+            definition: tool.contract_hash().to_owned(),
+        }
     }
 
     /// Returns the servers whose resources and prompts are visible to a request.

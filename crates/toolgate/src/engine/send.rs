@@ -49,12 +49,21 @@ impl Inner {
         Ok(slots)
     }
 
-    /// Checks that a call that waited for a slot is still allowed if the rules changed meanwhile.
+    /// Checks that a call that waited for a slot is still allowed if the rules changed meanwhile, or
+    /// the tool that was approved.
     pub(super) fn recheck_rules(
         &self,
         context: &CallContext,
         authorized: &AuthorizedCall,
     ) -> Result<(), CallError> {
+        let tool = &authorized.target.entry.tool;
+        if authorized.needed_approval
+            && let Some(now) = self.deps.registry.catalog().tool(&tool.id)
+            && now.tool.contract_hash() != tool.contract_hash()
+        {
+            let alias = authorized.target.entry.alias.to_string();
+            return Err(CallError::ToolChanged(alias));
+        }
         let now = self.rules.load();
         if now.generation == context.rules.generation {
             return Ok(());

@@ -34,13 +34,21 @@ impl<'a> Approvals<'a> {
         self.0.approvals.get(id).await
     }
 
-    /// Decides on a pending approval.
+    /// Decides on a pending approval. Fails if the tool has changed since the call, or if edited
+    /// arguments do not fit its schema.
     pub async fn decide(
         self,
         id: &str,
         ruling: Ruling,
         by: &Decider,
     ) -> Result<Approval, DecideError> {
+        if let Ruling::Approve { arguments, .. } = &ruling
+            && let Some(approval) = self.get(id).await?
+            && approval.state == ApprovalState::Pending
+        {
+            let engine = &self.0.engine;
+            engine.check_ruling(&approval.request, arguments.as_ref())?;
+        }
         let settings = self.0.engine.approval_settings();
         self.0.approvals.decide(id, ruling, by, &settings).await
     }

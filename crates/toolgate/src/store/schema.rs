@@ -220,6 +220,12 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
         mac BLOB NOT NULL
     );",
     ),
+    (
+        9,
+        "fingerprints of tools",
+        "ALTER TABLE approvals RENAME COLUMN binding TO fingerprint;
+    ALTER TABLE grants RENAME COLUMN binding TO fingerprint;",
+    ),
 ];
 
 /// Version of the current schema.

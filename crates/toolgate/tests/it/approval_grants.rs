@@ -1,12 +1,15 @@
 //! Approvals that hold for a session, or until they are revoked.
 
 use serde_json::json;
-use toolgate::approval::{ApprovalScope, DecideError, Decider};
-use toolgate::{CallError, Caller, Gateway};
+use sqlx::Connection as _;
+use toolgate::approval::{ApprovalScope, ApprovalState, DecideError, Decider};
+use toolgate::{CallError, Caller, Gateway, ServerName};
+use toolgate_core::name::{ToolId, ToolName};
 use toolgate_testkit::eventually;
 
 use crate::approval_support::{
-    ASK, approval, approval_by_id, approve, assert_hello_runs, decide, needs_approval,
+    ASK, approval, approval_by_id, approve, assert_hello_runs, decide, denial,
+    needs_approval,
     pending_approval_id, request_approval, say_hello, start_asking,
 };
 use crate::support::{
@@ -179,5 +182,121 @@ async fn grant_does_not_apply_to_changed_server_command() {
         },
     )
     .await;
+    stop(gateway).await;
+}
+
+/// A zoo that defines its tool `say` in another way while a file exists.
+struct RedefiningZoo {
+    folder: tempfile::TempDir,
+    gateway: Gateway,
+}
+
+impl RedefiningZoo {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let toml = stdio_zoo("zoo", &["--redefine-while", &flag_file(&folder)]) + ASK;
+        let gateway = start_settled(&toml).await;
+        Self { folder, gateway }
+    }
+
+    /// Changes the definition of `say`, or restores it, and waits until the gateway has seen it.
+    async fn set_redefined(&self, redefined: bool) {
+        let file = flag_file(&self.folder);
+        if redefined {
+            std::fs::write(file, "").unwrap();
+        } else {
+            std::fs::remove_file(file).unwrap();
+        }
+        let zoo = ServerName::parse("zoo").unwrap();
+        self.gateway.servers().list()[0].reconnect();
+        eventually("the new definition", WAIT_TIMEOUT, async || {
+            let catalog = self.gateway.catalog();
+            let tool = ToolId {
+                server: zoo.clone(),
+                tool: ToolName::new("say"),
+            };
+            let definition = catalog.tool(&tool)?.tool.definition.get().to_owned();
+            (definition.contains("everyone") == redefined).then_some(())
+        })
+        .await;
+    }
+}
+
+fn flag_file(folder: &tempfile::TempDir) -> String {
+    folder.path().join("redefine").to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn approval_does_not_apply_to_changed_definition() {
+    let zoo = RedefiningZoo::start().await;
+    let gateway = &zoo.gateway;
+    for scope in [
+        ApprovalScope::Once,
+        ApprovalScope::Session,
+        ApprovalScope::Always,
+    ] {
+        let caller = Caller::library().with_session(scope.as_str());
+        let id = request_approval(gateway, &caller).await;
+        approve(gateway, &id, scope).await;
+        zoo.set_redefined(true).await;
+        assert_not_granted(gateway, &caller).await;
+        zoo.set_redefined(false).await;
+        assert_hello_runs(gateway, &caller).await;
+    }
+    stop(zoo.gateway).await;
+}
+
+#[tokio::test]
+async fn call_of_a_tool_that_changed_meanwhile_cannot_be_approved() {
+    let zoo = RedefiningZoo::start().await;
+    let gateway = &zoo.gateway;
+    let caller = Caller::library();
+    let id = request_approval(gateway, &caller).await;
+    zoo.set_redefined(true).await;
+    let refused = decide(gateway, &id, approval(ApprovalScope::Always)).await;
+    assert!(
+        matches!(refused, Err(DecideError::ToolChanged(_))),
+        "{refused:?}"
+    );
+    let next = request_approval(gateway, &caller).await;
+    assert_ne!(next, id);
+    approve(gateway, &next, ApprovalScope::Once).await;
+    assert_hello_runs(gateway, &caller).await;
+    decide(gateway, &id, denial(None)).await.unwrap();
+    stop(zoo.gateway).await;
+}
+
+#[tokio::test]
+async fn stored_approvals_without_definition_are_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = stdio_zoo("zoo", &[]) + ASK + KEYS;
+    let gateway = start_in_folder(folder.path(), &toml).await;
+    let (alice, bob) = (with_key("alice"), with_key("bob"));
+    let always = request_approval(&gateway, &alice).await;
+    approve(&gateway, &always, ApprovalScope::Always).await;
+    let once = request_approval(&gateway, &bob).await;
+    approve(&gateway, &once, ApprovalScope::Once).await;
+    stop(gateway).await;
+    // As an earlier version stored them: only the fingerprint of the server.
+    sqlx::any::install_default_drivers();
+    let database = format!("sqlite:{}", folder.path().join("toolgate.db").display());
+    let mut connection = sqlx::AnyConnection::connect(&database).await.unwrap();
+    for table in ["grants", "approvals"] {
+        let sql = format!("UPDATE {table} SET fingerprint = substr(fingerprint, 1, 64)");
+        let update = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let done = update.execute(&mut connection).await.unwrap();
+        assert!(done.rows_affected() > 0);
+    }
+    connection.close().await.unwrap();
+
+    let gateway = start_in_folder(folder.path(), &toml).await;
+    assert_eq!(gateway.approvals().grants().await.unwrap(), []);
+    for caller in [&alice, &bob] {
+        assert_not_granted(&gateway, caller).await;
+    }
+    for id in [always, once] {
+        let state = approval_by_id(&gateway, &id).await.state;
+        assert_eq!(state, ApprovalState::Expired);
+    }
     stop(gateway).await;
 }

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use serde_json::json;
-use toolgate::approval::{ApprovalScope, ApprovalState, DecideError, Decider};
+use toolgate::approval::{ApprovalScope, ApprovalState, DecideError, Decider, Ruling};
 use toolgate::client_handler::ModernClient;
 use toolgate::jsonrpc::Object;
-use toolgate::{CallError, Caller, RequestContext, ToolCall};
+use toolgate::{Arguments, CallError, Caller, RequestContext, ToolCall};
 use toolgate_testkit::eventually;
 
 use crate::approval_support::{
@@ -231,6 +231,24 @@ async fn key_cannot_decide_on_its_own_call() {
     let decided = decide_as("bob").await.unwrap();
     assert_eq!(decided.decision.unwrap().by, "key:bob");
     assert_hello_runs(&gateway, &alice).await;
+    stop(gateway).await;
+}
+
+#[tokio::test]
+async fn edited_arguments_are_checked_when_they_are_decided() {
+    let gateway = start_asking("").await;
+    let caller = Caller::library();
+    let id = request_approval(&gateway, &caller).await;
+    let edited = Ruling::Approve {
+        scope: ApprovalScope::Once,
+        arguments: Some(Arguments::parse(r#"{"text": 5}"#).unwrap()),
+    };
+    let refused = decide(&gateway, &id, edited).await;
+    assert!(
+        matches!(refused, Err(DecideError::InvalidArguments(_))),
+        "{refused:?}"
+    );
+    assert_eq!(request_approval(&gateway, &caller).await, id, "still open");
     stop(gateway).await;
 }
 

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::Arguments;
 use toolgate::approval::{
-    Approval, ApprovalRequest, ApprovalScope, ApprovalState, DecideError, Decider, Ruling,
+    Approval, ApprovalScope, ApprovalState, DecideError, Decider, Ruling,
 };
-use toolgate_core::catalog::Catalog;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
@@ -153,16 +152,6 @@ pub(crate) async fn decide(
     ApiJson(body): ApiJson<DecisionBody>,
 ) -> Result<Json<ApprovalView>, ApiError> {
     let ruling = body.ruling()?;
-    if let Ruling::Approve {
-        arguments: Some(arguments),
-        ..
-    } = &ruling
-    {
-        let pending = app.gateway().approvals().get(&id).await;
-        if let Some(pending) = pending.map_err(ChangeError::Store)? {
-            check_arguments(&app.gateway().catalog(), &pending.request, arguments)?;
-        }
-    }
     let decided = app
         .gateway()
         .approvals()
@@ -204,21 +193,6 @@ impl DecisionBody {
                 "`decision` must be `approve` or `deny`",
             )),
         }
-    }
-}
-
-/// Validates edited arguments against the tool's schema, so that the approver sees the error.
-fn check_arguments(
-    catalog: &Catalog,
-    ask: &ApprovalRequest,
-    arguments: &Arguments,
-) -> Result<(), ApiError> {
-    let schema = catalog.tool(&ask.tool).map(|entry| entry.tool.schema());
-    match schema {
-        Some(Ok(schema)) => schema
-            .check(arguments.value())
-            .map_err(|violation| ApiError::bad_request(violation.to_string())),
-        _ => Ok(()),
     }
 }
 
@@ -264,11 +238,12 @@ impl From<DecideError> for ApiError {
         let (status, code) = match error {
             DecideError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
             DecideError::AlreadyDecided(_) => (StatusCode::CONFLICT, "settled"),
+            DecideError::ToolChanged(_) => (StatusCode::CONFLICT, "tool_changed"),
             DecideError::OwnCall => (StatusCode::FORBIDDEN, "own_call"),
             DecideError::DeciderNotAllowed => (StatusCode::FORBIDDEN, "forbidden"),
             DecideError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
             DecideError::Store(error) => return ChangeError::Store(error).into(),
-            // `NoSession`, `OnlyOnce`: the decision does not fit the call.
+            // `NoSession`, `OnlyOnce`, `InvalidArguments`: the decision does not fit the call.
             _ => (StatusCode::BAD_REQUEST, "invalid_request"),
         };
         Self::new(status, code, error.to_string())
