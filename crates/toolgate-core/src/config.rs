@@ -27,8 +27,8 @@ pub use caller::{APPROVER_ROLE, KeyConfig, KeyCredential, KeyLimits, RoleConfig,
 pub use check::schema;
 pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};
 pub use control::{
-    ApprovalSettings, Approver, AuditContent, AuditDurability, AuditSettings, AuditSinkSettings,
-    OnAuditFailure, OnDanger, ResultSettings, ScannerSettings,
+    ApprovalSettings, Approver, Approvers, AuditContent, AuditDurability, AuditSettings,
+    AuditSinkSettings, OnAuditFailure, OnDanger, ResultSettings, ScannerSettings,
 };
 pub use document::{ConfigFormat, ConfigLocation, Document};
 pub use duration::ConfigDuration;

@@ -7,6 +7,7 @@
 
 mod condition;
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::catalog::{CatalogEntry, ToolHints};
+use crate::config::Approvers;
 use crate::name::{ServerName, ToolId};
 use crate::pattern::{Glob, Selector, SelectorError, SelectorMode};
 
@@ -57,6 +59,8 @@ pub struct RuleSpec {
     pub tool: Option<String>,
     pub server: Option<String>,
     pub when: Conditions,
+    /// Who may approve calls for which the rule asks; `None` if the rule does not say so.
+    pub approval_by: Option<Approvers>,
     pub verdict: Verdict,
 }
 
@@ -103,6 +107,8 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Config key that decided, as the user wrote it.
     pub decided_by: Arc<str>,
+    /// Those who may approve the call according to all rules that ask; `None` if no rule says so.
+    pub approval_by: Option<Approvers>,
 }
 
 /// Result of the policy for a tool before the arguments are known.
@@ -135,6 +141,7 @@ struct Rule {
     arguments: Vec<ArgumentCondition>,
     roles: Vec<String>,
     hint: Option<Hint>,
+    approval_by: Option<Approvers>,
     verdict: Verdict,
 }
 
@@ -237,6 +244,7 @@ impl Policy {
                     .collect(),
                 roles: spec.when.roles.clone(),
                 hint: spec.when.hint,
+                approval_by: spec.approval_by,
                 verdict: spec.verdict,
             })
         });
@@ -262,13 +270,10 @@ impl Policy {
             .filter(|rule| rule.applies_to(subject, roles));
         let (conditional, plain): (Vec<_>, Vec<_>) =
             matching.partition(|rule| !rule.arguments.is_empty());
-        let strictest = plain.into_iter().max_by_key(|rule| rule.verdict);
+        let strictest = strictest_decision(plain.into_iter().map(|rule| &**rule));
         Some(Judgement {
-            decision: match strictest {
-                Some(rule) => rule.decision(),
-                None => self.decide_by_lists(subject.id, lists),
-            },
             by_rule: strictest.is_some(),
+            decision: strictest.unwrap_or_else(|| self.decide_by_lists(subject.id, lists)),
             conditional: (!conditional.is_empty())
                 .then(|| conditional.into_iter().map(Arc::clone).collect()),
         })
@@ -284,10 +289,12 @@ impl Policy {
             Some(default) if default > verdict => Decision {
                 verdict: default,
                 decided_by: "permissions.default".into(),
+                approval_by: None,
             },
             _ => Decision {
                 verdict,
                 decided_by: key.into(),
+                approval_by: None,
             },
         }
     }
@@ -321,9 +328,33 @@ impl Judgement {
     pub fn decide(&self, arguments: &Value) -> Decision {
         let rules = self.conditional.iter().flat_map(|rules| rules.iter());
         let matching = rules.filter(|rule| rule.arguments.iter().all(|c| c.matches(arguments)));
-        match matching.max_by_key(|rule| rule.verdict) {
-            Some(rule) if !self.by_rule || rule.verdict > self.decision.verdict => rule.decision(),
-            _ => self.decision.clone(),
+        match strictest_decision(matching.map(|rule| &**rule)) {
+            Some(decision) if self.by_rule => decision.stricter(self.decision.clone()),
+            Some(decision) => decision,
+            None => self.decision.clone(),
+        }
+    }
+}
+
+/// Returns the decision of several matching rules; `None` if there is none.
+fn strictest_decision<'r>(rules: impl Iterator<Item = &'r Rule>) -> Option<Decision> {
+    rules.map(Rule::decision).reduce(Decision::stricter)
+}
+
+impl Decision {
+    /// Returns the stricter decision. If both have the same verdict, only those whom both accept may
+    /// approve the call.
+    fn stricter(self, other: Self) -> Self {
+        match self.verdict.cmp(&other.verdict) {
+            Ordering::Greater => self,
+            Ordering::Less => other,
+            Ordering::Equal => Self {
+                approval_by: match (self.approval_by, other.approval_by) {
+                    (Some(one), Some(two)) => Some(one.intersect(two)),
+                    (one, two) => one.or(two),
+                },
+                ..other
+            },
         }
     }
 }
@@ -343,6 +374,7 @@ impl Rule {
         Decision {
             verdict: self.verdict,
             decided_by: Arc::clone(&self.config_key),
+            approval_by: self.approval_by,
         }
     }
 }

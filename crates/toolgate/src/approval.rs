@@ -13,6 +13,7 @@ mod store;
 use std::time::SystemTime;
 
 use serde_json::value::RawValue;
+use toolgate_core::config::{Approver, Approvers};
 use toolgate_core::name::ToolId;
 use uuid::Uuid;
 
@@ -22,6 +23,10 @@ pub(crate) use store::{ApprovalStore, revoke_caller};
 
 use crate::call::{Arguments, SchemaViolation};
 use crate::store::{StoreError, unix_millis};
+
+/// Maximum size of arguments that the user of a client can be shown. Larger ones are never shown in
+/// part: only an administrator, who sees them whole, can approve such a call.
+pub(crate) const MAX_CLIENT_ARGUMENT_BYTES: usize = 16 * 1024;
 
 /// A call that needs, or has received, a decision.
 #[derive(Clone, Debug)]
@@ -59,6 +64,8 @@ pub struct ApprovalRequest {
     pub rule: String,
     /// Caller and request.
     pub from: ApprovalOrigin,
+    /// Who may decide, according to the configuration when the call was made.
+    pub approvers: Approvers,
     /// Whether the client can ask its user for the approval.
     pub client_can_approve: bool,
     /// The conversation so far.
@@ -203,7 +210,7 @@ pub enum DecideError {
     )]
     ToolChanged(String),
     /// The configuration excludes this approver.
-    #[error("`permissions.approval_by` does not allow this approver to decide")]
+    #[error("`approval_by` does not allow this approver to decide about the call")]
     DeciderNotAllowed,
     /// The gateway is stopping.
     #[error("the gateway is stopping")]
@@ -216,7 +223,7 @@ pub enum DecideError {
 impl ApprovalRequest {
     /// Returns whether the scanner requires the approval, because of these specific arguments.
     fn is_from_scanner(&self) -> bool {
-        self.rule.contains("scanner.")
+        is_scanner_rule(&self.rule)
     }
 
     /// Returns the key of session grants: the caller and its session or run.
@@ -232,6 +239,32 @@ impl ApprovalRequest {
             "{}\0{session}",
             caller.as_deref().unwrap_or_default()
         ))
+    }
+}
+
+/// Returns whether the scanner is among those that require an approval.
+pub(crate) fn is_scanner_rule(rule: &str) -> bool {
+    rule.contains("scanner.")
+}
+
+impl ApprovalDecision {
+    /// Returns the party that decided.
+    fn approver(&self) -> Approver {
+        if self.by == Decider::Client.to_string() {
+            Approver::Client
+        } else {
+            Approver::Admin
+        }
+    }
+}
+
+impl Decider {
+    /// Returns the party that the decider belongs to.
+    fn approver(&self) -> Approver {
+        match self {
+            Self::Admin | Self::Key(_) => Approver::Admin,
+            Self::Client => Approver::Client,
+        }
     }
 }
 

@@ -314,6 +314,8 @@ export interface KeyRequirementView {
 
 /** A caller's key. */
 export interface KeyView {
+  /** Who may approve the key's calls; null leaves it to rules, servers and the default. */
+  approval_by: string[] | null;
   budget: BudgetView | null;
   description: string | null;
   enabled: boolean;
@@ -507,6 +509,8 @@ export interface RoleView {
 /** A permission rule. */
 export interface RuleView {
   action: Verdict;
+  /** Who may approve the calls for which the rule asks. */
+  approval_by?: string[];
   /** Patterns by argument name. */
   arguments?: Record<string, unknown>;
   environment?: string[];

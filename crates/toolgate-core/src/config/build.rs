@@ -22,8 +22,8 @@ use super::file::{
     ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable, ToolManagerConfig,
 };
 use super::{
-    Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings, ScannerSettings,
-    ServerConfig, ServerLists, Severity, ToolManagerSettings,
+    Approver, Approvers, Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
+    ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings,
 };
 use crate::name::ServerName;
 use crate::nearest::find_nearest;
@@ -437,6 +437,11 @@ fn parse_origins(origins: &[String], context: &mut FileContext<'_>) -> Vec<Strin
         }
     }
     parsed
+}
+
+/// Returns the set of these approvers; an empty list is an empty set.
+pub(super) fn approvers(list: Option<Vec<Approver>>) -> Option<Approvers> {
+    list.map(|list| list.into_iter().collect())
 }
 
 pub(super) fn set_if_some<T>(slot: &mut T, value: Option<T>) {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::RunLimits;
+use super::{Approvers, RunLimits};
 use crate::rate::{Budget, Rate};
 use crate::secret::Secret;
 
@@ -24,6 +24,8 @@ pub struct KeyConfig {
     pub resources: bool,
     /// Whether requests may contain tools that the provider runs; `None` if that follows from the rest.
     pub provider_tools: Option<bool>,
+    /// Who may approve the key's calls; `None` leaves it to the rules, the server and the default.
+    pub approval_by: Option<Approvers>,
     pub limits: KeyLimits,
 }
 

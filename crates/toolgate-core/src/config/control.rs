@@ -20,11 +20,18 @@ pub enum Approver {
     Client,
 }
 
+/// Set of parties that may approve a call. If it is empty, an `ask` is treated as `deny`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Approvers {
+    admin: bool,
+    client: bool,
+}
+
 /// Approval settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalSettings {
-    /// If empty, every `ask` is treated as `deny`.
-    pub by: Vec<Approver>,
+    /// Who may approve a call if neither rule, server nor key says so.
+    pub by: Approvers,
     pub expiry: Duration,
     pub wait: Duration,
 }
@@ -116,10 +123,75 @@ pub enum AuditContent {
     Off,
 }
 
+impl Approver {
+    pub const ALL: [Self; 2] = [Self::Admin, Self::Client];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Client => "client",
+        }
+    }
+}
+
+impl Approvers {
+    pub const ADMIN: Self = Self {
+        admin: true,
+        client: false,
+    };
+
+    pub fn contains(self, approver: Approver) -> bool {
+        match approver {
+            Approver::Admin => self.admin,
+            Approver::Client => self.client,
+        }
+    }
+
+    /// Those that both sets contain.
+    #[must_use]
+    pub fn intersect(self, other: Self) -> Self {
+        Self {
+            admin: self.admin && other.admin,
+            client: self.client && other.client,
+        }
+    }
+
+    /// The set without the users of MCP clients.
+    #[must_use]
+    pub fn without_client(self) -> Self {
+        Self {
+            client: false,
+            ..self
+        }
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Approver> {
+        Approver::ALL
+            .into_iter()
+            .filter(move |approver| self.contains(*approver))
+    }
+}
+
+impl FromIterator<Approver> for Approvers {
+    fn from_iter<I: IntoIterator<Item = Approver>>(approvers: I) -> Self {
+        let mut set = Self {
+            admin: false,
+            client: false,
+        };
+        for approver in approvers {
+            match approver {
+                Approver::Admin => set.admin = true,
+                Approver::Client => set.client = true,
+            }
+        }
+        set
+    }
+}
+
 impl Default for ApprovalSettings {
     fn default() -> Self {
         Self {
-            by: vec![Approver::Admin, Approver::Client],
+            by: Approvers::ADMIN,
             expiry: Duration::from_secs(15 * 60),
             wait: Duration::ZERO,
         }

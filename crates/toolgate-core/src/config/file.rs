@@ -217,6 +217,8 @@ pub struct ClientConfig {
     pub allow_on_all_virtual_keys: bool,
     /// Exposes the server's resources and prompts. Default `true`.
     pub resources: Option<bool>,
+    /// Who may approve calls of the server's tools that need it: `admin`, `client`. Default: `permissions.approval_by`.
+    pub approval_by: Option<Vec<Approver>>,
     /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
     #[serde(default)]
     pub per_session: bool,
@@ -324,6 +326,8 @@ pub struct ServerTable {
     pub allow_on_all_virtual_keys: bool,
     /// Exposes the server's resources and prompts. Default `true`.
     pub resources: Option<bool>,
+    /// Who may approve calls of the server's tools that need it: `admin`, `client`. Default: `permissions.approval_by`.
+    pub approval_by: Option<Vec<Approver>>,
     /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
     pub per_session: bool,
     /// Exposes the server's tools to scripts (code mode) instead of directly to the model. Default `false`.
@@ -367,7 +371,8 @@ pub struct PermissionsTable {
     /// Permission rules. The strictest matching rule wins.
     pub rules: Vec<RuleTable>,
     /// Who may approve calls with verdict `ask`: `admin` (the admin key and keys with the role `approver`) and `client`
-    /// (the user of an MCP client). Default both. With `[]`, every `ask` is denied.
+    /// (the user of the MCP client that made the call). Default `["admin"]`. With `[]`, every `ask` is denied. Rules, servers and
+    /// keys can say otherwise for their calls; where several do, only those whom all of them name may approve.
     pub approval_by: Option<Vec<Approver>>,
     /// Time within which an approval must be given and used. Default `15m`.
     pub approval_expiry: Option<ConfigDuration>,
@@ -396,6 +401,8 @@ pub struct RuleTable {
     pub hint: Option<Hint>,
     /// Argument condition of agent-code. Not supported for MCP tools; use `arguments` instead.
     pub pattern: Option<String>,
+    /// Who may approve the calls for which this rule asks: `admin`, `client`. Default: what the server or key says, else `permissions.approval_by`.
+    pub approval_by: Option<Vec<Approver>>,
     /// Verdict on matching calls.
     pub action: Verdict,
 }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::catalog::{Catalog, CatalogEntry, ItemKind, ServerListing};
+use crate::config::Approver;
 use crate::name::NameStyle;
 
 fn entry(server: &str, tool: &str) -> CatalogEntry {
@@ -35,6 +36,7 @@ fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
         tool: Some(tool.to_owned()),
         server: None,
         when: Conditions::default(),
+        approval_by: None,
         verdict,
     }
 }
@@ -53,6 +55,59 @@ fn lists(execute: ToolList, auto_execute: ToolList) -> ToolLists {
 fn decide(policy: &Policy, entry: &CatalogEntry, lists: &ToolLists) -> Option<Decision> {
     let judged = policy.judge(entry.into(), &["dev".to_owned()], lists);
     judged.map(|judgement| judgement.decision().clone())
+}
+
+/// Lists of approvers in every combination, and absent.
+const APPROVER_LISTS: [Option<&[Approver]>; 5] = [
+    None,
+    Some(&[]),
+    Some(&[Approver::Admin]),
+    Some(&[Approver::Client]),
+    Some(&[Approver::Admin, Approver::Client]),
+];
+
+#[test]
+fn all_asking_rules_must_accept_an_approver() {
+    let (read, all) = (entry("fs", "read"), lists(ToolList::All, ToolList::All));
+    let approvers = |list: Option<&[Approver]>| list.map(|list| list.iter().copied().collect());
+    let asking = |list, argument: bool| RuleSpec {
+        approval_by: approvers(list),
+        when: Conditions {
+            arguments: argument
+                .then(|| ("path".to_owned(), vec!["*".to_owned()]))
+                .into_iter()
+                .collect(),
+            ..Conditions::default()
+        },
+        ..rule("fs.*", Verdict::Ask)
+    };
+    for one in APPROVER_LISTS {
+        for two in APPROVER_LISTS {
+            for (conditional_one, conditional_two) in [(false, false), (false, true), (true, true)]
+            {
+                let rules = [
+                    asking(one, conditional_one),
+                    asking(two, conditional_two),
+                    RuleSpec {
+                        approval_by: None,
+                        ..rule("fs.*", Verdict::Allow)
+                    },
+                ];
+                let expected: Option<Approvers> = match (one, two) {
+                    (Some(one), Some(two)) => {
+                        let common = one.iter().filter(|approver| two.contains(approver));
+                        Some(common.copied().collect())
+                    }
+                    (one, two) => approvers(one.or(two)),
+                };
+                let policy = build(&rules, None);
+                let judged = policy.judge((&read).into(), &[], &all).unwrap();
+                let decision = judged.decide(&serde_json::json!({"path": "x"}));
+                assert_eq!(decision.verdict, Verdict::Ask);
+                assert_eq!(decision.approval_by, expected, "{one:?} {two:?}");
+            }
+        }
+    }
 }
 
 #[test]

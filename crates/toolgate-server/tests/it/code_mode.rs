@@ -450,7 +450,7 @@ async fn identical_scripts_of_two_runs_are_separate() {
 
 #[tokio::test]
 async fn client_approval_shows_inner_call_not_script() {
-    let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\n";
+    let rules = "[[permissions.rules]]\ntool = \"zoo.echo\"\naction = \"ask\"\napproval_by = [\"client\"]\n";
     let gate = start_gate("", rules).await;
     let meta = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
     let code = json!({"code": "n = zoo.add(a=20, b=22)[\"sum\"]\nresult = zoo.echo(amount=n)"});

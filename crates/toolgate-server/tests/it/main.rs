@@ -14,6 +14,7 @@ mod agent_properties;
 mod agent_runs;
 mod agent_sdk;
 mod api;
+mod approval_by;
 mod approvals;
 mod audit;
 mod auth_failures;

@@ -406,7 +406,7 @@ async fn invalid_requests_have_code_and_status() {
     assert_eq!(gate.get("/mcp").await.status(), 405);
 }
 
-const ASK: &str = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\n";
+const ASK: &str = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\napproval_by = [\"admin\", \"client\"]\n";
 
 #[tokio::test]
 async fn modern_client_approves_call_by_elicitation() {

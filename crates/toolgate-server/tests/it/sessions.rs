@@ -160,7 +160,7 @@ async fn timeout_is_extended_only_for_elicitation_clients() {
 
 #[tokio::test]
 async fn approval_elsewhere_cancels_elicitation() {
-    let ask = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\n";
+    let ask = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\napproval_by = [\"admin\", \"client\"]\n";
     let gate = start_gate(&(zoo("zoo", &[]) + ask)).await;
     let session = LegacySession::open_with(&gate, "/mcp", None, elicitation_client()).await;
     let call = json!({"name": "zoo_add", "arguments": {"a": 1, "b": 2}});
@@ -406,7 +406,7 @@ fn elicitation_meta() -> String {
 
 #[tokio::test]
 async fn approved_call_can_require_further_input() {
-    let ask = "[[permissions.rules]]\nserver = \"zoo\"\naction = \"ask\"\n";
+    let ask = "[[permissions.rules]]\nserver = \"zoo\"\naction = \"ask\"\napproval_by = [\"admin\", \"client\"]\n";
     let (gate, _zoo) = modern_fixtures(ask).await;
     let call = async |state: &Value, responses: Value| {
         let mut params = json!({"name": "test_input_required_result_multi_round", "arguments": {}});
@@ -449,7 +449,7 @@ async fn approved_call_can_require_further_input() {
 
 #[tokio::test]
 async fn approval_passes_through_chained_gateways() {
-    let ask = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\n";
+    let ask = "[[permissions.rules]]\ntool = \"*.add\"\naction = \"ask\"\napproval_by = [\"admin\", \"client\"]\n";
     let behind = start_gate(&(zoo("zoo", &[]) + ask)).await;
     let toml = format!("[mcp_servers.zoo]\nurl = \"{}/mcp/zoo\"\n", behind.url);
     let front = start_gate(&toml).await;

@@ -6,13 +6,13 @@ use std::time::Duration;
 use moka::sync::Cache;
 use tokio::sync::{broadcast, oneshot};
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::{ApprovalSettings as Settings, Approver};
+use toolgate_core::config::Approver;
 use toolgate_core::name::ToolId;
 
 use super::store::ApprovalStore;
 use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalRequest, ApprovalScope, ApprovalState,
-    DecideError, Decider, Ruling, ToolFingerprint,
+    DecideError, Decider, MAX_CLIENT_ARGUMENT_BYTES, Ruling, ToolFingerprint,
 };
 use crate::call::{CallError, LimitReached};
 use crate::event_channel::EventChannel;
@@ -22,7 +22,7 @@ use crate::store::{StoreError, clock};
 const MAX_PENDING_APPROVALS_PER_CALLER: i64 = 100;
 /// Maximum number of pending approvals of all callers.
 const MAX_PENDING_APPROVALS: i64 = 1000;
-/// Maximum size of arguments that an approver can be shown.
+/// Maximum size of arguments that an administrator can be shown.
 const MAX_ARGUMENT_BYTES: usize = 256 * 1024;
 /// Session grants expire after this time without use.
 const SESSION_GRANT_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
@@ -106,10 +106,10 @@ impl ApprovalService {
     pub(crate) async fn obtain_clearance(
         &self,
         request: ApprovalRequest,
-        settings: &Settings,
+        expiry: Duration,
     ) -> Result<Clearance, CallError> {
-        let has_approver = settings.by.contains(&Approver::Admin)
-            || (request.client_can_approve && settings.by.contains(&Approver::Client));
+        let has_approver = request.approvers.contains(Approver::Admin)
+            || (request.client_can_approve && request.approvers.contains(Approver::Client));
         // An iteration repeats only if a concurrent call won the race for the ticket or request.
         for _ in 0..MAX_CLEARANCE_ATTEMPTS {
             let now = clock::now();
@@ -118,6 +118,14 @@ impl ApprovalService {
             } else {
                 None
             };
+            // A ticket is worth nothing if its approver may no longer decide about this call.
+            let latest = latest.filter(|found| {
+                found.state != ApprovalState::Approved
+                    || found
+                        .decision
+                        .as_ref()
+                        .is_some_and(|decision| request.approvers.contains(decision.approver()))
+            });
             // Tickets come before grants: the call that led to a grant has its own ticket, possibly
             // with edited arguments.
             if let Some(found) = &latest
@@ -143,7 +151,7 @@ impl ApprovalService {
                     });
                 }
                 None => {
-                    if let Some(created) = self.create_request(&request, settings.expiry).await? {
+                    if let Some(created) = self.create_request(&request, expiry).await? {
                         return Err(needs_approval_error(&created));
                     }
                 }
@@ -220,16 +228,9 @@ impl ApprovalService {
         id: &str,
         ruling: Ruling,
         by: &Decider,
-        settings: &Settings,
+        expiry: Duration,
     ) -> Result<Approval, DecideError> {
-        let approver = match by {
-            Decider::Admin | Decider::Key(_) => Approver::Admin,
-            Decider::Client => Approver::Client,
-        };
-        if !settings.by.contains(&approver) {
-            return Err(DecideError::DeciderNotAllowed);
-        }
-        let (service, id, by, expiry) = (self.clone(), id.to_owned(), by.clone(), settings.expiry);
+        let (service, id, by) = (self.clone(), id.to_owned(), by.clone());
         let deciding = self
             .tasks
             .spawn(async move { service.apply_ruling(id, ruling, by, expiry).await });
@@ -249,6 +250,9 @@ impl ApprovalService {
         let mut approval = found.ok_or_else(|| DecideError::NotFound(id.clone()))?;
         if matches!(&by, Decider::Key(key) if approval.request.from.caller.as_ref() == Some(key)) {
             return Err(DecideError::OwnCall);
+        }
+        if !approval.request.approvers.contains(by.approver()) {
+            return Err(DecideError::DeciderNotAllowed);
         }
         if approval.state != ApprovalState::Pending {
             return Err(DecideError::AlreadyDecided(approval.state.as_str()));
@@ -354,7 +358,13 @@ impl ApprovalService {
             limit,
             retry_after: None,
         };
-        if request.arguments.get().len() > MAX_ARGUMENT_BYTES {
+        // Nobody is asked about arguments that they cannot be shown whole.
+        let max_bytes = if request.approvers.contains(Approver::Admin) {
+            MAX_ARGUMENT_BYTES
+        } else {
+            MAX_CLIENT_ARGUMENT_BYTES
+        };
+        if request.arguments.get().len() > max_bytes {
             return Err(limit_error(LimitReached::ApprovalSize));
         }
         let now = clock::now();

@@ -4,6 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use sqlx::any::AnyRow;
 use sqlx::{AssertSqlSafe, Row as _};
+use toolgate_core::config::{Approver, Approvers};
 use toolgate_core::{ServerName, ToolId, ToolName};
 
 use super::{
@@ -13,7 +14,7 @@ use super::{
 use crate::audit::{AdminAction, AuditKind, AuditLog, AuditRecord};
 use crate::store::{Store, StoreError, StoreTransaction};
 
-const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, fingerprint, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason";
+const COLUMNS: &str = "id, state, caller, session, origin, server, tool, alias, digest, fingerprint, rule, request_id, run_id, arguments, edited, conversation, created_at, expires_at, decided_at, decided_by, scope, reason, approvers";
 
 /// Reads and writes approvals and grants, which survive a power failure. Clones share the store.
 #[derive(Clone, Debug)]
@@ -70,8 +71,8 @@ impl ApprovalStore {
         let request = &approval.request;
         let conversation = request.conversation.as_ref();
         let done = self.store.execute_durable(sqlx::query(
-            "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, fingerprint, rule, request_id, run_id, arguments, conversation, created_at, expires_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
+            "INSERT INTO approvals (id, state, caller, session, origin, server, tool, alias, digest, fingerprint, rule, request_id, run_id, arguments, conversation, created_at, expires_at, approvers)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) ON CONFLICT DO NOTHING",
         )
         .bind(&approval.id)
         .bind(approval.state.as_str())
@@ -89,7 +90,8 @@ impl ApprovalStore {
         .bind(self.store.seal(request.arguments.get())?)
         .bind(conversation.map(|raw| self.store.seal(raw.get())).transpose()?)
         .bind(approval.created_at)
-        .bind(approval.expires_at)).await?;
+        .bind(approval.expires_at)
+        .bind(format_approvers(request.approvers))).await?;
         Ok(done == 1)
     }
 
@@ -377,6 +379,7 @@ impl ApprovalStore {
                 fingerprint: ToolFingerprint::parse(row.try_get(9)?),
                 rule: row.try_get(10)?,
                 arguments: unseal(row.try_get(13)?)?,
+                approvers: parse_approvers(row.try_get(22)?),
                 client_can_approve: false,
                 conversation: text(15)?.map(unseal).transpose()?,
                 from: ApprovalOrigin {
@@ -393,6 +396,17 @@ impl ApprovalStore {
             decision: decided,
         })
     }
+}
+
+/// Returns the names of approvers, separated by commas.
+fn format_approvers(approvers: Approvers) -> String {
+    let names: Vec<&str> = approvers.iter().map(Approver::as_str).collect();
+    names.join(",")
+}
+
+fn parse_approvers(text: &str) -> Approvers {
+    let is_named = |approver: &Approver| text.split(',').any(|name| name == approver.as_str());
+    Approver::ALL.into_iter().filter(is_named).collect()
 }
 
 /// Returns the record of a decision, or of the expiry of a request that nobody decided.

@@ -99,7 +99,9 @@ pub enum CallError {
     #[error("the rules for tool `{0}` changed while the call was waiting; try again")]
     RulesChanged(String),
     /// The server changed the tool while the approved call waited.
-    #[error("the definition of tool `{0}` changed while the call was waiting; it needs a new approval")]
+    #[error(
+        "the definition of tool `{0}` changed while the call was waiting; it needs a new approval"
+    )]
     ToolChanged(String),
     /// The gateway is stopping.
     #[error("the gateway is stopping")]

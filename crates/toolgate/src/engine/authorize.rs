@@ -140,6 +140,7 @@ impl Inner {
                 decision = Decision {
                     verdict,
                     decided_by: scanner.into(),
+                    approval_by: None,
                 };
             } else if verdict == decision.verdict && !decision.decided_by.contains(&scanner) {
                 // The approver must see both reasons.
@@ -171,12 +172,8 @@ impl Inner {
         request: ApprovalRequest,
         progress: &mut CallProgress,
     ) -> Result<Option<Arguments>, CallError> {
-        let settings = &context.rules.approvals;
-        let cleared = self
-            .deps
-            .approvals
-            .obtain_clearance(request, settings)
-            .await;
+        let expiry = context.rules.approvals.expiry;
+        let cleared = self.deps.approvals.obtain_clearance(request, expiry).await;
         let record = &mut progress.attempt.record;
         record.approval = match &cleared {
             Ok(Clearance::Ticket(ticket)) => Some(ticket.id.clone()),
@@ -254,6 +251,7 @@ fn approval_request(
             request_id: request_id.clone(),
             run_id: call.request.run.clone(),
         },
+        approvers: context.rules.approvers(caller, &id.server, decision),
         client_can_approve: call.request.can_approve(),
         conversation: call
             .request

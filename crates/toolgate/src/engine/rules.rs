@@ -11,17 +11,17 @@ use sha2::{Digest as _, Sha256};
 use toolgate_core::Config;
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
-    ApprovalSettings, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RoleConfig, RunLimits,
-    ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
+    ApprovalSettings, Approvers, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RoleConfig,
+    RunLimits, ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
-use toolgate_core::policy::Verdict;
+use toolgate_core::policy::{Decision, Verdict};
 use toolgate_core::scope::{AccessRules, Filters, Principal};
 use toolgate_core::secret::Masker;
 use toolgate_mcp::{Environment, TraceContext};
 
 use super::limits::CallLimits;
-use crate::approval::ToolFingerprint;
+use crate::approval::{ToolFingerprint, is_scanner_rule};
 use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
 
@@ -101,6 +101,7 @@ pub(super) struct KeyEntry {
     pub(super) limits: KeyLimits,
     /// Whether requests to models may contain tools that the provider runs.
     provider_tools: bool,
+    approval_by: Option<Approvers>,
     enabled: bool,
     expires_at: Option<SystemTime>,
 }
@@ -187,6 +188,29 @@ impl Rules {
                 entry.provider_tools
             }),
         )
+    }
+
+    /// Returns who may approve a call. Rules, server and key restrict one another; the default counts
+    /// if none of them says anything. The scanner flags what a client sends, so its user is never
+    /// the one to approve that.
+    pub(super) fn approvers(
+        &self,
+        caller: &Caller,
+        server: &ServerName,
+        decision: &Decision,
+    ) -> Approvers {
+        let by_server = self.servers.get(server);
+        let by_server = by_server.and_then(|server_rules| server_rules.server.approval_by);
+        let by_key = caller.key().and_then(|key| self.keys.by_name.get(key));
+        let by_key = by_key.and_then(|key_entry| key_entry.approval_by);
+        let explicit = [decision.approval_by, by_server, by_key].into_iter();
+        let approvers = explicit.flatten().reduce(Approvers::intersect);
+        let approvers = approvers.unwrap_or(self.approvals.by);
+        if is_scanner_rule(&decision.decided_by) {
+            approvers.without_client()
+        } else {
+            approvers
+        }
     }
 
     /// Returns the fingerprint with which approvals are bound to a tool.
@@ -333,6 +357,7 @@ impl Keys {
                 principal,
                 provider_tools: key.provider_tools.unwrap_or(is_unrestricted),
                 limits: key.limits,
+                approval_by: key.approval_by,
                 enabled: key.enabled,
                 expires_at: key.expires_at,
             };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
-use toolgate_core::config::Approver;
 
 use super::Inner;
 use crate::approval::{Approval, ApprovalGrant, ApprovalState, DecideError, Decider, Ruling};
@@ -49,8 +48,8 @@ impl<'a> Approvals<'a> {
             let engine = &self.0.engine;
             engine.check_ruling(&approval.request, arguments.as_ref())?;
         }
-        let settings = self.0.engine.approval_settings();
-        self.0.approvals.decide(id, ruling, by, &settings).await
+        let expiry = self.0.engine.approval_settings().expiry;
+        self.0.approvals.decide(id, ruling, by, expiry).await
     }
 
     /// Subscribes to approvals, published when they are created or change their state.
@@ -71,11 +70,5 @@ impl<'a> Approvals<'a> {
     /// Returns the time that a call of an MCP client waits for its approval.
     pub(crate) fn wait_time(self) -> Duration {
         self.0.engine.approval_settings().wait
-    }
-
-    /// Returns whether the users of MCP clients may approve their own calls.
-    pub(crate) fn can_clients_approve(self) -> bool {
-        let settings = self.0.engine.approval_settings();
-        settings.by.contains(&Approver::Client)
     }
 }

@@ -89,6 +89,7 @@ impl LocalServerOptions {
             limits: ServerLimits::default(),
             allow_on_all_keys: self.allow_on_all_keys,
             resources: true,
+            approval_by: None,
             per_session: false,
             code_mode: self.code_mode,
         }

@@ -13,17 +13,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::broadcast::{self, error::RecvError};
+use toolgate_core::config::Approver;
 use toolgate_mcp::handshake::Era;
 use toolgate_mcp::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, Object, RpcError};
 
 use super::request::{ClientInput, RequestHandler};
 use super::to_raw;
-use crate::approval::{Approval, ApprovalScope, ApprovalState, Decider, Ruling};
+use crate::approval::{
+    Approval, ApprovalRequest, ApprovalScope, ApprovalState, Decider, MAX_CLIENT_ARGUMENT_BYTES,
+    Ruling,
+};
 use crate::call::{CallError, Outcome, RequiredApproval, ToolCall};
 use crate::store::StoreError;
 
-/// Characters of the arguments shown in a question.
-const MAX_SHOWN_ARGUMENT_CHARS: usize = 2000;
 /// Key of the gateway's question in `inputRequests`.
 const INPUT_KEY: &str = "toolgate_approval";
 /// Prefix of the gateway's own states; the states of servers are forwarded to them.
@@ -107,14 +109,13 @@ impl RequestHandler {
         let Some(required) = error.required_approval() else {
             return CallReply::Failed(error);
         };
-        if !self.context.can_approve() || !self.gateway().approvals().can_clients_approve() {
+        let Some(question) = self.question(&required, &error).await else {
             return if self.wait_with_progress(required.id).await {
                 self.gateway().call(&self.caller, call).await.into()
             } else {
                 CallReply::Failed(error)
             };
-        }
-        let question = elicitation_params(&required, &call, &error);
+        };
         if self.era == Era::Modern {
             return self.input_required(&call, required.id, &question);
         }
@@ -126,6 +127,25 @@ impl RequestHandler {
             return Box::pin(self.call_or_ask(call)).await;
         }
         next.into()
+    }
+
+    /// Returns the question to the client's user; `None` if the user cannot be asked, may not decide,
+    /// or could not be shown all arguments.
+    async fn question(&self, required: &RequiredApproval<'_>, error: &CallError) -> Option<Value> {
+        if !self.context.can_approve() {
+            return None;
+        }
+        let approval = match self.gateway().approvals().get(required.id).await {
+            Ok(approval) => approval?,
+            Err(error) => {
+                tracing::error!(%error, approval = required.id, "cannot read approval");
+                return None;
+            }
+        };
+        let request = &approval.request;
+        let may_decide = request.approvers.contains(Approver::Client);
+        let is_short = request.arguments.get().len() <= MAX_CLIENT_ARGUMENT_BYTES;
+        (may_decide && is_short).then(|| elicitation_params(request, error))
     }
 
     /// Asks a legacy client's user. Returns whether the call can be repeated.
@@ -321,41 +341,66 @@ fn waiting_progress(approval: &str, count: u32) -> Option<Box<RawValue>> {
     to_raw_value(&params).ok()
 }
 
-/// Builds the parameters of `elicitation/create`. For a script, they show the tool call that needs
-/// the approval, not the script itself.
-fn elicitation_params(
-    required: &RequiredApproval<'_>,
-    call: &ToolCall,
-    error: &CallError,
-) -> Value {
-    let RequiredApproval {
-        id, alias, because, ..
-    } = required;
-    let (arguments, origin) = match error {
+/// Builds the parameters of `elicitation/create`. They show the arguments that the approval is for,
+/// whole; for a script, those of the tool call that needs the approval, not the script itself.
+fn elicitation_params(request: &ApprovalRequest, error: &CallError) -> Value {
+    let ApprovalRequest { alias, rule, .. } = request;
+    let origin = match error {
         CallError::ScriptSuspended(script) => {
-            let call = script.pending_call(id);
-            let origin = call.map(|call| format!(" A script calls it at line {}.", call.line));
-            let arguments = call.map(|call| call.arguments.get());
-            (arguments, origin.unwrap_or_default())
+            let call = error.required_approval();
+            let call = call.and_then(|required| script.pending_call(required.id));
+            call.map(|call| format!(" A script calls it at line {}.", call.line))
         }
-        _ => {
-            let arguments = call.arguments.as_ref().ok();
-            let arguments = arguments.map(|arguments| arguments.raw().get());
-            (arguments, String::new())
-        }
+        _ => None,
     };
-    let arguments = arguments.unwrap_or("{}");
-    let shown: String = arguments.chars().take(MAX_SHOWN_ARGUMENT_CHARS).collect();
-    let more = if shown.len() < arguments.len() {
-        format!("… ({} bytes in total)", arguments.len())
-    } else {
-        String::new()
-    };
+    let origin = origin.unwrap_or_default();
+    let arguments = show_arguments(&request.arguments);
     json!({
         "mode": "form",
-        "message": format!("Run tool `{alias}`? It needs an approval ({because}).{origin} Arguments: {shown}{more}"),
+        "message": format!("Run tool `{alias}`? It needs an approval ({rule}).{origin} Arguments: {arguments}"),
         "requestedSchema": {"type": "object", "properties": {}},
     })
+}
+
+/// Formats arguments so that nothing in them escapes the eye: without white space between tokens,
+/// and with invisible characters as escapes.
+fn show_arguments(arguments: &RawValue) -> String {
+    let text = arguments.get();
+    let mut shown = String::with_capacity(text.len());
+    let (mut in_string, mut is_escaped) = (false, false);
+    for character in text.chars() {
+        if !in_string && character.is_ascii_whitespace() {
+            continue;
+        }
+        if character == '"' && !is_escaped {
+            in_string = !in_string;
+        }
+        is_escaped = character == '\\' && !is_escaped;
+        if character.is_ascii() || is_visible(character) {
+            shown.push(character);
+        } else {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                shown.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    shown
+}
+
+/// Returns whether a character outside ASCII takes up visible space and leaves the order of others
+/// alone.
+fn is_visible(character: char) -> bool {
+    let is_hidden = character.is_control()
+        || character.is_whitespace()
+        || matches!(character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}' | '\u{e000}'..='\u{f8ff}'
+            | '\u{f0000}'..);
+    !is_hidden
 }
 
 /// Finds the reply to the gateway's question among a modern client's responses.

@@ -222,9 +222,10 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ),
     (
         9,
-        "fingerprints of tools",
+        "fingerprints of tools and approvers",
         "ALTER TABLE approvals RENAME COLUMN binding TO fingerprint;
-    ALTER TABLE grants RENAME COLUMN binding TO fingerprint;",
+    ALTER TABLE grants RENAME COLUMN binding TO fingerprint;
+    ALTER TABLE approvals ADD COLUMN approvers TEXT NOT NULL DEFAULT 'admin';",
     ),
 ];
 

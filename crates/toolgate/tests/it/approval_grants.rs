@@ -8,8 +8,7 @@ use toolgate_core::name::{ToolId, ToolName};
 use toolgate_testkit::eventually;
 
 use crate::approval_support::{
-    ASK, approval, approval_by_id, approve, assert_hello_runs, decide, denial,
-    needs_approval,
+    ASK, approval, approval_by_id, approve, assert_hello_runs, decide, denial, needs_approval,
     pending_approval_id, request_approval, say_hello, start_asking,
 };
 use crate::support::{

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use indexmap::IndexMap;
 
-use super::{ConfigBuilder, FileContext};
+use super::{ConfigBuilder, FileContext, approvers};
 use crate::config::ConfigLocation;
 use crate::config::document::escape_step;
 use crate::config::file::{BudgetTable, KeyTable, McpGrant, RoleTable, VirtualServerTable};
@@ -130,6 +130,7 @@ fn build_key(
         mcp_configs,
         resources,
         provider_tools,
+        approval_by,
         rate_limit,
         max_in_flight,
         budget,
@@ -173,6 +174,7 @@ fn build_key(
         tools: merge_grants(tools, mcp_configs),
         resources: resources.unwrap_or(true),
         provider_tools,
+        approval_by: approvers(approval_by),
         limits: KeyLimits {
             rate: rate_limit,
             max_in_flight: max_in_flight.map(|count| count as usize),

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 pub(super) use connection::parse_url;
 use connection::{client_connection, table_connection};
 
-use super::FileContext;
+use super::{FileContext, approvers};
 use crate::config::duration::ConfigDuration;
 use crate::config::file::{AuthType, ClientConfig, ServerTable, ToolTable};
 use crate::config::{
@@ -70,6 +70,7 @@ fn from_client(
         tool_pricing,
         allow_on_all_virtual_keys,
         resources,
+        approval_by,
         per_session,
         is_code_mode_client,
         disabled,
@@ -119,6 +120,7 @@ fn from_client(
         },
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
+        approval_by: approvers(approval_by.clone()),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })
@@ -151,6 +153,7 @@ fn from_table(
         tool_pricing,
         allow_on_all_virtual_keys,
         resources,
+        approval_by,
         per_session,
         is_code_mode_client,
         transport: _,
@@ -196,6 +199,7 @@ fn from_table(
         },
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
+        approval_by: approvers(approval_by.clone()),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })

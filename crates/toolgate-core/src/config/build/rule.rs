@@ -1,12 +1,12 @@
 //! Builds and checks permission rules.
 
-use super::{ConfigBuilder, FileContext, non_zero_duration, set_if_some};
+use super::{ConfigBuilder, FileContext, approvers, non_zero_duration, set_if_some};
 use crate::config::document::escape_step;
 use crate::config::file::{OneOrMany, PermissionsTable, RuleTable};
 use crate::config::{ConfigFinding, ConfigLocation, PermissionSettings, Severity};
 use crate::name::ServerName;
 use crate::pattern::SelectorError;
-use crate::policy::{Conditions, RuleError, RuleSpec};
+use crate::policy::{Conditions, RuleError, RuleSpec, Verdict};
 
 /// A rule that is checked once all servers are known.
 pub(super) struct PendingRule {
@@ -57,7 +57,7 @@ impl ConfigBuilder {
         } = permissions;
         let settings: &mut PermissionSettings = &mut self.config.permissions;
         settings.default = settings.default.max(default);
-        set_if_some(&mut settings.approvals.by, approval_by);
+        set_if_some(&mut settings.approvals.by, approvers(approval_by));
         set_if_some(
             &mut settings.approvals.expiry,
             non_zero_duration(approval_expiry),
@@ -68,64 +68,76 @@ impl ConfigBuilder {
         );
         let pointers = context.pointers("/permissions/rules");
         for (rule, pointer) in rules.into_iter().zip(pointers) {
-            let RuleTable {
-                tool,
-                server,
-                arguments,
-                roles,
-                environment,
-                hint,
-                pattern,
-                action,
-            } = rule;
-            if tool.is_none() && server.is_none() {
-                context.error(
-                    &pointer,
-                    "a rule needs `tool` or `server`; write `tool = \"*\"` for all tools",
-                );
-                continue;
-            }
-            for (key, list) in arguments
-                .iter()
-                .map(|(name, list)| (format!("arguments/{}", escape_step(name)), Some(list)))
-                .chain([
-                    ("roles".to_owned(), roles.as_ref()),
-                    ("environment".to_owned(), environment.as_ref()),
-                ])
-            {
-                if list.is_some_and(OneOrMany::is_empty) {
-                    context.error(
-                        &format!("{pointer}/{key}"),
-                        "an empty list matches nothing, so this rule would never match; remove the key or add an entry",
-                    );
-                }
-            }
-            let spec = RuleSpec {
-                config_key: context.document.location(&pointer).key,
-                tool,
-                server,
-                when: Conditions {
-                    arguments: arguments
-                        .into_iter()
-                        .map(|(name, patterns)| (name, patterns.into_vec()))
-                        .collect(),
-                    roles: roles.map(OneOrMany::into_vec).unwrap_or_default(),
-                    environments: environment.map(OneOrMany::into_vec).unwrap_or_default(),
-                    hint,
-                },
-                verdict: action,
-            };
-            let location = context.document.location(&pointer);
-            for role in &spec.when.roles {
-                let used = (role.clone(), Severity::Warning, location.clone());
-                self.roles_used.push(used);
-            }
-            let rule = PendingRule {
-                spec,
-                location,
-                has_pattern: pattern.is_some(),
-            };
-            self.rules.push(rule);
+            self.add_rule(rule, &pointer, context);
         }
+    }
+
+    fn add_rule(&mut self, rule: RuleTable, pointer: &str, context: &mut FileContext<'_>) {
+        let RuleTable {
+            tool,
+            server,
+            arguments,
+            roles,
+            environment,
+            hint,
+            pattern,
+            approval_by,
+            action,
+        } = rule;
+        if tool.is_none() && server.is_none() {
+            context.error(
+                pointer,
+                "a rule needs `tool` or `server`; write `tool = \"*\"` for all tools",
+            );
+            return;
+        }
+        if approval_by.is_some() && action != Verdict::Ask {
+            context.error(
+                &format!("{pointer}/approval_by"),
+                "only a rule with `action = \"ask\"` can say who approves; remove `approval_by` or change `action`",
+            );
+        }
+        for (key, list) in arguments
+            .iter()
+            .map(|(name, list)| (format!("arguments/{}", escape_step(name)), Some(list)))
+            .chain([
+                ("roles".to_owned(), roles.as_ref()),
+                ("environment".to_owned(), environment.as_ref()),
+            ])
+        {
+            if list.is_some_and(OneOrMany::is_empty) {
+                context.error(
+                    &format!("{pointer}/{key}"),
+                    "an empty list matches nothing, so this rule would never match; remove the key or add an entry",
+                );
+            }
+        }
+        let spec = RuleSpec {
+            config_key: context.document.location(pointer).key,
+            tool,
+            server,
+            when: Conditions {
+                arguments: arguments
+                    .into_iter()
+                    .map(|(name, patterns)| (name, patterns.into_vec()))
+                    .collect(),
+                roles: roles.map(OneOrMany::into_vec).unwrap_or_default(),
+                environments: environment.map(OneOrMany::into_vec).unwrap_or_default(),
+                hint,
+            },
+            approval_by: approvers(approval_by),
+            verdict: action,
+        };
+        let location = context.document.location(pointer);
+        for role in &spec.when.roles {
+            let used = (role.clone(), Severity::Warning, location.clone());
+            self.roles_used.push(used);
+        }
+        let rule = PendingRule {
+            spec,
+            location,
+            has_pattern: pattern.is_some(),
+        };
+        self.rules.push(rule);
     }
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::AgentTable;
+use crate::config::Approver;
 use crate::rate::{Period, Rate};
 use crate::secret::Secret;
 
@@ -59,6 +60,8 @@ pub struct KeyTable {
     /// Whether requests to models may contain tools that the provider runs itself, such as `web_search`, `code_interpreter` or
     /// `mcp`. Default: `true`, unless `tools` is set, for the key or one of its roles, or `permissions.default` is `deny`.
     pub provider_tools: Option<bool>,
+    /// Who may approve the key's calls that need it: `admin`, `client` (the user of the MCP client). Default: `permissions.approval_by`.
+    pub approval_by: Option<Vec<Approver>>,
     /// Maximum rate of calls. Further calls are rejected with status 429.
     pub rate_limit: Option<Rate>,
     /// Maximum number of concurrent calls. Up to four times as many are queued. Default: unlimited.

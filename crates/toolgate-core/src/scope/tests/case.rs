@@ -134,6 +134,7 @@ pub(super) fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
         tool: Some(tool.to_owned()),
         server: None,
         when: Conditions::default(),
+        approval_by: None,
         verdict,
     }
 }

@@ -6,9 +6,7 @@ use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::Arguments;
-use toolgate::approval::{
-    Approval, ApprovalScope, ApprovalState, DecideError, Decider, Ruling,
-};
+use toolgate::approval::{Approval, ApprovalScope, ApprovalState, DecideError, Decider, Ruling};
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;

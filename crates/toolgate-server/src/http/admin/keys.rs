@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_core::config::KeyConfig;
+use toolgate_core::config::{Approver, KeyConfig};
 use toolgate_core::hash::sha256_hex;
 use toolgate_core::rate::Budget;
 use utoipa::ToSchema;
@@ -36,6 +36,9 @@ pub(crate) struct KeyView {
     /// Patterns of tools that the key may use; null means no restriction.
     #[schema(required)]
     pub(crate) tools: Option<Vec<String>>,
+    /// Who may approve the key's calls; null leaves it to rules, servers and the default.
+    #[schema(value_type = Option<Vec<String>>, required)]
+    pub(crate) approval_by: Option<Vec<Approver>>,
     #[schema(required)]
     pub(crate) rate_limit: Option<String>,
     #[schema(required)]
@@ -178,6 +181,7 @@ impl KeyView {
             expired: expires_at.is_some_and(|end| end <= SystemTime::now()),
             roles: key.roles.clone(),
             tools: key.tools.clone(),
+            approval_by: key.approval_by.map(|by| by.iter().collect()),
             rate_limit: key.limits.rate.map(|rate| rate.to_string()),
             max_in_flight: key.limits.max_in_flight,
             budget: key.limits.budget.map(BudgetView::new),

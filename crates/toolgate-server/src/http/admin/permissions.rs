@@ -58,6 +58,10 @@ pub(crate) struct RuleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, nullable = false)]
     hint: Option<Hint>,
+    /// Who may approve the calls for which the rule asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    approval_by: Option<Vec<Approver>>,
     #[schema(value_type = VerdictSchema)]
     action: Verdict,
 }
@@ -91,7 +95,7 @@ pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>,
     Ok(Json(PermissionsView {
         default: *default,
         rules: rules.iter().map(RuleView::new).collect(),
-        approval_by: approvals.by.clone(),
+        approval_by: approvals.by.iter().collect(),
         approval_expiry: approvals.expiry.as_secs_f64(),
         approval_wait: approvals.wait.as_secs_f64(),
         grants: grants.into_iter().map(GrantView::new).collect(),
@@ -176,6 +180,7 @@ impl RuleView {
             roles: when.roles.clone(),
             environment: when.environments.clone(),
             hint: when.hint,
+            approval_by: rule.approval_by.map(|by| by.iter().collect()),
             action: rule.verdict,
         }
     }

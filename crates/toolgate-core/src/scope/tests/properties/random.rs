@@ -157,6 +157,7 @@ pub(super) fn any_rule(fixture: &Fixture) -> impl Strategy<Value = RuleSpec> + u
         tool,
         server,
         when,
+        approval_by: None,
         verdict,
     })
 }
