@@ -58,6 +58,11 @@ impl Glob {
         Self("*".to_owned())
     }
 
+    /// Returns whether the glob matches every text.
+    fn matches_all(&self) -> bool {
+        !self.0.is_empty() && self.0.bytes().all(|c| c == b'*')
+    }
+
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text) = (self.0.as_bytes(), text.as_bytes());
         let (mut p, mut t) = (0, 0);
@@ -201,6 +206,19 @@ impl Selector {
 
     pub fn matches(&self, id: &ToolId, alias: &str) -> bool {
         self.alias.as_deref() == Some(alias) || self.patterns.iter().any(|p| p.matches(id))
+    }
+
+    /// Returns whether this selects every tool that `server` could have, and so the whole server.
+    pub fn covers_server(&self, server: &ServerName) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns
+            .any(|pattern| pattern.tool.matches_all() && pattern.server.matches(server.as_str()))
+    }
+
+    /// Returns whether this names `server`; an alias does not.
+    pub fn names_server(&self, server: &ServerName) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.any(|pattern| pattern.server.matches(server.as_str()))
     }
 
     /// Returns whether this may select tools of `server`; a bare alias may belong to any server.

@@ -6,12 +6,16 @@
 //! the arguments it yields a [`Decision`].
 
 mod condition;
+mod item;
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use condition::ArgumentCondition;
+use item::ItemPattern;
+pub use item::ServerItem;
+pub(crate) use item::{split_prompt, split_resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,6 +62,10 @@ pub struct RuleSpec {
     pub config_key: String,
     pub tool: Option<String>,
     pub server: Option<String>,
+    /// Resources as `SERVER:URI`, both with wildcards; then the rule is not about tools.
+    pub resource: Option<String>,
+    /// Prompts as `SERVER.NAME`, both with wildcards; then the rule is not about tools.
+    pub prompt: Option<String>,
     pub when: Conditions,
     /// Who may approve calls for which the rule asks; `None` if the rule does not say so.
     pub approval_by: Option<Approvers>,
@@ -136,8 +144,9 @@ pub enum RuleError {
 #[derive(Debug)]
 struct Rule {
     config_key: Arc<str>,
-    /// `None` if the rule is ambiguous.
+    /// `None` if the rule is ambiguous, or not about tools.
     selector: Option<Selector>,
+    items: Option<ItemPattern>,
     arguments: Vec<ArgumentCondition>,
     roles: Vec<String>,
     hint: Option<Hint>,
@@ -170,8 +179,11 @@ impl<const N: usize> From<[&str; N]> for ToolList {
 }
 
 impl RuleSpec {
-    /// Resolves the rule against these servers; `None` if it is ambiguous.
+    /// Resolves the rule against these servers; `None` if it is ambiguous or not about tools.
     fn selector(&self, servers: &[ServerName]) -> Option<Selector> {
+        if self.resource.is_some() || self.prompt.is_some() {
+            return None;
+        }
         let tool = self.tool.as_deref().unwrap_or("*");
         match &self.server {
             Some(server) => Some(Selector::from_globs(server, tool)),
@@ -180,7 +192,7 @@ impl RuleSpec {
     }
 
     pub fn check(&self, servers: &[ServerName]) -> Result<(), RuleError> {
-        let Some(server) = &self.server else {
+        let Some(server) = self.server.as_deref().or(self.item_server()) else {
             let tool = self.tool.as_deref().unwrap_or("*");
             Selector::parse(tool, servers, self.verdict.selector_mode())?;
             return Ok(());
@@ -190,7 +202,7 @@ impl RuleSpec {
             Ok(())
         } else {
             Err(RuleError::NoSuchServer {
-                server: server.clone(),
+                server: server.to_owned(),
             })
         }
     }
@@ -239,6 +251,7 @@ impl Policy {
             Arc::new(Rule {
                 config_key: spec.config_key.as_str().into(),
                 selector: spec.selector(servers),
+                items: ItemPattern::new(spec),
                 arguments: conditions
                     .map(|(name, patterns)| ArgumentCondition::new(name, patterns, spec.verdict))
                     .collect(),
@@ -285,6 +298,11 @@ impl Policy {
         } else {
             (Verdict::Manual, "tools_to_execute")
         };
+        self.decide_by_default(verdict, key)
+    }
+
+    /// Returns the verdict that `key` gives, or the default if that is stricter.
+    fn decide_by_default(&self, verdict: Verdict, key: &str) -> Decision {
         match self.default {
             Some(default) if default > verdict => Decision {
                 verdict: default,
@@ -366,8 +384,12 @@ impl Rule {
             .as_ref()
             .is_some_and(|selector| selector.matches(subject.id, subject.alias));
         selected
-            && (self.roles.is_empty() || self.roles.iter().any(|role| roles.contains(role)))
+            && self.applies_to_roles(roles)
             && self.hint.is_none_or(|hint| hint.matches(subject.hints))
+    }
+
+    fn applies_to_roles(&self, roles: &[String]) -> bool {
+        self.roles.is_empty() || self.roles.iter().any(|role| roles.contains(role))
     }
 
     fn decision(&self) -> Decision {

@@ -204,6 +204,9 @@ pub enum DecideError {
     /// The edited arguments do not fit the tool's schema.
     #[error(transparent)]
     InvalidArguments(#[from] SchemaViolation),
+    /// The request reads a resource or prompt.
+    #[error("only the arguments of tool calls can be edited; approve or deny the request as it is")]
+    NotEditable,
     /// The tool's server or definition changed, so the decision would be about another tool.
     #[error(
         "tool `{0}` or its server changed after the call; the caller must repeat the call to request a new approval"

@@ -171,6 +171,13 @@ impl Engine {
         request: &ApprovalRequest,
         arguments: Option<&Arguments>,
     ) -> Result<(), DecideError> {
+        if request.fingerprint.is_item() {
+            return if arguments.is_some() {
+                Err(DecideError::NotEditable)
+            } else {
+                Ok(())
+            };
+        }
         let catalog = self.0.deps.registry.catalog();
         let Some(entry) = catalog.tool(&request.tool) else {
             return Ok(());

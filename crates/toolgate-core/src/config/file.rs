@@ -387,8 +387,13 @@ pub struct RuleTable {
     /// Tool pattern in any name style, with `*` and `?`: `github_*`, `mcp__github__*`, `github.create_issue`, `*.delete`, `*`.
     /// With `server`, a pattern for raw tool names.
     pub tool: Option<String>,
-    /// Server pattern, with `*` and `?`.
+    /// Server pattern, with `*` and `?`. A rule that covers a whole server (`server = "hr"`, `tool = "hr.*"`) covers its
+    /// resources and prompts too.
     pub server: Option<String>,
+    /// Resources, as `SERVER:URI` with `*` and `?`: `hr:file:///salaries/*`. Not together with `tool`, `server` or `prompt`.
+    pub resource: Option<String>,
+    /// Prompts, as `SERVER.NAME` with `*` and `?`: `hr.summarize`. Not together with `tool`, `server` or `resource`.
+    pub prompt: Option<String>,
     /// Conditions on arguments, by name (`options.path` for nested ones): a pattern that the value must match, or
     /// several of which it must match one.
     #[serde(default)]

@@ -98,7 +98,7 @@ fn collect_at_path<'v>(value: &'v Value, path: &str, found: &mut Vec<&'v Value>)
 }
 
 /// Returns whether the text has a `..` segment, plain or percent-encoded.
-fn has_parent_segment(text: &str) -> bool {
+pub(super) fn has_parent_segment(text: &str) -> bool {
     let decoded = text
         .to_lowercase()
         .replace("%2e", ".")
@@ -109,7 +109,7 @@ fn has_parent_segment(text: &str) -> bool {
 
 /// Decodes a text the way a server might before opening it: trims it and removes `file://` and
 /// percent-encoding.
-fn decode_path(text: &str) -> String {
+pub(super) fn decode_path(text: &str) -> String {
     let text = text.trim().trim_matches('\0');
     let text = text.strip_prefix("file://").unwrap_or(text);
     let mut bytes = Vec::with_capacity(text.len());
@@ -127,7 +127,7 @@ fn decode_path(text: &str) -> String {
 
 /// Removes `.`, `..` and empty segments and trailing slashes. A leading `..` of a relative path is
 /// kept.
-fn normalize_path(text: &str) -> String {
+pub(super) fn normalize_path(text: &str) -> String {
     let text = text.replace('\\', "/");
     let mut segments: Vec<&str> = Vec::new();
     let rooted = text.starts_with('/');

@@ -35,6 +35,8 @@ fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
         config_key: format!("{tool}:{verdict:?}"),
         tool: Some(tool.to_owned()),
         server: None,
+        resource: None,
+        prompt: None,
         when: Conditions::default(),
         approval_by: None,
         verdict,

@@ -151,6 +151,18 @@ impl CompiledFilters {
         self.exclude_tools.iter().any(|s| s.matches(id, alias))
     }
 
+    /// Whether the tool filters keep any part of a server. They remove its resources and prompts if
+    /// they name no part of it to include, or exclude all of it.
+    pub(super) fn keeps_part_of(&self, server: &ServerName) -> bool {
+        let names_part = |selectors: &Vec<Selector>| {
+            let mut selectors = selectors.iter();
+            selectors.any(|selector| selector.names_server(server))
+        };
+        let mut excluded = self.exclude_tools.iter();
+        self.include_tools.as_ref().is_none_or(names_part)
+            && !excluded.any(|selector| selector.covers_server(server))
+    }
+
     /// Value of a header as sent, for display.
     pub(super) fn header_text(&self, header: &str) -> Option<String> {
         self.filters

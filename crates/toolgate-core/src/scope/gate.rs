@@ -1,9 +1,10 @@
-//! The gates that a tool must pass. The same gates decide and explain.
+//! The gates that a tool must pass. The same gates decide and explain. Resources and prompts of a
+//! server must pass those that apply to the whole server.
 
 use super::access::{AccessRules, Principal, ServerAccess};
 use super::filter::{CompiledFilters, Filters};
 use crate::name::ServerName;
-use crate::policy::{Judgement, Subject, ToolList, Verdict};
+use crate::policy::{Decision, Judgement, ServerItem, Subject, ToolList, Verdict};
 
 /// A condition that a tool must meet to be in scope, in order of evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +80,26 @@ impl AccessView<'_> {
         self.judge_by_rules(subject, access)
     }
 
-    /// Whether the resources and prompts of a server exist for this request.
+    /// Judges a resource or prompt; `None` if it does not exist for this request.
+    pub fn judge_item(&self, item: ServerItem<'_>) -> Option<Decision> {
+        if !self.can_see_resources(item.server()) {
+            return None;
+        }
+        let policy = &self.rules.policy;
+        let decision = policy.judge_item(item, &self.principal.roles);
+        (decision.verdict < Verdict::Deny).then_some(decision)
+    }
+
+    /// Whether resources and prompts of a server exist for this request. What hides a whole server
+    /// from it hides them too.
     pub fn can_see_resources(&self, server: &ServerName) -> bool {
         let access = self.server_access(server);
+        let mut blocked = self.rules.blocked.iter();
+        let policy = &self.rules.policy;
         access.is_some_and(|access| access.resources && self.principal.resources)
+            && !blocked.any(|selector| selector.covers_server(server))
+            && self.filters.keeps_part_of(server)
+            && policy.may_show_items(server, &self.principal.roles)
     }
 
     /// Whether any part of a server may exist for this request, connected or not.

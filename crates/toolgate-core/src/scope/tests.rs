@@ -14,9 +14,11 @@ mod unusual_names;
 
 use case::Case;
 use fixture::Fixture;
+use oracle::{OracleItem, OracleItemKind};
 
 use super::{AccessRules, FilterError, Scope};
-use crate::policy::Verdict;
+use crate::name::ServerName;
+use crate::policy::{ServerItem, Verdict};
 
 /// Verdict on each tool of a fixture, in order; `None` if the tool is not in scope.
 type Verdicts = Vec<Option<Verdict>>;
@@ -39,6 +41,42 @@ fn verdicts_with(
         verdicts[entry.index] = Some(judgement.decision().verdict);
     }
     Ok(verdicts)
+}
+
+/// Resources and prompts that each server of a fixture has.
+fn items(fixture: &Fixture) -> Vec<OracleItem> {
+    let keys = [
+        (OracleItemKind::Resource, "doc://a"),
+        (OracleItemKind::Resource, "x://b"),
+        (OracleItemKind::Prompt, "greet"),
+        (OracleItemKind::Prompt, "push"),
+    ];
+    let item = |server: &String| {
+        let server = server.clone();
+        keys.map(move |(kind, key)| OracleItem {
+            server: server.clone(),
+            kind,
+            key: key.to_owned(),
+        })
+    };
+    fixture.servers().iter().flat_map(item).collect()
+}
+
+/// Verdicts of the gateway on the resources and prompts of a fixture.
+fn item_verdicts(fixture: &Fixture, case: &Case) -> Verdicts {
+    let access = AccessRules::new(&case.config(fixture));
+    let principal = case.principal(&access);
+    let view = access.view(&principal, &case.filters);
+    let judge = |item: &OracleItem| {
+        let server = &ServerName::parse(&item.server).unwrap();
+        let key = item.key.as_str();
+        let judged = view.judge_item(match item.kind {
+            OracleItemKind::Resource => ServerItem::Resource { server, uri: key },
+            OracleItemKind::Prompt => ServerItem::Prompt { server, name: key },
+        });
+        judged.map(|decision| decision.verdict)
+    };
+    items(fixture).iter().map(judge).collect()
 }
 
 /// Ids of the tools that the gateway shows, or the text that it rejects as ambiguous.

@@ -49,6 +49,7 @@ mod oracle;
 mod page;
 mod real_model;
 mod real_servers;
+mod resource_access;
 mod resource_subscriptions;
 mod serve;
 mod sessions;

@@ -8,11 +8,16 @@ use std::fmt;
 pub struct ToolFingerprint {
     /// Hash of the server's connection.
     pub server: String,
-    /// Hash of the tool's definition; empty in approvals of versions that did not store it.
+    /// Hash of the tool's definition, or `resource` or `prompt` with a hash of that; empty in approvals of versions that did not store it.
     pub definition: String,
 }
 
 impl ToolFingerprint {
+    /// Returns whether this is the fingerprint of a resource or prompt, not of a tool.
+    pub(crate) fn is_item(&self) -> bool {
+        self.definition.contains(' ')
+    }
+
     /// Parses the form in the store.
     pub(super) fn parse(text: &str) -> Self {
         let (server, definition) = text.split_once(':').unwrap_or((text, ""));

@@ -21,6 +21,9 @@ pub enum CallError {
     /// No tool of this name exists for the caller.
     #[error("unknown tool `{name}`{}", format_suggestions(.nearest))]
     Unknown { name: String, nearest: Vec<String> },
+    /// No such resource or prompt exists for the caller.
+    #[error("unknown resource or prompt `{0}`")]
+    UnknownItem(String),
     /// The name matches several tools.
     #[error("`{name}` matches several tools; use one of these names: {}", .aliases.join(", "))]
     Ambiguous { name: String, aliases: Vec<String> },
@@ -240,7 +243,7 @@ impl CallError {
     /// Returns the code used in metrics, audit records and API responses.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Unknown { .. } | Self::Ambiguous { .. } => "unknown",
+            Self::Unknown { .. } | Self::UnknownItem(_) | Self::Ambiguous { .. } => "unknown",
             Self::Filter(_) => "bad_filter",
             Self::BadArguments(_) | Self::SchemaViolation(_) | Self::HeaderMismatch(_) => {
                 "bad_arguments"

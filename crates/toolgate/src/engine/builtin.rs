@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use toolgate_core::Catalog;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
-use toolgate_core::policy::Verdict;
+use toolgate_core::policy::{ServerItem, Verdict};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_llm::tools::OfferedTool;
 use toolgate_mcp::jsonrpc::Object;
@@ -16,6 +16,7 @@ use toolgate_mcp::lane::UpstreamRequest;
 use tracing::Span;
 
 use super::dispatch::{self, RequestTimeouts};
+use super::resources::ItemRequest;
 use super::result_store::{ResultChunk, ResultStore};
 use super::rules::Rules;
 use super::script::CodeTool;
@@ -120,14 +121,22 @@ impl<'a> ReadResourceArguments<'a> {
     }
 }
 
-/// Formats the resources of the given servers, one JSON object per line.
-fn format_resource_list(catalog: &Catalog, servers: &[ServerName]) -> ToolResult {
+/// Formats the visible resources of the given servers, one JSON object per line.
+fn format_resource_list(
+    catalog: &Catalog,
+    servers: &[ServerName],
+    is_visible: impl Fn(ServerItem<'_>) -> bool,
+) -> ToolResult {
     let mut lines = Vec::new();
     for server in servers {
         let Some(listing) = catalog.listing(server) else {
             continue;
         };
         for item in listing.resources.iter().chain(&listing.templates) {
+            let uri = item.key.as_str();
+            if !is_visible(ServerItem::Resource { server, uri }) {
+                continue;
+            }
             let definition = match serde_json::from_str::<Value>(item.definition.get()) {
                 Ok(definition) => definition,
                 Err(error) => {
@@ -302,7 +311,11 @@ impl Inner {
                 if let Some(only) = arguments.value()["server"].as_str() {
                     servers.retain(|server| server.as_str() == only);
                 }
-                Ok(format_resource_list(catalog, &servers))
+                let (rules, caller) = (&context.rules, &context.caller);
+                let filters = &context.call.request.filters;
+                let is_visible =
+                    |item: ServerItem<'_>| rules.judge_item(caller, filters, item).is_ok();
+                Ok(format_resource_list(catalog, &servers, is_visible))
             }
             BuiltinTool::ReadResource => self.read_resource(context, &arguments, record).await,
             BuiltinTool::Code(tool) => self.run_code_tool(context, tool, &arguments, record).await,
@@ -329,7 +342,13 @@ impl Inner {
                 items.any(|item| item.key == uri)
             }
         };
-        let readable = self.servers_with_resources(context);
+        let mut readable = self.servers_with_resources(context);
+        readable.retain(|server| {
+            let item = ServerItem::Resource { server, uri };
+            let filters = &context.call.request.filters;
+            let judged = context.rules.judge_item(&context.caller, filters, item);
+            judged.is_ok()
+        });
         let found: Vec<&ServerName> = readable.iter().filter(offers).collect();
         let [server] = found.as_slice() else {
             let text = if found.is_empty() {
@@ -347,9 +366,6 @@ impl Inner {
                 .auto_execute
                 .contains(READ_RESOURCE)
         });
-        if !is_automatic {
-            record.verdict = Some(Verdict::Manual.as_str().to_owned());
-        }
         let upstream = UpstreamRequest {
             method: "resources/read",
             params: Object::new().text("uri", uri),
@@ -362,22 +378,33 @@ impl Inner {
             modern_client: None,
             ..(*context.call.request).clone()
         };
+        let params = upstream.params.clone();
+        let item_request = ItemRequest {
+            rules: &context.rules,
+            caller: &context.caller,
+            context: &request,
+            item: ServerItem::Resource { server, uri },
+            method: upstream.method,
+            params: &params,
+        };
+        let permit = self.authorize_item(&item_request, record).await?;
+        if !is_automatic && record.verdict.as_deref() == Some(Verdict::Allow.as_str()) {
+            record.verdict = Some(Verdict::Manual.as_str().to_owned());
+        }
         let read = self
-            .send_request(&context.rules, &context.caller, &request, server, upstream)
+            .send_item_request(&item_request, permit, upstream, record)
             .await?;
         Ok(self.sanitize_result(format_resource_contents(&read).into_raw(), &context.rules))
     }
 
-    /// Sends a request other than a tool call to a server.
+    /// Sends a request other than a tool call to a server, once it is authorized.
     pub(super) async fn send_request(
         &self,
         rules: &Rules,
-        caller: &Caller,
         request: &RequestContext,
         server: &ServerName,
         upstream: UpstreamRequest,
     ) -> Result<Box<RawValue>, CallError> {
-        rules.check_resource_access(caller, &request.filters, server)?;
         let trace = trace::outgoing_context(&*self.deps.tracer, &Span::current(), request);
         let mut headers = rules.forwarded_headers(server, &request.headers);
         trace.insert_into_headers(&mut headers);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use toolgate_core::catalog::Resolution;
-use toolgate_core::policy::Verdict;
+use toolgate_core::policy::{ServerItem, Verdict};
 
 use super::builtin::READ_RESOURCE;
 use super::{BuiltinTool, Engine};
@@ -19,7 +19,7 @@ impl Engine {
         let scope = self.scope(caller, &call.request.filters);
         match BuiltinTool::from_name(&call.name).filter(|_| call.server.is_none()) {
             Some(BuiltinTool::ReadResource) => {
-                return self.preview_resource_read(arguments.value());
+                return self.preview_resource_read(caller, call, arguments.value());
             }
             Some(BuiltinTool::Code(tool)) => {
                 return self.preview_code_tool(tool, scope.as_ref().ok(), arguments);
@@ -49,8 +49,23 @@ impl Engine {
         scope.is_ok_and(|scope| scope.has_auto_executable() || scope.has_code_mode_tools())
     }
 
-    fn preview_resource_read(&self, arguments: &Value) -> Verdict {
+    fn preview_resource_read(
+        &self,
+        caller: &Caller,
+        call: &ToolCall,
+        arguments: &Value,
+    ) -> Verdict {
         let rules = self.0.rules.load();
+        let uri = arguments["uri"].as_str().unwrap_or_default();
+        let only = arguments["server"].as_str();
+        let names = rules.servers.keys();
+        let named = names.filter(|name| only.is_none_or(|only| name.as_str() == only));
+        let verdicts = named.filter_map(|server| {
+            let item = ServerItem::Resource { server, uri };
+            let judged = rules.judge_item(caller, &call.request.filters, item);
+            Some(judged.ok()?.verdict)
+        });
+        let strictest = verdicts.max().unwrap_or(Verdict::Allow);
         let is_automatic = |name: &str| {
             let mut servers = rules.servers.iter();
             let server_rules = servers.find(|(known, _)| known.as_str() == name);
@@ -62,15 +77,15 @@ impl Engine {
                     .contains(READ_RESOURCE)
             })
         };
-        let allowed = match arguments["server"].as_str() {
+        let allowed = match only {
             Some(server) => is_automatic(server),
             // The server is only resolved when the resource is read, so all servers must agree.
             None => rules.servers.keys().all(|name| is_automatic(name.as_str())),
         };
         if allowed {
-            Verdict::Allow
+            strictest
         } else {
-            Verdict::Manual
+            strictest.max(Verdict::Manual)
         }
     }
 }

@@ -15,7 +15,7 @@ use toolgate_core::config::{
     RunLimits, ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
-use toolgate_core::policy::{Decision, Verdict};
+use toolgate_core::policy::{Decision, ServerItem, Verdict};
 use toolgate_core::scope::{AccessRules, Filters, Principal};
 use toolgate_core::secret::Masker;
 use toolgate_mcp::{Environment, TraceContext};
@@ -238,22 +238,16 @@ impl Rules {
         Ok(names.cloned().collect())
     }
 
-    /// Checks that a server's resources are visible to a caller.
-    pub(super) fn check_resource_access(
+    /// Judges a resource or prompt. One that does not exist for the caller is unknown.
+    pub(super) fn judge_item(
         &self,
         caller: &Caller,
         filters: &Filters,
-        server: &ServerName,
-    ) -> Result<(), CallError> {
+        item: ServerItem<'_>,
+    ) -> Result<Decision, CallError> {
         let view = self.access.view(self.principal(caller)?, filters);
-        if view.can_see_resources(server) {
-            Ok(())
-        } else {
-            Err(CallError::Unknown {
-                name: server.to_string(),
-                nearest: Vec::new(),
-            })
-        }
+        let judged = view.judge_item(item);
+        judged.ok_or_else(|| CallError::UnknownItem(describe_item(item)))
     }
 
     pub(super) fn has_role(&self, key: &str, role: &str) -> bool {
@@ -327,6 +321,14 @@ impl Rules {
         passed
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
+    }
+}
+
+/// Names a resource or prompt as rules do: `SERVER:URI` or `SERVER.NAME`.
+pub(super) fn describe_item(item: ServerItem<'_>) -> String {
+    match item {
+        ServerItem::Resource { server, uri } => format!("{server}:{uri}"),
+        ServerItem::Prompt { server, name } => format!("{server}.{name}"),
     }
 }
 

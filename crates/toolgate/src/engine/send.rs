@@ -19,7 +19,7 @@ use super::rules::Rules;
 use super::{CallContext, CallProgress, Inner};
 use crate::audit::AuditRecord;
 use crate::call::{CallError, Outcome};
-use crate::caller::CallOrigin;
+use crate::caller::{CallOrigin, Caller};
 use crate::hook::CompletedCall;
 use crate::result::sanitize::{SecretPolicy, sanitize};
 use crate::result::truncate::truncate;
@@ -87,11 +87,22 @@ impl Inner {
         id: &ToolId,
         record: &mut AuditRecord,
     ) -> Result<(), CallError> {
-        let CallContext { rules, caller, .. } = context;
-        let server_rules = rules.servers.get(&id.server);
+        let server_rules = context.rules.servers.get(&id.server);
         let price = server_rules
             .and_then(|server_rules| server_rules.server.tool_limits(id.tool.as_str()).price);
-        let price = price.unwrap_or(0);
+        let CallContext { rules, caller, .. } = context;
+        self.charge_price(rules, caller, price.unwrap_or(0), record)
+            .await
+    }
+
+    /// Charges a call of a known price to the budget of the caller's key.
+    pub(super) async fn charge_price(
+        &self,
+        rules: &Rules,
+        caller: &Caller,
+        price: u64,
+        record: &mut AuditRecord,
+    ) -> Result<(), CallError> {
         if let (Some(key), Some(key_entry)) = (caller.key(), rules.key_entry(caller)?)
             && let Some(budget) = &key_entry.limits.budget
         {
@@ -104,8 +115,8 @@ impl Inner {
     }
 
     /// Refunds the price of a call that was never sent.
-    pub(super) fn refund(&self, context: &CallContext, record: &mut AuditRecord) {
-        if let Some(key) = context.caller.key() {
+    pub(super) fn refund(&self, caller: &Caller, record: &mut AuditRecord) {
+        if let Some(key) = caller.key() {
             self.budgets
                 .refund(key, record.cost_micro_usd.unsigned_abs());
         }
@@ -201,7 +212,7 @@ impl Inner {
         self.charge(context, id, &mut progress.attempt.record)
             .await?;
         if let Err(error) = progress.attempt.open().await {
-            self.refund(context, &mut progress.attempt.record);
+            self.refund(&context.caller, &mut progress.attempt.record);
             return Err(error);
         }
         progress.set_tickets_used(id, true);
@@ -209,7 +220,7 @@ impl Inner {
         let answer = dispatch.run(trace).await;
         if answer.as_ref().is_err_and(CallError::is_not_sent) {
             progress.set_tickets_used(id, false);
-            self.refund(context, &mut progress.attempt.record);
+            self.refund(&context.caller, &mut progress.attempt.record);
         }
         let ServerResponse { raw, outdated } = answer?;
         if request.modern_client.is_some() && is_input_required(&raw) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, StreamExt as _};
 use tokio::sync::watch;
 use toolgate_core::Catalog;
+use toolgate_core::policy::ServerItem;
 use toolgate_core::scope::Filters;
 use toolgate_mcp::jsonrpc::{self, Object};
 
@@ -34,18 +35,36 @@ impl ListHashes {
             }
         }
         let (mut resources, mut prompts) = (DefaultHasher::new(), DefaultHasher::new());
-        let servers = gateway.resources().servers(caller, filters);
+        let handle = gateway.resources();
         // A caller whose key was removed sees nothing.
-        for server in servers.unwrap_or_default() {
-            let Some(offer) = catalog.listing(&server) else {
-                continue;
-            };
-            for item in offer.resources.iter().chain(&offer.templates) {
-                (&server, item.definition.get()).hash(&mut resources);
+        let servers = handle.servers(caller, filters).unwrap_or_default();
+        let hashed = handle.with_access(caller, filters, |view| {
+            for server in &servers {
+                let Some(offer) = catalog.listing(server) else {
+                    continue;
+                };
+                for item in offer.resources.iter().chain(&offer.templates) {
+                    let uri = item.key.as_str();
+                    if view
+                        .judge_item(ServerItem::Resource { server, uri })
+                        .is_some()
+                    {
+                        (server, item.definition.get()).hash(&mut resources);
+                    }
+                }
+                for item in &offer.prompts {
+                    let name = item.key.as_str();
+                    if view
+                        .judge_item(ServerItem::Prompt { server, name })
+                        .is_some()
+                    {
+                        (server, item.definition.get()).hash(&mut prompts);
+                    }
+                }
             }
-            for item in &offer.prompts {
-                (&server, item.definition.get()).hash(&mut prompts);
-            }
+        });
+        if let Err(error) = hashed {
+            tracing::debug!(%error, "a client's key is no longer valid");
         }
         Self {
             tools: tools.finish(),

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use toolgate_core::catalog::replace_text_member;
 use toolgate_core::name::ServerName;
+use toolgate_core::policy::ServerItem;
 use toolgate_core::scope::Filters;
 use toolgate_mcp::client_handler::ClientHandler;
 use toolgate_mcp::jsonrpc::{self, INVALID_PARAMS, RpcError, RpcResult};
@@ -16,6 +17,8 @@ use toolgate_mcp::registry::ResourceSubscription;
 
 use super::names;
 use super::request::{RequestHandler, to_rpc_error};
+use super::resources::unknown_resource;
+use crate::call::CallError;
 use crate::caller::Caller;
 use crate::gateway::Gateway;
 
@@ -33,10 +36,12 @@ pub(super) struct ResourceSubscriptions {
     subscriptions: Mutex<HashMap<String, ResourceSubscription>>,
 }
 
-/// Forwards updates to the client while the server is in the client's scope.
+/// Forwards updates to the client while the resource is visible to it.
 struct UpdateForwarder {
     sender: UpdateSender,
     server: ServerName,
+    /// The server's raw URI of the resource.
+    uri: String,
     /// Whether the client uses the server's raw URIs.
     uses_raw_names: bool,
     gateway: Gateway,
@@ -106,27 +111,35 @@ impl RequestHandler {
         let forwarder = UpdateForwarder {
             sender,
             server: server.clone(),
+            uri: raw_uri.to_owned(),
             uses_raw_names: self.endpoint.single_server().is_some(),
             gateway: self.gateway().clone(),
             caller: self.caller.clone(),
             filters: filters.clone(),
         };
         let handler = Arc::new(forwarder);
-        let subscription =
-            self.gateway()
-                .resources()
-                .subscribe(&self.caller, filters, &server, raw_uri, handler);
-        subscription.await.map_err(|error| to_rpc_error(&error))
+        let subscription = self.gateway().resources().subscribe(
+            &self.caller,
+            &self.context,
+            &server,
+            raw_uri,
+            handler,
+        );
+        subscription.await.map_err(|error| match error {
+            CallError::UnknownItem(_) => unknown_resource(uri),
+            error => to_rpc_error(&error),
+        })
     }
 }
 
 impl ClientHandler for UpdateForwarder {
     fn on_notification(&self, _: &str, params: Option<&RawValue>) {
-        let in_scope = self
-            .gateway
-            .resources()
-            .servers(&self.caller, &self.filters);
-        let in_scope = in_scope.is_ok_and(|servers| servers.contains(&self.server));
+        let item = ServerItem::Resource {
+            server: &self.server,
+            uri: &self.uri,
+        };
+        let resources = self.gateway.resources();
+        let in_scope = resources.can_see(&self.caller, &self.filters, item);
         let Some(params) = params.filter(|_| in_scope) else {
             return;
         };

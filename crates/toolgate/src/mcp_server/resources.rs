@@ -5,6 +5,8 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use toolgate_core::catalog::{ListedItem, ServerListing, replace_text_member};
 use toolgate_core::name::ServerName;
+use toolgate_core::policy::ServerItem;
+use toolgate_core::scope::AccessView;
 use toolgate_mcp::jsonrpc::{INVALID_PARAMS, Object, RESOURCE_NOT_FOUND, RpcError, RpcResult};
 use toolgate_mcp::lane::UpstreamRequest;
 
@@ -12,6 +14,7 @@ use super::method::{CompleteParams, PromptParams};
 use super::names::{self, map_items, map_member, qualify_links, qualify_uri_member};
 use super::page::encode_page;
 use super::request::{RequestHandler, to_rpc_error};
+use crate::call::CallError;
 
 /// Describes how one kind of item is listed.
 struct ItemKind {
@@ -19,6 +22,14 @@ struct ItemKind {
     key: &'static str,
     items: fn(&ServerListing) -> &[ListedItem],
     name: fn(&ServerName, &str) -> String,
+    item: for<'a> fn(&'a ServerName, &'a str) -> ServerItem<'a>,
+}
+
+/// What the reference of a completion is to.
+#[derive(Clone, Copy)]
+enum ReferenceKind {
+    Prompt,
+    Resource,
 }
 
 /// The item that a completion belongs to.
@@ -37,6 +48,7 @@ impl RequestHandler {
             key: "uri",
             items: |listing| &listing.resources,
             name: names::qualify_uri,
+            item: resource_item,
         };
         self.list_items(&kind, cursor)
     }
@@ -47,6 +59,7 @@ impl RequestHandler {
             key: "uriTemplate",
             items: |listing| &listing.templates,
             name: names::qualify_uri,
+            item: resource_item,
         };
         self.list_items(&kind, cursor)
     }
@@ -57,19 +70,40 @@ impl RequestHandler {
             key: "name",
             items: |listing| &listing.prompts,
             name: names::qualify_prompt,
+            item: prompt_item,
         };
         self.list_items(&kind, cursor)
     }
 
     fn list_items(&self, kind: &ItemKind, cursor: Option<&str>) -> RpcResult {
-        let servers = self.visible_servers()?;
+        let resources = self.gateway().resources();
+        let servers = resources.servers(&self.caller, &self.context.filters);
+        let servers = servers.map_err(|error| to_rpc_error(&error))?;
+        let list = |view: &AccessView<'_>| self.visible_items(kind, &servers, view);
+        let items = resources.with_access(&self.caller, &self.context.filters, list);
+        let mut items = items.map_err(|error| to_rpc_error(&error))?;
+        items.sort_by(|a, b| a.0.cmp(&b.0));
+        let listed = items.iter().map(|(key, item)| (key.clone(), &**item));
+        encode_page(kind.member, listed, cursor)
+    }
+
+    /// Returns the names and definitions of the visible items of these servers.
+    fn visible_items(
+        &self,
+        kind: &ItemKind,
+        servers: &[ServerName],
+        view: &AccessView<'_>,
+    ) -> Vec<(String, Box<RawValue>)> {
         let catalog = self.gateway().catalog();
         let mut items: Vec<(String, Box<RawValue>)> = Vec::new();
-        for server in &servers {
+        for server in servers {
             let Some(server_listing) = catalog.listing(server) else {
                 continue;
             };
             for item in (kind.items)(server_listing) {
+                if view.judge_item((kind.item)(server, &item.key)).is_none() {
+                    continue;
+                }
                 items.push(if self.endpoint.single_server().is_some() {
                     (item.key.clone(), item.definition.clone())
                 } else {
@@ -79,9 +113,7 @@ impl RequestHandler {
                 });
             }
         }
-        items.sort_by(|a, b| a.0.cmp(&b.0));
-        let listed = items.iter().map(|(key, item)| (key.clone(), &**item));
-        encode_page(kind.member, listed, cursor)
+        items
     }
 
     pub(super) async fn read_resource(&self, uri: &str) -> RpcResult {
@@ -92,7 +124,9 @@ impl RequestHandler {
             name: Some(raw_uri.to_owned()),
             ..UpstreamRequest::default()
         };
-        let result = self.send_to_server(&server, upstream).await?;
+        let item = resource_item(&server, raw_uri);
+        let result = self.send_to_server(item, upstream, || unknown_resource(uri));
+        let result = result.await?;
         if self.endpoint.single_server().is_some() {
             return Ok(result);
         }
@@ -107,9 +141,6 @@ impl RequestHandler {
             Some(server) => (server.clone(), params.name.as_str()),
             None => names::split_prompt(&params.name).ok_or_else(missing)?,
         };
-        if !self.visible_servers()?.contains(&server) {
-            return Err(missing());
-        }
         let upstream_params = Object::new().text("name", raw_name);
         let upstream = UpstreamRequest {
             method: "prompts/get",
@@ -120,7 +151,8 @@ impl RequestHandler {
             name: Some(raw_name.to_owned()),
             ..UpstreamRequest::default()
         };
-        let result = self.send_to_server(&server, upstream).await?;
+        let item = prompt_item(&server, raw_name);
+        let result = self.send_to_server(item, upstream, missing).await?;
         if self.endpoint.single_server().is_some() {
             return Ok(result);
         }
@@ -131,7 +163,7 @@ impl RequestHandler {
         }))
     }
 
-    /// Resolves a URI to a visible server and its raw URI.
+    /// Resolves a URI to a server and its raw URI. Whether it is visible is decided elsewhere.
     pub(super) fn resolve_resource<'a>(
         &self,
         uri: &'a str,
@@ -140,15 +172,7 @@ impl RequestHandler {
             Some(server) => Some((server.clone(), uri)),
             None => names::split_uri(uri),
         };
-        let servers = self.visible_servers()?;
-        let found = found.filter(|(server, _)| servers.contains(server));
-        found.ok_or_else(|| RpcError {
-            data: to_raw_value(&serde_json::json!({"uri": uri})).ok(),
-            ..RpcError::new(
-                RESOURCE_NOT_FOUND,
-                format!("no resource has the URI `{uri}`"),
-            )
-        })
+        found.ok_or_else(|| unknown_resource(uri))
     }
 
     pub(super) async fn complete(&self, params: CompleteParams) -> RpcResult {
@@ -161,21 +185,32 @@ impl RequestHandler {
             .map_err(|error| RpcError::new(INVALID_PARAMS, error.to_string()))?;
         let unknown = || RpcError::new(INVALID_PARAMS, "`ref` matches no prompt or resource");
         let single_server = self.endpoint.single_server();
-        let (server, raw_reference) = match (single_server, &named.name, &named.uri) {
-            (Some(server), ..) => (server.clone(), reference),
-            (None, Some(name), _) => {
-                let (server, raw_name) = names::split_prompt(name).ok_or_else(unknown)?;
-                (server, replace_text_member(&reference, "name", raw_name))
+        // A reference with both members could be read as either, so the other would go unchecked.
+        let (server, item_kind, raw_key) = match (&named.name, &named.uri) {
+            (Some(name), None) => {
+                let (server, raw_name) = match single_server {
+                    Some(server) => (server.clone(), name.as_str()),
+                    None => names::split_prompt(name).ok_or_else(unknown)?,
+                };
+                (server, ReferenceKind::Prompt, raw_name)
             }
-            (None, None, Some(uri)) => {
-                let (server, raw_uri) = names::split_uri(uri).ok_or_else(unknown)?;
-                (server, replace_text_member(&reference, "uri", raw_uri))
+            (None, Some(uri)) => {
+                let (server, raw_uri) = match single_server {
+                    Some(server) => (server.clone(), uri.as_str()),
+                    None => names::split_uri(uri).ok_or_else(unknown)?,
+                };
+                (server, ReferenceKind::Resource, raw_uri)
             }
-            (None, None, None) => return Err(unknown()),
+            (None, None) | (Some(_), Some(_)) => return Err(unknown()),
         };
-        if !self.visible_servers()?.contains(&server) {
-            return Err(unknown());
-        }
+        let (item, member) = match item_kind {
+            ReferenceKind::Prompt => (prompt_item(&server, raw_key), "name"),
+            ReferenceKind::Resource => (resource_item(&server, raw_key), "uri"),
+        };
+        let raw_reference = match single_server {
+            Some(_) => reference,
+            None => replace_text_member(&reference, member, raw_key),
+        };
         let upstream_params = Object::new()
             .raw("ref", raw_reference.get())
             .raw("argument", argument.get());
@@ -187,22 +222,43 @@ impl RequestHandler {
             },
             ..UpstreamRequest::default()
         };
-        self.send_to_server(&server, upstream).await
+        self.send_to_server(item, upstream, unknown).await
     }
 
-    fn visible_servers(&self) -> Result<Vec<ServerName>, RpcError> {
-        self.gateway()
-            .resources()
-            .servers(&self.caller, &self.context.filters)
-            .map_err(|error| to_rpc_error(&error))
-    }
-
-    async fn send_to_server(&self, server: &ServerName, upstream: UpstreamRequest) -> RpcResult {
+    /// Sends a request about a resource or prompt. One that is hidden from the caller gets the same
+    /// error as one that does not exist.
+    async fn send_to_server(
+        &self,
+        item: ServerItem<'_>,
+        upstream: UpstreamRequest,
+        unknown: impl Fn() -> RpcError,
+    ) -> RpcResult {
         let result = self
             .gateway()
             .resources()
-            .send_request(&self.caller, &self.context, server, upstream)
+            .send_request(&self.caller, &self.context, item, upstream)
             .await;
-        result.map_err(|error| to_rpc_error(&error))
+        result.map_err(|error| match error {
+            CallError::UnknownItem(_) => unknown(),
+            error => to_rpc_error(&error),
+        })
+    }
+}
+
+fn resource_item<'a>(server: &'a ServerName, uri: &'a str) -> ServerItem<'a> {
+    ServerItem::Resource { server, uri }
+}
+
+fn prompt_item<'a>(server: &'a ServerName, name: &'a str) -> ServerItem<'a> {
+    ServerItem::Prompt { server, name }
+}
+
+pub(super) fn unknown_resource(uri: &str) -> RpcError {
+    RpcError {
+        data: to_raw_value(&serde_json::json!({"uri": uri})).ok(),
+        ..RpcError::new(
+            RESOURCE_NOT_FOUND,
+            format!("no resource has the URI `{uri}`"),
+        )
     }
 }

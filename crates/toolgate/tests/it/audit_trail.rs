@@ -384,9 +384,13 @@ async fn resource_reads_are_recorded() {
         ..Default::default()
     };
     let request = toolgate::RequestContext::default();
+    let item = toolgate_core::policy::ServerItem::Resource {
+        server: &server,
+        uri: "zoo://nowhere",
+    };
     let _ = gateway
         .resources()
-        .send_request(&Caller::library(), &request, &server, upstream)
+        .send_request(&Caller::library(), &request, item, upstream)
         .await;
     let reads = events(&gateway, AuditKind::Resource).await;
     assert_eq!(reads.len(), 1, "{reads:?}");

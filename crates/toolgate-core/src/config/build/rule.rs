@@ -6,7 +6,7 @@ use crate::config::file::{OneOrMany, PermissionsTable, RuleTable};
 use crate::config::{ConfigFinding, ConfigLocation, PermissionSettings, Severity};
 use crate::name::ServerName;
 use crate::pattern::SelectorError;
-use crate::policy::{Conditions, RuleError, RuleSpec, Verdict};
+use crate::policy::{Conditions, RuleError, RuleSpec, Verdict, split_prompt, split_resource};
 
 /// A rule that is checked once all servers are known.
 pub(super) struct PendingRule {
@@ -73,9 +73,16 @@ impl ConfigBuilder {
     }
 
     fn add_rule(&mut self, rule: RuleTable, pointer: &str, context: &mut FileContext<'_>) {
+        let problem = find_problem(&rule);
+        if let Some(problem) = problem {
+            context.error(pointer, problem);
+            return;
+        }
         let RuleTable {
             tool,
             server,
+            resource,
+            prompt,
             arguments,
             roles,
             environment,
@@ -84,13 +91,6 @@ impl ConfigBuilder {
             approval_by,
             action,
         } = rule;
-        if tool.is_none() && server.is_none() {
-            context.error(
-                pointer,
-                "a rule needs `tool` or `server`; write `tool = \"*\"` for all tools",
-            );
-            return;
-        }
         if approval_by.is_some() && action != Verdict::Ask {
             context.error(
                 &format!("{pointer}/approval_by"),
@@ -116,6 +116,8 @@ impl ConfigBuilder {
             config_key: context.document.location(pointer).key,
             tool,
             server,
+            resource,
+            prompt,
             when: Conditions {
                 arguments: arguments
                     .into_iter()
@@ -139,5 +141,45 @@ impl ConfigBuilder {
             has_pattern: pattern.is_some(),
         };
         self.rules.push(rule);
+    }
+}
+
+/// Returns what is wrong with the subject of a rule: the tools, resources or prompts it is about.
+fn find_problem(rule: &RuleTable) -> Option<&'static str> {
+    let RuleTable {
+        tool,
+        server,
+        resource,
+        prompt,
+        arguments,
+        hint,
+        ..
+    } = rule;
+    let is_about_tools = tool.is_some() || server.is_some();
+    let subjects = [is_about_tools, resource.is_some(), prompt.is_some()];
+    match subjects.into_iter().filter(|given| *given).count() {
+        0 => Some(
+            "a rule needs `tool`, `server`, `resource` or `prompt`; write `tool = \"*\"` for all tools",
+        ),
+        1 if is_about_tools => None,
+        1 if resource
+            .as_deref()
+            .is_some_and(|text| split_resource(text).is_none()) =>
+        {
+            Some("write `resource` as `SERVER:URI`, for example `hr:file:///salaries/*`")
+        }
+        1 if prompt
+            .as_deref()
+            .is_some_and(|text| split_prompt(text).is_none()) =>
+        {
+            Some("write `prompt` as `SERVER.NAME`, for example `hr.summarize`")
+        }
+        1 if !arguments.is_empty() || hint.is_some() => {
+            Some("`arguments` and `hint` apply to tools only; remove them from this rule")
+        }
+        1 => None,
+        _ => Some(
+            "a rule is about tools (`tool`, `server`), resources (`resource`) or prompts (`prompt`); write a rule for each",
+        ),
     }
 }

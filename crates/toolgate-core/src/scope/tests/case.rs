@@ -133,6 +133,8 @@ pub(super) fn rule(tool: &str, verdict: Verdict) -> RuleSpec {
         config_key: format!("{tool}:{verdict:?}"),
         tool: Some(tool.to_owned()),
         server: None,
+        resource: None,
+        prompt: None,
         when: Conditions::default(),
         approval_by: None,
         verdict,
@@ -143,6 +145,11 @@ fn rule_table(rule: &RuleSpec) -> Value {
     let mut table = json!({"action": rule.verdict});
     let when = &rule.when;
     let mut put = |key: &str, value: Value| table[key] = value;
+    for (key, text) in [("resource", &rule.resource), ("prompt", &rule.prompt)] {
+        if let Some(text) = text {
+            put(key, json!(text));
+        }
+    }
     if let Some(tool) = &rule.tool {
         put("tool", json!(tool));
     }

@@ -18,6 +18,21 @@ pub(super) struct OracleTool {
     pub(super) destructive: Option<bool>,
 }
 
+/// A resource or prompt of a server.
+#[derive(Clone, Debug)]
+pub(super) struct OracleItem {
+    pub(super) server: String,
+    pub(super) kind: OracleItemKind,
+    /// URI or name.
+    pub(super) key: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OracleItemKind {
+    Resource,
+    Prompt,
+}
+
 /// An ambiguous text in `include-tools`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct AmbiguousText(pub(super) String);
@@ -74,6 +89,116 @@ fn in_scope(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
         && is_granted(case, servers, tool)
         && tool_filters_keep(case, servers, tool)
         && !is_denied(case, servers, tool)
+}
+
+/// Verdict on a resource or prompt; `None` if it does not exist for the request. What covers a whole
+/// server covers its resources and prompts.
+pub(super) fn item_verdict(case: &Case, servers: &[String], item: &OracleItem) -> Option<Verdict> {
+    let server = &item.server;
+    let known = known_servers(case, servers);
+    let covered = |list: &[String], servers: &[String]| {
+        let mut texts = list.iter();
+        texts.any(|text| covers(text, servers, server, Use::Restricting))
+    };
+    let filters = &case.filters;
+    let in_scope = !case.switches.off
+        && is_server_enabled(case, server, servers)
+        && client_filters_keep(case, server)
+        && !covered(&case.switches.blocked, servers)
+        && known.contains(server)
+        && filters.include_tools.as_deref().is_none_or(|list| {
+            let mut texts = list.iter();
+            texts.any(|text| includes_part(text, &known, server))
+        })
+        && !filters
+            .exclude_tools
+            .as_deref()
+            .is_some_and(|list| covered(list, &known));
+    let rules = case.permissions.rules.iter();
+    let matching = rules.filter(|rule| rule_matches_item(rule, case, servers, item));
+    let strictest = matching
+        .map(|rule| rule.verdict)
+        .max_by_key(|v| strictness(*v));
+    let default = case.permissions.default.unwrap_or(Verdict::Allow);
+    let verdict = strictest.unwrap_or(default);
+    (in_scope && verdict != Verdict::Deny).then_some(verdict)
+}
+
+/// Whether a text names all tools that a server could have.
+fn covers(text: &str, servers: &[String], server: &str, usage: Use) -> bool {
+    let is_all = |glob: &str| !glob.is_empty() && glob.chars().all(|c| c == '*');
+    if let Some((named, glob)) = split_at_dot(text, servers).filter(|_| usage != Use::Restricting) {
+        return named == server && is_all(glob);
+    }
+    let parsed = parse_all(text, servers);
+    let longest = parsed
+        .iter()
+        .filter_map(|(server, _)| *server)
+        .map(str::len)
+        .max();
+    let counts = |named: &str| usage == Use::Restricting || Some(named.len()) == longest;
+    parsed.iter().any(|(named, glob)| {
+        is_all(glob) && named.is_none_or(|named| named == server && counts(named))
+    })
+}
+
+/// Whether a text of `include-tools` names a part of a server.
+fn includes_part(text: &str, servers: &[String], server: &str) -> bool {
+    if let Some((named, _)) = split_at_dot(text, servers) {
+        return named == server;
+    }
+    if is_exact(text) && count_matching_servers(text, servers) > 1 {
+        return false;
+    }
+    let parsed = parse_all(text, servers);
+    let longest = parsed
+        .iter()
+        .filter_map(|(server, _)| *server)
+        .map(str::len)
+        .max();
+    parsed
+        .iter()
+        .any(|(named, _)| named.is_none_or(|named| named == server && Some(named.len()) == longest))
+}
+
+fn rule_matches_item(rule: &RuleSpec, case: &Case, servers: &[String], item: &OracleItem) -> bool {
+    let when = &rule.when;
+    let has_role = |role: &String| case.caller.roles.iter().any(|(name, _)| name == role);
+    let is_active = |name: &String| case.permissions.environment.as_ref() == Some(name);
+    let is_restricting = strictness(rule.verdict) >= strictness(Verdict::Ask);
+    let key_matches = |pattern: &str| {
+        glob(pattern, &item.key)
+            || is_restricting && glob(&pattern.to_lowercase(), &item.key.to_lowercase())
+    };
+    let names_item = match (&rule.resource, &rule.prompt, item.kind) {
+        (Some(text), _, OracleItemKind::Resource) => {
+            let (server, uri) = text.split_once(':').unwrap();
+            glob(server, &item.server) && key_matches(uri)
+        }
+        (None, Some(text), OracleItemKind::Prompt) => {
+            let (server, name) = text.split_once('.').unwrap();
+            glob(server, &item.server) && key_matches(name)
+        }
+        (None, None, _) => {
+            let text = rule.tool.as_deref().unwrap_or("*");
+            let usage = if rule.verdict == Verdict::Allow {
+                Use::Granting
+            } else {
+                Use::Restricting
+            };
+            let covers_server = match &rule.server {
+                Some(server) => {
+                    glob(server, &item.server) && !text.is_empty() && text.chars().all(|c| c == '*')
+                }
+                None => covers(text, servers, &item.server, usage),
+            };
+            when.arguments.is_empty() && when.hint.is_none() && covers_server
+        }
+        _ => false,
+    };
+    names_item
+        && (when.roles.is_empty() || when.roles.iter().any(has_role))
+        && (when.environments.is_empty() || when.environments.iter().any(is_active))
 }
 
 fn is_server_enabled(case: &Case, server: &String, servers: &[String]) -> bool {
@@ -204,6 +329,9 @@ fn rule_matches(rule: &RuleSpec, case: &Case, servers: &[String], tool: &OracleT
 }
 
 fn rule_names(rule: &RuleSpec, servers: &[String], tool: &OracleTool) -> bool {
+    if rule.resource.is_some() || rule.prompt.is_some() {
+        return false;
+    }
     let text = rule.tool.as_deref().unwrap_or("*");
     match &rule.server {
         Some(server) => glob(server, &tool.server) && matches_name(text, tool),

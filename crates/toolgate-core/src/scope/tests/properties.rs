@@ -5,9 +5,9 @@ mod random;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-use super::{Case, Fixture, Verdicts, oracle, verdicts};
+use super::{Case, Fixture, Verdicts, item_verdicts, items, oracle, texts, verdicts};
 use crate::name::NameStyle;
-use crate::policy::{RuleSpec, Verdict};
+use crate::policy::{Conditions, RuleSpec, Verdict};
 use crate::scope::{AccessRules, FilterError};
 pub(super) use random::any_case;
 use random::{any_pattern, any_rule};
@@ -40,6 +40,11 @@ pub(super) fn assert_agrees(fixture: &Fixture, case: &Case) -> Result<(), TestCa
         }
         (found, expected) => prop_assert!(false, "found {found:?}, expected {expected:?}"),
     }
+    let servers = fixture.servers();
+    for (item, found) in items(fixture).iter().zip(item_verdicts(fixture, case)) {
+        let expected = oracle::item_verdict(case, &servers, item);
+        prop_assert_eq!(found, expected, "{:?}", item);
+    }
     Ok(())
 }
 
@@ -62,6 +67,11 @@ fn assert_not_wider(fixture: &Fixture, before: &Case, after: &Case) -> Result<()
         (Err(_), Ok(after)) => prop_assert!(false, "no longer rejected: {after:?}"),
         (_, Err(_)) => {}
     }
+    let (before, after) = (
+        item_verdicts(fixture, before),
+        item_verdicts(fixture, after),
+    );
+    prop_assert!(is_no_wider(&before, &after), "{:?} {:?}", before, after);
     Ok(())
 }
 
@@ -148,6 +158,45 @@ proptest! {
         assert_not_wider(&fixture, &before, &after)?;
     }
 
+    /// Everything that hides all tools of a server hides its resources and prompts.
+    #[test]
+    fn what_hides_a_server_hides_its_resources_and_prompts(
+        (fixture, before, extra) in standard_with(any_rule),
+        at in 0usize..3,
+        gate in 0usize..10,
+    ) {
+        let server = fixture.servers()[at].clone();
+        let deny = |tool: Option<String>, server: Option<String>| RuleSpec {
+            tool,
+            server,
+            resource: None,
+            prompt: None,
+            when: Conditions::default(),
+            verdict: Verdict::Deny,
+            ..extra.clone()
+        };
+        let all = format!("{server}.*");
+        let mut after = before.clone();
+        match gate {
+            0 => after.permissions.rules.push(deny(Some(all), None)),
+            1 => after.permissions.rules.push(deny(None, Some(server.clone()))),
+            2 => after.permissions.rules.push(deny(Some("*".to_owned()), None)),
+            3 => after.switches.blocked.push(all),
+            4 => after.switches.denylist.push(server.clone()),
+            5 => after.switches.disabled_servers.push(server.clone()),
+            6 => after.filters.exclude_clients.get_or_insert_default().push(server.clone()),
+            7 => after.filters.include_clients = Some(Vec::new()),
+            8 => after.filters.include_tools = Some(Vec::new()),
+            _ => {
+                after.caller.key = Some(Vec::new());
+                after.caller.roles = vec![("dev".to_owned(), Some(texts(&[])))];
+            }
+        }
+        for (item, verdict) in items(&fixture).iter().zip(item_verdicts(&fixture, &after)) {
+            prop_assert!(item.server != server || verdict.is_none(), "{item:?} {verdict:?}");
+        }
+    }
+
     #[test]
     fn blocked_tool_never_widens((fixture, before, extra) in standard_with(any_pattern)) {
         let mut after = before.clone();
@@ -174,6 +223,8 @@ proptest! {
         if let (Ok(before), Ok(after)) = (verdicts(&fixture, &before), verdicts(&fixture, &after)) {
             prop_assert!(is_no_wider(&before, &after));
         }
+        let (before, after) = (item_verdicts(&fixture, &before), item_verdicts(&fixture, &after));
+        prop_assert!(is_no_wider(&before, &after));
     }
 
     #[test]

@@ -47,6 +47,14 @@ pub(crate) struct RuleView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     server: Option<String>,
+    /// Resources that the rule is about, as `SERVER:URI`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    resource: Option<String>,
+    /// Prompts that the rule is about, as `SERVER.NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    prompt: Option<String>,
     /// Patterns by argument name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     #[schema(value_type = Object)]
@@ -176,6 +184,8 @@ impl RuleView {
             place: rule.config_key.clone(),
             tool: rule.tool.clone(),
             server: rule.server.clone(),
+            resource: rule.resource.clone(),
+            prompt: rule.prompt.clone(),
             arguments: arguments.map(to_json).collect(),
             roles: when.roles.clone(),
             environment: when.environments.clone(),

@@ -149,17 +149,57 @@ pub(super) fn any_rule(fixture: &Fixture) -> impl Strategy<Value = RuleSpec> + u
         select(texts(&["git*", "?s", "*", "GIT"])),
         any_tool_glob(fixture),
     );
-    let by_server = by_server.prop_map(|(server, tool)| (Some(server), Some(tool)));
-    let by_pattern = any_pattern(fixture).prop_map(|tool| (None, Some(tool)));
-    let selection = prop_oneof![4 => by_pattern, 1 => by_server];
-    (selection, any_conditions(), verdict).prop_map(|((server, tool), when, verdict)| RuleSpec {
-        config_key: "permissions.rules".to_owned(),
-        tool,
-        server,
-        when,
-        approval_by: None,
+    let by_server = by_server.prop_map(|(server, tool)| RuleSpec {
+        server: Some(server),
+        tool: Some(tool),
+        ..empty_rule()
+    });
+    let by_pattern = any_pattern(fixture).prop_map(|tool| RuleSpec {
+        tool: Some(tool),
+        ..empty_rule()
+    });
+    let selection = prop_oneof![4 => by_pattern, 1 => by_server, 1 => any_item_rule(fixture)];
+    (selection, any_conditions(), verdict).prop_map(|(rule, when, verdict)| RuleSpec {
+        when: if rule.resource.is_some() || rule.prompt.is_some() {
+            Conditions {
+                arguments: Vec::new(),
+                hint: None,
+                ..when
+            }
+        } else {
+            when
+        },
         verdict,
+        ..rule
     })
+}
+
+/// A rule about resources or prompts.
+fn any_item_rule(fixture: &Fixture) -> impl Strategy<Value = RuleSpec> + use<> {
+    let mut servers = fixture.servers();
+    servers.extend(texts(&["*", "g*", "GIT"]));
+    let resource = select(texts(&["*", "doc://*", "doc://A", "doc://a", "x://?"]));
+    let prompt = select(texts(&["*", "greet", "Greet", "g*"]));
+    (select(servers), resource, prompt, any::<bool>()).prop_map(
+        |(server, resource, prompt, is_resource)| RuleSpec {
+            resource: is_resource.then(|| format!("{server}:{resource}")),
+            prompt: (!is_resource).then(|| format!("{server}.{prompt}")),
+            ..empty_rule()
+        },
+    )
+}
+
+fn empty_rule() -> RuleSpec {
+    RuleSpec {
+        config_key: "permissions.rules".to_owned(),
+        tool: None,
+        server: None,
+        resource: None,
+        prompt: None,
+        when: Conditions::default(),
+        approval_by: None,
+        verdict: Verdict::Deny,
+    }
 }
 
 fn any_conditions() -> impl Strategy<Value = Conditions> {
