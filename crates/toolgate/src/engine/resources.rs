@@ -217,7 +217,7 @@ impl Inner {
         if answer.as_ref().is_err_and(CallError::is_not_sent) {
             self.refund(caller, record);
         }
-        answer
+        Ok(self.sanitize_raw(answer?, rules))
     }
 
     /// Claims an approval or requests one. Only reads can be approved: nobody can decide about the

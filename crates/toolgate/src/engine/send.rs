@@ -252,12 +252,17 @@ impl Inner {
     }
 
     pub(super) fn sanitize_result(&self, raw: Box<RawValue>, rules: &Rules) -> ToolResult {
+        ToolResult::new(self.sanitize_raw(raw, rules))
+    }
+
+    /// Cleans what a server sent, and redacts secrets if that is configured.
+    pub(super) fn sanitize_raw(&self, raw: Box<RawValue>, rules: &Rules) -> Box<RawValue> {
         let secrets = if rules.results.redact_secrets {
             SecretPolicy::Redact
         } else {
             SecretPolicy::Keep
         };
-        ToolResult::new(sanitize(raw, secrets))
+        sanitize(raw, secrets)
     }
 
     /// Truncates a result that is too large for a model. Returns the handle of the full result if it
