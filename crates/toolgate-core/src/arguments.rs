@@ -1,8 +1,8 @@
 //! Arguments of a tool call: one JSON object, kept byte for byte as sent.
 //!
 //! Policies and schemas must check the same object that the server receives, so a text that two
-//! parsers could read differently (a duplicate key) is rejected. Validation against a tool's
-//! schema lives in [`crate::schema`].
+//! parsers could read differently (a duplicate key, or two that differ only in case) is rejected.
+//! Validation against a tool's schema lives in [`crate::schema`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::hash::sha256_hex;
-use crate::schema::message_text;
+use crate::schema::{Schema, message_text};
 
+mod collision;
 mod keys;
 
 /// A JSON object as raw text and as a parsed value. Clones share both.
@@ -36,6 +37,10 @@ pub enum ArgumentsError {
     DuplicateKey(String),
     #[error("the key `{0}` of the arguments is reserved; use another name")]
     ReservedKey(&'static str),
+    #[error(
+        "the key `{key}` of the arguments could be taken for `{other}`, because they differ only in case or NUL characters; send each name once, spelled as in the tool's schema"
+    )]
+    CollidingKeys { key: String, other: String },
 }
 
 impl Arguments {
@@ -74,6 +79,18 @@ impl Arguments {
 
     pub fn value(&self) -> &Value {
         &self.0.value
+    }
+
+    /// Rejects a key that a lenient server may take for another one, or for a parameter of the tool.
+    pub fn check_keys(&self, schema: Option<&Schema>) -> Result<(), ArgumentsError> {
+        let schema = schema.map_or(&Value::Null, Schema::source);
+        match collision::find_collision(self.value(), schema) {
+            None => Ok(()),
+            Some(collision) => Err(ArgumentsError::CollidingKeys {
+                key: message_text::escape_name(collision.key),
+                other: message_text::escape_name(collision.other),
+            }),
+        }
     }
 
     /// SHA-256 of the canonical form, in hex. Key order, whitespace and escapes do not matter; the

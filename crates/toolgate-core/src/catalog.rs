@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
+pub use alias::HashedAlias;
 pub use listing::{ItemKind, ListedItem, ListingProblem, ServerListing};
 pub use tool::{Tool, ToolHints, ToolView};
 

@@ -15,7 +15,9 @@ mod duration;
 pub mod entries;
 pub mod file;
 pub mod import;
+mod names;
 pub mod provider;
+mod restrictions;
 mod server;
 mod unsupported_keys;
 
@@ -32,7 +34,9 @@ pub use control::{
 };
 pub use document::{ConfigFormat, ConfigLocation, Document};
 pub use duration::ConfigDuration;
+pub use names::{NameOwner, NameProblem};
 pub use provider::{Dialect, ModelSettings, ProviderConfig};
+pub use restrictions::LostRestriction;
 pub use server::{
     HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
     ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,
@@ -123,6 +127,9 @@ pub struct ConfigFinding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Warning,
+    /// The configuration names a server that does not exist. This is an error where it was just
+    /// written; where the server was removed later, the gateway goes on and reports a problem.
+    UnknownName,
     Error,
 }
 
@@ -223,7 +230,7 @@ impl std::fmt::Display for ConfigFinding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let severity = match self.severity {
             Severity::Warning => "warning",
-            Severity::Error => "error",
+            Severity::UnknownName | Severity::Error => "error",
         };
         write!(f, "{}: {severity}: {}", self.location, self.message)
     }

@@ -8,6 +8,7 @@ pub mod caller;
 pub mod catalog;
 pub mod clean;
 pub mod config;
+mod fold;
 pub mod hash;
 pub mod json;
 pub mod name;

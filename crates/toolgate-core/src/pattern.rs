@@ -4,7 +4,11 @@
 //! resolved against the configured names, and `*` never crosses the boundary between server and
 //! tool: `github_*` does not match tools of a server `github_evil`. Wildcards over servers are
 //! written `*.tool`, or in a rule's `server`.
+//!
+//! A text that grants access names exactly one server. Otherwise removing the server that it names
+//! could turn it into a grant of another server's tools.
 
+use crate::catalog::HashedAlias;
 use crate::name::{NameStyle, ServerName, ToolId, sanitize};
 
 /// Glob in which `*` matches any characters and `?` exactly one.
@@ -21,16 +25,16 @@ pub struct ToolPattern {
 /// Text that names tools, resolved against the configured servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// Text itself, which may be a tool's alias.
-    alias: Option<String>,
+    /// Set if the text may be an alias that ends in a hash of the tool's id.
+    alias: Option<HashedAlias>,
     patterns: Vec<ToolPattern>,
 }
 
 /// Determines how an ambiguous text is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectorMode {
-    /// For texts that grant access: exactly one interpretation, or an error. A glob selects the
-    /// server with the longest matching name.
+    /// For texts that grant access: they name exactly one server, or are an error. The name before
+    /// a dot is always the server.
     Narrow,
     /// For texts that restrict access: every interpretation.
     Wide,
@@ -160,29 +164,62 @@ impl Selector {
         servers: &[ServerName],
         mode: SelectorMode,
     ) -> Result<Self, SelectorError> {
-        let mut patterns = ToolPattern::parse_all(text, servers);
-        if patterns.is_empty() {
+        let patterns = match (mode, split_at_dot(text)) {
+            (SelectorMode::Narrow, Some((server, tool))) => {
+                let mut servers = servers.iter();
+                let known = servers.any(|known| known.as_str() == server);
+                known
+                    .then(|| ToolPattern {
+                        server: Glob::new(server),
+                        tool: Glob::new(tool),
+                    })
+                    .into_iter()
+                    .collect()
+            }
+            _ => ToolPattern::parse_all(text, servers),
+        };
+        let alias = HashedAlias::parse(text);
+        let is_shortened = |alias: &HashedAlias| servers.iter().any(|s| alias.is_cut_within(s));
+        if patterns.is_empty() && !alias.as_ref().is_some_and(is_shortened) {
             return Err(SelectorError::NoServer {
                 tool: text.to_owned(),
             });
         }
         if mode == SelectorMode::Narrow {
-            patterns = narrow(text, patterns)?;
+            check_unambiguous(text, &patterns)?;
         }
-        Ok(Self {
-            alias: Some(text.to_owned()),
-            patterns,
+        Ok(Self { alias, patterns })
+    }
+
+    /// Like [`Self::parse`], but a text that names no server selects nothing, and neither does an
+    /// ambiguous one.
+    pub fn parse_or_none(text: &str, servers: &[ServerName], mode: SelectorMode) -> Self {
+        Self::parse(text, servers, mode).unwrap_or(Self {
+            alias: None,
+            patterns: Vec::new(),
         })
     }
 
-    /// Like [`Self::parse`], but treats a text that names no server as an alias, because a shortened
-    /// alias may have lost its server name. `None` if the text is ambiguous.
-    pub fn parse_or_alias(text: &str, servers: &[ServerName], mode: SelectorMode) -> Option<Self> {
-        match Self::parse(text, servers, mode) {
-            Ok(selector) => Some(selector),
-            Err(SelectorError::NoServer { .. }) => Some(Self::from_alias(text)),
-            Err(SelectorError::Ambiguous { .. }) => None,
+    /// Returns one selector per server that the text may name, longest server name first.
+    pub fn parse_each(text: &str, servers: &[ServerName]) -> Vec<Self> {
+        let Ok(all) = Self::parse(text, servers, SelectorMode::Wide) else {
+            return Vec::new();
+        };
+        if let Ok(narrow) = Self::parse(text, servers, SelectorMode::Narrow) {
+            return vec![narrow];
         }
+        let mut by_server: Vec<Self> = Vec::new();
+        for pattern in all.patterns {
+            let same = |other: &&mut Self| other.patterns[0].server == pattern.server;
+            match by_server.iter_mut().find(same) {
+                Some(selector) => selector.patterns.push(pattern),
+                None => by_server.push(Self {
+                    alias: all.alias.clone(),
+                    patterns: vec![pattern],
+                }),
+            }
+        }
+        by_server
     }
 
     /// Selects by globs over raw server and tool names.
@@ -196,16 +233,9 @@ impl Selector {
         }
     }
 
-    /// Selects only the tool with this alias.
-    pub fn from_alias(text: &str) -> Self {
-        Self {
-            alias: Some(text.to_owned()),
-            patterns: Vec::new(),
-        }
-    }
-
-    pub fn matches(&self, id: &ToolId, alias: &str) -> bool {
-        self.alias.as_deref() == Some(alias) || self.patterns.iter().any(|p| p.matches(id))
+    pub fn matches(&self, id: &ToolId) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(id))
+            || self.alias.as_ref().is_some_and(|alias| alias.is_of(id))
     }
 
     /// Returns whether this selects every tool that `server` could have, and so the whole server.
@@ -215,50 +245,46 @@ impl Selector {
             .any(|pattern| pattern.tool.matches_all() && pattern.server.matches(server.as_str()))
     }
 
-    /// Returns whether this names `server`; an alias does not.
+    /// Returns whether this names tools without wildcards.
+    pub fn is_exact(&self) -> bool {
+        let mut patterns = self.patterns.iter();
+        patterns.all(|pattern| !pattern.tool.0.contains(['*', '?']))
+    }
+
+    /// Returns whether this names `server` itself, or a pattern that matches its name. A shortened
+    /// alias names a tool, but not its server.
     pub fn names_server(&self, server: &ServerName) -> bool {
         let mut patterns = self.patterns.iter();
         patterns.any(|pattern| pattern.server.matches(server.as_str()))
     }
 
-    /// Returns whether this may select tools of `server`; a bare alias may belong to any server.
+    /// Returns whether this may select tools of `server`.
     pub fn may_match_server(&self, server: &ServerName) -> bool {
-        let mut patterns = self.patterns.iter();
-        self.patterns.is_empty() || patterns.any(|pattern| pattern.server.matches(server.as_str()))
+        let alias = self.alias.as_ref();
+        self.names_server(server) || alias.is_some_and(|alias| alias.is_cut_within(server))
     }
 }
 
-/// Picks the only interpretation of a text that grants access: the server before a dot, else the
-/// longest server name if the tool is a glob, else the only matching server.
-fn narrow(text: &str, patterns: Vec<ToolPattern>) -> Result<Vec<ToolPattern>, SelectorError> {
-    let dotted = |pattern: &&ToolPattern| {
-        let rest = text.strip_prefix(pattern.server.0.as_str());
-        rest.is_some_and(|rest| rest.strip_prefix('.') == Some(pattern.tool.0.as_str()))
-    };
-    if let Some(dotted) = patterns.iter().find(dotted) {
-        return Ok(vec![dotted.clone()]);
-    }
-    let Some(longest) = patterns.iter().map(|p| p.server.0.len()).max() else {
-        return Ok(patterns);
-    };
-    let is_glob = text.contains(['*', '?']);
-    let remaining: Vec<ToolPattern> = patterns
-        .into_iter()
-        .filter(|pattern| !is_glob || pattern.server.0.len() == longest)
-        .collect();
-    let mut servers: Vec<&str> = remaining.iter().map(|p| p.server.0.as_str()).collect();
+/// Splits a text at its first dot if a server may have the name before it. Such a text has no other
+/// reading where it grants access: server names contain no dots, and neither do aliases.
+fn split_at_dot(text: &str) -> Option<(&str, &str)> {
+    let (server, tool) = text.split_once('.')?;
+    (ServerName::parse(server).is_ok() && !tool.is_empty()).then_some((server, tool))
+}
+
+/// Fails if the patterns, which interpret `text`, name more than one server.
+fn check_unambiguous(text: &str, patterns: &[ToolPattern]) -> Result<(), SelectorError> {
+    let mut servers: Vec<&str> = patterns.iter().map(|p| p.server.0.as_str()).collect();
     servers.sort_unstable();
     servers.dedup();
-    match servers.as_slice() {
-        [_] => Ok(remaining),
-        ambiguous => {
-            let names: Vec<String> = ambiguous.iter().map(|name| format!("`{name}`")).collect();
-            Err(SelectorError::Ambiguous {
-                tool: text.to_owned(),
-                servers: names.join(" and "),
-            })
-        }
+    if servers.len() <= 1 {
+        return Ok(());
     }
+    let names: Vec<String> = servers.iter().map(|name| format!("`{name}`")).collect();
+    Err(SelectorError::Ambiguous {
+        tool: text.to_owned(),
+        servers: names.join(" and "),
+    })
 }
 
 /// Yields the tool part of `text` for each name style in which it names a tool of `server`.

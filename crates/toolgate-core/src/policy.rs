@@ -144,8 +144,8 @@ pub enum RuleError {
 #[derive(Debug)]
 struct Rule {
     config_key: Arc<str>,
-    /// `None` if the rule is ambiguous, or not about tools.
-    selector: Option<Selector>,
+    /// Selects nothing if the rule is ambiguous, or not about tools.
+    selector: Selector,
     items: Option<ItemPattern>,
     arguments: Vec<ArgumentCondition>,
     roles: Vec<String>,
@@ -167,6 +167,20 @@ impl ToolList {
     }
 }
 
+impl ToolLists {
+    /// Says that the lists let no tool through, and what to do.
+    pub fn describe_empty(&self) -> Option<&'static str> {
+        if self.execute != ToolList::none() {
+            return None;
+        }
+        Some(if self.auto_execute == ToolList::none() {
+            "`tools_to_execute` is absent or empty, so no tool of the server can be used; list tools, or write `[\"*\"]` for all"
+        } else {
+            "`tools_to_execute` is absent or empty, so `tools_to_auto_execute` has no effect; a tool must be in both lists"
+        })
+    }
+}
+
 /// Lists tools by name; `"*"` stands for all, as in the configuration.
 impl<const N: usize> From<[&str; N]> for ToolList {
     fn from(names: [&str; N]) -> Self {
@@ -179,16 +193,27 @@ impl<const N: usize> From<[&str; N]> for ToolList {
 }
 
 impl RuleSpec {
-    /// Resolves the rule against these servers; `None` if it is ambiguous or not about tools.
-    fn selector(&self, servers: &[ServerName]) -> Option<Selector> {
+    /// Resolves the rule against these servers. A rule that is ambiguous, or not about tools, selects
+    /// nothing.
+    pub(crate) fn selector(&self, servers: &[ServerName]) -> Selector {
         if self.resource.is_some() || self.prompt.is_some() {
-            return None;
+            return Selector::default();
         }
         let tool = self.tool.as_deref().unwrap_or("*");
         match &self.server {
-            Some(server) => Some(Selector::from_globs(server, tool)),
-            None => Selector::parse_or_alias(tool, servers, self.verdict.selector_mode()),
+            Some(server) => Selector::from_globs(server, tool),
+            None => Selector::parse_or_none(tool, servers, self.verdict.selector_mode()),
         }
+    }
+
+    /// Whether the rule is for a built-in tool of agent-code, such as `Bash`, which can be no MCP
+    /// tool.
+    pub(crate) fn is_for_agent_code(&self) -> bool {
+        let is_word = |text: &String| {
+            text.starts_with(|c: char| c.is_ascii_uppercase())
+                && text.chars().all(|c| c.is_ascii_alphanumeric())
+        };
+        self.server.is_none() && self.tool.as_ref().is_some_and(is_word)
     }
 
     pub fn check(&self, servers: &[ServerName]) -> Result<(), RuleError> {
@@ -379,11 +404,7 @@ impl Decision {
 
 impl Rule {
     fn applies_to(&self, subject: Subject<'_>, roles: &[String]) -> bool {
-        let selected = self
-            .selector
-            .as_ref()
-            .is_some_and(|selector| selector.matches(subject.id, subject.alias));
-        selected
+        self.selector.matches(subject.id)
             && self.applies_to_roles(roles)
             && self.hint.is_none_or(|hint| hint.matches(subject.hints))
     }

@@ -83,6 +83,11 @@ impl Schema {
         })
     }
 
+    /// The schema as the server sent it.
+    pub(crate) fn source(&self) -> &Value {
+        &self.source
+    }
+
     /// Validates arguments. The error lists the problems, as far as bounded work can find them.
     pub fn check(&self, arguments: &Value) -> Result<(), SchemaViolation> {
         let size_problem = match bounds::check_size(arguments, self.weight) {

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub use access::{AccessRules, Principal, ToolGrant};
-pub use filter::{FilterError, Filters};
+pub use filter::{FilterError, Filters, UnmatchedFilter};
 pub use gate::{AccessView, GateResult};
 
 use crate::catalog::{Catalog, CatalogEntry, Resolution};
@@ -31,11 +31,13 @@ pub struct Scope {
     has_code_mode_tools: bool,
     /// Whether any tool may run without confirmation.
     has_auto_executable: bool,
+    unmatched_filters: Vec<UnmatchedFilter>,
 }
 
 impl Scope {
     /// Builds the scope by judging every tool of the catalog.
-    pub fn build(view: &AccessView<'_>, catalog: Arc<Catalog>) -> Result<Self, FilterError> {
+    pub fn build(view: AccessView<'_>, catalog: Arc<Catalog>) -> Result<Self, FilterError> {
+        let view = view.resolve_filters(&catalog)?;
         let entries = catalog.tools().iter();
         let tools: Vec<(usize, Judgement)> = entries
             .filter_map(|entry| Some((entry.index, view.judge(entry.into())?)))
@@ -49,17 +51,15 @@ impl Scope {
             .collect();
         let all = catalog.tools();
         let mut seen = tools.iter().map(|(index, _)| &all[*index].tool.id.server);
-        let scope = Self {
+        Ok(Self {
             has_code_mode_tools: !code_mode_servers.is_empty()
                 && seen.any(|server| code_mode_servers.contains(server)),
             has_auto_executable: tools.iter().any(|(_, judgement)| judgement.can_allow()),
             code_mode_servers,
+            unmatched_filters: view.unmatched_filters().to_vec(),
             catalog,
             tools,
-        };
-        view.filters
-            .check_ambiguous(|alias| scope.has_alias(alias))?;
-        Ok(scope)
+        })
     }
 
     pub fn catalog(&self) -> &Arc<Catalog> {
@@ -72,6 +72,11 @@ impl Scope {
 
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    /// Names in the request's filters that match nothing that exists for the caller.
+    pub fn unmatched_filters(&self) -> &[UnmatchedFilter] {
+        &self.unmatched_filters
     }
 
     /// Whether some call of a tool in scope may run without confirmation.
@@ -129,10 +134,6 @@ impl Scope {
     pub fn resolve(&self, name: &str) -> Resolution<'_> {
         self.catalog
             .resolve(name, |entry| self.judgement(entry).is_some())
-    }
-
-    fn has_alias(&self, alias: &str) -> bool {
-        matches!(self.resolve(alias), Resolution::Found(entry) if *entry.alias == *alias)
     }
 }
 

@@ -131,7 +131,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     }
     match cli.command {
         Command::Serve(serve) => block_on(serve.run(&logs)),
-        Command::Check(check) => check.run(),
+        Command::Check(check) => block_on(check.run()),
         Command::Tools(tools) => block_on(tools.run()),
         Command::Code(code) => block_on(code.run()),
         Command::Connect(connect) => connect.run(),

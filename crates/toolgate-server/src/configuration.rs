@@ -23,8 +23,8 @@ use toolgate::engine::MakeOptionalError;
 use toolgate::gateway::StartError;
 use toolgate::registry::ProbeResult;
 use toolgate::store::StoreError;
-use toolgate_core::Config;
-use toolgate_core::config::{ConfigFinding, ServerConfig};
+use toolgate_core::config::{ConfigFinding, NameOwner, ServerConfig};
+use toolgate_core::{Catalog, Config};
 
 use crate::actor::current_actor;
 pub(crate) use layers::{ConfigSource, ConfigTable};
@@ -101,6 +101,13 @@ pub(crate) enum EntryChange {
 }
 
 impl ConfigSnapshot {
+    /// Describes the problems with the names that one part of the configuration contains.
+    pub(crate) fn name_problems(&self, catalog: &Catalog, owner: &NameOwner) -> Vec<String> {
+        let problems = self.config.find_name_problems(catalog).into_iter();
+        let problems = problems.filter(|problem| problem.owner == *owner);
+        problems.map(|problem| problem.reason).collect()
+    }
+
     /// Returns the source of an entry, which is either the files or the API: the API cannot override
     /// table entries of files. Servers have [`Self::sources`] instead.
     pub(crate) fn entry_source(&self, table: ConfigTable, name: &str) -> ConfigSource {

@@ -186,3 +186,50 @@ proptest! {
         prop_assert_eq!(parse_error(&text), ArgumentsError::DuplicateKey("path".to_owned()));
     }
 }
+
+fn check_keys(schema: &str, arguments: &str) -> Result<(), ArgumentsError> {
+    let schema = serde_json::value::RawValue::from_string(schema.to_owned()).unwrap();
+    let schema = Schema::compile(&schema).unwrap();
+    Arguments::parse(arguments)
+        .unwrap()
+        .check_keys(Some(&schema))
+}
+
+#[test]
+fn keys_that_a_lenient_server_confuses_are_rejected() {
+    let path = r##"{"type": "object", "properties": {"path": {}, "options": {"$ref": "#/$defs/o"},
+        "list": {"items": {"anyOf": [{"properties": {"disk": {}}}]}}},
+        "$defs": {"o": {"properties": {"mode": {}}}}}"##;
+    let both = r#"{"properties": {"q": {}, "Q": {}}}"#;
+    for (schema, arguments, collides) in [
+        (path, r#"{"path": "/srv/x", "Path": "/etc/passwd"}"#, true),
+        (path, r#"{"Path": "/etc/passwd"}"#, true),
+        (path, r#"{"path\u0000": "/etc/passwd"}"#, true),
+        (path, r#"{"other": 1, "Other": 2}"#, true),
+        (path, r#"{"path": {"x": 1, "X": 2}}"#, true),
+        (
+            path,
+            r#"{"path": [[{"sink": 1, "\u017fin\u212a": 2}]]}"#,
+            true,
+        ),
+        (path, r#"{"options": {"Mode": 1}}"#, true),
+        (path, r#"{"list": [{"di\u017f\u212a": 1}]}"#, true),
+        (
+            path,
+            r#"{"path": "a", "options": {"mode": 1}, "paths": []}"#,
+            false,
+        ),
+        (path, r#"{"path": {"x": 1}, "other": {"X": 1}}"#, false),
+        ("{}", r#"{"a": 1, "A": 2}"#, true),
+        ("{}", r#"{"A": 1}"#, false),
+        // A server that declares both names distinguishes them.
+        (both, r#"{"q": 1, "Q": 2}"#, false),
+        (both, r#"{"q": 1, "Q\u0000": 2}"#, true),
+    ] {
+        let checked = check_keys(schema, arguments);
+        let is_collision = matches!(checked, Err(ArgumentsError::CollidingKeys { .. }));
+        assert_eq!(is_collision, collides, "{arguments}: {checked:?}");
+    }
+    let endless = r##"{"properties": {"a": {"$ref": "#"}}}"##;
+    assert_eq!(check_keys(endless, r#"{"a": {"a": {"a": {}}}}"#), Ok(()));
+}

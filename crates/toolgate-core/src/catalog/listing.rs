@@ -176,6 +176,15 @@ impl PartialEq for ServerListing {
 impl ItemKind {
     pub const ALL: [Self; 4] = [Self::Tool, Self::Resource, Self::Template, Self::Prompt];
 
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Template => "template",
+            Self::Prompt => "prompt",
+        }
+    }
+
     fn key_field(self) -> &'static str {
         match self {
             Self::Tool | Self::Prompt => "name",

@@ -52,11 +52,12 @@ struct ConfigBuilder {
     config: Config,
     servers: IndexMap<ServerName, (ServerConfig, ConfigLocation)>,
     rules: Vec<PendingRule>,
-    security: Vec<(String, ConfigLocation)>,
+    /// Servers in the allow and deny lists, with the severity if one is unknown.
+    security: Vec<(String, Severity, ConfigLocation)>,
     /// Texts that must name tools of configured servers, with their mode.
     selections: Vec<(String, SelectorMode, ConfigLocation)>,
-    /// Roles referenced by keys and rules, with the severity if one is undefined.
-    roles_used: Vec<(String, Severity, ConfigLocation)>,
+    /// Roles referenced by keys and rules.
+    roles_used: Vec<(String, ConfigLocation)>,
     /// Environments with an overlay.
     environments: BTreeSet<String>,
     /// Models that aliases refer to.
@@ -270,15 +271,24 @@ impl ConfigBuilder {
             mcp_server_allowlist,
             mcp_server_denylist,
         } = security;
-        for (key, list) in [
-            ("mcp_server_allowlist", &mcp_server_allowlist),
-            ("mcp_server_denylist", &mcp_server_denylist),
+        for (key, list, severity) in [
+            (
+                "mcp_server_allowlist",
+                &mcp_server_allowlist,
+                Severity::UnknownName,
+            ),
+            // A server may be denied before anyone configures it.
+            (
+                "mcp_server_denylist",
+                &mcp_server_denylist,
+                Severity::Warning,
+            ),
         ] {
             for (index, name) in list.iter().flatten().enumerate() {
                 let location = context
                     .document
                     .location(&format!("/security/{key}/{index}"));
-                self.security.push((name.clone(), location));
+                self.security.push((name.clone(), severity, location));
             }
         }
         let lists: &mut ServerLists = &mut self.config.security;
@@ -375,7 +385,7 @@ impl ConfigBuilder {
         {
             return config; // A server may be missing, so findings about names could be wrong.
         }
-        for (name, location) in self.security {
+        for (name, severity, location) in self.security {
             if names.iter().all(|known| known.as_str() != name) {
                 let suggestion = find_nearest(&name, names.iter().map(ServerName::as_str));
                 let hint = suggestion
@@ -383,7 +393,7 @@ impl ConfigBuilder {
                     .unwrap_or_default();
                 let message = format!("no server named `{name}`{hint}");
                 findings.push(ConfigFinding {
-                    severity: Severity::Warning,
+                    severity,
                     location,
                     message,
                 });

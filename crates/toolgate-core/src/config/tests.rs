@@ -122,7 +122,14 @@ fn json_format_loads() {
         config.tool_manager.tool_execution_timeout,
         Duration::from_secs(60)
     );
-    assert_eq!(findings, []);
+    let [empty_list] = &findings[..] else {
+        panic!("one finding: {findings:?}")
+    };
+    assert_eq!(
+        empty_list.location.key,
+        "mcp.client_configs[1].tools_to_execute"
+    );
+    assert_eq!(empty_list.severity, Severity::Warning);
     let [openai] = &config.models.providers[..] else {
         panic!("one provider")
     };
@@ -223,7 +230,7 @@ fn syntax_errors_have_a_location() {
 fn unsupported_security_settings_are_rejected() {
     let client = |extra: &str| {
         format!(
-            r#"{{"mcp": {{"client_configs": [{{"name": "a", "connection_type": "http", "connection_string": "http://h", {extra}}}]}}}}"#
+            r#"{{"mcp": {{"client_configs": [{{"name": "a", "connection_type": "http", "connection_string": "http://h", "tools_to_execute": ["*"], {extra}}}]}}}}"#
         )
     };
     for (extra, expected) in [
@@ -310,8 +317,8 @@ fn conflicting_names_and_ids_are_errors() {
     let clash = "[mcp_servers.web-search]\ncommand=\"x\"\n[mcp_servers.Web_Search]\ncommand=\"x\"";
     assert!(errors(ConfigFormat::Toml, clash)[0].contains("has the same name as `web-search`"));
     let same_id = r#"{"mcp": {"client_configs": [
-        {"name": "a", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}},
-        {"name": "b", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}}]}}"#;
+        {"name": "a", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}, "tools_to_execute": ["*"]},
+        {"name": "b", "client_id": "x", "connection_type": "stdio", "stdio_config": {"command": "c"}, "tools_to_execute": ["*"]}]}}"#;
     assert!(errors(ConfigFormat::Json, same_id)[0].contains("`client_id` is the same"));
 }
 

@@ -169,7 +169,7 @@ pub(super) fn remove_unsupported_keys(
             let key = foreign.pointer.rsplit('/').next().unwrap_or_default();
             let verb = match foreign.severity {
                 Severity::Warning => "ignored",
-                Severity::Error => "not supported",
+                Severity::UnknownName | Severity::Error => "not supported",
             };
             findings.push(ConfigFinding {
                 severity: foreign.severity,

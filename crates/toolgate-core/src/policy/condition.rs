@@ -1,12 +1,16 @@
 //! Rule conditions on named arguments.
 //!
-//! Conditions of `ask` and `deny` rules match loosely: case-insensitively, as written or as a
-//! normalized path, and one matching item of a list suffices. Conditions of `allow` and `manual`
-//! rules match strictly: every item must match as written, and none may contain a `..` segment.
+//! Conditions of `ask` and `deny` rules match loosely: names and values case-insensitively, values as
+//! written or as a path in any spelling, and one matching item of a list suffices. Conditions of
+//! `allow` and `manual` rules match strictly: every item must match as written, and none may contain
+//! a `..` segment or a NUL.
+
+pub(super) mod path;
 
 use serde_json::Value;
 
 use super::Verdict;
+use crate::fold::is_same_name;
 use crate::pattern::Glob;
 
 /// An argument whose value must match one of several patterns.
@@ -36,11 +40,38 @@ impl ArgumentCondition {
 
     pub(super) fn matches(&self, arguments: &Value) -> bool {
         let mut values = Vec::new();
-        values.extend(arguments.get(&self.name));
+        self.collect_members(arguments, &self.name, &mut values);
         if self.name.contains('.') {
-            collect_at_path(arguments, &self.name, &mut values);
+            self.collect_at_path(arguments, &self.name, &mut values);
         }
         self.matches_values(values.into_iter())
+    }
+
+    /// Collects the members of an object that have this name.
+    fn collect_members<'v>(&self, value: &'v Value, name: &str, found: &mut Vec<&'v Value>) {
+        if self.strict {
+            found.extend(value.get(name));
+        } else if let Value::Object(members) = value {
+            let same = members.iter().filter(|(key, _)| is_same_name(key, name));
+            found.extend(same.map(|(_, member)| member));
+        }
+    }
+
+    /// Collects all values at a dotted path of names, descending into list items.
+    fn collect_at_path<'v>(&self, value: &'v Value, path: &str, found: &mut Vec<&'v Value>) {
+        if let Value::Array(items) = value {
+            return items
+                .iter()
+                .for_each(|item| self.collect_at_path(item, path, found));
+        }
+        let Some((name, rest)) = path.split_once('.') else {
+            return self.collect_members(value, path, found);
+        };
+        let mut inner = Vec::new();
+        self.collect_members(value, name, &mut inner);
+        for value in inner {
+            self.collect_at_path(value, rest, found);
+        }
     }
 
     fn matches_value(&self, value: &Value) -> bool {
@@ -69,77 +100,19 @@ impl ArgumentCondition {
     fn matches_text(&self, text: &str) -> bool {
         let matches = |text: &str| self.patterns.iter().any(|pattern| pattern.matches(text));
         if self.strict {
-            return matches(text) && !has_parent_segment(text);
+            return matches(text) && !path::has_parent_segment(text) && !text.contains('\0');
         }
-        // Try the path with and without a slash on either side.
-        let path = normalize_path(&decode_path(text)).to_lowercase();
-        let path = format!("/{path}/");
-        let end = path.len() - 1;
-        let forms = [&path[1..end], &path[1..], &path[..end], &path];
-        matches(&text.to_lowercase()) || forms.into_iter().any(matches)
-    }
-}
-
-/// Collects all values at a dotted path of names, descending into list items.
-fn collect_at_path<'v>(value: &'v Value, path: &str, found: &mut Vec<&'v Value>) {
-    if let Value::Array(items) = value {
-        return items
-            .iter()
-            .for_each(|item| collect_at_path(item, path, found));
-    }
-    match path.split_once('.') {
-        Some((name, rest)) => {
-            if let Some(inner) = value.get(name) {
-                collect_at_path(inner, rest, found);
-            }
+        if matches(&text.to_lowercase()) {
+            return true;
         }
-        None => found.extend(value.get(path)),
+        path::spellings(text).into_iter().any(|path| {
+            // Try the path with and without a slash on either side.
+            let path = format!("/{}/", path.to_lowercase());
+            let end = path.len() - 1;
+            let forms = [&path[1..end], &path[1..], &path[..end], &path];
+            forms.into_iter().any(matches)
+        })
     }
-}
-
-/// Returns whether the text has a `..` segment, plain or percent-encoded.
-pub(super) fn has_parent_segment(text: &str) -> bool {
-    let decoded = text
-        .to_lowercase()
-        .replace("%2e", ".")
-        .replace("%2f", "/")
-        .replace("%5c", "/");
-    decoded.split(['/', '\\']).any(|segment| segment == "..")
-}
-
-/// Decodes a text the way a server might before opening it: trims it and removes `file://` and
-/// percent-encoding.
-pub(super) fn decode_path(text: &str) -> String {
-    let text = text.trim().trim_matches('\0');
-    let text = text.strip_prefix("file://").unwrap_or(text);
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        let hex = after.get(..2).filter(|_| *first == b'%');
-        let byte = hex
-            .and_then(|hex| std::str::from_utf8(hex).ok())
-            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Removes `.`, `..` and empty segments and trailing slashes. A leading `..` of a relative path is
-/// kept.
-pub(super) fn normalize_path(text: &str) -> String {
-    let text = text.replace('\\', "/");
-    let mut segments: Vec<&str> = Vec::new();
-    let rooted = text.starts_with('/');
-    for segment in text.split('/') {
-        match segment {
-            "" | "." => {}
-            ".." if segments.last().is_some_and(|last| *last != "..") => drop(segments.pop()),
-            ".." if rooted => {}
-            segment => segments.push(segment),
-        }
-    }
-    format!("{}{}", if rooted { "/" } else { "" }, segments.join("/"))
 }
 
 #[cfg(test)]
@@ -279,16 +252,74 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_normalized() {
-        for (text, plain) in [
-            ("/a/../../b", "/b"),
-            ("../a/../../b", "../../b"),
-            ("a/./b//c/", "a/b/c"),
-            ("", ""),
-            ("/", "/"),
-            ("https://x/y", "https:/x/y"),
+    fn conditions_that_close_match_names_loosely() {
+        use Verdict::{Allow, Ask, Deny, Manual};
+        for (name, arguments) in [
+            ("path", json!({"Path": "/etc/passwd"})),
+            ("path", json!({"path": "/srv/x", "PATH": "/etc/passwd"})),
+            ("Path", json!({"path": "/etc/passwd"})),
+            ("path", json!({"path\0": "/etc/passwd"})),
+            ("disk", json!({"di\u{17f}\u{212a}": "/etc/passwd"})),
+            ("a.path", json!({"A": [{"pAth": "/etc/passwd"}]})),
+            ("a.path", json!({"A.Path": "/etc/passwd"})),
         ] {
-            assert_eq!(normalize_path(text), plain, "{text}");
+            for (verdict, expected) in [(Ask, true), (Deny, true), (Allow, false), (Manual, false)]
+            {
+                assert_eq!(
+                    matches(verdict, name, &["/etc/*"], &arguments),
+                    expected,
+                    "{verdict:?} {name} {arguments}"
+                );
+            }
         }
+    }
+
+    #[test]
+    fn every_spelling_of_a_path_matches_a_condition_that_closes() {
+        for path in [
+            "/proc/self/root/etc/passwd",
+            "/proc/thread-self/root/etc/passwd",
+            "/proc/1/root/etc/passwd",
+            "/proc/self/task/42/root/etc/passwd",
+            "/proc/self/root/proc/1/root/etc/passwd",
+            "/proc/self/cwd/../../../etc/passwd",
+            "/proc/self/root/../etc/passwd",
+            "/proc/self/../self/root/etc/passwd",
+            "//proc/./self//root/etc/passwd",
+            "/PROC/SELF/ROOT/etc/passwd",
+            "file:/etc/passwd",
+            "file:///etc/passwd",
+            "file:////etc/passwd",
+            "file://localhost/etc/passwd",
+            "file://127.0.0.1/etc/passwd",
+            "FILE:///etc/passwd",
+            "FiLe:/etc/passwd",
+            "FILE://LOCALHOST/etc/passwd",
+            " file:\\\\etc\\passwd",
+            "file:%2Fetc%2Fpasswd",
+            "file:/proc/self/root/etc/passwd",
+            "file:///proc/self/root/%65tc/passwd",
+            "%252fetc%252fpasswd",
+            "url:file:///etc/passwd",
+        ] {
+            let arguments = json!({"path": path});
+            assert!(
+                matches(Verdict::Deny, "path", &["/etc/*"], &arguments),
+                "{path}"
+            );
+        }
+        for path in [
+            "/srv/proc/self/root/etc/x",
+            "/srv/file:/etc/x",
+            "profile:/x",
+        ] {
+            let arguments = json!({"path": path});
+            assert!(
+                !matches(Verdict::Deny, "path", &["/etc/*"], &arguments),
+                "{path}"
+            );
+        }
+        let cut = json!({"path": "/srv/secret\0.txt"});
+        assert!(!matches(Verdict::Allow, "path", &["/srv/*.txt"], &cut));
     }
 }

@@ -4,7 +4,7 @@
 //! name some of them. Like conditions on arguments, patterns of `ask` and `deny` rules match loosely,
 //! and those of `allow` and `manual` rules strictly.
 
-use super::condition::{decode_path, has_parent_segment, normalize_path};
+use super::condition::path;
 use super::{Decision, Policy, Rule, RuleSpec, Verdict, strictest_decision};
 use crate::name::ServerName;
 use crate::pattern::Glob;
@@ -112,7 +112,7 @@ impl ItemPattern {
 
     fn matches_uri(&self, uri: &str) -> bool {
         if self.is_strict {
-            return self.item.matches(uri) && !has_parent_segment(uri);
+            return self.item.matches(uri) && !path::has_parent_segment(uri);
         }
         let normalized = normalize_uri(uri);
         let without_query = normalized.split(['?', '#']).next().unwrap_or_default();
@@ -126,10 +126,10 @@ impl ItemPattern {
 fn normalize_uri(uri: &str) -> String {
     let uri = uri.trim().to_lowercase();
     let Some((scheme, rest)) = uri.split_once(':') else {
-        return normalize_path(&decode_path(&uri));
+        return path::simplify(&path::decode(&uri));
     };
-    let rest = decode_path(rest);
-    let (authority, path) = match rest.strip_prefix("//") {
+    let rest = path::decode(rest);
+    let (authority, tail) = match rest.strip_prefix("//") {
         Some(rest) => rest
             .find(['/', '\\'])
             .map_or((rest, ""), |at| rest.split_at(at)),
@@ -140,24 +140,23 @@ fn normalize_uri(uri: &str) -> String {
     } else {
         authority
     };
-    let path = normalize_path(path);
-    let path = if path == "/" { "" } else { &path };
+    let tail = path::simplify(tail);
+    let tail = if tail == "/" { "" } else { &tail };
     // `file:/x` means `file:///x`.
     if rest.starts_with('/') {
-        format!("{scheme}://{authority}{path}")
+        format!("{scheme}://{authority}{tail}")
     } else {
-        format!("{scheme}:{path}")
+        format!("{scheme}:{tail}")
     }
 }
 
 impl Rule {
     /// Returns whether the rule covers a whole server, whatever its tools are.
     fn covers_server(&self, server: &ServerName, roles: &[String]) -> bool {
-        let selector = self.selector.as_ref();
         self.arguments.is_empty()
             && self.hint.is_none()
             && self.applies_to_roles(roles)
-            && selector.is_some_and(|selector| selector.covers_server(server))
+            && self.selector.covers_server(server)
     }
 
     fn covers_item(&self, item: ServerItem<'_>, roles: &[String]) -> bool {

@@ -295,7 +295,8 @@ fn ambiguous_and_unmatched_rules_are_reported() {
         Err(RuleError::Selector(SelectorError::Ambiguous { .. }))
     ));
     assert_eq!(check("git_hub_x", Verdict::Deny), Ok(()));
-    assert_eq!(check("git_hub_*", Verdict::Allow), Ok(()));
+    assert!(check("git_hub_*", Verdict::Allow).is_err());
+    assert_eq!(check("git_hub.*", Verdict::Allow), Ok(()));
     assert!(matches!(
         check("Bash", Verdict::Deny),
         Err(RuleError::Selector(SelectorError::NoServer { .. }))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::filter::{CompiledFilters, Filters};
 use super::gate::AccessView;
-use crate::config::{Config, ServerConfig};
+use crate::config::{APPROVER_ROLE, Config, KeyConfig, RoleConfig, ServerConfig};
 use crate::name::ServerName;
 use crate::pattern::{Selector, SelectorMode};
 use crate::policy::{Policy, Subject, ToolLists};
@@ -74,7 +74,7 @@ impl AccessRules {
                 .map(|server| (server.name.clone(), server_access(server)))
                 .collect(),
             blocked: blocked
-                .filter_map(|text| Selector::parse_or_alias(text, &names, SelectorMode::Wide))
+                .map(|text| Selector::parse_or_none(text, &names, SelectorMode::Wide))
                 .collect(),
             virtual_servers: config
                 .virtual_servers
@@ -86,7 +86,8 @@ impl AccessRules {
         }
     }
 
-    /// Returns the view of a request by `principal` with these filters.
+    /// Returns the view of a request by `principal` with these filters. Tool filters must be resolved
+    /// with [`AccessView::resolve_filters`] before tools are judged.
     pub fn view<'a>(&'a self, principal: &'a Principal, filters: &Filters) -> AccessView<'a> {
         // Servers without any grant for the principal do not exist for its filters either.
         let known = |name: &&ServerName| {
@@ -108,6 +109,7 @@ impl AccessRules {
             rules: self,
             principal,
             filters: CompiledFilters::new(filters, &names, virtual_server),
+            unmatched: Vec::new(),
         }
     }
 
@@ -119,12 +121,45 @@ impl AccessRules {
             selectors: parse_selectors(texts, &self.names),
         }
     }
+
+    /// Builds the principal of a key from the key and its roles. A role without `tools` does not
+    /// restrict; a role that does not exist grants nothing.
+    pub fn build_principal(&self, key: &KeyConfig, roles: &[RoleConfig]) -> Principal {
+        let mut grants = Vec::new();
+        if let Some(tools) = &key.tools {
+            grants.push(self.build_grant(&format!("keys.{}.tools", key.name), tools));
+        }
+        let mut config_keys = Vec::new();
+        let mut tools: Vec<String> = Vec::new();
+        let mut resources = key.resources;
+        for name in &key.roles {
+            let role = roles.iter().find(|role| role.name == *name);
+            match role.map(|role| role.tools.as_ref()) {
+                Some(None) => {}
+                None if name == APPROVER_ROLE => {}
+                None => config_keys.push(format!("roles.{name}")),
+                Some(Some(granted)) => {
+                    config_keys.push(format!("roles.{name}.tools"));
+                    tools.extend(granted.iter().cloned());
+                }
+            }
+            resources &= role.is_none_or(|role| role.resources);
+        }
+        if !config_keys.is_empty() {
+            grants.push(self.build_grant(&config_keys.join(" + "), &tools));
+        }
+        Principal {
+            roles: key.roles.clone(),
+            grants,
+            resources,
+        }
+    }
 }
 
-/// Parses texts that grant access; ambiguous ones grant nothing.
+/// Parses texts that grant access; those that are ambiguous or name no server grant nothing.
 fn parse_selectors(texts: &[String], names: &[ServerName]) -> Vec<Selector> {
-    let parse = |text: &String| Selector::parse_or_alias(text, names, SelectorMode::Narrow);
-    texts.iter().filter_map(parse).collect()
+    let parse = |text: &String| Selector::parse_or_none(text, names, SelectorMode::Narrow);
+    texts.iter().map(parse).collect()
 }
 
 impl Default for Principal {
@@ -138,15 +173,21 @@ impl Default for Principal {
 }
 
 impl ToolGrant {
+    /// Whether the grant names a server, and with it its resources and prompts.
+    pub(super) fn names_server(&self, server: &ServerName) -> bool {
+        let mut selectors = self.selectors.iter();
+        selectors.any(|selector| selector.names_server(server))
+    }
+
+    /// Whether the grant may cover tools of a server.
     pub(super) fn may_cover_server(&self, server: &ServerName) -> bool {
-        self.selectors
-            .iter()
-            .any(|selector| selector.may_match_server(server))
+        let mut selectors = self.selectors.iter();
+        selectors.any(|selector| selector.may_match_server(server))
     }
 
     pub(super) fn covers(&self, subject: Subject<'_>, access: &ServerAccess) -> bool {
         let mut selectors = self.selectors.iter();
-        selectors.any(|selector| selector.matches(subject.id, subject.alias))
+        selectors.any(|selector| selector.matches(subject.id))
             || (access.on_all_keys && !self.may_cover_server(&subject.id.server))
     }
 }

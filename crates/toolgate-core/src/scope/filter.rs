@@ -1,6 +1,8 @@
 //! Filters that a request may send to narrow its scope.
 
+use crate::catalog::CatalogEntry;
 use crate::name::{ServerName, ToolId};
+use crate::nearest::find_nearest;
 use crate::pattern::{Glob, Selector, SelectorMode};
 
 /// Filters of a request. An absent list does not filter; an empty include list removes everything.
@@ -25,18 +27,33 @@ pub struct FilterError {
     pub text: String,
 }
 
+/// A name in a filter that matches nothing that exists for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` in `{header}` matches nothing{}", format_suggestion(.suggestion.as_ref()))]
+pub struct UnmatchedFilter {
+    pub header: &'static str,
+    pub text: String,
+    pub suggestion: Option<String>,
+}
+
 /// Filters resolved against the configured servers.
 #[derive(Debug)]
 pub(super) struct CompiledFilters {
     filters: Filters,
     include_clients: Option<Vec<Glob>>,
     exclude_clients: Vec<Glob>,
-    include_tools: Option<Vec<Selector>>,
+    include_tools: Option<Vec<IncludedTools>>,
     exclude_tools: Vec<Selector>,
     /// Tools of the virtual server, if the request is limited to one.
     virtual_server: Option<Vec<Selector>>,
-    /// Texts that are unambiguous only if they are an alias.
-    ambiguous: Vec<String>,
+}
+
+/// A text of `include-tools`.
+#[derive(Debug)]
+struct IncludedTools {
+    text: String,
+    /// One selector per server that the text may name, longest server name first.
+    readings: Vec<Selector>,
 }
 
 impl Filters {
@@ -92,21 +109,10 @@ impl CompiledFilters {
         virtual_server: Option<Vec<Selector>>,
     ) -> Self {
         let globs = |list: &Vec<String>| list.iter().map(|text| Glob::new(text)).collect();
-        let mut ambiguous = Vec::new();
-        let include_tools = filters.include_tools.as_ref().map(|texts| {
-            let mut selectors = Vec::new();
-            for text in texts {
-                selectors.push(
-                    Selector::parse_or_alias(text, servers, SelectorMode::Narrow).unwrap_or_else(
-                        || {
-                            ambiguous.push(text.clone());
-                            Selector::from_alias(text)
-                        },
-                    ),
-                );
-            }
-            selectors
-        });
+        let include = |text: &String| IncludedTools {
+            text: text.clone(),
+            readings: Selector::parse_each(text, servers),
+        };
         let exclude_tools = filters.exclude_tools.iter().flatten();
         Self {
             include_clients: filters.include_clients.as_ref().map(globs),
@@ -115,14 +121,77 @@ impl CompiledFilters {
                 .as_ref()
                 .map(globs)
                 .unwrap_or_default(),
-            include_tools,
+            include_tools: filters
+                .include_tools
+                .as_ref()
+                .map(|texts| texts.iter().map(include).collect()),
             exclude_tools: exclude_tools
-                .filter_map(|text| Selector::parse_or_alias(text, servers, SelectorMode::Wide))
+                .map(|text| Selector::parse_or_none(text, servers, SelectorMode::Wide))
                 .collect(),
             virtual_server,
-            ambiguous,
             filters: filters.clone(),
         }
+    }
+
+    /// Resolves texts that may name several servers against the tools that exist for the caller.
+    pub(super) fn resolve(&mut self, existing: &[&CatalogEntry]) -> Result<(), FilterError> {
+        let included = self.include_tools.iter_mut().flatten();
+        for included in included.filter(|included| included.readings.len() > 1) {
+            included.resolve(existing)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the names that match none of the tools that exist for the caller, or none of its
+    /// servers.
+    pub(super) fn find_unmatched(
+        &self,
+        existing: &[&CatalogEntry],
+        servers: &[&ServerName],
+    ) -> Vec<UnmatchedFilter> {
+        let mut unmatched = Vec::new();
+        let clients = [Filters::INCLUDE_CLIENTS, Filters::EXCLUDE_CLIENTS];
+        for header in clients {
+            for text in self.filters.list_for_header(header).into_iter().flatten() {
+                let glob = Glob::new(text);
+                if !servers.iter().any(|server| glob.matches(server.as_str())) {
+                    let names = servers.iter().map(|server| server.as_str());
+                    unmatched.push(UnmatchedFilter {
+                        header,
+                        text: text.clone(),
+                        suggestion: find_nearest(text, names).map(ToOwned::to_owned),
+                    });
+                }
+            }
+        }
+        let matches = |selectors: &[Selector]| {
+            let mut existing = existing.iter();
+            existing.any(|entry| selectors.iter().any(|s| s.matches(&entry.tool.id)))
+        };
+        let suggest = |text: &str| {
+            let aliases = existing.iter().map(|entry| &*entry.alias);
+            find_nearest(text, aliases).map(ToOwned::to_owned)
+        };
+        for included in self.include_tools.iter().flatten() {
+            if !matches(&included.readings) {
+                unmatched.push(UnmatchedFilter {
+                    header: Filters::INCLUDE_TOOLS,
+                    suggestion: suggest(&included.text),
+                    text: included.text.clone(),
+                });
+            }
+        }
+        let texts = self.filters.exclude_tools.iter().flatten();
+        for (text, selector) in texts.zip(&self.exclude_tools) {
+            if !matches(std::slice::from_ref(selector)) {
+                unmatched.push(UnmatchedFilter {
+                    header: Filters::EXCLUDE_TOOLS,
+                    suggestion: suggest(text),
+                    text: text.clone(),
+                });
+            }
+        }
+        unmatched
     }
 
     pub(super) fn includes_client(&self, server: &ServerName) -> bool {
@@ -141,22 +210,35 @@ impl CompiledFilters {
         globs.any(|glob| glob.matches(server.as_str()))
     }
 
-    pub(super) fn includes_tool(&self, id: &ToolId, alias: &str) -> bool {
-        let matches = |selectors: &Vec<Selector>| selectors.iter().any(|s| s.matches(id, alias));
-        self.include_tools.as_ref().is_none_or(matches)
+    /// Whether the virtual server, if the request is limited to one, names this server and with it
+    /// its resources and prompts.
+    pub(super) fn includes_resources(&self, server: &ServerName) -> bool {
+        let names = |selectors: &Vec<Selector>| selectors.iter().any(|s| s.names_server(server));
+        self.virtual_server.as_ref().is_none_or(names)
+    }
+
+    pub(super) fn includes_tool(&self, id: &ToolId) -> bool {
+        let matches = |selectors: &Vec<Selector>| selectors.iter().any(|s| s.matches(id));
+        let included = |texts: &Vec<IncludedTools>| texts.iter().any(|t| matches(&t.readings));
+        self.include_tools.as_ref().is_none_or(included)
             && self.virtual_server.as_ref().is_none_or(matches)
     }
 
-    pub(super) fn excludes_tool(&self, id: &ToolId, alias: &str) -> bool {
-        self.exclude_tools.iter().any(|s| s.matches(id, alias))
+    pub(super) fn excludes_tool(&self, id: &ToolId) -> bool {
+        self.exclude_tools.iter().any(|s| s.matches(id))
+    }
+
+    /// Whether any list names something.
+    pub(super) fn has_names(&self) -> bool {
+        self.filters.name_count() > 0
     }
 
     /// Whether the tool filters keep any part of a server. They remove its resources and prompts if
     /// they name no part of it to include, or exclude all of it.
     pub(super) fn keeps_part_of(&self, server: &ServerName) -> bool {
-        let names_part = |selectors: &Vec<Selector>| {
-            let mut selectors = selectors.iter();
-            selectors.any(|selector| selector.names_server(server))
+        let names_part = |included: &Vec<IncludedTools>| {
+            let mut readings = included.iter().flat_map(|included| &included.readings);
+            readings.any(|selector| selector.names_server(server))
         };
         let mut excluded = self.exclude_tools.iter();
         self.include_tools.as_ref().is_none_or(names_part)
@@ -169,15 +251,33 @@ impl CompiledFilters {
             .list_for_header(header)
             .map(|list| list.join(","))
     }
+}
 
-    /// Fails if an ambiguous text is not an alias in scope.
-    pub(super) fn check_ambiguous(
-        &self,
-        has_alias: impl Fn(&str) -> bool,
-    ) -> Result<(), FilterError> {
-        match self.ambiguous.iter().find(|text| !has_alias(text)) {
-            Some(text) => Err(FilterError { text: text.clone() }),
-            None => Ok(()),
+impl IncludedTools {
+    /// Keeps the one reading that names existing tools. If several do, a glob selects the server
+    /// with the longest name, and an exact text must be an alias.
+    fn resolve(&mut self, existing: &[&CatalogEntry]) -> Result<(), FilterError> {
+        let exists = |reading: &Selector| existing.iter().any(|e| reading.matches(&e.tool.id));
+        self.readings.retain(exists);
+        if self.text.contains(['*', '?']) {
+            self.readings.truncate(1);
         }
+        if self.readings.len() > 1 {
+            let by_alias = existing.iter().find(|entry| *entry.alias == *self.text);
+            let Some(entry) = by_alias else {
+                return Err(FilterError {
+                    text: self.text.clone(),
+                });
+            };
+            self.readings
+                .retain(|reading| reading.names_server(&entry.tool.id.server));
+        }
+        Ok(())
     }
+}
+
+fn format_suggestion(suggestion: Option<&String>) -> String {
+    suggestion
+        .map(|suggestion| format!("; did you mean `{suggestion}`?"))
+        .unwrap_or_default()
 }

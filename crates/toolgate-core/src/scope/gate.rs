@@ -2,7 +2,8 @@
 //! server must pass those that apply to the whole server.
 
 use super::access::{AccessRules, Principal, ServerAccess};
-use super::filter::{CompiledFilters, Filters};
+use super::filter::{CompiledFilters, FilterError, Filters, UnmatchedFilter};
+use crate::catalog::{Catalog, CatalogEntry};
 use crate::name::ServerName;
 use crate::policy::{Decision, Judgement, ServerItem, Subject, ToolList, Verdict};
 
@@ -37,6 +38,7 @@ pub struct AccessView<'a> {
     pub(super) rules: &'a AccessRules,
     pub(super) principal: &'a Principal,
     pub(super) filters: CompiledFilters,
+    pub(super) unmatched: Vec<UnmatchedFilter>,
 }
 
 impl Gate {
@@ -80,6 +82,41 @@ impl AccessView<'_> {
         self.judge_by_rules(subject, access)
     }
 
+    /// Resolves the tool filters against the tools that exist for the caller. Fails if a name in
+    /// `include-tools` matches tools of several servers.
+    pub fn resolve_filters(mut self, catalog: &Catalog) -> Result<Self, FilterError> {
+        if self.filters.has_names() {
+            let existing = self.tools_before_tool_filters(catalog);
+            self.filters.resolve(&existing)?;
+            let servers = self.rules.servers.keys();
+            let servers: Vec<&ServerName> = servers
+                .filter(|server| self.may_know_server(server))
+                .collect();
+            self.unmatched = self.filters.find_unmatched(&existing, &servers);
+        }
+        Ok(self)
+    }
+
+    /// Names in the filters that match nothing that exists for the caller, once resolved.
+    pub fn unmatched_filters(&self) -> &[UnmatchedFilter] {
+        &self.unmatched
+    }
+
+    /// Tools that would be in scope without tool filters.
+    fn tools_before_tool_filters<'c>(&self, catalog: &'c Catalog) -> Vec<&'c CatalogEntry> {
+        let passes = |entry: &&CatalogEntry| {
+            let subject: Subject<'_> = (*entry).into();
+            let Some(access) = self.rules.servers.get(&subject.id.server) else {
+                return false;
+            };
+            let gates = Gate::ALL.iter();
+            gates
+                .filter(|gate| !matches!(gate, Gate::IncludeTools | Gate::ExcludeTools))
+                .all(|gate| self.passes(*gate, subject, access))
+        };
+        catalog.tools().iter().filter(passes).collect()
+    }
+
     /// Judges a resource or prompt; `None` if it does not exist for this request.
     pub fn judge_item(&self, item: ServerItem<'_>) -> Option<Decision> {
         if !self.can_see_resources(item.server()) {
@@ -93,12 +130,17 @@ impl AccessView<'_> {
     /// Whether resources and prompts of a server exist for this request. What hides a whole server
     /// from it hides them too.
     pub fn can_see_resources(&self, server: &ServerName) -> bool {
+        let mut grants = self.principal.grants.iter();
         let access = self.server_access(server);
         let mut blocked = self.rules.blocked.iter();
         let policy = &self.rules.policy;
-        access.is_some_and(|access| access.resources && self.principal.resources)
-            && !blocked.any(|selector| selector.covers_server(server))
+        access.is_some_and(|access| {
+            access.resources
+                && self.principal.resources
+                && grants.all(|grant| grant.names_server(server) || access.on_all_keys)
+        }) && self.filters.includes_resources(server)
             && self.filters.keeps_part_of(server)
+            && !blocked.any(|selector| selector.covers_server(server))
             && policy.may_show_items(server, &self.principal.roles)
     }
 
@@ -112,14 +154,21 @@ impl AccessView<'_> {
     /// Access settings of a server, if it exists for this request.
     fn server_access(&self, server: &ServerName) -> Option<&ServerAccess> {
         let access = self.rules.servers.get(server)?;
-        let mut grants = self.principal.grants.iter();
-        let is_visible = self.rules.enabled
-            && access.enabled
-            && access.forbidden_by.is_none()
+        let is_visible = self.may_know_server(server)
             && self.filters.includes_client(server)
-            && !self.filters.excludes_client(server)
-            && grants.all(|grant| grant.may_cover_server(server) || access.on_all_keys);
+            && !self.filters.excludes_client(server);
         is_visible.then_some(access)
+    }
+
+    /// Whether any part of a server may exist for the caller, whatever the filters.
+    fn may_know_server(&self, server: &ServerName) -> bool {
+        let mut grants = self.principal.grants.iter();
+        self.rules.servers.get(server).is_some_and(|access| {
+            self.rules.enabled
+                && access.enabled
+                && access.forbidden_by.is_none()
+                && grants.all(|grant| grant.may_cover_server(server) || access.on_all_keys)
+        })
     }
 
     /// Explains the result of every gate for a tool.
@@ -144,7 +193,7 @@ impl AccessView<'_> {
     }
 
     fn passes(&self, gate: Gate, subject: Subject<'_>, access: &ServerAccess) -> bool {
-        let Subject { id, alias, .. } = subject;
+        let id = subject.id;
         match gate {
             Gate::Enabled => self.rules.enabled,
             Gate::ServerEnabled => access.enabled,
@@ -152,13 +201,13 @@ impl AccessView<'_> {
             Gate::IncludeClients => self.filters.includes_client(&id.server),
             Gate::ExcludeClients => !self.filters.excludes_client(&id.server),
             Gate::ToolsToExecute => access.lists.execute.contains(id.tool.as_str()),
-            Gate::BlockedTools => !self.rules.blocked.iter().any(|s| s.matches(id, alias)),
+            Gate::BlockedTools => !self.rules.blocked.iter().any(|s| s.matches(id)),
             Gate::Grants => {
                 let mut grants = self.principal.grants.iter();
                 grants.all(|grant| grant.covers(subject, access))
             }
-            Gate::IncludeTools => self.filters.includes_tool(id, alias),
-            Gate::ExcludeTools => !self.filters.excludes_tool(id, alias),
+            Gate::IncludeTools => self.filters.includes_tool(id),
+            Gate::ExcludeTools => !self.filters.excludes_tool(id),
             Gate::Rules => self.judge_by_rules(subject, access).is_some(),
         }
     }

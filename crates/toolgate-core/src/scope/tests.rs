@@ -9,6 +9,7 @@ mod case;
 mod fixture;
 mod oracle;
 mod properties;
+mod removal;
 mod table;
 mod unusual_names;
 
@@ -35,7 +36,7 @@ fn verdicts_with(
 ) -> Result<Verdicts, FilterError> {
     let principal = case.principal(access);
     let view = access.view(&principal, &case.filters);
-    let scope = Scope::build(&view, fixture.catalog.clone())?;
+    let scope = Scope::build(view, fixture.catalog.clone())?;
     let mut verdicts = vec![None; fixture.tools.len()];
     for (entry, judgement) in scope.tools() {
         verdicts[entry.index] = Some(judgement.decision().verdict);

@@ -28,6 +28,12 @@ impl Supervisor {
                 "skipping invalid item in listing"
             );
         }
+        for problem in self.server.find_list_problems(Some(listing)) {
+            tracing::warn!(
+                server = %self.server.name, name = problem.name, reason = %problem.reason,
+                "tool list of the server has no effect as written"
+            );
+        }
     }
 
     /// Marks a responding server as healthy, or as degraded if one of its lists failed.

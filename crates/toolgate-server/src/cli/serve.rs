@@ -235,7 +235,9 @@ fn print_login_link(login: Option<&str>) {
 
 fn log_finding(finding: &ConfigFinding) {
     match finding.severity {
-        Severity::Warning => tracing::warn!(%finding, "configuration warning"),
+        Severity::Warning | Severity::UnknownName => {
+            tracing::warn!(%finding, "configuration warning");
+        }
         Severity::Error => tracing::error!(%finding, "configuration error"),
     }
 }

@@ -11,7 +11,7 @@ use toolgate::Arguments;
 
 use super::target::{CommandTarget, TargetFlags};
 use super::{print_error, print_line};
-use crate::http::admin::explain::ExplanationView;
+use crate::http::admin::explain::{ExplanationView, UnmatchedFilterView};
 use crate::http::admin::tools::ToolEntry;
 use crate::http::execute::{MessageContent, MessagePart, ToolMessage};
 use crate::remote::is_forbidden;
@@ -212,6 +212,18 @@ fn print_explanation(explanation: &ExplanationView, json: bool) -> anyhow::Resul
     for step in &explanation.steps {
         let mark = if step.passes { "✓" } else { "✗" };
         print_line(&format!("{mark} {:width$}  {}", step.key, step.says))?;
+    }
+    for UnmatchedFilterView {
+        header,
+        name,
+        suggestion,
+    } in &explanation.unmatched_filters
+    {
+        let hint = suggestion
+            .as_ref()
+            .map(|suggestion| format!("; did you mean `{suggestion}`?"));
+        let hint = hint.unwrap_or_default();
+        print_line(&format!("! {header}: `{name}` matches nothing{hint}"))?;
     }
     match (&explanation.alias, &explanation.verdict) {
         (Some(alias), Some(verdict)) => print_line(&format!("visible as `{alias}`: {verdict}")),

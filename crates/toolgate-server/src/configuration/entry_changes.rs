@@ -27,6 +27,7 @@ impl RunningManager {
         let (config, _) = layers
             .build_config()
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        self.check_new_names(&config)?;
         if !config.keys.is_empty() {
             // Before the first key is stored: a key that exists must be required after a restart too.
             let action = AdminAction::new(actor, "keys.require", "");

@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 use toolgate::audit::AdminAction;
 use toolgate::store::{ConfigChange, Store, StoreError};
 use toolgate::{Config, Environment, Gateway};
-use toolgate_core::config::{ConfigFinding, Document, ListenSettings, entries};
+use toolgate_core::config::{
+    ConfigFinding, Document, ListenSettings, NameOwner, NameProblem, entries,
+};
 
 use super::file_watcher::FileWatcher;
 use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
@@ -237,6 +239,11 @@ impl RunningManager {
         let before = self.manager.layers.clone();
         self.manager.layers.documents = documents;
         let outdated = self.manager.layers.drop_outdated();
+        if let Err(error) = self.check_lost_restrictions() {
+            tracing::error!(%error, "configuration change rejected; keeping the previous configuration");
+            self.manager.layers = before;
+            return;
+        }
         match self.apply_layers().await {
             Ok(findings) => {
                 findings
@@ -251,6 +258,20 @@ impl RunningManager {
                 self.manager.layers = before;
             }
         }
+    }
+
+    /// Fails if a server that the files rename would escape a restriction.
+    fn check_lost_restrictions(&self) -> Result<(), ChangeError> {
+        let Ok((config, _)) = self.manager.layers.build_config() else {
+            // Applying the layers reports why they are invalid.
+            return Ok(());
+        };
+        let lost = config.find_lost_restrictions(&self.snapshot.load().config);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let messages = lost.iter().map(ToString::to_string);
+        Err(ChangeError::Invalid(messages.collect()))
     }
 
     /// Records what has changed in the files. They are in force already, so a failure is only logged.
@@ -337,9 +358,10 @@ impl RunningManager {
             }
             None => drop(layers.sections.remove(&section)),
         }
-        layers
+        let (config, _) = layers
             .build_config()
             .map_err(|invalid| ChangeError::from_findings(&invalid.0))?;
+        self.check_new_names(&config)?;
         let key = section.as_str().to_owned();
         let before = self.manager.layers.sections.get(&section);
         let before = before.map(|(value, _)| mask_entry(value));
@@ -383,6 +405,28 @@ impl RunningManager {
         Ok(())
     }
 
+    /// Fails if a changed configuration contains new names of servers or tools that do not exist.
+    pub(super) fn check_new_names(&self, config: &Config) -> Result<(), ChangeError> {
+        let new = self.find_new_name_problems(config);
+        if new.is_empty() {
+            return Ok(());
+        }
+        let messages = new.iter().map(ToString::to_string);
+        Err(ChangeError::Invalid(messages.collect()))
+    }
+
+    /// Finds names of servers and tools that do not exist, unless the configuration in force contains
+    /// them too: what a server's lists name is known only once it is connected.
+    fn find_new_name_problems(&self, config: &Config) -> Vec<NameProblem> {
+        let catalog = self.gateway.catalog();
+        let before = self.snapshot.load().config.find_name_problems(&catalog);
+        let mut problems = config.find_name_problems(&catalog);
+        problems.retain(|problem| {
+            !matches!(problem.owner, NameOwner::Server(_)) && !problem.is_in(&before)
+        });
+        problems
+    }
+
     /// Applies the layers to the gateway and publishes the new snapshot.
     pub(super) async fn apply_layers(&self) -> Result<Vec<ConfigFinding>, ChangeError> {
         let (config, findings) = self
@@ -394,6 +438,9 @@ impl RunningManager {
             tracing::warn!(
                 "changes to the listen settings (host, port, admin key, allowed hosts and origins) take effect after a restart"
             );
+        }
+        for problem in self.find_new_name_problems(&config) {
+            tracing::warn!(%problem, "the configuration names something that does not exist");
         }
         let snapshot = self.build_snapshot(&config);
         let before = self.snapshot.load_full();

@@ -120,7 +120,7 @@ pub(crate) async fn execute(
                 outcome: Err(error),
                 ..
             } if error.key_limit().is_some() || error.is_unrecorded() => Err(error.into()),
-            response => Ok(response.into_response()),
+            response => Ok(context.with_warning(response.into_response())),
         };
     }
     let calls = context.admit_array(calls)?;
@@ -128,7 +128,7 @@ pub(crate) async fn execute(
     let responses: Vec<CallResponse> = running.buffered(MAX_CONCURRENT_CALLS).try_collect().await?;
     let responses: Result<Vec<Box<RawValue>>, ApiError> =
         responses.iter().map(CallResponse::to_json).collect();
-    Ok(Json(responses?).into_response())
+    Ok(context.with_warning(Json(responses?).into_response()))
 }
 
 /// Format of calls and results.
@@ -179,6 +179,13 @@ impl ExecuteContext {
                 outcome,
             }),
         }
+    }
+
+    /// Adds a warning about filters that match nothing.
+    fn with_warning(&self, mut response: Response) -> Response {
+        let filters = &self.request.filters;
+        request::warn_of_unmatched_filters(&self.app, &self.caller, filters, &mut response);
+        response
     }
 
     /// Counts an array against the rate limit of the caller's key, before any of its calls runs. The

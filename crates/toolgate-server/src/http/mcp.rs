@@ -124,16 +124,24 @@ pub(crate) async fn end_session(
 
 impl McpPost {
     async fn handle(self, app: &App, endpoint: McpEndpoint) -> Result<Response, ApiError> {
+        let filters = request::parse_filters(&self.headers);
+        // Most clients send no filters, and their requests need no copies.
+        let named = filters.as_ref().ok();
+        let named = named.filter(|filters| filters.name_count() > 0);
+        let named = named.map(|filters| (self.caller.clone(), filters.clone()));
         let connection = app.mcp().connect(endpoint, self.caller);
         let connection = connection.ok_or_else(unknown_endpoint)?;
-        let filters = request::parse_filters(&self.headers);
         let delivery = Delivery {
             request_id: Some(self.id.0),
             parent_id: request::parent_id(&self.headers),
             filters: filters.map_err(|error| error.message().to_owned()),
             headers: Some(self.headers),
         };
-        Ok(into_response(connection.handle(&self.body, delivery).await))
+        let mut response = into_response(connection.handle(&self.body, delivery).await);
+        if let Some((caller, filters)) = named {
+            request::warn_of_unmatched_filters(app, &caller, &filters, &mut response);
+        }
+        Ok(response)
     }
 }
 

@@ -124,23 +124,27 @@ impl IncomingModelRequest {
             Ok(filters) => filters,
             Err(error) => return error.into_response(),
         };
+        let context = Arc::new(RequestContext {
+            id: Some(self.id),
+            parent: request::parent_id(&self.headers),
+            filters,
+            headers: self.headers,
+            ..RequestContext::default()
+        });
         let request = ModelRequest {
             dialect,
             operation,
             body: self.body,
             query: self.query,
-            request: Arc::new(RequestContext {
-                id: Some(self.id),
-                parent: request::parent_id(&self.headers),
-                filters,
-                headers: self.headers,
-                ..RequestContext::default()
-            }),
+            request: Arc::clone(&context),
         };
-        match self.app.gateway().complete(&self.caller, request).await {
+        let mut response = match self.app.gateway().complete(&self.caller, request).await {
             Ok(answer) => model_response(answer),
             Err(error) => model_error_response(dialect, &error),
-        }
+        };
+        let filters = &context.filters;
+        request::warn_of_unmatched_filters(&self.app, &self.caller, filters, &mut response);
+        response
     }
 }
 

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use toolgate::Caller;
 use toolgate_core::scope::Filters;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -17,11 +18,15 @@ use super::{App, models};
 use crate::telemetry::RequestSpan;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Lists the names in the request's filters that match nothing.
+const WARNING: HeaderName = HeaderName::from_static("x-toolgate-warning");
 const PARENT_ID: &str = "x-bf-parent-request-id";
 const MAX_ID_BYTES: usize = 128;
 /// Maximum total size of one filter header; anything longer is a mistake or an attack.
 const MAX_FILTER_BYTES: usize = 16 * 1024;
 const MAX_FILTER_NAMES: usize = 256;
+/// Maximum number of names that one warning lists.
+const MAX_WARNINGS: usize = 16;
 
 /// Id that identifies a request in responses, logs and the audit trail.
 #[derive(Clone, Debug)]
@@ -92,6 +97,34 @@ pub(super) fn parse_filters(headers: &HeaderMap) -> Result<Filters, ApiError> {
         exclude_tools: parse_filter(headers, Filters::EXCLUDE_TOOLS)?,
         ..Filters::default()
     })
+}
+
+/// Adds a warning header to the response if names in the request's filters match nothing that exists for
+/// the caller: they may be misspelt.
+pub(super) fn warn_of_unmatched_filters(
+    app: &App,
+    caller: &Caller,
+    filters: &Filters,
+    response: &mut Response,
+) {
+    if filters.name_count() == 0 {
+        return;
+    }
+    // A filter or key that is not valid has its own error.
+    let Ok(scope) = app.gateway().scope(caller, filters) else {
+        return;
+    };
+    let unmatched = scope.unmatched_filters().iter();
+    let warnings: Vec<String> = unmatched
+        .take(MAX_WARNINGS)
+        .map(ToString::to_string)
+        .collect();
+    if warnings.is_empty() {
+        return;
+    }
+    if let Ok(value) = HeaderValue::from_bytes(warnings.join("; ").as_bytes()) {
+        response.headers_mut().insert(WARNING, value);
+    }
 }
 
 fn parse_filter(headers: &HeaderMap, name: &str) -> Result<Option<Vec<String>>, ApiError> {

@@ -44,6 +44,7 @@ mod mcp_sdk;
 mod mcp_stdio;
 mod models;
 mod models_sdk;
+mod names;
 mod optional_env;
 mod oracle;
 mod page;

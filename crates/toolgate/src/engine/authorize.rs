@@ -215,7 +215,9 @@ impl Inner {
 /// Validates arguments against the tool's schema. With an unusable schema, validation is left to
 /// the server.
 fn check_arguments(target: &ResolvedTool, arguments: &Arguments) -> Result<(), CallError> {
-    match target.entry.tool.schema() {
+    let schema = target.entry.tool.schema();
+    arguments.check_keys(schema.ok())?;
+    match schema {
         Ok(schema) => Ok(schema.check(arguments.value())?),
         Err(unusable) => {
             tracing::debug!(tool = %target.entry.tool.id, error = %unusable, "skipping argument validation");

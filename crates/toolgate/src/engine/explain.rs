@@ -7,7 +7,7 @@ use toolgate_core::catalog::{Resolution, ToolHints};
 use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::policy::{Subject, Verdict};
-use toolgate_core::scope::{Filters, GateResult};
+use toolgate_core::scope::{Filters, GateResult, UnmatchedFilter};
 use toolgate_mcp::registry::Registry;
 
 use super::rules::Rules;
@@ -27,6 +27,8 @@ pub struct Explanation {
     pub verdict: Option<Verdict>,
     /// Result of each gate, in order.
     pub steps: Vec<GateResult>,
+    /// Names in the request's filters that match nothing that exists for the caller.
+    pub unmatched_filters: Vec<UnmatchedFilter>,
 }
 
 pub(super) fn explain(
@@ -48,6 +50,11 @@ pub(super) fn explain(
             });
         }
     };
+    let view = rules
+        .access
+        .view(rules.principal(caller)?, filters)
+        .resolve_filters(&catalog)?;
+    let unmatched_filters = view.unmatched_filters().to_vec();
     let listed = entry.as_ref().map(|entry| entry.tool.id.clone());
     let Some(id) = listed.or_else(|| id_from_name(rules, name)) else {
         return Ok(Explanation {
@@ -60,6 +67,7 @@ pub(super) fn explain(
                 passes: false,
                 explanation: format!("`{name}` matches no configured server"),
             }],
+            unmatched_filters,
         });
     };
     let hints = entry
@@ -70,7 +78,6 @@ pub(super) fn explain(
         alias: entry.as_ref().map_or(name, |entry| &entry.alias),
         hints,
     };
-    let view = rules.access.view(rules.principal(caller)?, filters);
     let mut steps = vec![server_step(registry, &id, entry.is_some())];
     if let Some(Err(unusable)) = entry.as_ref().map(|entry| entry.tool.schema()) {
         steps.push(GateResult {
@@ -87,6 +94,7 @@ pub(super) fn explain(
         verdict: judgement.map(|judgement| judgement.decision().verdict),
         tool: Some(id),
         steps,
+        unmatched_filters,
     })
 }
 

@@ -11,8 +11,8 @@ use sha2::{Digest as _, Sha256};
 use toolgate_core::Config;
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
-    ApprovalSettings, Approvers, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RoleConfig,
-    RunLimits, ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
+    ApprovalSettings, Approvers, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RunLimits,
+    ScannerSettings, ServerConfig, ServerConnection, ToolManagerSettings, VirtualServer,
 };
 use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::{Decision, ServerItem, Verdict};
@@ -353,7 +353,7 @@ impl Keys {
                     tracing::error!(key = %name, %error, "rejecting key without a usable secret");
                 }
             }
-            let principal = build_principal(key, &config.roles, access);
+            let principal = access.build_principal(key, &config.roles);
             let is_unrestricted = is_open && principal.grants.is_empty();
             let key_entry = KeyEntry {
                 principal,
@@ -391,34 +391,5 @@ fn key_digest(
             let key = secret.resolve(&|name| environment.get(name))?;
             Ok(Sha256::digest(key).into())
         }
-    }
-}
-
-/// Builds the principal of a key from the key and its roles. Roles without `tools` do not restrict.
-fn build_principal(key: &KeyConfig, roles: &[RoleConfig], access: &AccessRules) -> Principal {
-    let mut grants = Vec::new();
-    if let Some(tools) = &key.tools {
-        grants.push(access.build_grant(&format!("keys.{}.tools", key.name), tools));
-    }
-    let key_roles = roles.iter().filter(|role| key.roles.contains(&role.name));
-    let restricting: Vec<(&str, &Vec<String>)> = key_roles
-        .filter_map(|role| Some((role.name.as_str(), role.tools.as_ref()?)))
-        .collect();
-    if !restricting.is_empty() {
-        let config_keys: Vec<String> = restricting
-            .iter()
-            .map(|(name, _)| format!("roles.{name}.tools"))
-            .collect();
-        let tools: Vec<String> = restricting
-            .iter()
-            .flat_map(|(_, tools)| tools.iter().cloned())
-            .collect();
-        grants.push(access.build_grant(&config_keys.join(" + "), &tools));
-    }
-    let permits_resources = |role: &RoleConfig| role.resources || !key.roles.contains(&role.name);
-    Principal {
-        roles: key.roles.clone(),
-        grants,
-        resources: key.resources && roles.iter().all(permits_resources),
     }
 }

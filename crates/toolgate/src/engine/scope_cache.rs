@@ -61,7 +61,7 @@ impl ScopeCache {
             return Ok(scope);
         }
         let view = rules.access.view(principal, filters);
-        let scope = Arc::new(Scope::build(&view, Arc::clone(catalog))?);
+        let scope = Arc::new(Scope::build(view, Arc::clone(catalog))?);
         self.0.insert(key, Arc::clone(&scope));
         Ok(scope)
     }

@@ -95,8 +95,7 @@ impl ConfigBuilder {
                 let location = context
                     .document
                     .location(&format!("{pointer}/roles/{index}"));
-                let used = (role.clone(), Severity::Error, location);
-                self.roles_used.push(used);
+                self.roles_used.push((role.clone(), location));
             }
             let key_name = match table.mcp_configs {
                 Some(_) => "mcp_configs",
@@ -240,24 +239,25 @@ fn check_name(name: &str, pointer: &str, context: &mut FileContext<'_>) -> bool 
     is_valid
 }
 
-/// Reports roles that are used but not defined: an error in a key, a rule that never matches.
+/// Reports roles that are used but not defined. These are errors in rules as well: a rule that denies
+/// something to a role must not lose its meaning when the role is renamed.
 pub(super) fn check_role_names(
-    used: Vec<(String, Severity, ConfigLocation)>,
+    used: Vec<(String, ConfigLocation)>,
     config: &Config,
 ) -> impl Iterator<Item = ConfigFinding> {
     let names: Vec<String> = config.roles.iter().map(|role| role.name.clone()).collect();
     let unknown = used.into_iter().filter({
         let names = names.clone();
-        move |(role, ..)| role != APPROVER_ROLE && !names.contains(role)
+        move |(role, _)| role != APPROVER_ROLE && !names.contains(role)
     });
-    unknown.map(move |(role, severity, location)| {
+    unknown.map(move |(role, location)| {
         let suggestion = find_nearest(&role, names.iter().map(String::as_str));
         let hint = match suggestion {
             Some(suggestion) => format!("did you mean `{suggestion}`?"),
             None => format!("define it as `[roles.{role}]`"),
         };
         ConfigFinding {
-            severity,
+            severity: Severity::Error,
             location,
             message: format!("no role named `{role}`; {hint}"),
         }

@@ -83,16 +83,19 @@ fn from_client(
         );
     }
     let connection = client_connection(client, pointer, context);
-    let auto_execute_pointer = format!("{pointer}/tools_to_auto_execute");
     let lists = ToolLists {
         execute: parse_tool_list(
             &format!("{pointer}/tools_to_execute"),
             tools_to_execute,
             context,
         )?,
-        auto_execute: parse_tool_list(&auto_execute_pointer, tools_to_auto_execute, context)?,
+        auto_execute: parse_tool_list(
+            &format!("{pointer}/tools_to_auto_execute"),
+            tools_to_auto_execute,
+            context,
+        )?,
     };
-    check_lists(&lists, &auto_execute_pointer, context);
+    check_lists(&lists, pointer, context);
     let connection = connection?;
     Some(ServerConfig {
         name: name.clone(),
@@ -176,7 +179,7 @@ fn from_table(
             context,
         )?,
     };
-    check_lists(&lists, &format!("{pointer}/tools_to_auto_execute"), context);
+    check_lists(&lists, pointer, context);
     Some(ServerConfig {
         name: name.clone(),
         id: name.to_string(),
@@ -300,6 +303,11 @@ fn parse_tool_list(
 }
 
 fn check_lists(lists: &ToolLists, pointer: &str, context: &mut FileContext<'_>) {
+    if let Some(reason) = lists.describe_empty() {
+        context.warn(&format!("{pointer}/tools_to_execute"), reason);
+        return;
+    }
+    let pointer = &format!("{pointer}/tools_to_auto_execute");
     let outside: BTreeSet<&str> = match &lists.auto_execute {
         ToolList::All => return,
         ToolList::Only(names) => names

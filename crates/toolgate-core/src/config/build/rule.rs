@@ -19,8 +19,11 @@ pub(super) struct PendingRule {
 impl PendingRule {
     pub(super) fn check(&self, servers: &[ServerName]) -> Option<ConfigFinding> {
         let (severity, message) = match self.spec.check(servers) {
+            Err(error) if self.spec.is_for_agent_code() => (Severity::Warning, error.to_string()),
             Err(RuleError::Selector(error)) => (selector_severity(&error), error.to_string()),
-            Err(error @ RuleError::NoSuchServer { .. }) => (Severity::Warning, error.to_string()),
+            Err(error @ RuleError::NoSuchServer { .. }) => {
+                (Severity::UnknownName, error.to_string())
+            }
             Ok(()) if self.has_pattern => {
                 let message = "`pattern` does not apply to MCP tools; name the argument, as in `arguments = { path = \"/tmp/*\" }`";
                 (Severity::Error, message.to_owned())
@@ -37,7 +40,7 @@ impl PendingRule {
 
 pub(super) fn selector_severity(error: &SelectorError) -> Severity {
     match error {
-        SelectorError::NoServer { .. } => Severity::Warning,
+        SelectorError::NoServer { .. } => Severity::UnknownName,
         SelectorError::Ambiguous { .. } => Severity::Error,
     }
 }
@@ -132,8 +135,7 @@ impl ConfigBuilder {
         };
         let location = context.document.location(pointer);
         for role in &spec.when.roles {
-            let used = (role.clone(), Severity::Warning, location.clone());
-            self.roles_used.push(used);
+            self.roles_used.push((role.clone(), location.clone()));
         }
         let rule = PendingRule {
             spec,

@@ -4,7 +4,7 @@ use super::case::{Case, rule};
 use super::{Fixture, oracle, texts, verdicts, visible};
 use crate::name::NameStyle;
 use crate::policy::Verdict;
-use crate::scope::Filters;
+use crate::scope::{AccessRules, Filters, Scope};
 
 type Setting = fn(&mut Case, Vec<String>);
 
@@ -284,12 +284,11 @@ fn ambiguous_restriction_applies_to_both_servers() {
 }
 
 #[test]
-fn ambiguous_glob_grants_the_longest_server_name() {
+fn text_that_names_one_server_grants_its_tools() {
     for style in NameStyle::ALL {
         let fixture = Fixture::standard(style);
         for (text, expected) in [
-            ("git_hub_*", &["git_hub.push", "git_hub.search"][..]),
-            ("git_hub_s*", &["git_hub.search"]),
+            ("git_hub.*", &["git_hub.push", "git_hub.search"][..]),
             ("git_hub.sear??", &["git_hub.search"]),
             ("git-hub_*", &["git.hub_search"]),
             ("git.hub*", &["git.hub_search"]),
@@ -305,22 +304,48 @@ fn ambiguous_glob_grants_the_longest_server_name() {
     }
 }
 
-/// `git_hub_search` may also be the tool `hub_search` of `git`.
+/// `git_hub_search` may also be the tool `hub_search` of `git`, and `git_hub_*` all tools of `git`
+/// that start with `hub_`.
 #[test]
-fn ambiguous_exact_text_grants_nothing_but_an_included_alias() {
+fn text_that_names_two_servers_grants_nothing() {
     for style in NameStyle::ALL {
         let fixture = Fixture::standard(style);
-        for text in ["git_hub_search", "git_hub-search"] {
+        for text in [
+            "git_hub_search",
+            "git_hub-search",
+            "git_hub_*",
+            "git_hub_s*",
+        ] {
             for (what, setting) in &GRANTING[..2] {
                 let found = visible_tools(&fixture, &with(*setting, &[text]));
                 assert_eq!(found, [""; 0], "{style:?} {what} {text}");
             }
-            let is_alias = fixture.alias("git_hub.search") == text;
-            let expected = if is_alias {
-                Ok(texts(&["git_hub.search"]))
-            } else {
-                Err(text.to_owned())
-            };
+        }
+    }
+}
+
+#[test]
+fn included_text_is_resolved_against_existing_tools() {
+    for style in NameStyle::ALL {
+        let fixture = Fixture::standard(style);
+        let is_alias = fixture.alias("git_hub.search") == "git_hub_search";
+        let ambiguous = Err("git_hub_search".to_owned());
+        for (text, expected) in [
+            // Only one of the two servers has such a tool.
+            ("git_hub-search", Ok(texts(&["git_hub.search"]))),
+            ("git_hub_push", Ok(texts(&["git_hub.push"]))),
+            ("git_hub_log", Ok(texts(&[]))),
+            // Both have: an alias selects its tool, and a glob the longest server name.
+            (
+                "git_hub_search",
+                if is_alias {
+                    Ok(texts(&["git_hub.search"]))
+                } else {
+                    ambiguous
+                },
+            ),
+            ("git_hub_s*", Ok(texts(&["git_hub.search"]))),
+        ] {
             let found = visible(&fixture, &with(GRANTING[2].1, &[text]));
             assert_eq!(found, expected, "{style:?} {text}");
         }
@@ -328,7 +353,7 @@ fn ambiguous_exact_text_grants_nothing_but_an_included_alias() {
 }
 
 #[test]
-fn included_alias_selects_its_tool_while_in_scope() {
+fn included_text_names_the_tool_that_exists_for_the_caller() {
     let fixture = Fixture::standard(NameStyle::Underscore);
     let taken = fixture.alias("git.hub_search").to_owned();
     assert_ne!(taken, "git_hub_search", "the other tool has that alias");
@@ -346,21 +371,47 @@ fn included_alias_selects_its_tool_while_in_scope() {
         |case: &mut Case| case.switches.disabled_servers = texts(&["git_hub"]),
         |case: &mut Case| case.filters.exclude_clients = Some(texts(&["git_hub"])),
         |case: &mut Case| case.permissions.rules = vec![rule("git_hub.s*", Verdict::Deny)],
-        |case: &mut Case| case.switches.off = true,
+        |case: &mut Case| case.caller.key = Some(texts(&["git.*"])),
     ] {
         let mut case = including("git_hub_search");
         close(&mut case);
-        let found = visible(&fixture, &case);
-        assert_eq!(found, Err("git_hub_search".to_owned()), "{case:#?}");
+        assert_eq!(
+            visible_tools(&fixture, &case),
+            ["git.hub_search"],
+            "{case:#?}"
+        );
     }
-    let mut case = including("git_hub_search");
-    case.caller.key = Some(texts(&["git.*"]));
-    let found = visible(&fixture, &case);
-    let only = texts(&["git.hub_search"]);
+}
+
+#[test]
+fn names_that_match_nothing_are_reported_with_a_suggestion() {
+    let fixture = Fixture::standard(NameStyle::Underscore);
+    let mut case = with(
+        GRANTING[2].1,
+        &["FS_read_file", "git.push", "fs.nothing_like_it"],
+    );
+    case.filters.exclude_tools = Some(texts(&["fs-write_fil"]));
+    case.filters.include_clients = Some(texts(&["Git", "fs", "git", "git_hub"]));
+    case.caller.key = Some(texts(&["fs.*", "git.*"]));
+    let access = AccessRules::new(&case.config(&fixture));
+    let principal = case.principal(&access);
+    let view = access.view(&principal, &case.filters);
+    let scope = Scope::build(view, fixture.catalog.clone()).unwrap();
+    let found: Vec<String> = scope
+        .unmatched_filters()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(
         found,
-        Ok(only),
-        "the other server does not exist for this key"
+        [
+            "`Git` in `x-bf-mcp-include-clients` matches nothing; did you mean `git`?",
+            "`git_hub` in `x-bf-mcp-include-clients` matches nothing; did you mean `git`?",
+            "`FS_read_file` in `x-bf-mcp-include-tools` matches nothing; did you mean `fs_read_file`?",
+            "`fs.nothing_like_it` in `x-bf-mcp-include-tools` matches nothing",
+            "`fs-write_fil` in `x-bf-mcp-exclude-tools` matches nothing; did you mean `fs_write_file`?",
+        ],
+        "what is hidden from the key is reported as what does not exist"
     );
 }
 

@@ -82,7 +82,12 @@ impl Case {
         };
         let servers = fixture.servers().into_iter().map(server);
         let rules: Vec<Value> = self.permissions.rules.iter().map(rule_table).collect();
+        // Rules may only name roles that exist.
+        let roles = self.permissions.rules.iter();
+        let roles = roles.flat_map(|rule| rule.when.roles.iter().cloned());
+        let roles: BTreeMap<String, Value> = roles.map(|role| (role, json!({}))).collect();
         let mut document = json!({
+            "roles": roles,
             "mcp": {"enabled": !switches.off, "blocked_tools": switches.blocked},
             "mcp_servers": servers.collect::<serde_json::Map<_, _>>(),
             "security": {

@@ -1,9 +1,9 @@
 //! Independent, deliberately simple implementation of the specification.
 //!
 //! It shares only data with the gateway: the [`Case`] and the verdict names. Points that the
-//! specification leaves open are settled as users would expect: an `allow` rule grants (the longest
-//! server name wins, and an ambiguous exact text means nothing), all other rules restrict; with
-//! `server`, a glob over server names, `tool` is a glob over raw tool names.
+//! specification leaves open are settled as users would expect: an `allow` rule grants (a text that
+//! names several servers means nothing), all other rules restrict; with `server`, a glob over server
+//! names, `tool` is a glob over raw tool names.
 
 use super::case::Case;
 use crate::policy::{Hint, RuleSpec, Verdict};
@@ -34,7 +34,7 @@ pub(super) enum OracleItemKind {
 }
 
 /// An ambiguous text in `include-tools`.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AmbiguousText(pub(super) String);
 
 /// Purpose of a text.
@@ -42,7 +42,6 @@ pub(super) struct AmbiguousText(pub(super) String);
 enum Use {
     Restricting,
     Granting,
-    Including,
 }
 
 impl OracleTool {
@@ -57,37 +56,89 @@ pub(super) fn verdicts(
     servers: &[String],
     tools: &[OracleTool],
 ) -> Result<Vec<Option<Verdict>>, Vec<AmbiguousText>> {
-    let verdicts: Vec<Option<Verdict>> = tools
-        .iter()
-        .map(|tool| in_scope(case, servers, tool).then(|| verdict(case, servers, tool)))
-        .collect();
-    let is_alias = |text: &str| {
-        let mut pairs = tools.iter().zip(&verdicts);
-        pairs.any(|(tool, verdicts)| verdicts.is_some() && tool.alias == text)
-    };
-    let included = case.filters.include_tools.iter().flatten();
+    let exists = |tool: &&OracleTool| exists(case, servers, tool);
+    let existing: Vec<&OracleTool> = tools.iter().filter(exists).collect();
+    let known = known_servers(case, servers, tools);
+    let included = case.filters.include_tools.as_ref();
+    let included = included.map(|texts| texts.iter().map(|text| include(text, &known, &existing)));
+    let included: Option<Vec<_>> = included.map(Iterator::collect);
     let ambiguous: Vec<AmbiguousText> = included
-        .filter(|text| {
-            let known = known_servers(case, servers);
-            is_exact(text) && count_matching_servers(text, &known) > 1 && !is_alias(text)
-        })
-        .map(|text| AmbiguousText(text.clone()))
+        .iter()
+        .flatten()
+        .filter_map(|readings| readings.as_ref().err().cloned())
         .collect();
-    if ambiguous.is_empty() {
-        Ok(verdicts)
-    } else {
-        Err(ambiguous)
+    if !ambiguous.is_empty() {
+        return Err(ambiguous);
     }
+    let is_included = |tool: &OracleTool| {
+        included.as_ref().is_none_or(|texts| {
+            let mut readings = texts.iter().flatten();
+            readings.any(|reading| reading.contains(&tool.id()))
+        })
+    };
+    let is_excluded = |tool: &OracleTool| {
+        let texts = case.filters.exclude_tools.as_deref();
+        texts.is_some_and(|texts| any_names(texts, &known, tool, Use::Restricting))
+    };
+    let verdict = |tool: &OracleTool| {
+        let in_scope = existing.iter().any(|other| other.id() == tool.id())
+            && is_included(tool)
+            && !is_excluded(tool);
+        in_scope.then(|| verdict(case, servers, tool))
+    };
+    Ok(tools.iter().map(verdict).collect())
 }
 
-fn in_scope(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
+/// Ids of the tools that a text of `include-tools` selects.
+fn include(
+    text: &str,
+    known: &[String],
+    existing: &[&OracleTool],
+) -> Result<Vec<String>, AmbiguousText> {
+    let readings = match split_at_dot(text).filter(|(server, _)| known.contains(server)) {
+        Some((server, tool)) => vec![(Some(server), tool)],
+        None => parse_all(text, known)
+            .into_iter()
+            .map(|(server, tool)| (server.map(ToOwned::to_owned), tool.to_owned()))
+            .collect(),
+    };
+    let matching = |tool: &&&OracleTool| {
+        let mut readings = readings.iter();
+        tool.alias == text
+            || readings.any(|(server, pattern)| {
+                server.as_ref().is_none_or(|server| *server == tool.server)
+                    && matches_name(pattern, tool)
+            })
+    };
+    let found: Vec<&&OracleTool> = existing.iter().filter(matching).collect();
+    let mut servers: Vec<&str> = found.iter().map(|tool| tool.server.as_str()).collect();
+    servers.sort_by_key(|server| server.len());
+    servers.dedup();
+    let everywhere = readings.iter().any(|(server, _)| server.is_none());
+    let one = match servers.as_slice() {
+        _ if everywhere => None,
+        [] => return Ok(Vec::new()),
+        [server] => Some(*server),
+        [.., longest] if !is_exact(text) => Some(*longest),
+        _ => match found.iter().find(|tool| tool.alias == text) {
+            Some(tool) => Some(tool.server.as_str()),
+            None => return Err(AmbiguousText(text.to_owned())),
+        },
+    };
+    let selected = found
+        .iter()
+        .filter(|tool| one.is_none_or(|server| tool.server == server));
+    Ok(selected.map(|tool| tool.id()).collect())
+}
+
+/// Whether a tool exists for the caller and the client filters.
+fn exists(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
     !case.switches.off
         && is_server_enabled(case, &tool.server, servers)
         && client_filters_keep(case, &tool.server)
         && is_executable(case, tool)
         && !any_names(&case.switches.blocked, servers, tool, Use::Restricting)
         && is_granted(case, servers, tool)
-        && tool_filters_keep(case, servers, tool)
         && !is_denied(case, servers, tool)
 }
 
@@ -237,24 +288,16 @@ fn is_granted(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
 }
 
 /// Servers that exist for the caller's filters: those whose tools its grants may name.
-fn known_servers(case: &Case, servers: &[String]) -> Vec<String> {
+fn known_servers(case: &Case, servers: &[String], tools: &[OracleTool]) -> Vec<String> {
     let may_name = |list: &[String], server: &str| {
         list.iter().any(|text| {
-            if let Some((named, _)) = split_at_dot(text, servers) {
-                return named == server;
-            }
-            let parsed = parse_all(text, servers);
-            let longest = parsed
+            let parsed = grant_readings(text, servers);
+            let mut tools = tools.iter();
+            parsed
                 .iter()
-                .filter_map(|(server, _)| *server)
-                .map(str::len);
-            let longest = longest.max();
-            let ambiguous = is_exact(text) && count_matching_servers(text, servers) > 1;
-            parsed.is_empty()
-                || parsed.iter().any(|(named, _)| {
-                    let counts = |named: &str| named == server && Some(named.len()) == longest;
-                    !ambiguous && named.is_none_or(counts)
-                })
+                .any(|(named, _)| named.as_deref().is_none_or(|named| named == server))
+                || (count_servers(&parsed) == 0
+                    && tools.any(|tool| tool.alias == *text && tool.server == server))
         })
     };
     let roles: Vec<String> = case
@@ -271,14 +314,6 @@ fn known_servers(case: &Case, servers: &[String]) -> Vec<String> {
             && (!restricted || may_name(&roles, server))
     });
     known.cloned().collect()
-}
-
-fn tool_filters_keep(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
-    let servers = &known_servers(case, servers);
-    let included = |list: &[String]| any_names(list, servers, tool, Use::Including);
-    let excluded = |list: &[String]| any_names(list, servers, tool, Use::Restricting);
-    case.filters.include_tools.as_deref().is_none_or(included)
-        && !case.filters.exclude_tools.as_deref().is_some_and(excluded)
 }
 
 fn is_denied(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
@@ -354,34 +389,56 @@ fn any_names(list: &[String], servers: &[String], tool: &OracleTool, usage: Use)
 
 /// Whether a text names this tool.
 fn names(text: &str, servers: &[String], tool: &OracleTool, usage: Use) -> bool {
-    let is_alias = text == tool.alias;
-    if let Some((server, pattern)) =
-        split_at_dot(text, servers).filter(|_| usage != Use::Restricting)
-    {
-        return server == tool.server && matches_name(pattern, tool);
-    }
-    if usage != Use::Restricting && is_exact(text) && count_matching_servers(text, servers) > 1 {
-        return usage == Use::Including && is_alias;
-    }
-    let parsed = parse_all(text, servers);
-    let longest = parsed
-        .iter()
-        .filter_map(|(server, _)| *server)
-        .map(str::len)
-        .max();
-    let counts = |server: &str| usage == Use::Restricting || Some(server.len()) == longest;
-    let fits = |(server, pattern): &(Option<&str>, &str)| {
-        server.is_none_or(|server| server == tool.server && counts(server))
-            && matches_name(pattern, tool)
+    let readings = match usage {
+        Use::Granting => grant_readings(text, servers),
+        Use::Restricting => own_readings(text, servers),
     };
-    is_alias || parsed.iter().any(fits)
+    let is_ambiguous = usage == Use::Granting && count_servers(&own_readings(text, servers)) > 1;
+    let fits = |(server, pattern): &Reading| {
+        server.as_ref().is_none_or(|server| *server == tool.server) && matches_name(pattern, tool)
+    };
+    (text == tool.alias && !is_ambiguous) || readings.iter().any(fits)
 }
 
-/// Splits a text at its first dot; unambiguous, because server names contain no dot.
-fn split_at_dot<'a>(text: &'a str, servers: &[String]) -> Option<(&'a str, &'a str)> {
+/// A server (`None` for all) and a glob over its tools.
+type Reading = (Option<String>, String);
+
+fn own_readings(text: &str, servers: &[String]) -> Vec<Reading> {
+    let readings = parse_all(text, servers).into_iter();
+    readings
+        .map(|(server, tool)| (server.map(ToOwned::to_owned), tool.to_owned()))
+        .collect()
+}
+
+/// Readings of a text that grants: what precedes a dot is the server, and there is only one server.
+fn grant_readings(text: &str, servers: &[String]) -> Vec<Reading> {
+    if let Some((server, tool)) = split_at_dot(text) {
+        let is_known = servers.contains(&server);
+        return is_known
+            .then_some((Some(server), tool))
+            .into_iter()
+            .collect();
+    }
+    let readings = own_readings(text, servers);
+    if count_servers(&readings) > 1 {
+        return Vec::new();
+    }
+    readings
+}
+
+fn count_servers(readings: &[Reading]) -> usize {
+    let mut servers: Vec<&String> = readings.iter().filter_map(|(s, _)| s.as_ref()).collect();
+    servers.sort();
+    servers.dedup();
+    servers.len()
+}
+
+/// Splits a text at its first dot if a server may have the name before it.
+fn split_at_dot(text: &str) -> Option<(String, String)> {
     let (server, tool) = text.split_once('.')?;
-    let known = servers.iter().any(|known| known == server);
-    (known && !tool.is_empty()).then_some((server, tool))
+    let is_name = !server.is_empty() && server.len() <= 64 && sanitize(server) == server;
+    let is_reserved = server.to_lowercase() == "toolgate";
+    (is_name && !is_reserved && !tool.is_empty()).then(|| (server.to_owned(), tool.to_owned()))
 }
 
 /// All interpretations of a text: a server (`None` for all) and a glob over its tools.
@@ -404,18 +461,6 @@ fn parse_all<'a>(text: &'a str, servers: &'a [String]) -> Vec<(Option<&'a str>, 
         }
     }
     found
-}
-
-fn count_matching_servers(text: &str, servers: &[String]) -> usize {
-    if split_at_dot(text, servers).is_some() {
-        return 1;
-    }
-    let mut found: Vec<&str> = parse_all(text, servers)
-        .into_iter()
-        .filter_map(|(server, _)| server)
-        .collect();
-    found.dedup();
-    found.len()
 }
 
 fn is_exact(text: &str) -> bool {

@@ -12,7 +12,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use toolgate::registry::RegistryEntry;
 use toolgate::{Caller, ServerState};
-use toolgate_core::catalog::{ItemKind, ServerListing};
+use toolgate_core::Catalog;
+use toolgate_core::catalog::ServerListing;
 use toolgate_core::config::{HttpTransport, Protocol, ServerConfig, ServerConnection};
 use toolgate_core::policy::{ToolList, Verdict};
 use toolgate_core::scope::{Filters, Scope};
@@ -57,7 +58,8 @@ pub(crate) struct ClientEntry {
     resources: Vec<String>,
     resource_templates: Vec<String>,
     prompts: Vec<String>,
-    /// Items that the server offers but the gateway cannot use.
+    /// Items that the server offers but the gateway cannot use, and names in its tool lists that match
+    /// nothing.
     problems: Vec<ProblemLine>,
     /// `file`, `api` or `file+api`; null for a server registered by the embedding program.
     #[schema(required)]
@@ -136,9 +138,8 @@ struct ToolLine {
 
 #[derive(Debug, Serialize, ToSchema)]
 struct ProblemLine {
-    /// `tool`, `resource`, `template` or `prompt`.
-    #[schema(value_type = String)]
-    kind: ItemKind,
+    /// `tool`, `resource`, `template` or `prompt`; `list` for a name in a tool list.
+    kind: &'static str,
     item: String,
     reason: String,
 }
@@ -207,7 +208,7 @@ pub(super) fn client_entry(app: &App, id: &str) -> Result<ClientEntry, ApiError>
 
 /// Snapshot of the state of all servers, so that one response is consistent.
 struct StatusSnapshot {
-    catalog: Arc<toolgate_core::Catalog>,
+    catalog: Arc<Catalog>,
     scope: Option<Arc<Scope>>,
     stats: toolgate::metrics::Stats,
     configuration: Arc<ConfigSnapshot>,
@@ -276,7 +277,7 @@ impl ClientEntry {
                 .map(|offer| keys(&offer.templates))
                 .unwrap_or_default(),
             prompts: offer.map(|offer| keys(&offer.prompts)).unwrap_or_default(),
-            problems: offer.map(|offer| problem_lines(offer)).unwrap_or_default(),
+            problems: problem_lines(&entry.server, &snapshot.catalog),
             source: snapshot
                 .configuration
                 .sources
@@ -350,13 +351,21 @@ impl ClientView {
     }
 }
 
-fn problem_lines(offer: &ServerListing) -> Vec<ProblemLine> {
-    let line = |problem: &toolgate_core::catalog::ListingProblem| ProblemLine {
-        kind: problem.kind,
+fn problem_lines(server: &ServerConfig, catalog: &Catalog) -> Vec<ProblemLine> {
+    let offer = catalog.listing(&server.name).map(|offer| &**offer);
+    let unusable = offer.into_iter().flat_map(|offer| &offer.problems);
+    let unusable = unusable.map(|problem| ProblemLine {
+        kind: problem.kind.as_str(),
         item: problem.item.clone(),
         reason: problem.reason.clone(),
-    };
-    offer.problems.iter().map(line).collect()
+    });
+    let in_lists = server.find_list_problems(offer).into_iter();
+    let in_lists = in_lists.map(|problem| ProblemLine {
+        kind: "list",
+        item: problem.name,
+        reason: problem.reason,
+    });
+    unusable.chain(in_lists).collect()
 }
 
 fn tool_list_names(list: &ToolList) -> Vec<String> {

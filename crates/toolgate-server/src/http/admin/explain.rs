@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use toolgate::engine::Explanation;
 use toolgate::{CallError, Caller, Gateway};
-use toolgate_core::scope::{Filters, GateResult};
+use toolgate_core::scope::{Filters, GateResult, UnmatchedFilter};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::http::error::{ApiError, ErrorBody};
@@ -53,6 +53,18 @@ pub(crate) struct ExplanationView {
     #[schema(required)]
     pub(crate) hidden_by: Option<String>,
     pub(crate) steps: Vec<StepView>,
+    /// Names in the filters that match nothing that exists for the caller.
+    pub(crate) unmatched_filters: Vec<UnmatchedFilterView>,
+}
+
+/// A name in a filter that matches nothing that exists for the caller.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+pub(crate) struct UnmatchedFilterView {
+    pub(crate) header: String,
+    pub(crate) name: String,
+    /// Similar name that exists.
+    #[schema(required)]
+    pub(crate) suggestion: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -78,6 +90,8 @@ pub(crate) struct ServerExplanation {
     visible: usize,
     /// Number of tools hidden by each step.
     hidden_by: BTreeMap<String, usize>,
+    /// Names in the filters that match nothing that exists for the caller.
+    unmatched_filters: Vec<UnmatchedFilterView>,
 }
 
 /// Explanation of a tool or of a server.
@@ -144,6 +158,11 @@ fn explain_server(
         .tools()
         .iter()
         .filter(|entry| entry.tool.id.server == *name);
+    let scope = app
+        .gateway()
+        .scope(caller, filters)
+        .map_err(explain_error)?;
+    let unmatched = scope.unmatched_filters();
     let mut hidden_by: BTreeMap<String, usize> = BTreeMap::new();
     let (mut offered, mut visible) = (0, 0);
     for entry in tools {
@@ -162,6 +181,7 @@ fn explain_server(
         offered,
         visible,
         hidden_by,
+        unmatched_filters: unmatched.iter().cloned().map(Into::into).collect(),
     })
 }
 
@@ -193,6 +213,7 @@ impl ExplanationView {
             visible,
             verdict,
             steps,
+            unmatched_filters,
         } = explanation;
         let hiding = steps.iter().find(|step| !step.passes);
         Self {
@@ -203,6 +224,7 @@ impl ExplanationView {
             verdict: verdict.map(|verdict| verdict.as_str().to_owned()),
             hidden_by: hiding.map(|step| step.key.clone()),
             steps: steps.into_iter().map(StepView::from).collect(),
+            unmatched_filters: unmatched_filters.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -215,6 +237,16 @@ impl From<GateResult> for StepView {
             explanation: says,
         } = step;
         Self { key, passes, says }
+    }
+}
+
+impl From<UnmatchedFilter> for UnmatchedFilterView {
+    fn from(unmatched: UnmatchedFilter) -> Self {
+        Self {
+            header: unmatched.header.to_owned(),
+            name: unmatched.text,
+            suggestion: unmatched.suggestion,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use toolgate_core::config::{Approver, KeyConfig};
+use toolgate_core::config::{Approver, KeyConfig, NameOwner};
 use toolgate_core::hash::sha256_hex;
 use toolgate_core::rate::Budget;
 use utoipa::ToSchema;
@@ -47,6 +47,8 @@ pub(crate) struct KeyView {
     pub(crate) budget: Option<BudgetView>,
     /// `file` or `api`. Keys defined in a file can only be changed there.
     pub(crate) source: String,
+    /// Names in `tools` that match no server or tool, and so grant nothing.
+    pub(crate) problems: Vec<String>,
 }
 
 /// Budget of a key.
@@ -154,14 +156,21 @@ pub(crate) async fn remove(
 
 impl AdminResource for KeyView {
     const TABLE: ConfigTable = ConfigTable::Keys;
-    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "expired", "source"];
+    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "expired", "source", "problems"];
 
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn all(_: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
-        let view = |key: &KeyConfig| Self::new(key, snapshot.entry_source(Self::TABLE, &key.name));
+    fn all(app: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let catalog = app.gateway().catalog();
+        let view = |key: &KeyConfig| {
+            let owner = NameOwner::Key(key.name.clone());
+            Self {
+                problems: snapshot.name_problems(&catalog, &owner),
+                ..Self::new(key, snapshot.entry_source(Self::TABLE, &key.name))
+            }
+        };
         snapshot.config.keys.iter().map(view).collect()
     }
 
@@ -186,6 +195,7 @@ impl KeyView {
             max_in_flight: key.limits.max_in_flight,
             budget: key.limits.budget.map(BudgetView::new),
             source: source.as_str().to_owned(),
+            problems: Vec::new(),
         }
     }
 }

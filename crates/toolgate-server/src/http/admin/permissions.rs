@@ -5,7 +5,8 @@ use axum::extract::State;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use toolgate::approval::{ApprovalGrant, Decider};
-use toolgate_core::config::{Approver, PermissionSettings};
+use toolgate_core::Config;
+use toolgate_core::config::{Approver, NameOwner, NameProblem, PermissionSettings};
 use toolgate_core::policy::{Hint, RuleSpec, Verdict};
 use utoipa::ToSchema;
 
@@ -34,6 +35,9 @@ pub(crate) struct PermissionsView {
     grants: Vec<GrantView>,
     /// `file`, or `api` if the permissions were set through the API.
     source: &'static str,
+    /// Rules and lists (`mcp.blocked_tools`, `security.mcp_server_allowlist`) that name servers or tools
+    /// that do not exist.
+    problems: Vec<String>,
 }
 
 /// A permission rule.
@@ -111,6 +115,7 @@ pub(crate) async fn get(State(app): State<App>) -> Result<Json<PermissionsView>,
             .permissions_source
             .unwrap_or(ConfigSource::File)
             .as_str(),
+        problems: find_problems(&app, &snapshot.config),
     }))
 }
 
@@ -122,7 +127,7 @@ pub(crate) async fn put(
     ApiObject(mut section): ApiObject,
 ) -> Result<Json<PermissionsView>, ApiError> {
     // Accept the output of GET as input: drop its read-only fields.
-    for read_only in ["grants", "source"] {
+    for read_only in ["grants", "source", "problems"] {
         section.shift_remove(read_only);
     }
     if !section.get("rules").is_some_and(Value::is_array) {
@@ -167,6 +172,19 @@ pub(crate) async fn revoke_grant(
             "no grant with id `{id}`; see /api/permissions"
         )))
     }
+}
+
+fn find_problems(app: &App, config: &Config) -> Vec<String> {
+    let problems = config.find_name_problems(&app.gateway().catalog());
+    let is_restriction = |problem: &&NameProblem| match problem.owner {
+        NameOwner::Rule(_) | NameOwner::BlockedTools | NameOwner::Allowlist => true,
+        NameOwner::Key(_)
+        | NameOwner::Role(_)
+        | NameOwner::VirtualServer(_)
+        | NameOwner::Server(_) => false,
+    };
+    let problems = problems.iter().filter(is_restriction);
+    problems.map(ToString::to_string).collect()
 }
 
 impl RuleView {

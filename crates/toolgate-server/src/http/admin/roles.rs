@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use toolgate_core::config::RoleConfig;
+use toolgate_core::config::{NameOwner, RoleConfig};
 use utoipa::ToSchema;
 
 use super::Deleted;
@@ -27,6 +27,8 @@ pub(crate) struct RoleView {
     pub(crate) keys: Vec<String>,
     /// `file` or `api`. Roles defined in a file can only be changed there.
     pub(crate) source: String,
+    /// Names in `tools` that match no server or tool, and so grant nothing.
+    pub(crate) problems: Vec<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -79,13 +81,14 @@ pub(crate) async fn remove(
 
 impl AdminResource for RoleView {
     const TABLE: ConfigTable = ConfigTable::Roles;
-    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "keys", "source"];
+    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "keys", "source", "problems"];
 
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn all(_: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+    fn all(app: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let catalog = app.gateway().catalog();
         let view = |role: &RoleConfig| {
             let keys = snapshot.config.keys.iter();
             let keys = keys.filter(|key| key.roles.contains(&role.name));
@@ -98,6 +101,7 @@ impl AdminResource for RoleView {
                     .entry_source(Self::TABLE, &role.name)
                     .as_str()
                     .to_owned(),
+                problems: snapshot.name_problems(&catalog, &NameOwner::Role(role.name.clone())),
             }
         };
         snapshot.config.roles.iter().map(view).collect()

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
-use toolgate_core::config::VirtualServer;
+use toolgate_core::config::{NameOwner, VirtualServer};
 use utoipa::ToSchema;
 
 use super::Deleted;
@@ -26,6 +26,8 @@ pub(crate) struct VirtualServerView {
     path: String,
     /// `file` or `api`. Virtual servers defined in a file can only be changed there.
     source: &'static str,
+    /// Names in `tools` that match no server or tool.
+    problems: Vec<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -73,19 +75,22 @@ pub(crate) async fn remove(
 
 impl AdminResource for VirtualServerView {
     const TABLE: ConfigTable = ConfigTable::VirtualServers;
-    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "path", "source"];
+    const READ_ONLY_FIELDS: &'static [&'static str] = &["name", "path", "source", "problems"];
 
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn all(_: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+    fn all(app: &App, snapshot: &ConfigSnapshot) -> Vec<Self> {
+        let catalog = app.gateway().catalog();
         let view = |server: &VirtualServer| Self {
             name: server.name.clone(),
             description: server.description.clone(),
             tools: server.tools.clone(),
             path: format!("/mcp/v/{}", server.name),
             source: snapshot.entry_source(Self::TABLE, &server.name).as_str(),
+            problems: snapshot
+                .name_problems(&catalog, &NameOwner::VirtualServer(server.name.clone())),
         };
         snapshot.config.virtual_servers.iter().map(view).collect()
     }
