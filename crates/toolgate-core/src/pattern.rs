@@ -22,8 +22,8 @@ pub struct ToolPattern {
     pub tool: Glob,
 }
 
-/// Text that names tools, resolved against the configured servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Text that names tools, resolved against the configured servers. The default selects nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Set if the text may be an alias that ends in a hash of the tool's id.
     alias: Option<HashedAlias>,

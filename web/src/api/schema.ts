@@ -127,7 +127,10 @@ export interface ClientEntry {
   last_error: string | null;
   /** When the gateway tries to connect again. */
   next_try_at: string | null;
-  /** Items that the server offers but the gateway cannot use. */
+  /**
+   * Items that the server offers but the gateway cannot use, and names in its tool lists that match
+   * nothing.
+   */
   problems: ProblemLine[];
   prompts: string[];
   /** Negotiated protocol revision. */
@@ -232,6 +235,8 @@ export interface ExplanationView {
   server: string | null;
   steps: StepView[];
   tool: string | null;
+  /** Names in the filters that match nothing that exists for the caller. */
+  unmatched_filters: UnmatchedFilterView[];
   /** Null if the tool is not visible. */
   verdict: Verdict | null;
   visible: boolean;
@@ -323,6 +328,8 @@ export interface KeyView {
   expires_at: string | null;
   max_in_flight: number | null;
   name: string;
+  /** Names in `tools` that match no server or tool, and so grant nothing. */
+  problems: string[];
   rate_limit: string | null;
   roles: string[];
   /** `file` or `api`. Keys defined in a file can only be changed there. */
@@ -370,6 +377,11 @@ export interface PermissionsView {
   default: Verdict | null;
   /** Standing approvals. */
   grants: GrantView[];
+  /**
+   * Rules and lists (`mcp.blocked_tools`, `security.mcp_server_allowlist`) that name servers or tools
+   * that do not exist.
+   */
+  problems: string[];
   rules: RuleView[];
   /** `file`, or `api` if the permissions were set through the API. */
   source: string;
@@ -377,7 +389,7 @@ export interface PermissionsView {
 
 export interface ProblemLine {
   item: string;
-  /** `tool`, `resource`, `template` or `prompt`. */
+  /** `tool`, `resource`, `template` or `prompt`; `list` for a name in a tool list. */
   kind: string;
   reason: string;
 }
@@ -500,6 +512,8 @@ export interface RoleView {
   /** Names of the keys that have this role. */
   keys: string[];
   name: string;
+  /** Names in `tools` that match no server or tool, and so grant nothing. */
+  problems: string[];
   /** `file` or `api`. Roles defined in a file can only be changed there. */
   source: string;
   /** Patterns of tools that keys with this role may use; null means no restriction. */
@@ -579,6 +593,8 @@ export interface ServerExplanation {
   reason: string | null;
   server: string;
   state: ServerState;
+  /** Names in the filters that match nothing that exists for the caller. */
+  unmatched_filters: UnmatchedFilterView[];
   /** Number of tools that the caller sees. */
   visible: number;
 }
@@ -710,6 +726,14 @@ export interface ToolStats {
   tool: string;
 }
 
+/** A name in a filter that matches nothing that exists for the caller. */
+export interface UnmatchedFilterView {
+  header: string;
+  name: string;
+  /** Similar name that exists. */
+  suggestion: string | null;
+}
+
 export type Verdict = "allow" | "manual" | "ask" | "deny";
 
 export interface VersionEntry {
@@ -738,6 +762,8 @@ export interface VirtualServerView {
   name: string;
   /** Path of its MCP endpoint. */
   path: string;
+  /** Names in `tools` that match no server or tool. */
+  problems: string[];
   /** `file` or `api`. Virtual servers defined in a file can only be changed there. */
   source: string;
   /** Patterns of the tools it exposes. */

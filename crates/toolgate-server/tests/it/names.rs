@@ -7,70 +7,89 @@ use toolgate_testkit::eventually;
 
 use crate::caller::{ALICE, BOB};
 use crate::gate::{TestGate, WAIT_TIMEOUT, run, zoo};
-use crate::mcp::LegacySession;
+use crate::mcp::{LegacySession, headers, names};
 
-/// Counts the tools, resources, templates and prompts that a key sees at an MCP endpoint, and checks
-/// that resources and prompts can be used only if they are listed.
-async fn count_visible(gate: &TestGate, path: &str, key: &str) -> [usize; 4] {
+const UNRESTRICTED: &str = "key-without-any-restriction";
+const ONLY_REMOVED: &str = "key-for-a-removed-server";
+
+/// Asserts that a caller sees tools, resources, templates and prompts of the server `own`, and nothing
+/// of `other`, at an MCP endpoint.
+async fn assert_sees_only_own(gate: &TestGate, path: &str, key: &str) {
     let session = LegacySession::open(gate, path, Some(key)).await;
-    let mut counts = [0; 4];
-    for (count, (method, list)) in counts.iter_mut().zip([
-        ("tools/list", "tools"),
-        ("resources/list", "resources"),
-        ("resources/templates/list", "resourceTemplates"),
-        ("prompts/list", "prompts"),
-    ]) {
-        let result = session.result(method, json!({})).await;
-        *count = result[list].as_array().unwrap().len();
-    }
-    let uri = json!({"uri": "toolgate://other/zoo://text"});
-    let prompt = json!({"name": "other.greet", "arguments": {"who": "Ada"}});
-    for (method, params, is_listed) in [
-        ("resources/read", uri, counts[1] > 0),
-        ("prompts/get", prompt, counts[3] > 0),
+    for (method, list, name) in [
+        ("tools/list", "tools", "name"),
+        ("resources/list", "resources", "uri"),
+        (
+            "resources/templates/list",
+            "resourceTemplates",
+            "uriTemplate",
+        ),
+        ("prompts/list", "prompts", "name"),
     ] {
-        let (_, answer) = session.request(method, params).await;
-        assert_eq!(
-            answer.get("result").is_some(),
-            is_listed,
-            "{method}: {answer}"
+        let listed = names(&session.result(method, json!({})).await, list, name);
+        assert!(listed.iter().any(|name| name.contains("own")), "{listed:?}");
+        assert!(
+            !listed.iter().any(|name| name.contains("other")),
+            "{listed:?}"
         );
     }
-    counts
+    for (server, is_visible) in [("own", true), ("other", false)] {
+        let uri = format!("toolgate://{server}/zoo://text");
+        let prompt = json!({"name": format!("{server}.greet"), "arguments": {"who": "Ada"}});
+        let tool = json!({"name": "ReadMcpResource", "arguments": {"uri": "zoo://text", "server": server}});
+        for (method, params) in [
+            ("resources/read", json!({"uri": uri})),
+            ("prompts/get", prompt),
+            ("tools/call", tool),
+        ] {
+            let (_, answer) = session.request(method, params).await;
+            let result = answer.get("result");
+            let is_read = result.is_some_and(|result| result["isError"] != true);
+            assert_eq!(is_read, is_visible, "{method} {server}: {answer}");
+        }
+    }
 }
 
 #[tokio::test]
 async fn grant_of_a_removed_server_opens_nothing_else() {
     let toml = zoo("gh", &[])
+        + &zoo("own", &[])
         + &zoo("other", &[])
         + &format!(
-            "[keys.alice]\nkey = \"{ALICE}\"\ntools = [\"gh.*\"]\n\
+            "[keys.alice]\nkey = \"{ALICE}\"\ntools = [\"gh.*\", \"own.add\"]\n\
              [keys.bob]\nkey = \"{BOB}\"\nroles = [\"dev\"]\n\
-             [roles.dev]\ntools = [\"gh_add\"]\n\
-             [keys.all]\nkey = \"key-without-any-restriction\"\n\
-             [virtual_servers.mine]\ntools = [\"gh.echo\"]\n"
+             [roles.dev]\ntools = [\"gh_add\", \"own.*\"]\n\
+             [keys.all]\nkey = \"{UNRESTRICTED}\"\n\
+             [keys.only]\nkey = \"{ONLY_REMOVED}\"\ntools = [\"gh.*\"]\n\
+             [virtual_servers.mine]\ntools = [\"gh.echo\", \"own.echo\"]\n"
         );
     let gate = TestGate::start(&toml);
-    for server in ["gh", "other"] {
+    for server in ["gh", "own", "other"] {
         gate.wait_for_state(server, "healthy").await;
     }
-    let callers = [
-        ("/mcp", ALICE),
-        ("/mcp", BOB),
-        ("/mcp/v/mine", "key-without-any-restriction"),
-    ];
-    let sees_other = count_visible(&gate, "/mcp", "key-without-any-restriction").await;
-    assert!(sees_other.iter().all(|count| *count > 0), "{sees_other:?}");
-
     let admin = gate.caller();
     admin.delete("/api/mcp/client/gh").await.expect_status(200);
-    for (path, key) in callers {
-        assert_eq!(
-            count_visible(&gate, path, key).await,
-            [0; 4],
-            "{path} {key}"
-        );
+    for (path, key) in [
+        ("/mcp", ALICE),
+        ("/mcp", BOB),
+        ("/mcp/v/mine", UNRESTRICTED),
+    ] {
+        assert_sees_only_own(&gate, path, key).await;
     }
+    let session = LegacySession::open(&gate, "/mcp", Some(ONLY_REMOVED)).await;
+    for (method, list) in [
+        ("tools/list", "tools"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+        ("prompts/list", "prompts"),
+    ] {
+        let listed = session.result(method, json!({})).await;
+        assert_eq!(listed[list], json!([]), "{method}");
+    }
+    let other = json!({"uri": "toolgate://other/zoo://text"});
+    let (_, answer) = session.request("resources/read", other).await;
+    assert!(answer.get("error").is_some(), "{answer}");
+
     for (path, owner) in [
         ("/api/keys/alice", "keys.alice.tools"),
         ("/api/roles/dev", "roles.dev.tools"),
@@ -102,7 +121,7 @@ async fn unknown_names_are_errors_where_they_are_written() {
             "zoo.ad",
             "`zoo.ad` names a tool that server `zoo` does not have",
         ),
-        ("*.ad", "`*.ad` names a tool that no server has"),
+        ("*.ad", "`*.ad` names a tool that"),
     ] {
         let tools = json!([text]);
         let rule = json!({"rules": [{"tool": text, "action": "deny"}]});
@@ -144,7 +163,7 @@ fn check_reports_unknown_names_as_errors() {
     assert_eq!(output.status.code(), Some(1), "{stdout}");
     for expected in [
         "mcp.blocked_tools[0]: error: `db.*` does not name",
-        "security.mcp_server_allowlist[1]: error: no server named `sf`; did you mean `fs`?",
+        "security.mcp_server_allowlist[1]: error: no server named `sf`",
         "security.mcp_server_denylist[0]: warning: no server named `untrusted`",
         "roles.dev.tools[0]: error: `search` does not name",
         "virtual_servers.v.tools[0]: error: `gh.*` does not name",
@@ -170,4 +189,145 @@ async fn renamed_server_does_not_escape_its_restrictions() {
     assert_eq!(clients["clients"][0]["config"]["name"], "hr", "{clients}");
     gate.edit(&(zoo("people", &[]) + "[mcp]\nblocked_tools = [\"people.*\"]\n"));
     gate.wait_for_state("people", "healthy").await;
+}
+
+#[tokio::test]
+async fn argument_rules_apply_to_every_spelling() {
+    let rule = "[[permissions.rules]]\ntool = \"zoo.echo\"\narguments = { path = \"/etc/*\" }\naction = \"deny\"\n";
+    let gate = TestGate::start(&(zoo("zoo", &[]) + rule));
+    gate.wait_for_state("zoo", "healthy").await;
+    for arguments in [
+        json!({"path": "/srv/x", "Path": "/etc/passwd"}),
+        json!({"Path": "/etc/passwd"}),
+        json!({"path": "/srv/x", "path\0": "/etc/passwd"}),
+        json!({"path": "/proc/self/root/etc/passwd"}),
+        json!({"path": "file:/etc/passwd"}),
+        json!({"path": "file://localhost/etc/passwd"}),
+        json!({"path": "FILE:///etc/passwd"}),
+        json!({"other": {"disk": 1, "di\u{17f}\u{212a}": 2}}),
+    ] {
+        let message = gate.call("zoo_echo", &arguments.to_string()).await;
+        assert_eq!(message["is_error"], true, "{arguments}: {message}");
+    }
+    for arguments in [json!({"path": "/srv/x"}), json!({"Path": "/srv/x"})] {
+        let message = gate.call("zoo_echo", &arguments.to_string()).await;
+        assert_eq!(message["is_error"], Value::Null, "{arguments}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn filters_that_match_nothing_are_reported() {
+    let gate = TestGate::start(&zoo("zoo", &[]));
+    gate.wait_for_state("zoo", "healthy").await;
+    let filter = |text: &str| headers(&[("x-bf-mcp-include-tools", text)]);
+    let call = r#"{"id": "c", "type": "function", "function": {"name": "zoo_add", "arguments": "{\"a\": 1, \"b\": 2}"}}"#;
+    let list = r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}"#;
+    for (path, body) in [("/v1/mcp/tool/execute", call), ("/mcp", list)] {
+        let response = gate.post(path, body, filter("ZOO-add")).await;
+        let warning = response.headers()["x-toolgate-warning"].to_str().unwrap();
+        assert_eq!(
+            warning,
+            "`ZOO-add` in `x-bf-mcp-include-tools` matches nothing; did you mean `zoo_add`?"
+        );
+        let response = gate.post(path, body, filter("zoo-add")).await;
+        assert!(response.headers().get("x-toolgate-warning").is_none());
+    }
+    let explained = gate
+        .json("/api/mcp/tools/explain?tool=zoo_add&include_tools=zoo.ad&exclude_clients=Zoo")
+        .await;
+    let expected = json!([
+        {"header": "x-bf-mcp-exclude-clients", "name": "Zoo", "suggestion": "zoo"},
+        {"header": "x-bf-mcp-include-tools", "name": "zoo.ad", "suggestion": "zoo_add"},
+    ]);
+    assert_eq!(explained["unmatched_filters"], expected, "{explained}");
+}
+
+/// `fs_x-read` could be the tool `x-read` of `fs`, or `read` of `fs_x`.
+#[tokio::test]
+async fn spelling_of_two_tools_calls_neither() {
+    let gate = TestGate::start(&(zoo("zoo", &[]) + &zoo("zoo_a", &[])));
+    for server in ["zoo", "zoo_a"] {
+        gate.wait_for_state(server, "healthy").await;
+    }
+    // Only one server has a tool of that name.
+    for name in ["zoo_a-add", "zoo_a_add", "zoo_a.add"] {
+        let sum = gate.call(name, "{\"a\": 1, \"b\": 2}").await;
+        assert_eq!(sum["content"], "3", "{name}: {sum}");
+    }
+    let include = headers(&[("x-bf-mcp-include-tools", "zoo_a-add")]);
+    let call = r#"{"id": "c", "type": "function", "function": {"name": "zoo_a_add", "arguments": "{\"a\": 1, \"b\": 2}"}}"#;
+    let response = gate.post("/v1/mcp/tool/execute", call, include).await;
+    assert_eq!(response.status(), 200);
+    let message: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!(message["content"], "3", "{message}");
+}
+
+#[tokio::test]
+async fn tool_lists_without_effect_are_reported() {
+    let lists = "tools_to_execute = [\"echo\", \"nope\"]\ntools_to_auto_execute = [\"echo\"]\n";
+    let empty = "tools_to_execute = []\ntools_to_auto_execute = [\"*\"]\n";
+    let toml = zoo("zoo", &[]) + lists + &zoo("none", &[]) + empty;
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("t.toml"), &toml).unwrap();
+    let (output, stdout, _) = run(folder.path(), &["check", "--config", "t.toml"]);
+    assert!(output.status.success(), "{stdout}");
+    let gate = TestGate::start(&toml);
+    let of_zoo = gate.wait_for_state("zoo", "healthy").await["problems"].clone();
+    let of_none = gate.wait_for_state("none", "healthy").await["problems"].clone();
+    let log = gate.log();
+    for (problems, name, reason) in [
+        (
+            of_zoo,
+            "nope",
+            "`tools_to_execute` names `nope`, a tool that the server does not have",
+        ),
+        (
+            of_none,
+            "tools_to_execute",
+            "`tools_to_auto_execute` has no effect",
+        ),
+    ] {
+        let problem = problems.as_array().unwrap().last().unwrap();
+        assert_eq!(
+            (&problem["kind"], &problem["item"]),
+            (&json!("list"), &json!(name))
+        );
+        assert!(
+            problem["reason"].as_str().unwrap().contains(reason),
+            "{problem}"
+        );
+        assert!(stdout.contains(reason), "{reason}\nin\n{stdout}");
+        assert!(log.contains(reason), "{reason}\nin\n{log}");
+    }
+    let bare = r#"{"mcp": {"client_configs": [{"name": "a", "connection_type": "stdio", "stdio_config": {"command": "x"}}]}}"#;
+    fs::write(folder.path().join("t.json"), bare).unwrap();
+    let (_, stdout, _) = run(folder.path(), &["check", "--config", "t.json"]);
+    assert!(
+        stdout.contains("`tools_to_execute` is absent or empty"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn check_finds_what_serve_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = "admin_key = \"env.NO_ADMIN_KEY\"\n\
+        [audit]\nseal_key = \"env.NO_SEAL_KEY\"\n\
+        [mcp_servers.a]\nurl = \"https://h/\"\ntls = { ca_cert_pem = \"/no/such/file.pem\" }\n\
+        [mcp_servers.b]\nurl = \"https://h/\"\ntls = { ca_cert_pem = \"env.NO_CA\" }\n\
+        [providers.openai]\napi_key = \"env.NO_PROVIDER_KEY\"\n";
+    fs::write(folder.path().join("t.toml"), toml).unwrap();
+    let (output, stdout, _) = run(folder.path(), &["check", "--config", "t.toml"]);
+    assert_eq!(output.status.code(), Some(1), "{stdout}");
+    for expected in [
+        "admin_key: error:",
+        "`NO_ADMIN_KEY` is not set",
+        "audit.seal_key: error:",
+        "server `a`: error: `ca_cert_pem` contains no PEM certificate",
+        "server `b`: error: `ca_cert_pem`:",
+        "provider `openai`: warning:",
+        "4 errors",
+    ] {
+        assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
+    }
 }

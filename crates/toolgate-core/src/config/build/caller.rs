@@ -36,6 +36,11 @@ impl ConfigBuilder {
                 tools,
                 resources,
             } = table;
+            // Keys may have this role without a definition, so removing one must not widen anything.
+            if name == APPROVER_ROLE && (tools.is_some() || resources == Some(false)) {
+                let message = "the built-in role `approver` cannot restrict anything; set `tools` and `resources` of its keys, or of another role";
+                context.error(&pointer, message);
+            }
             let texts = tools.as_deref().unwrap_or_default();
             self.add_selections(
                 &format!("{pointer}/tools"),

@@ -78,7 +78,7 @@ type Visible = BTreeMap<(String, String, String), Option<Verdict>>;
 fn any_world() -> impl Strategy<Value = World> {
     let servers = btree_map(select(texts(&SERVERS)), any_server(), 1..5);
     let roles = btree_map(
-        select(texts(&["dev", "ops"])),
+        select(texts(&["dev", "ops", "approver"])),
         weighted(0.7, vec(any_text(), 0..3)),
         0..3,
     );
