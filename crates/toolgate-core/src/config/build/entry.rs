@@ -83,17 +83,12 @@ fn from_client(
         );
     }
     let connection = client_connection(client, pointer, context);
+    let mut parse_list = |key: &str, texts: &Vec<String>| {
+        parse_tool_list(&format!("{pointer}/{key}"), texts, context)
+    };
     let lists = ToolLists {
-        execute: parse_tool_list(
-            &format!("{pointer}/tools_to_execute"),
-            tools_to_execute,
-            context,
-        )?,
-        auto_execute: parse_tool_list(
-            &format!("{pointer}/tools_to_auto_execute"),
-            tools_to_auto_execute,
-            context,
-        )?,
+        execute: parse_list("tools_to_execute", tools_to_execute)?,
+        auto_execute: parse_list("tools_to_auto_execute", tools_to_auto_execute)?,
     };
     check_lists(&lists, pointer, context);
     let connection = connection?;

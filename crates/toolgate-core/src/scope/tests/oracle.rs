@@ -95,13 +95,7 @@ fn include(
     known: &[String],
     existing: &[&OracleTool],
 ) -> Result<Vec<String>, AmbiguousText> {
-    let readings = match split_at_dot(text).filter(|(server, _)| known.contains(server)) {
-        Some((server, tool)) => vec![(Some(server), tool)],
-        None => parse_all(text, known)
-            .into_iter()
-            .map(|(server, tool)| (server.map(ToOwned::to_owned), tool.to_owned()))
-            .collect(),
-    };
+    let readings = include_readings(text, known);
     let matching = |tool: &&&OracleTool| {
         let mut readings = readings.iter();
         tool.alias == text
@@ -144,9 +138,14 @@ fn exists(case: &Case, servers: &[String], tool: &OracleTool) -> bool {
 
 /// Verdict on a resource or prompt; `None` if it does not exist for the request. What covers a whole
 /// server covers its resources and prompts.
-pub(super) fn item_verdict(case: &Case, servers: &[String], item: &OracleItem) -> Option<Verdict> {
+pub(super) fn item_verdict(
+    case: &Case,
+    servers: &[String],
+    tools: &[OracleTool],
+    item: &OracleItem,
+) -> Option<Verdict> {
     let server = &item.server;
-    let known = known_servers(case, servers);
+    let known = known_servers(case, servers, tools);
     let covered = |list: &[String], servers: &[String]| {
         let mut texts = list.iter();
         texts.any(|text| covers(text, servers, server, Use::Restricting))
@@ -156,7 +155,7 @@ pub(super) fn item_verdict(case: &Case, servers: &[String], item: &OracleItem) -
         && is_server_enabled(case, server, servers)
         && client_filters_keep(case, server)
         && !covered(&case.switches.blocked, servers)
-        && known.contains(server)
+        && grants_name_server(case, servers, server)
         && filters.include_tools.as_deref().is_none_or(|list| {
             let mut texts = list.iter();
             texts.any(|text| includes_part(text, &known, server))
@@ -177,39 +176,37 @@ pub(super) fn item_verdict(case: &Case, servers: &[String], item: &OracleItem) -
 
 /// Whether a text names all tools that a server could have.
 fn covers(text: &str, servers: &[String], server: &str, usage: Use) -> bool {
+    let readings = match usage {
+        Use::Granting => grant_readings(text, servers),
+        Use::Restricting => own_readings(text, servers),
+    };
     let is_all = |glob: &str| !glob.is_empty() && glob.chars().all(|c| c == '*');
-    if let Some((named, glob)) = split_at_dot(text, servers).filter(|_| usage != Use::Restricting) {
-        return named == server && is_all(glob);
-    }
-    let parsed = parse_all(text, servers);
-    let longest = parsed
+    readings
         .iter()
-        .filter_map(|(server, _)| *server)
-        .map(str::len)
-        .max();
-    let counts = |named: &str| usage == Use::Restricting || Some(named.len()) == longest;
-    parsed.iter().any(|(named, glob)| {
-        is_all(glob) && named.is_none_or(|named| named == server && counts(named))
-    })
+        .any(|(named, glob)| is_all(glob) && named.as_deref().is_none_or(|named| named == server))
 }
 
 /// Whether a text of `include-tools` names a part of a server.
-fn includes_part(text: &str, servers: &[String], server: &str) -> bool {
-    if let Some((named, _)) = split_at_dot(text, servers) {
-        return named == server;
-    }
-    if is_exact(text) && count_matching_servers(text, servers) > 1 {
-        return false;
-    }
-    let parsed = parse_all(text, servers);
-    let longest = parsed
+fn includes_part(text: &str, known: &[String], server: &str) -> bool {
+    let readings = include_readings(text, known);
+    let mut named = readings.iter().map(|(named, _)| named.as_deref());
+    named.any(|named| named.is_none_or(|named| named == server))
+}
+
+/// Whether the grants of the caller name a server, and not just tools by their aliases.
+fn grants_name_server(case: &Case, servers: &[String], server: &str) -> bool {
+    let names = |list: &[String]| {
+        let mut readings = list.iter().flat_map(|text| grant_readings(text, servers));
+        readings.any(|(named, _)| named.is_none_or(|named| named == server))
+    };
+    let mut by_roles = case
+        .caller
+        .roles
         .iter()
-        .filter_map(|(server, _)| *server)
-        .map(str::len)
-        .max();
-    parsed
-        .iter()
-        .any(|(named, _)| named.is_none_or(|named| named == server && Some(named.len()) == longest))
+        .filter_map(|(_, list)| list.as_deref())
+        .peekable();
+    let by_key = case.caller.key.as_deref().is_none_or(names);
+    by_key && (by_roles.peek().is_none() || by_roles.any(names))
 }
 
 fn rule_matches_item(rule: &RuleSpec, case: &Case, servers: &[String], item: &OracleItem) -> bool {
@@ -408,6 +405,14 @@ fn own_readings(text: &str, servers: &[String]) -> Vec<Reading> {
     readings
         .map(|(server, tool)| (server.map(ToOwned::to_owned), tool.to_owned()))
         .collect()
+}
+
+/// Readings of a text of `include-tools`: what precedes a dot is the server, if there is one.
+fn include_readings(text: &str, known: &[String]) -> Vec<Reading> {
+    match split_at_dot(text).filter(|(server, _)| known.contains(server)) {
+        Some((server, tool)) => vec![(Some(server), tool)],
+        None => own_readings(text, known),
+    }
 }
 
 /// Readings of a text that grants: what precedes a dot is the server, and there is only one server.

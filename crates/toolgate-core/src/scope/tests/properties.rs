@@ -42,7 +42,7 @@ pub(super) fn assert_agrees(fixture: &Fixture, case: &Case) -> Result<(), TestCa
     }
     let servers = fixture.servers();
     for (item, found) in items(fixture).iter().zip(item_verdicts(fixture, case)) {
-        let expected = oracle::item_verdict(case, &servers, item);
+        let expected = oracle::item_verdict(case, &servers, &fixture.tools, item);
         prop_assert_eq!(found, expected, "{:?}", item);
     }
     Ok(())
