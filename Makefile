@@ -21,7 +21,7 @@ demo: $(DEMO_ENV_STAMPS) $(LLM_ENV_STAMP) build ## Run a demonstration: a small 
 	@python3 examples/demo/demo.py --toolgate "$(TARGET_DIR)/release/toolgate" --scripted "$(TARGET_DIR)/release/toolgate-model" $(ARGS)
 
 run: build ## Build and start the gateway on http://127.0.0.1:8080, with its data in ./.toolgate
-	TOOLGATE_ADMIN_KEY=$${TOOLGATE_ADMIN_KEY:-auto} target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
+	target/release/toolgate serve --data-dir ./.toolgate $(ARGS)
 
 build: web ## Build the release binary, target/release/toolgate
 	@test -x target/release/toolgate || echo "The first build takes about ten minutes on two cores."

@@ -16,6 +16,12 @@ export default defineConfig({
     reportCompressedSize: true,
   },
   server: {
-    proxy: Object.fromEntries(["/api", "/v1", "/mcp", "/health", "/ready"].map((path) => [path, gateway])),
+    // The gateway accepts only its own origin, so requests are sent as if its own page had made them.
+    proxy: Object.fromEntries(
+      ["/api", "/v1", "/mcp", "/health", "/ready"].map((path) => [
+        path,
+        { target: gateway, changeOrigin: true, headers: { origin: gateway } },
+      ]),
+    ),
   },
 });

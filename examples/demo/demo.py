@@ -152,10 +152,12 @@ class Gateway:
         command = [binary, "serve", "--port", "0", "--config", config, "--data-dir", programs.folder / "data"]
         program = programs.start("gateway", command, cwd=folder, env={**kept, "PATH": path})
         self.url = programs.url(program, "listening on ")
+        self.key = (programs.folder / "data/admin.key").read_text().strip()
 
     def open(self, path: str, body=None, **headers):
         data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        headers = {k.replace("_", "-"): v for k, v in headers.items()}
+        headers |= {"content-type": "application/json", "authorization": f"Bearer {self.key}"}
         request = urllib.request.Request(self.url + path, data, headers)
         # Connect directly: ignore proxy settings in the environment.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -269,13 +271,14 @@ def show_next(gateway: Gateway, binary: Path, run_id: str, stays: bool) -> None:
     url, model = gateway.url, QUESTIONS[0]["model"]
     binary = binary.relative_to(Path.cwd()) if binary.is_relative_to(Path.cwd()) else binary
     title("Try these in another terminal while it runs" if stays else "On a terminal, the demo keeps running and you can try these")
-    say(f"""  export TOOLGATE_URL={url}
+    say(f"""  export TOOLGATE_URL={url} TOOLGATE_KEY={gateway.key}
   {binary} chat --model {model}
   {binary} tools list
   {binary} audit
-  curl -s {url}/api/runs/{run_id}
-  curl -s {url}/api/mcp/clients
-  curl -s '{url}/api/mcp/tools/explain?tool=files_read_text_file'
+  curl -s -H "x-api-key: $TOOLGATE_KEY" {url}/api/runs/{run_id}
+  curl -s -H "x-api-key: $TOOLGATE_KEY" {url}/api/mcp/clients
+  curl -s -H "x-api-key: $TOOLGATE_KEY" '{url}/api/mcp/tools/explain?tool=files_read_text_file'
+The web page: {url}/#key={gateway.key}
 OpenAI SDKs work with {url}/v1, Anthropic SDKs with {url}, MCP clients with {url}/mcp.
 Next: docs/agent.md, and examples/demo/toolgate.toml, which with the model's URL is the whole configuration.""")
 

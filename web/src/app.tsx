@@ -17,7 +17,7 @@ import { ServersView } from "./servers/view.tsx";
 import { SettingsView } from "./settings/view.tsx";
 import { SignIn } from "./sign-in.tsx";
 import { ToolsView } from "./tools/view.tsx";
-import { RecordingBanner } from "./ui/banner.tsx";
+import { ConfigurationBanner, RecordingBanner } from "./ui/banner.tsx";
 import { Icon, Logo, type IconName } from "./ui/icons.tsx";
 import { EmptyState } from "./ui/components.tsx";
 
@@ -78,6 +78,7 @@ function Layout() {
       <Sidebar view={view} />
       <div>
         <RecordingBanner />
+        <ConfigurationBanner />
         <main id="main" tabIndex={-1}>
           {current ? <current.Component item={item} /> : <NotFound />}
         </main>

@@ -42,8 +42,8 @@ export function SignIn({ keyError }: { keyError: string }) {
           label="Admin key"
           hint={
             <>
-              With <code>admin_key = "auto"</code>, the key is in <code>admin.key</code> in the data
-              directory, and the gateway prints a login link when it starts in a terminal.
+              Unless you have set one, the key is in <code>admin.key</code> in the data directory, and the
+              gateway prints a link that signs in when it starts in a terminal.
             </>
           }
         >

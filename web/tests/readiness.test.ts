@@ -5,7 +5,7 @@ import { createElement } from "react";
 import { renderToStaticMarkup } from "react-dom/server";
 
 import { parseReadiness } from "../src/api/readiness.ts";
-import { RecordingProblem } from "../src/ui/banner.tsx";
+import { ConfigurationProblems, RecordingProblem } from "../src/ui/banner.tsx";
 
 test("readiness is unknown unless the gateway itself answers", () => {
   for (const [text, problem] of [
@@ -26,4 +26,13 @@ test("banner is an alert with the reason", () => {
   assert.match(html, /role="alert"/);
   assert.match(html, /disk &lt;b&gt;full/);
   assert.match(html, /refused/);
+});
+
+test("problems of the configuration are shown, and nothing without them", () => {
+  const render = (messages: string[]) => {
+    const list = { problems: messages.map((message) => ({ message })) };
+    return renderToStaticMarkup(createElement(ConfigurationProblems, { list }));
+  };
+  assert.equal(render([]), "");
+  assert.match(render(["<i>a</i> is not trusted", "b"]), /role="alert".*&lt;i&gt;a.*<p>b<\/p>/);
 });

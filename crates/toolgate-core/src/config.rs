@@ -20,6 +20,7 @@ pub mod provider;
 mod restrictions;
 mod server;
 mod unsupported_keys;
+mod variables;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub use server::{
     HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
     ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,
 };
+pub use variables::{VariableReference, variable_references};
 
 use crate::name::{NameStyle, ServerName};
 use crate::policy::{Policy, RuleSpec, Verdict};

@@ -40,6 +40,15 @@ impl Secret {
         }
     }
 
+    /// Parses an entry of a list of environment variables: `NAME` takes the value from the gateway's
+    /// environment, `NAME=value` sets it. Returns the name and the value.
+    pub fn of_variable(entry: &str) -> (&str, Self) {
+        match entry.split_once('=') {
+            Some((name, value)) => (name, Self::parse(value)),
+            None => (entry, Self::Env(entry.to_owned())),
+        }
+    }
+
     pub fn resolve(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<String, UnsetVariable> {
         match self {
             Self::Literal(value) => Ok(value.clone()),
@@ -101,6 +110,7 @@ impl JsonSchema for Secret {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
+            "x-secret": true,
             "x-expected": "a string: the value itself, or \"env.NAME\" for an environment variable",
             "anyOf": [
                 { "type": "string" },

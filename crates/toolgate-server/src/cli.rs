@@ -15,18 +15,20 @@ mod serve;
 mod signals;
 mod target;
 mod tools;
+mod trust;
 
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::FalseyValueParser;
 use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use toolgate::Environment;
 use toolgate_core::config::Document;
 
-use crate::files;
+use crate::files::{self, ConfigSelection};
 use crate::telemetry::{LogFormat, LogSettings};
 
 /// MCP gateway: many servers behind a single endpoint
@@ -69,6 +71,7 @@ enum Command {
     Audit(audit::AuditCommand),
     Backup(backup::BackupCommand),
     Restore(backup::RestoreCommand),
+    Trust(trust::TrustCommand),
     Import(import::ImportCommand),
     /// Print the JSON Schema of the configuration, or the OpenAPI document of the API
     Schema {
@@ -96,21 +99,29 @@ const DEFAULT_URL: &str = "http://127.0.0.1:8080";
 /// Flags that select the configuration.
 #[derive(Debug, clap::Args)]
 struct ConfigFlags {
-    /// Configuration file to read instead of the default ones [default: ~/.config/toolgate/toolgate.toml, then ./toolgate.toml or ./config.json]
+    /// Configuration file to read instead of the default ones [default: ~/.config/toolgate/toolgate.toml, then ./toolgate.toml or ./config.json, which must be trusted]
     #[arg(long, env = "TOOLGATE_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Name of the configuration's `environments` entry to use, such as `production`
     #[arg(long, env = "TOOLGATE_ENVIRONMENT", value_name = "NAME")]
     environment: Option<String>,
+    /// Ignore the configuration file in the working folder
+    #[arg(long, env = "TOOLGATE_NO_PROJECT", value_parser = FalseyValueParser::new())]
+    no_project: bool,
 }
 
 impl ConfigFlags {
+    fn selection(&self) -> ConfigSelection {
+        ConfigSelection {
+            path: self.config.clone(),
+            no_project: self.no_project,
+            environment_name: self.environment.clone(),
+        }
+    }
+
+    /// Loads the configuration files. A file in the working folder must be trusted.
     fn load_documents(&self, environment: &Environment) -> anyhow::Result<Vec<Document>> {
-        files::load_documents(
-            self.config.as_deref(),
-            self.environment.as_deref(),
-            environment,
-        )
+        files::load(&self.selection(), environment)?.into_trusted()
     }
 }
 
@@ -142,6 +153,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Audit(audit) => block_on(audit.run()),
         Command::Backup(backup) => block_on(backup.run()),
         Command::Restore(restore) => block_on(restore.run()),
+        Command::Trust(trust) => trust.run(),
         Command::Import(import) => block_on(import.run()),
         Command::Schema { of } => {
             let schema = match of {

@@ -5,10 +5,12 @@
 //! entry changes; then the file wins.
 
 mod entry_changes;
+mod exposed_files;
 mod file_watcher;
 mod layers;
 mod manager;
 mod masking;
+mod reload;
 mod server_changes;
 
 use std::collections::{BTreeSet, HashMap};
@@ -27,8 +29,10 @@ use toolgate_core::config::{ConfigFinding, NameOwner, ServerConfig};
 use toolgate_core::{Catalog, Config};
 
 use crate::actor::current_actor;
+pub(crate) use exposed_files::find_exposed_files;
 pub(crate) use layers::{ConfigSource, ConfigTable};
 pub(crate) use manager::{ConfigFiles, ConfigManager};
+pub(crate) use masking::mask_entry;
 
 /// Maximum time for a test connection to a server.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -51,6 +55,8 @@ pub(crate) struct ConfigSnapshot {
     pub(crate) names_in_files: HashMap<ConfigTable, BTreeSet<String>>,
     /// `None` if the permissions come from the files.
     pub(crate) permissions_source: Option<ConfigSource>,
+    /// What needs the administrator's attention, such as a changed file that is not in force.
+    pub(crate) problems: Vec<String>,
 }
 
 /// A request to the configuration manager.

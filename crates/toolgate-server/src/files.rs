@@ -10,13 +10,74 @@ use anyhow::{Context as _, bail};
 use toolgate::Environment;
 use toolgate_core::config::{ConfigFormat, Document};
 
-/// Top-level keys that identify a `config.json` as Toolgate's; the name alone is too common.
-const TOOLGATE_KEYS: [&str; 3] = ["mcp", "mcp_servers", "providers"];
-const PROJECT_TOML: &str = "toolgate.toml";
-const PROJECT_JSON: &str = "config.json";
+use crate::project::{self, PROJECT_JSON, PROJECT_TOML, ProjectFile, TrustStore};
 
 /// Modification time, size and inode of a file.
 pub(crate) type FileStamp = (SystemTime, u64, u64);
+
+/// Which configuration files to read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigSelection {
+    /// The only file to read; `None` for the user's and the project's.
+    pub(crate) path: Option<PathBuf>,
+    /// Whether to ignore the project's file.
+    pub(crate) no_project: bool,
+    /// Name of the configuration's `environments` entry to use.
+    pub(crate) environment_name: Option<String>,
+}
+
+/// The configuration files as they are on disk.
+#[derive(Debug)]
+pub(crate) struct LoadedFiles {
+    /// The file that was selected explicitly, or the user's own.
+    own: Option<Document>,
+    pub(crate) project: ProjectState,
+    /// Selects an environment.
+    environment: Option<Document>,
+}
+
+#[derive(Debug)]
+pub(crate) enum ProjectState {
+    Absent,
+    Trusted(Box<Document>),
+    Untrusted(Box<ProjectFile>),
+}
+
+impl LoadedFiles {
+    /// Returns the documents in merge order, with the file of the project whether it is trusted or not.
+    pub(crate) fn all_documents(&self) -> Vec<Document> {
+        self.documents_with(match &self.project {
+            ProjectState::Absent => None,
+            ProjectState::Trusted(document) => Some(document),
+            ProjectState::Untrusted(project) => Some(&project.document),
+        })
+    }
+
+    /// Returns the documents in merge order, with `last_trusted` in place of an untrusted project file.
+    pub(crate) fn trusted_documents_or(&self, last_trusted: Option<&Document>) -> Vec<Document> {
+        self.documents_with(match &self.project {
+            ProjectState::Absent => None,
+            ProjectState::Trusted(document) => Some(document),
+            ProjectState::Untrusted(_) => last_trusted,
+        })
+    }
+
+    /// Returns the documents in merge order, or an error that describes an untrusted project file.
+    pub(crate) fn into_trusted(self) -> anyhow::Result<Vec<Document>> {
+        if let ProjectState::Untrusted(project) = &self.project {
+            bail!(
+                "the configuration file in this folder is not trusted. It would be used as follows:\n\n{}\n\nTo use it, run `toolgate trust`. To do without it, pass --no-project. A file that is passed with --config needs no trust.",
+                project::summarize(project)
+            );
+        }
+        Ok(self.all_documents())
+    }
+
+    fn documents_with(&self, project: Option<&Document>) -> Vec<Document> {
+        let documents = self.own.iter().chain(project).chain(&self.environment);
+        documents.cloned().collect()
+    }
+}
 
 /// Returns the environment of this process. Apart from flags, nothing else reads it.
 #[allow(
@@ -27,71 +88,118 @@ pub(crate) fn environment() -> Environment {
     Environment::new(|name| std::env::var(name).ok())
 }
 
-/// Loads the file at `path`, or else the user's and the project's files, in merge order.
-///
-/// `environment_name` selects one of the configuration's `environments`.
-pub(crate) fn load_documents(
-    path: Option<&Path>,
-    environment_name: Option<&str>,
+/// Reads the selected file, or else the user's and the project's.
+pub(crate) fn load(
+    selection: &ConfigSelection,
     environment: &Environment,
-) -> anyhow::Result<Vec<Document>> {
-    let mut documents = read_documents(path, environment)?;
-    documents.extend(environment_name.map(|name| {
+) -> anyhow::Result<LoadedFiles> {
+    let (own, project) = match &selection.path {
+        Some(path) => {
+            let text = fs::read_to_string(path)
+                .with_context(|| format!("cannot read `{}`", path.display()))?;
+            (Some(parse(path, &text)), ProjectState::Absent)
+        }
+        None => {
+            let user = user_config_path(environment);
+            let user = user.map(|path| read_optional(&path)).transpose()?.flatten();
+            let project = if selection.no_project {
+                ProjectState::Absent
+            } else {
+                find_project(environment)?
+            };
+            (user, project)
+        }
+    };
+    let name = selection.environment_name.as_ref();
+    let environment = name.map(|name| {
         let value = serde_json::json!({"environment": name});
         Document::from_value("--environment", value)
-    }));
-    Ok(documents)
+    });
+    Ok(LoadedFiles {
+        own,
+        project,
+        environment,
+    })
 }
 
-/// Returns the stamps of the files that [`load_documents`] reads.
+fn find_project(environment: &Environment) -> anyhow::Result<ProjectState> {
+    let Some(project) = ProjectFile::find()? else {
+        return Ok(ProjectState::Absent);
+    };
+    Ok(if TrustStore::open(environment)?.contains(&project)? {
+        ProjectState::Trusted(Box::new(project.document))
+    } else {
+        ProjectState::Untrusted(Box::new(project))
+    })
+}
+
+/// Returns the stamps of the files that [`load`] reads.
 pub(crate) fn file_stamps(
-    path: Option<&Path>,
+    selection: &ConfigSelection,
     environment: &Environment,
 ) -> Vec<Option<FileStamp>> {
     let stamp = |path: &Path| {
         let metadata = fs::metadata(path).ok()?;
         Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
     };
-    match path {
+    match &selection.path {
         Some(path) => vec![stamp(path)],
         None => vec![
             user_config_path(environment).and_then(|path| stamp(&path)),
             stamp(Path::new(PROJECT_TOML)),
             stamp(Path::new(PROJECT_JSON)),
+            project::trust_file(environment).and_then(|path| stamp(&path)),
         ],
     }
 }
 
-fn read_documents(path: Option<&Path>, environment: &Environment) -> anyhow::Result<Vec<Document>> {
-    if let Some(path) = path {
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("cannot read `{}`", path.display()))?;
-        return Ok(vec![parse(path, &text)]);
-    }
-    let user = user_config_path(environment);
-    let mut documents = Vec::new();
-    documents.extend(user.map(|path| read_optional(&path)).transpose()?.flatten());
-    match read_optional(Path::new(PROJECT_TOML))? {
-        Some(project) => documents.push(project),
+/// Returns the files and folders that decide what the gateway does, and those with its secrets.
+pub(crate) fn own_files(
+    selection: &ConfigSelection,
+    data_dir: Option<&Path>,
+    environment: &Environment,
+) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = data_dir.map(Path::to_owned).into_iter().collect();
+    paths.extend(user_data_dir(environment));
+    match &selection.path {
+        Some(path) => paths.push(path.clone()),
         None => {
-            let json = read_optional(Path::new(PROJECT_JSON))?;
-            documents.extend(json.filter(is_toolgate_config));
+            paths.extend(user_config_path(environment));
+            if !selection.no_project {
+                paths.extend([PROJECT_TOML, PROJECT_JSON].map(PathBuf::from));
+            }
         }
     }
-    Ok(documents)
+    paths
 }
 
 fn user_config_path(environment: &Environment) -> Option<PathBuf> {
     config_home(environment).map(|home| home.join("toolgate/toolgate.toml"))
 }
 
-/// Returns whether a `config.json` belongs to Toolgate. One that cannot be parsed may, so its errors are
-/// reported.
-fn is_toolgate_config(document: &Document) -> bool {
-    document.has_syntax_error()
-        || TOOLGATE_KEYS
-            .iter()
-            .any(|key| document.value.get(key).is_some())
+/// Returns the default data directory of the user.
+pub(crate) fn user_data_dir(environment: &Environment) -> Option<PathBuf> {
+    data_home(environment).map(|home| home.join("toolgate"))
+}
+
+/// Returns the data directory of the gateway that `serve` without flags would start, if it exists.
+pub(crate) fn find_data_dir(environment: &Environment) -> Option<PathBuf> {
+    let variable = |name| environment.get(name).filter(|value| !value.is_empty());
+    let configured = || {
+        let selection = ConfigSelection {
+            path: variable("TOOLGATE_CONFIG").map(PathBuf::from),
+            ..ConfigSelection::default()
+        };
+        let documents = load(&selection, environment)
+            .ok()?
+            .trusted_documents_or(None);
+        let mut settings = documents.iter().rev().map(|file| &file.value["data_dir"]);
+        settings.find_map(|dir| dir.as_str().map(PathBuf::from))
+    };
+    let path = variable("TOOLGATE_DATA_DIR").map(PathBuf::from);
+    path.or_else(configured)
+        .or_else(|| user_data_dir(environment))
+        .filter(|path| path.is_dir())
 }
 
 /// Returns the data directory, creating it with access for its owner only.
@@ -99,7 +207,7 @@ pub(crate) fn data_dir(
     path: Option<PathBuf>,
     environment: &Environment,
 ) -> anyhow::Result<PathBuf> {
-    let path = match path.or_else(|| data_home(environment).map(|home| home.join("toolgate"))) {
+    let path = match path.or_else(|| user_data_dir(environment)) {
         Some(path) => path,
         None => bail!("no data directory: set --data-dir or HOME"),
     };
@@ -122,7 +230,8 @@ fn read_optional(path: &Path) -> anyhow::Result<Option<Document>> {
     }
 }
 
-fn parse(path: &Path, text: &str) -> Document {
+/// Parses a configuration file; its format follows from its name.
+pub(crate) fn parse(path: &Path, text: &str) -> Document {
     let json = path
         .extension()
         .is_some_and(|extension| extension == "json" || extension == "jsonc");

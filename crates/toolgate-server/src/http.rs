@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::{AdminKeyDigest, AuthFailures, SignIns};
+use auth::{AdminAccess, AuthFailures, SignIns};
 use axum::extract::{ConnectInfo, Request};
 use guard::HostGuard;
 use hyper::body::Incoming;
@@ -54,7 +54,7 @@ struct Inner {
     gateway: Gateway,
     configuration: Configuration,
     guard: HostGuard,
-    admin_key: Option<AdminKeyDigest>,
+    admin: AdminAccess,
     auth_failures: AuthFailures,
     sign_ins: SignIns,
     mcp: Server,
@@ -66,14 +66,14 @@ impl App {
         gateway: Gateway,
         configuration: Configuration,
         guard: HostGuard,
-        admin_key: Option<AdminKeyDigest>,
+        admin: AdminAccess,
     ) -> Self {
         Self(Arc::new(Inner {
             mcp: Server::new(gateway.clone()),
             gateway,
             configuration,
             guard,
-            admin_key,
+            admin,
             auth_failures: AuthFailures::new(),
             sign_ins: SignIns::new(),
             stopping: CancellationToken::new(),

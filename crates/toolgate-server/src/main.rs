@@ -5,6 +5,7 @@ mod cli;
 mod configuration;
 mod files;
 mod http;
+mod project;
 mod remote;
 mod telemetry;
 

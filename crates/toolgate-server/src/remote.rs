@@ -34,12 +34,8 @@ impl RemoteGateway {
         // Fails only if a provider is already installed, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // A proxy from the environment must not see the key of a local gateway.
-        let is_local = matches!(
-            base_url.host_str(),
-            Some("localhost" | "127.0.0.1" | "[::1]")
-        );
         let builder = Client::builder();
-        let builder = if is_local {
+        let builder = if is_local(&base_url) {
             builder.no_proxy()
         } else {
             builder
@@ -167,13 +163,17 @@ impl RemoteGateway {
         let request = self
             .client
             .post(self.url("api/mcp/import")?)
+            .header("content-type", "application/json")
             .body(text.to_owned());
         parse_response(&self.send_for_text(request).await?)
     }
 
     /// Opens an event stream that includes events about tool calls.
     pub(crate) async fn open_stream(&self, path: &str, body: &Value) -> anyhow::Result<Response> {
-        let request = self.client.post(self.url(path)?).body(body.to_string());
+        let request = self.client.post(self.url(path)?);
+        let request = request
+            .header("content-type", "application/json")
+            .body(body.to_string());
         let response = self.send(request.header("x-toolgate-events", "on")).await?;
         if response.status().is_success() {
             Ok(response)
@@ -214,12 +214,19 @@ impl RemoteGateway {
     }
 }
 
+/// Returns whether a URL is certainly one of this machine.
+pub(crate) fn is_local(url: &Url) -> bool {
+    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
+}
+
 /// Converts an error response of the gateway.
 fn response_error(status: StatusCode, text: &str) -> anyhow::Error {
     let body: Value = serde_json::from_str(text).unwrap_or_default();
     let message = body["error"]["message"].as_str().unwrap_or(text);
     let message = if status == StatusCode::UNAUTHORIZED {
-        format!("{message}; pass the key with --key or TOOLGATE_KEY")
+        format!(
+            "{message}; set TOOLGATE_KEY to a key, or TOOLGATE_DATA_DIR to the data directory of a gateway that generated its admin key"
+        )
     } else {
         format!("the gateway responded with {status}: {message}")
     };

@@ -47,11 +47,13 @@ export async function sendRequest(path: string, options: RequestOptions = {}): P
     headers["authorization"] = `Bearer ${key}`;
   }
   const body = options.text ?? (options.body === undefined ? undefined : JSON.stringify(options.body));
-  if (body !== undefined) {
+  const method = options.method ?? "GET";
+  if (method !== "GET") {
+    // Also without a body: the gateway accepts nothing else from browsers.
     headers["content-type"] = "application/json";
   }
   const init: RequestInit = {
-    method: options.method ?? "GET",
+    method,
     headers,
     cache: "no-store",
     credentials: "omit",

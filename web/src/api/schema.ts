@@ -191,6 +191,12 @@ export interface CodeRun {
 /** The source of a part of the configuration. */
 export type ConfigSource = "file" | "api" | "file+api";
 
+/** A problem of the configuration as a whole; those of a server's definitions are in its own entry. */
+export interface ConfigurationProblem {
+  /** What is wrong, and what to do about it. */
+  message: string;
+}
+
 export type ConnectionType = "stdio" | "http" | "sse" | "inprocess";
 
 export type Content = string | Part[];
@@ -392,6 +398,10 @@ export interface ProblemLine {
   /** `tool`, `resource`, `template` or `prompt`; `list` for a name in a tool list. */
   kind: string;
   reason: string;
+}
+
+export interface ProblemList {
+  problems: ConfigurationProblem[];
 }
 
 export interface ProviderPage {

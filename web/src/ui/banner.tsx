@@ -1,6 +1,13 @@
-/** The banner that is shown on every view, and in every sheet, while the gateway cannot record. */
+/**
+ * Banners that are shown on every view: while the gateway cannot record (in every sheet, too), and while its
+ * configuration has problems.
+ */
 
-import { useRecordingProblem } from "../api/hooks.ts";
+import { request } from "../api/client.ts";
+import { usePolling, useRecordingProblem, useResource } from "../api/hooks.ts";
+import type { ProblemList } from "../api/schema.ts";
+
+const PROBLEM_POLL_INTERVAL_MS = 5000;
 
 export function RecordingBanner() {
   const problem = useRecordingProblem();
@@ -15,6 +22,28 @@ export function RecordingProblem({ problem }: { problem: string }) {
         Calls and changes that must be recorded are refused. They are accepted again as soon as records can be
         written, for example once the disk has free space.
       </p>
+    </div>
+  );
+}
+
+export function ConfigurationBanner() {
+  const { data, reload } = useResource("problems", (signal) =>
+    request<ProblemList>("/api/problems", { signal }),
+  );
+  usePolling(PROBLEM_POLL_INTERVAL_MS, reload);
+  return data === null ? null : <ConfigurationProblems list={data} />;
+}
+
+export function ConfigurationProblems({ list }: { list: ProblemList }) {
+  if (list.problems.length === 0) {
+    return null;
+  }
+  return (
+    <div className="banner" role="alert">
+      <strong>The configuration needs attention</strong>
+      {list.problems.map(({ message }) => (
+        <p key={message}>{message}</p>
+      ))}
     </div>
   );
 }

@@ -23,7 +23,7 @@ use super::file::{
 };
 use super::{
     Approver, Approvers, Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
-    ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings,
+    ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings, variable_references,
 };
 use crate::name::ServerName;
 use crate::nearest::find_nearest;
@@ -35,12 +35,22 @@ pub(super) fn build_config(
     findings: &mut Vec<ConfigFinding>,
 ) -> Config {
     let mut builder = ConfigBuilder::default();
+    let own_files = documents.iter().zip(&files);
+    let own_files = own_files.filter(|(document, _)| !document.is_project());
+    let project_variables: BTreeSet<String> = own_files
+        .flat_map(|(_, checked)| checked.file.project_env.iter().cloned())
+        .collect();
     for (document, checked) in documents.iter().zip(files) {
         let mut context = FileContext {
             document,
             removed: checked.removed,
+            forbidden_variables: BTreeSet::new(),
+            project_variables: &project_variables,
             findings,
         };
+        for reference in variable_references(document) {
+            context.check_variable_use(&reference.pointer, &reference.name);
+        }
         builder.add(checked.file, &mut context);
     }
     builder.finish(findings)
@@ -72,6 +82,10 @@ struct ConfigBuilder {
 struct FileContext<'a> {
     document: &'a Document,
     removed: BTreeSet<String>,
+    /// Variables that the file must not use and that were reported.
+    forbidden_variables: BTreeSet<String>,
+    /// Environment variables that project files may use.
+    project_variables: &'a BTreeSet<String>,
     findings: &'a mut Vec<ConfigFinding>,
 }
 
@@ -90,6 +104,19 @@ impl FileContext<'_> {
         (0..)
             .map(move |index| format!("{list}/{index}"))
             .filter(move |pointer| !removed.contains(pointer))
+    }
+
+    /// Reports the first use of an environment variable that the file of a project may not use.
+    fn check_variable_use(&mut self, pointer: &str, name: &str) {
+        if self.document.is_project()
+            && !self.project_variables.contains(name)
+            && self.forbidden_variables.insert(name.to_owned())
+        {
+            let message = format!(
+                "the file of a project may not use the environment variable `{name}`; to allow it, add it to `project_env` in your own file, `~/.config/toolgate/toolgate.toml`"
+            );
+            self.error(pointer, message);
+        }
     }
 
     fn error(&mut self, pointer: &str, message: impl Into<String>) {
@@ -130,7 +157,14 @@ impl ConfigBuilder {
             allowed_hosts,
             allowed_origins,
             public_url,
+            project_env,
         } = file;
+        if !project_env.is_empty() && context.document.is_project() {
+            context.error(
+                "/project_env",
+                "`project_env` has no place in the file of a project; set it in your own file, `~/.config/toolgate/toolgate.toml`",
+            );
+        }
         self.add_servers(&mcp_servers, &mcp, context);
         self.add_tool_manager(mcp, context);
         self.add_security(security, context);

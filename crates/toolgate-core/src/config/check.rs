@@ -41,6 +41,11 @@ static COMPILED_SCHEMA: LazyLock<Result<(Value, Validator), String>> = LazyLock:
     Ok((schema, validator))
 });
 
+/// Returns the JSON Schema of the configuration; `None` if it does not compile, which every load reports.
+pub(super) fn compiled_schema() -> Option<&'static Value> {
+    COMPILED_SCHEMA.as_ref().ok().map(|(schema, _)| schema)
+}
+
 pub(super) fn check_document(
     document: &Document,
     findings: &mut Vec<ConfigFinding>,

@@ -29,6 +29,7 @@ pub struct Document {
     lines: Vec<usize>,
     /// JSON pointer of `value` in the text; not empty for an overlay.
     root: String,
+    is_project: bool,
 }
 
 /// Location of a value in a configuration file, for display.
@@ -54,6 +55,7 @@ impl Document {
                 .chain(text.match_indices('\n').map(|(at, _)| at + 1))
                 .collect(),
             root: String::new(),
+            is_project: false,
         };
         let parsed = match format {
             ConfigFormat::Json => document.parse_json(text),
@@ -83,7 +85,21 @@ impl Document {
             text: String::new(),
             lines: Vec::new(),
             root: String::new(),
+            is_project: false,
         }
+    }
+
+    /// Marks the document as the file of a project, which may use only the environment variables that
+    /// the user's own file allows.
+    pub fn into_project(self) -> Self {
+        Self {
+            is_project: true,
+            ..self
+        }
+    }
+
+    pub fn is_project(&self) -> bool {
+        self.is_project
     }
 
     /// Removes a top-level key.

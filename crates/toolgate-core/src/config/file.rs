@@ -73,20 +73,24 @@ pub struct ConfigFile {
     pub environments: IndexMap<String, Overlay>,
     /// Style of tool names for models: `underscore` (`server_tool`), `hyphen` (`server-tool`) or `mcp` (`mcp__server__tool`).
     pub tool_name_style: Option<NameStyle>,
-    /// Address to listen on. Any address other than loopback requires `admin_key`. Default `127.0.0.1`.
+    /// Address to listen on. Must be a loopback address if `admin_key` is `off`. Default `127.0.0.1`.
     pub host: Option<String>,
     /// Port to listen on. Default 8080.
     pub port: Option<u16>,
     /// Directory for the gateway's data. Default `$XDG_DATA_HOME/toolgate`.
     pub data_dir: Option<String>,
-    /// Key for the admin API under `/api`. `auto` generates a key and stores it in the data directory.
+    /// Key for the admin API under `/api`. `auto` generates a key and stores it in `admin.key` in the data directory.
+    /// `off` makes every process on this machine the administrator. Default `auto`.
     pub admin_key: Option<Secret>,
     /// Host names accepted in requests, in addition to loopback.
     pub allowed_hosts: Option<Vec<String>>,
-    /// Web origins accepted in requests, in addition to loopback: `scheme://host[:port]`.
+    /// Web origins accepted in requests, in addition to that of the gateway itself: `scheme://host[:port]`.
     pub allowed_origins: Option<Vec<String>>,
     /// Public URL of the gateway. Its host and origin are accepted in requests.
     pub public_url: Option<String>,
+    /// Environment variables that the file of a project (`toolgate.toml` or `config.json` in the working folder) may
+    /// use, by name. Only the user's own file can set this. Default none.
+    pub project_env: Vec<String>,
 }
 
 /// Settings for one environment, applied like a configuration file loaded later.
@@ -265,6 +269,7 @@ pub struct StdioConfig {
     pub args: Vec<String>,
     /// Environment variables of the program. `NAME` passes on the gateway's value, `NAME=value` sets one.
     #[serde(default)]
+    #[schemars(extend("x-variables" = true))]
     pub envs: Vec<String>,
     /// Working directory of the program.
     pub cwd: Option<String>,

@@ -16,7 +16,8 @@ use toolgate_core::config::{
 use toolgate_core::secret::{Secret, UnsetVariable};
 
 use super::{ConfigFlags, print_line};
-use crate::files;
+use crate::configuration::find_exposed_files;
+use crate::files::{self, ProjectState};
 
 /// Maximum time to wait for a server to list its tools.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,7 +41,9 @@ impl CheckCommand {
             environment: files::environment(),
             errors: 0,
         };
-        let documents = self.config.load_documents(&report.environment)?;
+        let selection = self.config.selection();
+        let files = files::load(&selection, &report.environment)?;
+        let documents = files.all_documents();
         let names: Vec<&str> = documents
             .iter()
             .map(|document| document.name.as_str())
@@ -65,6 +68,17 @@ impl CheckCommand {
             print_line(&format!("{} error{plural}", report.errors))?;
             return Ok(ExitCode::FAILURE);
         };
+        let data_dir = config.listen.data_dir.as_deref();
+        let own_files = files::own_files(&selection, data_dir, &report.environment);
+        for warning in find_exposed_files(&config, &own_files) {
+            print_line(&format!("warning: {warning}"))?;
+        }
+        if let ProjectState::Untrusted(project) = &files.project {
+            print_line(&format!(
+                "warning: `{}` is not trusted; it is used after `toolgate trust`",
+                project.path.display()
+            ))?;
+        }
         match names.as_slice() {
             [] => print_line("no configuration file found; using the defaults")?,
             names => print_line(&format!(

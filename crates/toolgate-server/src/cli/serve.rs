@@ -19,7 +19,7 @@ use super::signals::ShutdownSignals;
 use super::{ConfigFlags, print_line};
 use crate::configuration::{ConfigFiles, ConfigManager};
 use crate::files;
-use crate::http::auth::PlainAdminKey;
+use crate::http::auth::AdminKey;
 use crate::http::guard::HostGuard;
 use crate::http::{self, App};
 use crate::telemetry::{LogSettings, TraceExport};
@@ -34,7 +34,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(8);
 pub(super) struct ServeCommand {
     #[command(flatten)]
     config: ConfigFlags,
-    /// Address to listen on; anything but loopback requires an admin key [default: 127.0.0.1]
+    /// Address to listen on; only loopback is possible if the admin key is off [default: 127.0.0.1]
     #[arg(long, env = "TOOLGATE_HOST")]
     host: Option<String>,
     /// Port to listen on; 0 picks a free port and prints it [default: 8080]
@@ -43,14 +43,9 @@ pub(super) struct ServeCommand {
     /// Data directory [default: $XDG_DATA_HOME/toolgate]
     #[arg(long, env = "TOOLGATE_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Admin key, required for /api; `auto` generates one and stores it in the data directory
-    #[arg(
-        long,
-        env = "TOOLGATE_ADMIN_KEY",
-        value_name = "KEY",
-        hide_env_values = true
-    )]
-    admin_key: Option<String>,
+    /// File that contains the admin key, used instead of TOOLGATE_ADMIN_KEY and the configuration's `admin_key`
+    #[arg(long, env = "TOOLGATE_ADMIN_KEY_FILE", value_name = "FILE")]
+    admin_key_file: Option<PathBuf>,
 }
 
 impl ServeCommand {
@@ -79,27 +74,28 @@ impl ServeCommand {
             .or_else(|| config.listen.data_dir.clone());
         let data_dir = files::data_dir(data_dir, &environment)?;
         let plain_key = self.resolve_admin_key(&config, &environment, &data_dir)?;
-        let admin_key = plain_key.as_ref().map(PlainAdminKey::digest);
-        if config.listen.public_url.is_some() && admin_key.is_none() {
+        let has_key = !plain_key.is_off();
+        if config.listen.public_url.is_some() && !has_key {
             bail!(
-                "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; set TOOLGATE_ADMIN_KEY (`auto` generates one)"
+                "`public_url` makes the gateway reachable by others through a proxy, which requires an admin key; remove `admin_key = \"off\"`"
             );
         }
-        let listener = self.bind(&config, admin_key.is_some()).await?;
+        let listener = self.bind(&config, has_key).await?;
         let address = listener.local_addr()?;
 
         let guard = HostGuard::new(&config.listen, address);
-        let login = plain_key.and_then(|key| key.login_link(&page_url(&config.listen, address)));
+        let admin = plain_key.to_access();
+        let login = plain_key.login_link(&page_url(&config.listen, address));
         let store = Store::open(&data_dir).await?;
         let files = ConfigFiles {
-            path: self.config.config.clone(),
-            environment_name: self.config.environment.clone(),
+            selection: self.config.selection(),
+            data_dir: data_dir.clone(),
             environment: environment.clone(),
         };
         let (manager, config) = ConfigManager::load(files, documents, store.clone()).await?;
-        if !config.keys.is_empty() && admin_key.is_none() {
+        if !has_key {
             tracing::warn!(
-                "caller keys are defined but no admin key: any local process can administer the gateway by sending no key; set TOOLGATE_ADMIN_KEY (`auto` generates one)"
+                "the admin key is off: any process on this machine, including the tools of servers, can administer the gateway by sending no key; remove `admin_key = \"off\"` to get a generated key"
             );
         }
         let builder = Gateway::builder(config)
@@ -115,7 +111,7 @@ impl ServeCommand {
         let (configuration, manager_task) = manager.start(gateway.clone(), stop.clone());
         let tasks = TaskTracker::new();
         tasks.spawn(manager_task);
-        let app = App::new(gateway.clone(), configuration, guard, admin_key);
+        let app = App::new(gateway.clone(), configuration, guard, admin);
         let mut signals = ShutdownSignals::new()?;
         print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");
@@ -142,24 +138,28 @@ impl ServeCommand {
         config: &Config,
         environment: &Environment,
         data_dir: &std::path::Path,
-    ) -> anyhow::Result<Option<PlainAdminKey>> {
-        // `${KEY:-}` in a shell or compose file yields an empty variable, which counts as unset.
-        let from_flag = self.admin_key.as_ref().filter(|key| !key.is_empty());
-        let configured = match (from_flag, &config.listen.admin_key) {
-            (Some(key), _) => Some(key.clone()),
-            (None, Some(secret)) => Some(
+    ) -> anyhow::Result<AdminKey> {
+        // A flag would show the key in the list of processes. `${KEY:-}` in a shell or compose file
+        // yields an empty variable, which counts as unset.
+        let variable = environment
+            .get("TOOLGATE_ADMIN_KEY")
+            .filter(|key| !key.is_empty());
+        let setting = match (&self.admin_key_file, variable, &config.listen.admin_key) {
+            (Some(file), ..) => {
+                let text = std::fs::read_to_string(file).with_context(|| {
+                    format!("cannot read the admin key in `{}`", file.display())
+                })?;
+                Some(text.trim().to_owned())
+            }
+            (None, Some(key), _) => Some(key),
+            (None, None, Some(secret)) => Some(
                 secret
                     .resolve(&|name| environment.get(name))
                     .context("cannot resolve `admin_key`")?,
             ),
-            (None, None) => None,
+            (None, None, None) => None,
         };
-        match configured.as_deref() {
-            None => Ok(None),
-            Some("") => bail!("`admin_key` is empty; set it to a key or to `auto`, or remove it"),
-            Some("auto") => PlainAdminKey::load_or_generate(data_dir).map(Some),
-            Some(key) => Ok(Some(PlainAdminKey::Provided(key.to_owned()))),
-        }
+        AdminKey::from_setting(setting.as_deref(), data_dir)
     }
 
     async fn bind(&self, config: &Config, has_key: bool) -> anyhow::Result<TcpListener> {
@@ -177,7 +177,7 @@ impl ServeCommand {
         };
         if !ip.is_loopback() && !has_key {
             bail!(
-                "listening on {ip} makes the gateway reachable by others, which requires an admin key; set TOOLGATE_ADMIN_KEY (`auto` generates one), or listen on 127.0.0.1"
+                "listening on {ip} makes the gateway reachable by others, which requires an admin key; remove `admin_key = \"off\"`, or listen on 127.0.0.1"
             );
         }
         let address = SocketAddr::from((ip, port));
@@ -257,10 +257,10 @@ mod tests {
             ..ListenSettings::default()
         };
         let public = page_url(&public, "127.0.0.1:1".parse().unwrap());
-        let link = PlainAdminKey::Generated("a b".to_owned()).login_link(&public);
+        let link = AdminKey::Generated("a b".to_owned()).login_link(&public);
         assert_eq!(link.as_deref(), Some("https://tools.example/gate/#key=a+b"));
         assert!(
-            PlainAdminKey::Provided("k".to_owned())
+            AdminKey::Provided("k".to_owned())
                 .login_link(&public)
                 .is_none()
         );

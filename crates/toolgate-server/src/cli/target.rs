@@ -12,11 +12,12 @@ use url::Url;
 
 use super::print_error;
 use super::signals::ShutdownSignals;
-use crate::files;
+use crate::files::{self, ConfigSelection};
 use crate::http::admin::explain::{self, ExplanationView};
 use crate::http::admin::tools::{self, ToolEntry};
+use crate::http::auth;
 use crate::http::execute::ToolMessage;
-use crate::remote::{RemoteGateway, format_state};
+use crate::remote::{self, RemoteGateway, format_state};
 
 /// Time after which the user is told which server the command waits for.
 const SLOW_START_NOTICE: Duration = Duration::from_secs(3);
@@ -38,17 +39,27 @@ pub(super) struct RemoteFlags {
     /// URL of the running gateway [default: http://127.0.0.1:8080]
     #[arg(long, env = "TOOLGATE_URL", global = true)]
     url: Option<Url>,
-    /// Key for the running gateway
-    #[arg(long, env = "TOOLGATE_KEY", hide_env_values = true, global = true)]
-    key: Option<String>,
 }
 
 impl RemoteFlags {
+    /// Connects with the key in `TOOLGATE_KEY`. A gateway on this machine gets the generated admin key
+    /// instead if that is unset and the file belongs to this user.
     pub(super) fn open(self) -> anyhow::Result<RemoteGateway> {
         let url = self
             .url
             .map_or_else(|| Url::parse(super::DEFAULT_URL), Ok)?;
-        RemoteGateway::new(url, self.key)
+        let environment = files::environment();
+        let key = match environment
+            .get("TOOLGATE_KEY")
+            .filter(|key| !key.is_empty())
+        {
+            None if remote::is_local(&url) => match files::find_data_dir(&environment) {
+                Some(data_dir) => auth::read_generated_key(&data_dir)?,
+                None => None,
+            },
+            key => key,
+        };
+        RemoteGateway::new(url, key)
     }
 }
 
@@ -64,8 +75,12 @@ impl TargetFlags {
             return Ok(CommandTarget::Remote(self.remote.open()?));
         };
         let environment = files::environment();
-        let documents =
-            files::load_documents(Some(&path), self.environment.as_deref(), &environment)?;
+        let selection = ConfigSelection {
+            path: Some(path),
+            environment_name: self.environment,
+            ..ConfigSelection::default()
+        };
+        let documents = files::load(&selection, &environment)?.into_trusted()?;
         let (config, findings) = Config::load(&documents)?;
         for finding in findings {
             tracing::warn!(%finding, "configuration warning");

@@ -15,20 +15,39 @@ const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct FileWatcher {
-    /// Names and texts of the files last accepted, whether they were valid or not.
-    settled: Vec<(String, String)>,
-    /// Names and texts seen at the last check, if they differ from `settled`.
-    candidate: Option<Vec<(String, String)>>,
+    /// The files last accepted, whether they were valid or not.
+    settled: WatchedFiles,
+    /// The files seen at the last check, if they differ from `settled`.
+    candidate: Option<WatchedFiles>,
     /// Whether the missing or empty file was already logged.
     warned: bool,
     /// File stamps at the last check.
     stamps: Vec<Option<FileStamp>>,
 }
 
+/// Content of the files.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WatchedFiles {
+    /// Names and texts.
+    texts: Vec<(String, String)>,
+    /// Whether the user has trusted the project's file, or there is none.
+    trusted: bool,
+}
+
+impl WatchedFiles {
+    pub(super) fn new(documents: &[Document], trusted: bool) -> Self {
+        Self {
+            texts: texts(documents),
+            trusted,
+        }
+    }
+}
+
 impl FileWatcher {
+    /// Starts with files that are in force, and thus trusted.
     pub(super) fn new(documents: &[Document]) -> Self {
         Self {
-            settled: texts(documents),
+            settled: WatchedFiles::new(documents, true),
             candidate: None,
             warned: false,
             stamps: Vec::new(),
@@ -49,19 +68,19 @@ impl FileWatcher {
     }
 
     /// Returns whether these files are a change that has settled and should be applied now.
-    pub(super) fn is_settled_change(&mut self, documents: &[Document]) -> bool {
-        let now = texts(documents);
+    pub(super) fn is_settled_change(&mut self, now: WatchedFiles) -> bool {
         if now == self.settled {
             self.candidate = None;
             self.warned = false;
             return false;
         }
         let is_gone = |(name, _): &&(String, String)| {
-            let current = now.iter().find(|(known, _)| known == name);
+            let current = now.texts.iter().find(|(known, _)| known == name);
             current.is_none_or(|(_, text)| text.trim().is_empty())
         };
         let settled = self
             .settled
+            .texts
             .iter()
             .filter(|(_, text)| !text.trim().is_empty());
         if let Some((name, _)) = settled.clone().find(is_gone) {
@@ -84,7 +103,8 @@ impl FileWatcher {
     }
 }
 
-fn texts(documents: &[Document]) -> Vec<(String, String)> {
+/// Returns the names and texts of documents.
+pub(super) fn texts(documents: &[Document]) -> Vec<(String, String)> {
     documents
         .iter()
         .map(|document| (document.name.clone(), document.text().to_owned()))
@@ -99,6 +119,10 @@ mod tests {
 
     fn file(text: &str) -> Vec<Document> {
         vec![Document::parse("f", ConfigFormat::Toml, text)]
+    }
+
+    fn watched(text: &str) -> WatchedFiles {
+        WatchedFiles::new(&file(text), true)
     }
 
     #[test]
@@ -123,7 +147,7 @@ mod tests {
             !watcher.is_unchanged(vec![now]) && !watcher.is_unchanged(vec![now]),
             "recently written"
         );
-        watcher.is_settled_change(&file("port = 2"));
+        watcher.is_settled_change(watched("port = 2"));
         assert!(
             !watcher.is_unchanged(vec![now]),
             "a change has not settled yet"
@@ -145,17 +169,24 @@ mod tests {
             ("port = 3", true),
         ];
         for (text, expected) in reads {
-            assert_eq!(watcher.is_settled_change(&file(text)), expected, "{text}");
+            assert_eq!(watcher.is_settled_change(watched(text)), expected, "{text}");
         }
         assert!(
-            !watcher.is_settled_change(&[]) && !watcher.is_settled_change(&[]),
+            (0..2).all(|_| !watcher.is_settled_change(WatchedFiles::new(&[], true))),
             "a missing file counts as being replaced"
         );
         let mut empty = FileWatcher::new(&[]);
         assert!(
-            !empty.is_settled_change(&file("port = 1"))
-                && empty.is_settled_change(&file("port = 1")),
+            !empty.is_settled_change(watched("port = 1"))
+                && empty.is_settled_change(watched("port = 1")),
             "a new file is accepted"
+        );
+        let untrusted = || WatchedFiles::new(&file("port = 1"), false);
+        assert!(!empty.is_settled_change(untrusted()) && empty.is_settled_change(untrusted()));
+        assert!(
+            !empty.is_settled_change(watched("port = 1"))
+                && empty.is_settled_change(watched("port = 1")),
+            "trust is a change, too"
         );
     }
 }

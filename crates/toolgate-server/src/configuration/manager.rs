@@ -1,4 +1,4 @@
-//! The task that owns the configuration: handles API changes and watches the files.
+//! The task that owns the configuration: handles API changes, and files that [`super::reload`] finds changed.
 //!
 //! A change is validated as part of the whole configuration, then stored, then applied.
 
@@ -17,6 +17,7 @@ use toolgate_core::config::{
     ConfigFinding, Document, ListenSettings, NameOwner, NameProblem, entries,
 };
 
+use super::exposed_files::find_exposed_files;
 use super::file_watcher::FileWatcher;
 use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
 use super::masking::mask_entry;
@@ -24,29 +25,29 @@ use super::{
     ChangeError, ConfigRequest, ConfigResponse, ConfigSnapshot, Configuration, PendingRequest,
     apply,
 };
-use crate::files;
+use crate::files::{self, ConfigSelection};
 
 /// Interval between checks for changed files.
 const FILE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Location of the configuration files.
+/// Location of the configuration files and the data.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFiles {
-    /// The only file to read; `None` for the user's and the project's.
-    pub(crate) path: Option<PathBuf>,
-    /// Name of the configuration's `environments` entry selected at startup.
-    pub(crate) environment_name: Option<String>,
+    pub(crate) selection: ConfigSelection,
+    pub(crate) data_dir: PathBuf,
     pub(crate) environment: Environment,
 }
 
 /// Owner of the configuration, loaded but not yet running.
 #[derive(Debug)]
 pub(crate) struct ConfigManager {
-    files: ConfigFiles,
+    pub(super) files: ConfigFiles,
     pub(super) store: Store,
     pub(super) layers: ConfigLayers,
     /// Listen settings at startup, to detect changes that need a restart.
     listen: ListenSettings,
+    /// Why a change of the files is not in force.
+    pub(super) pending_change: Option<String>,
 }
 
 impl ConfigManager {
@@ -87,6 +88,7 @@ impl ConfigManager {
             store,
             layers,
             listen,
+            pending_change: None,
         };
         let outdated = manager.layers.drop_outdated();
         manager.discard_outdated(&outdated).await;
@@ -132,14 +134,13 @@ impl ConfigManager {
             snapshot,
         };
         if let Ok((config, _)) = running.manager.layers.build_config() {
-            let snapshot = running.build_snapshot(&config);
-            running.snapshot.store(Arc::new(snapshot));
+            running.publish(running.build_snapshot(&config));
         }
         (handle, running.run(inbox, stop))
     }
 
     /// Deletes API changes from the store that were superseded by changes in the files.
-    async fn discard_outdated(&self, outdated: &OutdatedChanges) {
+    pub(super) async fn discard_outdated(&self, outdated: &OutdatedChanges) {
         for server in &outdated.servers {
             tracing::warn!(
                 server,
@@ -210,58 +211,8 @@ impl RunningManager {
         reset_removed_keys(&self.gateway, removed).await;
     }
 
-    /// Reloads the files if they have changed.
-    async fn reload_changed_files(&mut self, watcher: &mut FileWatcher) {
-        let files = &self.manager.files;
-        let stamps = files::file_stamps(files.path.as_deref(), &files.environment);
-        if watcher.is_unchanged(stamps) {
-            return;
-        }
-        let documents = match files::load_documents(
-            files.path.as_deref(),
-            files.environment_name.as_deref(),
-            &files.environment,
-        ) {
-            Ok(documents) => documents,
-            // An editor may be replacing the file right now; the next check finds it.
-            Err(error) => {
-                tracing::debug!(
-                    error = format!("{error:#}"),
-                    "failed to read configuration files"
-                );
-                watcher.invalidate();
-                return;
-            }
-        };
-        if !watcher.is_settled_change(&documents) {
-            return;
-        }
-        let before = self.manager.layers.clone();
-        self.manager.layers.documents = documents;
-        let outdated = self.manager.layers.drop_outdated();
-        if let Err(error) = self.check_lost_restrictions() {
-            tracing::error!(%error, "configuration change rejected; keeping the previous configuration");
-            self.manager.layers = before;
-            return;
-        }
-        match self.apply_layers().await {
-            Ok(findings) => {
-                findings
-                    .iter()
-                    .for_each(|finding| tracing::warn!(%finding, "configuration warning"));
-                tracing::info!("configuration reloaded");
-                self.manager.discard_outdated(&outdated).await;
-                self.record_reload(&before.documents).await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "configuration change rejected; keeping the previous configuration");
-                self.manager.layers = before;
-            }
-        }
-    }
-
     /// Fails if a server that the files rename would escape a restriction.
-    fn check_lost_restrictions(&self) -> Result<(), ChangeError> {
+    pub(super) fn check_lost_restrictions(&self) -> Result<(), ChangeError> {
         let Ok((config, _)) = self.manager.layers.build_config() else {
             // Applying the layers reports why they are invalid.
             return Ok(());
@@ -272,23 +223,6 @@ impl RunningManager {
         }
         let messages = lost.iter().map(ToString::to_string);
         Err(ChangeError::Invalid(messages.collect()))
-    }
-
-    /// Records what has changed in the files. They are in force already, so a failure is only logged.
-    async fn record_reload(&self, before: &[Document]) {
-        let after = &self.manager.layers.documents;
-        let names: Vec<&str> = after
-            .iter()
-            .map(|document| document.name.as_str())
-            .collect();
-        let action = AdminAction::new("configuration", "configuration.reload", &names.join(", "))
-            .with_change(
-                Some(changed_sections(before, after)),
-                Some(changed_sections(after, before)),
-            );
-        if let Err(error) = self.gateway.audit().record_action(action).await {
-            tracing::error!(%error, "failed to record the change of the configuration files");
-        }
     }
 
     async fn handle(
@@ -454,16 +388,32 @@ impl RunningManager {
                 "no caller keys are left, but callers still need one; create a key, or let callers on this machine do without with `toolgate keys make-optional`"
             );
         }
-        self.snapshot.store(Arc::new(snapshot));
+        self.publish(snapshot);
         Ok(findings)
     }
 
+    /// Publishes a snapshot and logs its new problems.
+    pub(super) fn publish(&self, snapshot: ConfigSnapshot) {
+        let before = self.snapshot.swap(Arc::new(snapshot));
+        for problem in &self.snapshot.load().problems {
+            if !before.problems.contains(problem) {
+                tracing::warn!(problem, "configuration problem");
+            }
+        }
+    }
+
     /// Builds the snapshot of a configuration.
-    fn build_snapshot(&self, config: &Config) -> ConfigSnapshot {
+    pub(super) fn build_snapshot(&self, config: &Config) -> ConfigSnapshot {
         let layers = &self.manager.layers;
         let names_in_files = ConfigTable::ALL.map(|table| (table, layers.names_in_files(table)));
         let by_api = layers.sections.contains_key(&ConfigSection::Permissions);
+        let files = &self.manager.files;
+        let own_files =
+            files::own_files(&files.selection, Some(&files.data_dir), &files.environment);
+        let exposed = find_exposed_files(config, &own_files);
+        let pending = self.manager.pending_change.iter().cloned();
         ConfigSnapshot {
+            problems: pending.chain(exposed).collect(),
             sources: layers.sources(config),
             names_in_files: names_in_files.into(),
             permissions_source: by_api.then_some(ConfigSource::Api),
@@ -480,22 +430,6 @@ async fn reset_removed_keys(gateway: &Gateway, names: impl Iterator<Item = &str>
             tracing::error!(%error, key = name, "failed to reset removed key");
         }
     }
-}
-
-/// Returns the sections of files that differ in other versions of them, by file and with secrets masked.
-fn changed_sections(documents: &[Document], others: &[Document]) -> Value {
-    let changed = documents.iter().filter_map(|document| {
-        let other = others.iter().find(|other| other.name == document.name);
-        let sections = document.value.as_object()?.iter();
-        let changed = sections.filter(|(name, value)| {
-            other.and_then(|other| other.value.get(name.as_str())) != Some(*value)
-        });
-        let changed: Map<String, Value> = changed
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect();
-        Some((document.name.clone(), mask_entry(&Value::Object(changed))))
-    });
-    Value::Object(changed.collect())
 }
 
 pub(super) fn apply_patch(entry: &Value, patch: &Map<String, Value>) -> Result<Value, ChangeError> {

@@ -17,7 +17,7 @@ const SECRET_NAMES: [&str; 8] = [
 const URL_NAMES: [&str; 3] = ["url", "connection_string", "base_url"];
 
 /// Returns an entry with its secrets masked.
-pub(super) fn mask_entry(entry: &Value) -> Value {
+pub(crate) fn mask_entry(entry: &Value) -> Value {
     match entry {
         Value::Object(entries) => Value::Object(mask_object(entries)),
         Value::Array(items) => items.iter().map(mask_entry).collect(),

@@ -11,6 +11,7 @@ pub(crate) mod key_requirement;
 pub(crate) mod keys;
 pub(crate) mod page;
 pub(crate) mod permissions;
+pub(crate) mod problems;
 pub(crate) mod providers;
 mod resource;
 pub(crate) mod roles;

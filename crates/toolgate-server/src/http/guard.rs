@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use axum::extract::Request;
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use toolgate_core::config::ListenSettings;
-use url::{Position, Url};
+use url::Url;
 
 use super::error::ApiError;
 
@@ -66,28 +66,28 @@ impl HostGuard {
         }
     }
 
-    fn allows_origin(&self, origin: &str) -> bool {
-        let Ok(url) = Url::parse(origin) else {
-            return false;
-        };
-        let serialized = url.origin().ascii_serialization();
-        let is_local = match url.host() {
-            Some(url::Host::Domain(name)) => name == "localhost",
-            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
-            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
-            None => false,
-        };
-        is_local || self.origins.contains(&serialized)
+    /// Returns whether an origin is accepted for requests to a host. Pages on other ports of this machine
+    /// are other origins.
+    fn allows_origin(&self, origin: &str, host: &str) -> bool {
+        is_same_origin(origin, host) || self.origins.iter().any(|allowed| allowed == origin)
     }
 
     /// Returns an error if the `Host` or `Origin` of a request is not accepted.
     pub(super) fn check(&self, request: &Request) -> Result<(), ApiError> {
         let headers = request.headers();
-        let host = headers
-            .get(HOST)
-            .and_then(|host| host.to_str().ok())
-            .or_else(|| request.uri().authority().map(Authority::as_str))
-            .unwrap_or_default();
+        let target = request.uri().authority().map(Authority::as_str);
+        let host = match (single_header(headers, &HOST)?, target) {
+            // A proxy may have checked the other one.
+            (Some(host), Some(target))
+                if !host.as_bytes().eq_ignore_ascii_case(target.as_bytes()) =>
+            {
+                return Err(ApiError::bad_request(
+                    "the request names two hosts, in its target and as `Host`; send one",
+                ));
+            }
+            (Some(host), _) => host.to_str().unwrap_or_default(),
+            (None, target) => target.unwrap_or_default(),
+        };
         if !self.allows_host(host) {
             return Err(ApiError::new(
                 StatusCode::FORBIDDEN,
@@ -97,19 +97,15 @@ impl HostGuard {
                 ),
             ));
         }
-        match headers
-            .get(ORIGIN)
-            .map(|origin| origin.to_str().unwrap_or_default())
-        {
-            Some(origin) if !self.allows_origin(origin) && !is_same_origin(origin, host) => {
-                Err(ApiError::new(
-                    StatusCode::FORBIDDEN,
-                    "origin_not_allowed",
-                    format!(
-                        "origin `{origin}` is not allowed; add it to `allowed_origins` in the configuration"
-                    ),
-                ))
-            }
+        let origin = single_header(headers, &ORIGIN)?;
+        match origin.map(|origin| origin.to_str().unwrap_or_default()) {
+            Some(origin) if !self.allows_origin(origin, host) => Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "origin_not_allowed",
+                format!(
+                    "origin `{origin}` is not allowed; add it to `allowed_origins` in the configuration"
+                ),
+            )),
             _ => Ok(()),
         }
     }
@@ -117,11 +113,25 @@ impl HostGuard {
 
 /// Returns whether the origin is the requested host, that is, whether our own page sent the request.
 fn is_same_origin(origin: &str, host: &str) -> bool {
-    let Ok(url) = Url::parse(origin) else {
-        return false;
-    };
-    let authority = &url[Position::BeforeHost..Position::AfterPort];
-    matches!(url.scheme(), "http" | "https") && authority == host.to_ascii_lowercase()
+    let authority = origin
+        .strip_prefix("http://")
+        .or_else(|| origin.strip_prefix("https://"));
+    authority.is_some_and(|authority| !host.is_empty() && authority.eq_ignore_ascii_case(host))
+}
+
+/// Returns the value of a header that a request may have only once: with two, a proxy could have
+/// checked the other one.
+fn single_header<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a HeaderValue>, ApiError> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next();
+    if values.next().is_some() {
+        let message = format!("the request has more than one header `{name}`; send one");
+        return Err(ApiError::bad_request(message));
+    }
+    Ok(value)
 }
 
 fn without_port(host: &str) -> &str {
@@ -188,14 +198,13 @@ mod tests {
     #[test]
     fn allowed_origins() {
         let guard = guard("127.0.0.1:1");
+        let host = "127.0.0.1:8080";
         for good in [
-            "http://localhost:3000",
-            "http://127.0.0.1",
-            "http://[::1]:1",
+            "http://127.0.0.1:8080",
             "https://app.example",
             "https://public.example",
         ] {
-            assert!(guard.allows_origin(good), "{good}");
+            assert!(guard.allows_origin(good, host), "{good}");
         }
         for bad in [
             "null",
@@ -203,9 +212,19 @@ mod tests {
             "https://evil.example",
             "http://app.example",
             "https://app.example:444",
+            "https://app.example/",
+            "https://user@app.example",
+            "http://127.0.0.1",
+            "http://127.0.0.1:3000",
+            "http://localhost:8080",
+            "http://localhost:3000",
+            "http://[::1]:8080",
             "http://localhost.evil.example",
+            "http://user@127.0.0.1:8080",
+            "http://127.0.0.1:8080/",
+            "http://127.0.0.1:8080, https://app.example",
         ] {
-            assert!(!guard.allows_origin(bad), "{bad}");
+            assert!(!guard.allows_origin(bad, host), "{bad}");
         }
     }
 

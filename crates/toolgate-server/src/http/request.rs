@@ -4,8 +4,9 @@
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use toolgate::Caller;
@@ -21,6 +22,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Lists the names in the request's filters that match nothing.
 const WARNING: HeaderName = HeaderName::from_static("x-toolgate-warning");
 const PARENT_ID: &str = "x-bf-parent-request-id";
+/// Says how to authenticate, in every response with status 401.
+const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"toolgate\"");
 const MAX_ID_BYTES: usize = 128;
 /// Maximum total size of one filter header; anything longer is a mistake or an attack.
 const MAX_FILTER_BYTES: usize = 16 * 1024;
@@ -45,8 +48,8 @@ impl<S: Sync> FromRequestParts<S> for OwnedHeaders {
     }
 }
 
-/// Assigns the request id, checks `Host` and `Origin`, starts the trace span, and rewrites errors for
-/// Anthropic clients.
+/// Assigns the request id, checks `Host` and `Origin`, starts the trace span, completes 401 responses, and
+/// rewrites errors for Anthropic clients.
 ///
 /// This is one layer rather than four because each layer costs a few allocations per request.
 pub(crate) async fn request_layer(
@@ -69,6 +72,10 @@ pub(crate) async fn request_layer(
     let mut response = handle.instrument(traced.span()).instrument(span).await;
     if is_messages {
         response = models::with_anthropic_error(response);
+    }
+    if response.status() == StatusCode::UNAUTHORIZED {
+        let headers = response.headers_mut();
+        headers.entry(WWW_AUTHENTICATE).or_insert(CHALLENGE);
     }
     response = traced.attach_to(response);
     if let Ok(value) = HeaderValue::from_str(&id) {

@@ -43,7 +43,7 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Routes that require the admin key, or a loopback connection if no admin key is set.
+/// Routes that require the admin key, or a loopback connection if the admin key is off.
 fn admin_routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(admin::clients::list))
@@ -99,6 +99,7 @@ fn admin_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::audit::status))
         .routes(routes!(admin::events::events))
         .routes(routes!(admin::stats::stats))
+        .routes(routes!(admin::problems::list))
         .routes(routes!(admin::openapi))
         .routes(routes!(health::metrics))
 }

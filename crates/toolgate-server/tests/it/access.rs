@@ -3,9 +3,11 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use reqwest::StatusCode;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 
-use crate::gate::TestGate;
+use crate::gate::{TestGate, run, toolgate, zoo};
 
 async fn status(gate: &TestGate, path: &str, headers: &[(&'static str, &str)]) -> StatusCode {
     let mut map = HeaderMap::new();
@@ -54,10 +56,194 @@ async fn host_and_origin_are_checked_first() {
         status(&gate, "/health", &[("origin", "https://app.example")]).await,
         200
     );
+    let other_port = [("origin", "http://127.0.0.1:5173")];
+    assert_eq!(status(&gate, "/health", &other_port).await, 403);
+    let own = [("origin", gate.url.as_str())];
+    assert_eq!(status(&gate, "/health", &own).await, 200);
+}
+
+/// Sends a request as it is written and returns the status line of the response.
+async fn send_raw(gate: &TestGate, request: &str) -> String {
+    let address = gate.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).await.unwrap();
+    line.trim().to_owned()
+}
+
+#[tokio::test]
+async fn ambiguous_host_or_origin_is_a_bad_request() {
+    let gate = TestGate::start("allowed_origins = [\"https://app.example\"]\n");
+    for (target, headers, expected) in [
+        ("/health", "Host: localhost\r\n", "200 OK"),
+        ("http://localhost/health", "Host: LOCALHOST\r\n", "200 OK"),
+        (
+            "/health",
+            "Host: localhost\r\nHost: evil.example\r\n",
+            "400 Bad Request",
+        ),
+        (
+            "/health",
+            "Host: localhost\r\nhost: localhost\r\n",
+            "400 Bad Request",
+        ),
+        (
+            "http://evil.example/health",
+            "Host: localhost\r\n",
+            "400 Bad Request",
+        ),
+        (
+            "/health",
+            "Host: localhost\r\nOrigin: https://app.example\r\nOrigin: null\r\n",
+            "400 Bad Request",
+        ),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\r\n{headers}\r\n");
+        let status = send_raw(&gate, &request).await;
+        assert_eq!(status, format!("HTTP/1.1 {expected}"), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn generated_admin_key_is_the_default() {
+    let toml = zoo("zoo", &[]) + "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\n";
+    let gate = TestGate::start_with(&toml, &[], &[("TOOLGATE_ADMIN_KEY", "")]);
+    for path in [
+        "/api/mcp/clients",
+        "/api/approvals",
+        "/api/runs",
+        "/metrics",
+        "/v1/models",
+        "/mcp",
+    ] {
+        let response = gate.get(path).await;
+        assert_eq!(response.status(), 401, "{path}");
+        let challenge = response.headers().get(WWW_AUTHENTICATE);
+        assert_eq!(challenge.unwrap(), "Bearer realm=\"toolgate\"", "{path}");
+    }
+    let messages = gate.post("/v1/messages", "{}", HeaderMap::new()).await;
+    assert_eq!(messages.status(), 401);
+    assert!(messages.headers().contains_key(WWW_AUTHENTICATE));
+    let key = std::fs::read_to_string(gate.folder.path().join("data/admin.key")).unwrap();
+    let admin = [("x-api-key", key.trim())];
+    assert_eq!(status(&gate, "/api/mcp/clients", &admin).await, 200);
+
+    // The command line of the same user finds the key in the data directory.
+    let list = |env: &[(&str, &str)]| {
+        let mut command = toolgate(gate.folder.path());
+        let list = command.args(["tools", "--url", &gate.url, "list"]);
+        let output = list.envs(env.iter().copied()).output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (ok, stderr) = list(&[]);
+    assert!(!ok && stderr.contains("TOOLGATE_DATA_DIR"), "{stderr}");
     assert_eq!(
-        status(&gate, "/health", &[("origin", "http://localhost:5173")]).await,
-        200
+        list(&[("TOOLGATE_DATA_DIR", "data")]),
+        (true, String::new())
     );
+    let (ok, _) = list(&[("TOOLGATE_DATA_DIR", "data"), ("TOOLGATE_KEY", "wrong")]);
+    assert!(!ok, "a key of the user's own is preferred");
+    let default = gate.folder.path().join(".local/share/toolgate");
+    std::fs::create_dir_all(&default).unwrap();
+    std::fs::write(default.join("admin.key"), &key).unwrap();
+    assert_eq!(list(&[]), (true, String::new()));
+}
+
+#[tokio::test]
+async fn admin_key_off_admits_only_json_of_the_own_origin() {
+    let gate = TestGate::start("admin_key = \"off\"\n");
+    assert!(
+        gate.log().contains("the admin key is off"),
+        "{}",
+        gate.log()
+    );
+    let add = |name: &str| {
+        format!(
+            r#"{{"name":"{name}","connection_type":"stdio","stdio_config":{{"command":"true"}}}}"#
+        )
+    };
+    let other_port = "http://127.0.0.1:3000";
+    let cases = [
+        ("a", "text/plain", None, 415),
+        ("b", "application/x-www-form-urlencoded", None, 415),
+        ("c", "text/plain", Some(gate.url.as_str()), 415),
+        ("d", "text/plain", Some(other_port), 403),
+        ("e", "application/json", Some(other_port), 403),
+        ("f", "application/json", Some(gate.url.as_str()), 201),
+        ("g", "application/json", None, 201),
+    ];
+    for (name, content_type, origin, expected) in cases {
+        let mut request = gate
+            .client
+            .post(format!("{}/api/mcp/client", gate.url))
+            .header(CONTENT_TYPE, content_type)
+            .body(add(name));
+        if let Some(origin) = origin {
+            request = request.header(ORIGIN, origin);
+        }
+        let status = request.send().await.unwrap().status();
+        assert_eq!(status, expected, "{content_type} {origin:?}");
+    }
+    let clients = gate.json("/api/mcp/clients").await;
+    let names = clients["clients"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|client| &client["config"]["name"]).collect();
+    assert_eq!(names, ["f", "g"]);
+}
+
+#[tokio::test]
+async fn generated_key_still_identifies_the_administrator_when_turned_off() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    std::fs::write(folder.path().join("data/admin.key"), "tg-admin-x\n").unwrap();
+    std::fs::write(folder.path().join("toolgate.toml"), "admin_key = \"off\"\n").unwrap();
+    let gate = TestGate::start_in(folder);
+    for (key, expected) in [(None, 200), (Some("tg-admin-x"), 200), (Some("wrong"), 401)] {
+        let headers: Vec<_> = key.map(|key| ("x-api-key", key)).into_iter().collect();
+        let status = status(&gate, "/api/mcp/clients", &headers).await;
+        assert_eq!(status, expected, "{key:?}");
+    }
+}
+
+#[tokio::test]
+async fn admin_key_is_read_from_a_file_and_not_from_the_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, "open-sesame\n").unwrap();
+    let args = ["--admin-key-file", key.to_str().unwrap()];
+    let gate = TestGate::start_with("", &args, &[("TOOLGATE_ADMIN_KEY", "other")]);
+    for (key, expected) in [("open-sesame", 200), ("other", 401)] {
+        let headers = [("x-api-key", key)];
+        assert_eq!(status(&gate, "/api/stats", &headers).await, expected);
+    }
+    for (args, expected) in [
+        (["--admin-key", "k"], "--admin-key-file"),
+        (["--admin-key-file", "missing"], "cannot read the admin key"),
+        (["--admin-key-file", "/dev/null"], "the admin key is empty"),
+    ] {
+        let args = [&["serve", "--port", "0", "--data-dir", "data"], &args[..]].concat();
+        let (output, _, stderr) = run(folder.path(), &args);
+        assert!(
+            !output.status.success() && stderr.contains(expected),
+            "{stderr}"
+        );
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn unwritable_data_directory_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody can create files there, not even root.
+    let mut serve = toolgate(folder.path());
+    let serve = serve.args(["serve", "--port", "0", "--data-dir", "/proc/self"]);
+    let output = serve.env_remove("TOOLGATE_ADMIN_KEY").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(stderr.contains("cannot write the admin key"), "{stderr}");
 }
 
 #[tokio::test]
@@ -144,10 +330,10 @@ async fn no_request_is_local_behind_a_public_url() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("toolgate.toml"),
-        "public_url = \"https://tools.example\"\n",
+        "public_url = \"https://tools.example\"\nadmin_key = \"off\"\n",
     )
     .unwrap();
-    let (output, _, stderr) = crate::gate::run(folder.path(), &["serve", "--port", "0"]);
+    let (output, _, stderr) = run(folder.path(), &["serve", "--port", "0"]);
     assert!(
         !output.status.success() && stderr.contains("requires an admin key"),
         "{stderr}"

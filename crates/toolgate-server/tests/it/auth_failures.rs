@@ -9,11 +9,11 @@ const ADMIN: &str = "the-admin-key-of-this-test";
 /// Wrong keys that are answered 401 before further ones are answered 429.
 const MAX_WRONG_KEYS: usize = 20;
 
-fn start_gate(args: &[&str]) -> TestGate {
+fn start_gate(env: &[(&str, &str)]) -> TestGate {
     let keys = format!(
         "[keys.alice]\nkey = \"{ALICE}\"\n[keys.old]\nkey = \"{ALICE}-old\"\nexpires_at = \"2020-01-01T00:00:00Z\"\n"
     );
-    TestGate::start_with(&(zoo("zoo", &[]) + &keys), args, &[])
+    TestGate::start_with(&(zoo("zoo", &[]) + &keys), &[], env)
 }
 
 async fn statuses(caller: &Caller<'_>, path: &str, count: usize) -> Vec<u16> {
@@ -71,7 +71,7 @@ async fn many_wrong_keys_get_429_while_valid_keys_pass() {
 
 #[tokio::test]
 async fn wrong_admin_keys_are_counted_and_reported() {
-    let mut gate = start_gate(&["--admin-key", ADMIN]);
+    let mut gate = start_gate(&[("TOOLGATE_ADMIN_KEY", ADMIN)]);
     let admin = gate.with_key(ADMIN);
     // The page asks without a key before it shows its sign-in form.
     assert_eq!(statuses(&gate.caller(), "/api/keys", 3).await, [401; 3]);

@@ -34,7 +34,7 @@ fn check_accepts_valid_file_and_no_file() {
     let json =
         r#"{"mcp_servers": {"a": {"command": "x", "env": {"T": "env.NOT_SET"}}}, "plugins": []}"#;
     fs::write(folder.path().join("config.json"), json).unwrap();
-    let (output, stdout, _) = run(folder.path(), &["check"]);
+    let (output, stdout, _) = run(folder.path(), &["check", "--config", "config.json"]);
     assert!(output.status.success(), "{stdout}");
     for expected in [
         "warning: `plugins` is ignored",
@@ -70,11 +70,10 @@ fn config_files_are_found_and_merged() {
     )
     .unwrap();
     let servers = |expected: &str| {
-        let (_, stdout, stderr) = run(folder.path(), &["check"]);
-        assert!(
-            stdout.contains(expected),
-            "{expected}\nin\n{stdout}{stderr}"
-        );
+        let mut check = toolgate(folder.path());
+        let check = check.arg("check").env_remove("TOOLGATE_CONFIG");
+        let stdout = String::from_utf8(check.output().unwrap().stdout).unwrap();
+        assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
     };
     servers("toolgate.toml is valid: 1 servers");
     fs::write(

@@ -702,7 +702,7 @@ async fn damaged_page_loses_nothing_silently() {
 
 /// Uses a gateway whose database has a damaged page, kills it and compares.
 async fn check_damaged(folder: &Path, key: &str, executions: &ExecutionFile, page: usize) {
-    let client = reqwest::Client::new();
+    let client = crate::gate::json_client();
     let started = match try_start(folder) {
         Ok(started) => started,
         Err(output) => {

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use reqwest::header::HeaderMap;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -22,14 +22,30 @@ pub(crate) fn toolgate(folder: &Path) -> Command {
     clean_environment(Command::new(env!("CARGO_BIN_EXE_toolgate")), folder)
 }
 
-/// Gives a command a clean environment and this working folder.
+/// Gives a command a clean environment and this working folder. Its `toolgate.toml` needs no trust, and a
+/// gateway no admin key unless that file sets one: most tests are not about these.
 pub(crate) fn clean_environment(mut command: Command, folder: &Path) -> Command {
     command
         .current_dir(folder)
         .env_clear()
         .env("PATH", env!("PATH"))
         .env("HOME", folder);
+    let file = folder.join("toolgate.toml");
+    let toml = fs::read_to_string(&file).unwrap_or_default();
+    if file.exists() {
+        command.env("TOOLGATE_CONFIG", "toolgate.toml");
+    }
+    if !toml.contains("admin_key") {
+        command.env("TOOLGATE_ADMIN_KEY", "off");
+    }
     command
+}
+
+/// Returns a client that sends everything as JSON, as the admin API requires without a key.
+pub(crate) fn json_client() -> Client {
+    let json = HeaderValue::from_static("application/json");
+    let headers = HeaderMap::from_iter([(CONTENT_TYPE, json)]);
+    Client::builder().default_headers(headers).build().unwrap()
 }
 
 /// Returns a program and its arguments that start the gateway on a free port.
@@ -67,13 +83,19 @@ impl TestGate {
         Self::new(child, url, folder)
     }
 
+    /// Starts the gateway in a folder with a `toolgate.toml`.
+    pub(crate) fn start_in(folder: TempDir) -> Self {
+        let (child, url) = spawn(folder.path(), &[], &[]);
+        Self::new(child, url, folder)
+    }
+
     /// Takes over a gateway that was started in a folder.
     pub(crate) fn new(child: Child, url: String, folder: TempDir) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self {
             url,
             child,
-            client: Client::new(),
+            client: json_client(),
             folder,
         }
     }

@@ -56,3 +56,4 @@ mod serve;
 mod sessions;
 mod small_disk;
 mod telemetry;
+mod trust;

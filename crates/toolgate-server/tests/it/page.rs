@@ -149,8 +149,8 @@ async fn unknown_paths_are_not_found() {
 
 #[tokio::test]
 async fn same_origin_is_accepted_and_foreign_origins_are_not() {
-    let args = ["--host", "0.0.0.0", "--admin-key", ADMIN];
-    let gate = TestGate::start_with("", &args, &[]);
+    let args = ["--host", "0.0.0.0"];
+    let gate = TestGate::start_with("", &args, &[("TOOLGATE_ADMIN_KEY", ADMIN)]);
     let port = gate.url.rsplit_once(':').unwrap().1;
     let host = format!("10.1.2.3:{port}");
     let url = format!("http://127.0.0.1:{port}/api/mcp/client/test");

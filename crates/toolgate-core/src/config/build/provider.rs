@@ -154,6 +154,7 @@ fn build_provider(
     let bifrost = network_config.unwrap_or_default();
     let base_url = resolve_base_url(base_url, &bifrost, preset, pointer, context)?;
     let keys = build_keys(api_key, keys, preset, custom);
+    check_key_variables(&keys, pointer, context);
     let dialects = match dialect {
         Some(DialectNames::One(dialect)) => vec![dialect],
         Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
@@ -198,6 +199,15 @@ fn build_provider(
         ignore_fields,
         flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
     })
+}
+
+/// Checks the variables of all keys: without a key of its own, a provider uses the variable of its preset.
+fn check_key_variables(keys: &[ProviderKey], pointer: &str, context: &mut FileContext<'_>) {
+    for key in keys {
+        if let Secret::Env(name) = &key.value {
+            context.check_variable_use(pointer, name);
+        }
+    }
 }
 
 /// Result of looking up the preset of a provider.

@@ -163,10 +163,7 @@ fn stdio_connection(
     check_command(&format!("{pointer}/command"), command, context);
     let mut env = IndexMap::new();
     for (index, entry) in envs.iter().enumerate() {
-        let (variable, value) = match entry.split_once('=') {
-            Some((variable, value)) => (variable, Secret::parse(value)),
-            None => (entry.as_str(), Secret::Env(entry.clone())),
-        };
+        let (variable, value) = Secret::of_variable(entry);
         check_variable(&format!("{pointer}/envs/{index}"), variable, context);
         env.insert(variable.to_owned(), value);
     }
