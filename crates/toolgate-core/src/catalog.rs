@@ -284,6 +284,26 @@ mod tests {
     }
 
     #[test]
+    fn tool_cannot_take_the_spelling_of_a_tool_of_another_server() {
+        for style in NameStyle::ALL {
+            let both = catalog(style, &[("fs", &["x-read", "x_read"]), ("fs_x", &["read"])]);
+            for name in ["fs_x-read", "fs_x_read"] {
+                match both.resolve(name, |_| true) {
+                    Resolution::Found(entry) => assert_eq!(entry.tool.id.server.as_str(), "fs_x"),
+                    Resolution::Ambiguous(two) => assert_eq!(two.len(), 2),
+                    Resolution::Unknown => panic!("{style:?} {name}"),
+                }
+            }
+            for id in ["fs.x-read", "fs_x.read"] {
+                assert_eq!(resolve_id(&both, id).as_deref(), Some(id));
+            }
+            let one = catalog(style, &[("fs", &["x-read"]), ("fs_x", &["write"])]);
+            let found = resolve_id(&one, "fs_x-read");
+            assert_eq!(found.as_deref(), Some("fs.x-read"), "the only reading");
+        }
+    }
+
+    #[test]
     fn hostile_names_get_valid_unique_aliases() {
         let long = "x".repeat(100);
         let names = [

@@ -122,7 +122,14 @@ function KeyTable({ keys, busy, onToggle, onChange }: TableProps) {
           <td>
             <KeyState of={key} />
           </td>
-          <td className="soft">{describeGrants(key)}</td>
+          <td className="soft">
+            {describeGrants(key)}
+            {key.problems.map((problem) => (
+              <div key={problem}>
+                <Status tone="warn">{problem}</Status>
+              </div>
+            ))}
+          </td>
           <td className="soft">{describeLimits(key)}</td>
           <td>
             {key.source === "file" ? (

@@ -34,7 +34,9 @@ export function ServerStatus({ client }: { client: Client }) {
       </dl>
       {client.problems.map((problem, index) => (
         <Notice key={index} tone="warn">
-          {`Skipped ${problem.kind} ${problem.item}: ${problem.reason}`}
+          {problem.kind === "list"
+            ? problem.reason
+            : `Skipped ${problem.kind} ${problem.item}: ${problem.reason}`}
         </Notice>
       ))}
     </section>

@@ -415,3 +415,29 @@ fn removing_or_renaming_never_widens_a_scope() {
         checked.get()
     );
 }
+
+/// A configuration that names an undefined role does not load, but programs may build their own.
+#[test]
+fn role_that_does_not_exist_grants_nothing() {
+    let document = json!({
+        "mcp_servers": {"fs": {"command": "x"}},
+        "roles": {"dev": {"tools": ["fs.*"]}, "free": {}},
+        "keys": {"ci": {"key": "a-long-enough-secret"}},
+    });
+    let mut config = super::fixture::load(&document);
+    let access = AccessRules::new(&config);
+    let server = ServerName::parse("fs").unwrap();
+    for (roles, expected) in [
+        (&["dev"][..], true),
+        (&["free"], true),
+        (&["approver"], true),
+        (&["gone"], false),
+        (&["gone", "free"], false),
+        (&["gone", "dev"], true),
+    ] {
+        config.keys[0].roles = texts(roles);
+        let principal = access.build_principal(&config.keys[0], &config.roles);
+        let view = access.view(&principal, &Filters::default());
+        assert_eq!(view.can_see_resources(&server), expected, "{roles:?}");
+    }
+}
