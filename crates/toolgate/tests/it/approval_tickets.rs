@@ -112,7 +112,7 @@ async fn similar_arguments_need_separate_approval() {
         r#"{"n":9007199254740993,"m":null,"s":1}"#,
         r#"{"n":"9007199254740993","m":null,"s":"1"}"#,
         r#"{"n":9007199254740993,"m":null,"s":"1 "}"#,
-        r#"{"n":9007199254740993,"m":null,"s":"1","S":"1"}"#,
+        r#"{"n":9007199254740993,"m":null,"s":"1","t":"1"}"#,
     ] {
         assert_ne!(pending_approval_id(&echo(other).await), id, "{other}");
     }
