@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -192,6 +192,45 @@ async fn admin_key_off_admits_only_json_of_the_own_origin() {
     let names = clients["clients"].as_array().unwrap().iter();
     let names: Vec<_> = names.map(|client| &client["config"]["name"]).collect();
     assert_eq!(names, ["f", "g"]);
+}
+
+/// Every method of every route under `/api`, with its path parameters filled in.
+async fn api_routes(gate: &TestGate) -> Vec<(Method, String)> {
+    let document = gate.json("/api/openapi.json").await;
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let path = path.replace(['{', '}'], "");
+            routes.push((method, path));
+        }
+    }
+    routes.retain(|(_, path)| path.starts_with("/api/"));
+    assert!(routes.len() > 30, "{routes:?}");
+    routes
+}
+
+#[tokio::test]
+async fn every_api_route_requires_the_key_or_else_json_of_the_own_origin() {
+    let open = TestGate::start("admin_key = \"off\"\n");
+    let closed = TestGate::start_with("", &[], &[("TOOLGATE_ADMIN_KEY", "open-sesame")]);
+    for (method, path) in api_routes(&open).await {
+        let send = async |gate: &TestGate, header: &str, value: &str| {
+            let url = format!("{}{path}", gate.url);
+            let request = gate.client.request(method.clone(), url);
+            let request = request.header(header, value).body("{}");
+            request.send().await.unwrap()
+        };
+        let refused = send(&closed, "x-other", "").await;
+        assert_eq!(refused.status(), 401, "{method} {path}");
+        assert!(refused.headers().contains_key(WWW_AUTHENTICATE));
+        let other = send(&open, "origin", "http://127.0.0.1:3000").await;
+        assert_eq!(other.status(), 403, "{method} {path}");
+        if method != Method::GET {
+            let form = send(&open, "content-type", "text/plain").await;
+            assert_eq!(form.status(), 415, "{method} {path}");
+        }
+    }
 }
 
 #[tokio::test]
