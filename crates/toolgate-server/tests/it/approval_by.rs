@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::caller::ALICE;
 use crate::gate::{TestGate, zoo};
-use crate::mcp::{META, headers};
+use crate::mcp::{META, headers, read_json};
 
 const ASK: &str = "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"ask\"\n";
 const KEYS: &str = "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\n";
@@ -29,7 +29,7 @@ async fn say_and_accept(gate: &TestGate, text: &str) -> (Option<String>, Value) 
             ("mcp-name", "zoo_say"),
         ]);
         let response = gate.post("/mcp", &body.to_string(), sent).await;
-        let answer: Value = response.json().await.unwrap();
+        let (_, answer) = read_json(response).await;
         answer["result"].clone()
     };
     let mut params = json!({"name": "zoo_say", "arguments": {"text": text},

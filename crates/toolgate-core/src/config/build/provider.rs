@@ -118,8 +118,7 @@ fn build_provider(
     pointer: &str,
     context: &mut FileContext<'_>,
 ) -> Option<ProviderConfig> {
-    let valid = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > MAX_NAME_LEN || !name.chars().all(valid) {
+    if !is_valid_name(name) {
         let message = format!(
             "a provider name must have 1 to {MAX_NAME_LEN} letters, digits, `_`, `-` or `.`"
         );
@@ -199,6 +198,11 @@ fn build_provider(
         ignore_fields,
         flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
     })
+}
+
+fn is_valid_name(name: &str) -> bool {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    !name.is_empty() && name.len() <= MAX_NAME_LEN && name.chars().all(is_valid)
 }
 
 /// Checks the variables of all keys: without a key of its own, a provider uses the variable of its preset.
