@@ -35,6 +35,7 @@ impl ConfigBuilder {
                 continue;
             }
             if let Some(provider) = build_provider(&name, table, &pointer, context) {
+                check_key_variables(&provider.keys, &pointer, context);
                 existing.retain(|other| other.name != name);
                 existing.push(provider);
             }
@@ -153,7 +154,6 @@ fn build_provider(
     let bifrost = network_config.unwrap_or_default();
     let base_url = resolve_base_url(base_url, &bifrost, preset, pointer, context)?;
     let keys = build_keys(api_key, keys, preset, custom);
-    check_key_variables(&keys, pointer, context);
     let dialects = match dialect {
         Some(DialectNames::One(dialect)) => vec![dialect],
         Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
