@@ -86,20 +86,6 @@ async fn edited_arguments_replace_original() {
 }
 
 #[tokio::test]
-async fn edited_arguments_cannot_violate_schema() {
-    let gateway = start_asking("").await;
-    let caller = Caller::library();
-    let id = request_approval(&gateway, &caller).await;
-    approve_edited(&gateway, &id, ApprovalScope::Once, &json!({"text": 5})).await;
-    let answer = say_hello(&gateway, &caller).await;
-    assert!(
-        matches!(answer, Err(CallError::SchemaViolation(_))),
-        "{answer:?}"
-    );
-    stop(gateway).await;
-}
-
-#[tokio::test]
 async fn edited_arguments_cannot_bypass_deny() {
     let deny = "[[permissions.rules]]\ntool = \"zoo_say\"\naction = \"deny\"\narguments = { text = \"*secret*\" }\n";
     let gateway = start_asking(deny).await;
@@ -235,7 +221,7 @@ async fn key_cannot_decide_on_its_own_call() {
 }
 
 #[tokio::test]
-async fn edited_arguments_are_checked_when_they_are_decided() {
+async fn edited_arguments_cannot_violate_schema() {
     let gateway = start_asking("").await;
     let caller = Caller::library();
     let id = request_approval(&gateway, &caller).await;
