@@ -541,6 +541,10 @@ export interface RuleView {
   hint?: string;
   /** Location of the rule in the configuration. */
   place: string;
+  /** Prompts that the rule is about, as `SERVER.NAME`. */
+  prompt?: string;
+  /** Resources that the rule is about, as `SERVER:URI`. */
+  resource?: string;
   roles?: string[];
   server?: string;
   tool?: string;

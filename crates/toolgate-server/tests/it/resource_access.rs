@@ -1,9 +1,10 @@
 //! Resources, prompts and completions pass the same gates as tool calls.
 
 use serde_json::{Value, json};
+use toolgate_testkit::eventually;
 
 use crate::caller::ALICE;
-use crate::gate::{TestGate, zoo};
+use crate::gate::{TestGate, WAIT_TIMEOUT, zoo};
 use crate::mcp::{LegacySession, names};
 
 const KEY: &str = "[keys.alice]\nkey = \"alice-key-0123456789abcdef\"\n";
@@ -34,9 +35,15 @@ fn requests() -> [(&'static str, Value, &'static str); 3] {
     ]
 }
 
+/// Returns the records of a kind, once there are any: they are written shortly after the response.
 async fn records(gate: &TestGate, kind: &str) -> Vec<Value> {
-    let page = gate.json(&format!("/api/audit?kind={kind}")).await;
-    page["records"].as_array().unwrap().clone()
+    let path = format!("/api/audit?kind={kind}");
+    eventually("a record", WAIT_TIMEOUT, async || {
+        let page = gate.json(&path).await;
+        let records = page["records"].as_array().unwrap().clone();
+        (!records.is_empty()).then_some(records)
+    })
+    .await
 }
 
 #[tokio::test]
