@@ -207,7 +207,7 @@ action = "deny"
         "test:22:1: mcp_servers.url.url: error: not a URL starting with",
         "test:26:1: mcp_servers.lists.tools_to_execute: error: `*` means all tools",
         "test:30:1: permissions.rules[0].action: error: expected one of allow, manual, ask, deny (did you mean `allow`?), found a string",
-        "permissions.rules[1]: error: a rule needs `tool` or `server`",
+        "permissions.rules[1]: error: a rule needs `tool`, `server`, `resource` or `prompt`",
     ] {
         assert!(
             errors.contains(expected),
