@@ -10,6 +10,7 @@ mod file_watcher;
 mod layers;
 mod manager;
 mod masking;
+mod name_checks;
 mod reload;
 mod server_changes;
 
