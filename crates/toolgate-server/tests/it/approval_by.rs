@@ -122,10 +122,12 @@ async fn client_is_shown_all_arguments_or_not_asked() {
         "only clients approve",
         crate::gate::WAIT_TIMEOUT,
         async || {
-            let (_, result) = say_and_accept(&gate, &format!("{too_long}!")).await;
-            let text = result["content"][0]["text"].as_str()?.to_owned();
-            text.contains("too large for an approval").then_some(())
+            let permissions = gate.json("/api/permissions").await;
+            (permissions["rules"][0]["approval_by"] == json!(["client"])).then_some(())
         },
     )
     .await;
+    let (_, result) = say_and_accept(&gate, &format!("{too_long}!")).await;
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("too large for an approval"), "{text}");
 }

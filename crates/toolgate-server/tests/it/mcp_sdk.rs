@@ -17,7 +17,7 @@ use crate::gate::{TestGate, zoo};
 const PATHS: [&str; 2] = ["/mcp", "/mcp/fixtures"];
 
 /// A rule for a tool whose calls the client must approve.
-const ASK: &str = "[[permissions.rules]]\ntool = \"fixtures.test_simple_text\"\naction = \"ask\"\n";
+const ASK: &str = "[[permissions.rules]]\ntool = \"fixtures.test_simple_text\"\naction = \"ask\"\napproval_by = [\"client\"]\n";
 
 /// A gateway with the fixtures in both eras, a legacy server and a modern server.
 struct SdkGate {

@@ -853,7 +853,7 @@ async fn tools_of_the_provider_need_permission() {
             .expect_status(200);
         assert_eq!(model.turns().len(), count + 1);
     }
-    let records = gate.all_records().await;
+    let records = gate.records(&gate.with_key(ALICE)).await;
     let outcomes = |caller: &str| {
         let of_caller = records.iter().filter(|record| record["caller"] == caller);
         of_caller
