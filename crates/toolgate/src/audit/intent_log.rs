@@ -218,9 +218,8 @@ impl IntentLog {
             tokio::task::yield_now().await;
         }
         while self.0.written.load(Ordering::Acquire) < line.n {
-            match self.0.unwritten.try_lock() {
-                Some(mut unwritten) => self.0.write_pending(&mut unwritten)?,
-                None => tokio::task::yield_now().await,
+            if !self.try_write()? {
+                tokio::task::yield_now().await;
             }
         }
         if must_sync {
@@ -229,12 +228,13 @@ impl IntentLog {
         Ok(())
     }
 
-    /// Writes all lines unless another thread is about to.
-    pub(super) fn try_write(&self) -> io::Result<()> {
-        match self.0.unwritten.try_lock() {
-            Some(mut unwritten) => self.0.write_pending(&mut unwritten),
-            None => Ok(()),
-        }
+    /// Writes all lines unless another thread is doing that. Returns whether it did.
+    pub(super) fn try_write(&self) -> io::Result<bool> {
+        let Some(mut unwritten) = self.0.unwritten.try_lock() else {
+            return Ok(false);
+        };
+        self.0.write_pending(&mut unwritten)?;
+        Ok(true)
     }
 
     /// Waits until a written line is on the disk. Concurrent calls share one flush.
