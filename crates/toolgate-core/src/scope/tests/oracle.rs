@@ -293,7 +293,8 @@ fn known_servers(case: &Case, servers: &[String], tools: &[OracleTool]) -> Vec<S
             parsed
                 .iter()
                 .any(|(named, _)| named.as_deref().is_none_or(|named| named == server))
-                || (count_servers(&parsed) == 0
+                // A text that could name two servers grants nothing, even if it is an alias.
+                || (count_servers(&own_readings(text, servers)) == 0
                     && tools.any(|tool| tool.alias == *text && tool.server == server))
         })
     };
