@@ -296,11 +296,11 @@ impl AuditLog {
         self.0.intents.as_ref().filter(|_| !is_batched)
     }
 
-    /// Records that a call is about to be sent.
+    /// Records that a call is about to be sent. Clears `intents` if the log has no opening of it.
     async fn open(
         &self,
         update: RecordUpdate,
-        intents: Option<&IntentLog>,
+        intents: &mut Option<IntentLog>,
     ) -> Result<(), CallError> {
         self.publish(&update.record, update.masker.as_ref());
         let settings = self.0.settings.load_full();
@@ -311,12 +311,15 @@ impl AuditLog {
                 self.enqueue(update);
                 Ok(())
             }
-            Some(intents) => {
-                let appended = intents.append_opening(update, |update| self.enqueue(update));
+            Some(log) => {
+                let appended = log.append_opening(update, |update| self.enqueue(update));
                 let must_sync = settings.durability == AuditDurability::Disk;
                 match appended {
-                    Ok(line) => intents.write(line, must_sync).await,
-                    Err(error) => Err(error),
+                    Ok(line) => log.write(line, must_sync).await,
+                    Err(error) => {
+                        *intents = None;
+                        Err(error)
+                    }
                 }
             }
         };

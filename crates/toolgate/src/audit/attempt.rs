@@ -29,7 +29,7 @@ pub(crate) struct Attempt {
     audit: AuditLog,
     /// Whether the record was opened, because the call is about to be sent.
     is_open: bool,
-    /// Where it was opened first; the settings may change before it is closed.
+    /// The log that has its opening; the settings may change before it is closed.
     intents: Option<IntentLog>,
     is_closed: bool,
     /// Passed to the writer with the final update. `None` if there was none and calls go on without
@@ -79,7 +79,7 @@ impl Attempt {
             intent: None,
         };
         self.intents = self.audit.intents().cloned();
-        self.audit.open(update, self.intents.as_ref()).await
+        self.audit.open(update, &mut self.intents).await
     }
 
     /// Closes the attempt. Its outcome survives the process when this returns.

@@ -182,7 +182,8 @@ impl IntentLog {
         })))
     }
 
-    /// Appends the opening of a call. Each opening is followed by one end, also if it failed.
+    /// Appends the opening of a call, and reserves space for its end, which must follow. If it fails,
+    /// no end may follow: it would take the space of another call.
     ///
     /// Queues the update before another line can follow, so that updates reach the database in the order
     /// of their lines; also if its line could not be appended.
@@ -263,7 +264,6 @@ impl IntentLog {
 
 impl Inner {
     fn append_opening(&self, state: &mut State, record: &AuditRecord) -> io::Result<AppendedLine> {
-        state.calls_in_flight += 1;
         let line = Line {
             n: state.last + 1,
             open: Some(Opening::new(record)),
@@ -271,6 +271,7 @@ impl Inner {
         };
         line.format(&self.key, &mut state.line)?;
         self.make_room(state)?;
+        state.calls_in_flight += 1;
         Ok(state.append())
     }
 
@@ -285,9 +286,9 @@ impl Inner {
         Ok(state.append())
     }
 
-    /// Makes room for the formatted line and for the ends of all calls in flight.
+    /// Makes room for the formatted opening and for the ends of its call and of all calls in flight.
     fn make_room(&self, state: &mut State) -> io::Result<()> {
-        let needed = state.line.len() as u64 + state.calls_in_flight * MAX_ENDING_BYTES;
+        let needed = state.line.len() as u64 + (state.calls_in_flight + 1) * MAX_ENDING_BYTES;
         if state.size + needed > FILE_BYTES && state.size > 0 && state.stored >= state.last_in_other
         {
             let other = 1 - state.current;

@@ -222,3 +222,22 @@ async fn concurrent_calls_lose_no_line() {
     assert_eq!(left.len(), 800);
     assert!(left.iter().all(|(_, outcome)| outcome == "ok"));
 }
+
+/// An opening that did not fit reserves nothing, so that calls in flight keep their space.
+#[test]
+fn opening_that_does_not_fit_reserves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = IntentLog::create(folder.path(), &KEY, 0).unwrap();
+    open(&log, "a");
+    let mut state = log.0.state.lock();
+    let (last, size) = (state.last, state.size);
+    state.size = MAX_FILE_BYTES;
+    state.last_in_other = u64::MAX;
+    let refused = log.0.append_opening(&mut state, &record("b", "open"));
+    assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::QuotaExceeded);
+    assert_eq!((state.calls_in_flight, state.last), (1, last));
+    state.size = size;
+    drop(state);
+    end(&log, "a");
+    assert_eq!(log.0.state.lock().calls_in_flight, 0);
+}
