@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use batch_writer::{BatchSettings, BatchSink, BatchWriter, WriteAttempt};
+pub(crate) use batch_writer::{BATCH_DELAY, BatchSettings, BatchSink, BatchWriter, WriteAttempt};
 pub(crate) use bulk::{BulkInsert, Statement};
 use data_dir::DataDir;
 use health::StoreHealth;

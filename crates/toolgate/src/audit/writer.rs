@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use toolgate_core::config::{AuditContent, AuditSettings as Settings};
+use toolgate_core::config::{AuditContent, AuditDurability, AuditSettings as Settings};
 use toolgate_core::secret::Masker;
 use toolgate_core::secret::patterns;
 
@@ -18,9 +18,12 @@ use super::chain::{ChainHead, EntryKind};
 use super::intent_log::IntentLog;
 use super::sink::SecondSink;
 use super::{AuditEntry, AuditRecord, AuditStore};
-use crate::store::{BatchSettings, BatchSink, BatchWriter, StoreError, WriteAttempt};
+use crate::store::{BATCH_DELAY, BatchSettings, BatchSink, BatchWriter, StoreError, WriteAttempt};
 
-const MAX_BATCH_UPDATES: usize = 512;
+const MAX_BATCH_UPDATES: usize = 2048;
+/// Delay before a record is written if the intent log has it already. Most calls are opened and closed
+/// meanwhile, and so are written once.
+const LOGGED_BATCH_DELAY: Duration = Duration::from_millis(200);
 /// Bytes stored of the arguments and of the result.
 const MAX_CONTENT_BYTES: usize = 16 * 1024;
 /// Bytes kept in memory beyond [`MAX_CONTENT_BYTES`] until secrets have been redacted.
@@ -130,6 +133,15 @@ impl AuditSink {
 impl BatchSink for AuditSink {
     type Item = RecordUpdate;
     type Batch = AuditBatch;
+
+    fn delay(&self) -> Duration {
+        let is_logged = self.settings.load().durability != AuditDurability::Batch;
+        if self.intents.is_some() && is_logged {
+            LOGGED_BATCH_DELAY
+        } else {
+            BATCH_DELAY
+        }
+    }
 
     fn prepare(&self, updates: Vec<RecordUpdate>) -> AuditBatch {
         let content = self.settings.load().content;

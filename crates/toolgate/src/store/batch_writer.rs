@@ -14,8 +14,8 @@ use tokio_util::task::TaskTracker;
 
 use super::StoreError;
 
-/// Maximum delay before an item is written.
-const BATCH_DELAY: Duration = Duration::from_millis(50);
+/// Delay before an item is written, unless the sink says otherwise.
+pub(crate) const BATCH_DELAY: Duration = Duration::from_millis(50);
 /// Delay before retrying a failed write.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -24,6 +24,11 @@ pub(crate) trait BatchSink: Send + Sync + 'static {
     type Item: Send + 'static;
     /// Items made ready for writing. It is dropped once they are written or given up.
     type Batch: Send + Sync;
+
+    /// Returns how long the first item of a batch waits for others.
+    fn delay(&self) -> Duration {
+        BATCH_DELAY
+    }
 
     fn prepare(&self, items: Vec<Self::Item>) -> Self::Batch;
 
@@ -156,7 +161,7 @@ impl<S: BatchSink> WriteTask<S> {
     /// avoids a wakeup per item.
     async fn collect(&self, items: &mut Vec<S::Item>, inbox: &mut mpsc::Receiver<S::Item>) {
         if items.len() < self.settings.max_batch {
-            self.sleep_until_stop(BATCH_DELAY).await;
+            self.sleep_until_stop(self.sink.delay()).await;
         }
         while items.len() < self.settings.max_batch
             && let Ok(item) = inbox.try_recv()
