@@ -6,6 +6,7 @@
 
 mod alias;
 mod listing;
+mod review;
 mod tool;
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use serde_json::value::RawValue;
 
 pub use alias::HashedAlias;
 pub use listing::{ItemKind, ListedItem, ListingProblem, ServerListing};
+pub use review::{DefinitionReview, DefinitionReviews};
 pub use tool::{Tool, ToolHints, ToolView};
 
 use crate::name::{NameStyle, ServerName, ToolId, ToolName};
@@ -40,6 +42,7 @@ pub struct CatalogEntry {
     pub index: usize,
     pub alias: Arc<str>,
     pub tool: Arc<Tool>,
+    pub review: DefinitionReview,
     /// Definition with the alias as its name, built when first listed.
     aliased: Arc<OnceLock<Box<RawValue>>>,
 }
@@ -113,6 +116,7 @@ impl Catalog {
                     index: entries.len(),
                     alias: alias.name,
                     tool: Arc::clone(tool),
+                    review: DefinitionReview::default(),
                     aliased: Arc::default(),
                 });
             }
@@ -129,6 +133,17 @@ impl Catalog {
             entries,
             renamed,
         }
+    }
+
+    /// Adds the reviews of definitions.
+    #[must_use]
+    pub fn with_reviews(mut self, reviews: &DefinitionReviews) -> Self {
+        if !reviews.is_empty() {
+            for entry in &mut self.entries {
+                entry.review = reviews.get(&entry.tool);
+            }
+        }
+        self
     }
 
     pub fn generation(&self) -> u64 {

@@ -10,6 +10,7 @@ mod caller;
 mod check;
 mod code_mode;
 mod control;
+mod definitions;
 mod document;
 mod duration;
 pub mod entries;
@@ -31,7 +32,10 @@ pub use check::schema;
 pub use code_mode::{BindingLevel, CodeModeSettings, ScriptLimits};
 pub use control::{
     ApprovalSettings, Approver, Approvers, AuditContent, AuditDurability, AuditSettings,
-    AuditSinkSettings, OnAuditFailure, OnDanger, ResultSettings, ScannerSettings,
+    AuditSinkSettings, OnAuditFailure, OnDanger, OnInvalidOutput, ResultSettings, ScannerSettings,
+};
+pub use definitions::{
+    DefinitionOverrides, DefinitionSettings, OnDefinitionChange, OnSuspiciousDefinition,
 };
 pub use document::{ConfigFormat, ConfigLocation, Document};
 pub use duration::ConfigDuration;
@@ -56,6 +60,8 @@ pub struct Config {
     pub tool_manager: ToolManagerSettings,
     pub security: ServerLists,
     pub permissions: PermissionSettings,
+    /// How definitions are treated, unless a server says otherwise.
+    pub definitions: DefinitionOverrides,
     /// Patterns of tools blocked for all callers, as written by users.
     pub blocked_tools: Vec<String>,
     pub keys: Vec<KeyConfig>,

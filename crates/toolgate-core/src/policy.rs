@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::catalog::{CatalogEntry, ToolHints};
+use crate::catalog::{CatalogEntry, DefinitionReview, ToolHints};
 use crate::config::Approvers;
 use crate::name::{ServerName, ToolId};
 use crate::pattern::{Glob, Selector, SelectorError, SelectorMode};
@@ -107,6 +107,7 @@ pub struct Subject<'a> {
     pub id: &'a ToolId,
     pub alias: &'a str,
     pub hints: ToolHints,
+    pub review: DefinitionReview,
 }
 
 /// A verdict and its cause.
@@ -439,6 +440,7 @@ impl<'a> From<&'a CatalogEntry> for Subject<'a> {
             id: &entry.tool.id,
             alias: &entry.alias,
             hints: entry.tool.hints,
+            review: entry.review,
         }
     }
 }

@@ -1,14 +1,16 @@
-//! Scans the arguments of a call for dangerous values.
+//! Scans the arguments of a call for dangerous values, and definitions for suspicious text.
 //!
-//! The scan looks at strings and their argument names and knows neither the tool nor its schema, so
+//! The scan of arguments looks at strings and their argument names and knows neither the tool nor its schema, so
 //! a finding is a hint, not proof; the policy decides what follows from it. Nothing is resolved or
 //! opened: a public host name that points to a private address is not detected.
 
 mod address;
+mod definition;
 mod name_hints;
 mod path;
 mod shell;
 
+pub use definition::{DefinitionFinding, DefinitionScanner, Suspicion};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
-use toolgate_core::catalog::ServerListing;
+use toolgate_core::catalog::{DefinitionReviews, ServerListing};
 use toolgate_core::name::{NameStyle, ServerName};
 
 /// Accepts listings; clones feed the same catalog.
@@ -20,6 +20,10 @@ pub(crate) struct Publisher(mpsc::UnboundedSender<PublisherMessage>);
 #[derive(Debug)]
 enum PublisherMessage {
     Configure(CatalogConfig),
+    Review {
+        reviews: Arc<DefinitionReviews>,
+        done: oneshot::Sender<()>,
+    },
     Listing {
         server: ServerName,
         generation: u64,
@@ -68,6 +72,13 @@ impl Publisher {
         let _ = self.0.send(PublisherMessage::Configure(config));
     }
 
+    /// Adds reviews of definitions to the catalog and waits until a catalog with them is out.
+    pub(crate) async fn set_reviews(&self, reviews: Arc<DefinitionReviews>) {
+        let (done, published) = oneshot::channel();
+        let _ = self.0.send(PublisherMessage::Review { reviews, done });
+        let _ = published.await;
+    }
+
     /// Publishes a listing and waits until a catalog that includes it is out.
     pub(crate) async fn publish_listing(
         &self,
@@ -100,6 +111,7 @@ async fn run(
     catalog: watch::Sender<Arc<Catalog>>,
 ) {
     let mut config = CatalogConfig::default();
+    let mut reviews = Arc::new(DefinitionReviews::default());
     let mut listings: BTreeMap<ServerName, (u64, Arc<ServerListing>)> = BTreeMap::new();
     let mut batch = Vec::new();
     // Batching bounds the number of catalogs built while many servers start.
@@ -108,6 +120,10 @@ async fn run(
         for message in batch.drain(..) {
             match message {
                 PublisherMessage::Configure(new) => config = new,
+                PublisherMessage::Review { reviews: new, done } => {
+                    reviews = new;
+                    done_senders.push(done);
+                }
                 PublisherMessage::Expire {
                     server,
                     min_generation,
@@ -142,6 +158,7 @@ async fn run(
             .collect();
         let generation = catalog.borrow().generation() + 1;
         let next = Catalog::build(generation, config.style, &config.names, current);
+        let next = next.with_reviews(&reviews);
         warn_renamed_tools(&catalog.borrow(), &next);
         catalog.send_replace(Arc::new(next));
         for done in done_senders {

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
+use toolgate_core::catalog::DefinitionReviews;
 use toolgate_core::config::{ServerConfig, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
@@ -222,6 +223,15 @@ impl Registry {
         self.lists.store(Arc::new(lists));
         self.retire_session_lanes(&entries);
         self.changes.send_replace(());
+    }
+
+    /// Adds reviews of definitions to the catalog, in place of earlier ones, and waits until a catalog
+    /// with them is out.
+    pub async fn set_definition_reviews(&self, reviews: Arc<DefinitionReviews>) {
+        let publisher = self.publisher.lock().clone();
+        if let Some(publisher) = publisher {
+            publisher.set_reviews(reviews).await;
+        }
     }
 
     pub fn catalog(&self) -> Arc<Catalog> {

@@ -8,6 +8,7 @@ mod chat;
 mod check;
 mod code;
 mod connect;
+mod definitions;
 mod import;
 mod keys;
 mod mcp;
@@ -65,6 +66,8 @@ enum Command {
     Code(code::CodeCommand),
     /// Create and manage the caller keys of a running gateway
     Keys(keys::KeysCommand),
+    /// List definitions of tools that changed or look suspicious, and trust them, in a running gateway
+    Definitions(definitions::DefinitionsCommand),
     /// List and decide pending approvals of a running gateway
     Approvals(approvals::ApprovalsCommand),
     /// Show the audit trail: which tools were called, by whom, and with what outcome; verify and export it
@@ -149,6 +152,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Mcp(mcp) => block_on(mcp.run()),
         Command::Chat(chat) => block_on(chat.run()),
         Command::Keys(keys) => block_on(keys.run()),
+        Command::Definitions(definitions) => block_on(definitions.run()),
         Command::Approvals(approvals) => block_on(approvals.run()),
         Command::Audit(audit) => block_on(audit.run()),
         Command::Backup(backup) => block_on(backup.run()),

@@ -15,6 +15,7 @@ mod key_requirement;
 mod keys;
 mod limits;
 mod model_limits;
+mod output_schema;
 mod preview;
 mod resources;
 mod result_cache;

@@ -29,9 +29,9 @@ use crate::audit::{AuditLog, AuditStartError, AuditVerifier};
 use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::code_mode::WorkerProgram;
+use crate::definitions::{DefinitionHistory, Definitions};
 use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
-use crate::history::DefinitionHistory;
 use crate::hook::Hook;
 use crate::metrics::{Metrics, Stats};
 use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models};
@@ -51,6 +51,7 @@ struct Inner {
     settings: Mutex<Settings>,
     store: Store,
     history: DefinitionHistory,
+    definitions: Definitions,
     audit: AuditLog,
     approvals: ApprovalService,
     models: Models,
@@ -199,6 +200,8 @@ impl GatewayBuilder {
             Arc::clone(&metrics),
         );
         let runs = Runs::new(engine.clone(), models.clone(), run_store);
+        let definitions =
+            Definitions::start(store.clone(), audit.clone(), &registry, &config).await?;
         let retention = RetentionTask::start(ExpiringData {
             audit: audit.clone(),
             approvals: approvals.clone(),
@@ -213,6 +216,7 @@ impl GatewayBuilder {
             retention,
             store_monitor: StoreMonitor::start(store.clone()),
             history: DefinitionHistory::start(store.clone(), registry.subscribe()),
+            definitions,
             server_watch: ServerWatcher::start(Arc::clone(&registry)),
             registry,
             metrics,
@@ -332,6 +336,7 @@ impl Gateway {
         for entry in self.servers().list() {
             entry.wait_settled().await;
         }
+        self.0.definitions.wait_reviewed().await;
     }
 
     /// Applies a new configuration without affecting calls in flight. In-process servers are kept.
@@ -370,6 +375,7 @@ impl Gateway {
         self.0.registry.stop().await;
         self.0.server_watch.stop().await;
         self.0.history.stop().await;
+        self.0.definitions.stop().await;
         self.0.store_monitor.stop().await;
         self.0.store.close().await;
     }
@@ -392,6 +398,7 @@ impl Inner {
         self.engine.apply(&merged);
         self.models.apply(&merged);
         self.registry.apply(changed.registry_config(&merged));
+        self.definitions.apply(&merged);
         *settings = changed;
         Ok(())
     }

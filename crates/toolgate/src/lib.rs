@@ -51,11 +51,11 @@ pub mod config {
     pub use toolgate_core::rate::{Budget, Rate};
     pub use toolgate_core::secret::Secret;
 }
+pub mod definitions;
 pub mod engine;
 pub mod event;
 mod event_channel;
 pub mod gateway;
-pub mod history;
 pub mod hook;
 pub mod mcp_server;
 pub mod metrics;

@@ -81,6 +81,11 @@ impl ToolResult {
         self.is_error
     }
 
+    /// Returns the structured content as JSON.
+    pub fn structured_content(&self) -> Option<&RawValue> {
+        parse_view(&self.raw).structured_content
+    }
+
     /// Returns the content blocks, or the structured content if there are none.
     pub fn blocks(&self) -> Vec<Block<'_>> {
         if !self.raw.get().starts_with('{') {

@@ -38,7 +38,8 @@ function ChangeDetails({ before, after }: { before: unknown; after: unknown }) {
   );
 }
 
-function ChangeTable({ values }: { values: ValueChange[] }) {
+/** Shows values before and after a change. */
+export function ChangeTable({ values }: { values: ValueChange[] }) {
   return (
     <Table columns={["Value", "Before", "After"]}>
       {values.map(({ path, before, after, changed }) => (

@@ -103,6 +103,16 @@ export interface Cancelled {
   cancelled: string;
 }
 
+/** A part of a definition that differs. */
+export interface ChangeEntry {
+  /** Absent if the part was removed. */
+  after?: unknown;
+  /** Absent if the part was added. */
+  before?: unknown;
+  /** JSON pointer to the part. */
+  place: string;
+}
+
 export interface ChatFunction {
   /** JSON object encoded as a string; a plain object is accepted too. */
   arguments?: string | null;
@@ -191,7 +201,10 @@ export interface CodeRun {
 /** The source of a part of the configuration. */
 export type ConfigSource = "file" | "api" | "file+api";
 
-/** A problem of the configuration as a whole; those of a server's definitions are in its own entry. */
+/**
+ * A problem of the configuration as a whole, or of definitions that an administrator should read. What
+ * a server lists wrongly is in its own entry.
+ */
 export interface ConfigurationProblem {
   /** What is wrong, and what to do about it. */
   message: string;
@@ -212,6 +225,36 @@ export interface DecisionBody {
   /** Scope of the approval: `once` (default), `session` or `always`. */
   scope?: string | null;
 }
+
+/** A definition, and what is known about it. */
+export interface DefinitionEntry {
+  /** Name that models see. */
+  alias: string;
+  /** Differences from the trusted definition, or from that of the tool with the same name. */
+  changes: ChangeEntry[];
+  findings: FindingEntry[];
+  /** Hash of the definition, for `/api/mcp/definitions/trust`. */
+  hash: string;
+  /** Whether the tool is hidden until its definition is trusted. */
+  hidden: boolean;
+  server: string;
+  /** With the state `shadowing`, the tool of another server that has the same name. */
+  shadows?: string;
+  state: DefinitionState;
+  tool: string;
+  /** When the trusted definition was trusted. */
+  trusted_at?: string;
+  /** Who trusted it; absent if it was trusted because it was seen for the first time. */
+  trusted_by?: string;
+}
+
+/** Definitions, ordered by server and tool. */
+export interface DefinitionList {
+  definitions: DefinitionEntry[];
+}
+
+/** Whether a definition is trusted. */
+export type DefinitionState = "new" | "trusted" | "changed" | "shadowing";
 
 /** Confirmation of a deletion. */
 export interface Deleted {
@@ -265,6 +308,14 @@ export interface FiguresView {
   p50_ms: number;
   p90_ms: number;
   p99_ms: number;
+}
+
+/** Suspicious text in a definition. */
+export interface FindingEntry {
+  kind: Suspicion;
+  message: string;
+  /** JSON pointer to the text in the definition. */
+  place: string;
 }
 
 /** A permanent approval of all calls of one tool by one caller. */
@@ -654,6 +705,9 @@ export interface StepView {
   says: string;
 }
 
+/** Kind of suspicious text. */
+export type Suspicion = "hidden_text" | "instructions" | "foreign_tool" | "look_alike";
+
 /** Result of a test connection. */
 export interface TestResult {
   error: string | null;
@@ -736,6 +790,19 @@ export interface ToolPage {
 
 export interface ToolStats {
   figures: FiguresView;
+  server: string;
+  tool: string;
+}
+
+/** Definitions to trust: all of them or none. */
+export interface TrustRequest {
+  definitions: TrustedEntry[];
+}
+
+/** A definition that was read. */
+export interface TrustedEntry {
+  /** `hash` of the definition that was read. If it has changed since, nothing is trusted. */
+  hash: string;
   server: string;
   tool: string;
 }

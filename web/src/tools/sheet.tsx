@@ -8,13 +8,28 @@ import { formatJson } from "../api/json.ts";
 import type { ExplanationView as Explanation, KeyView as Key, ToolEntry as Tool } from "../api/schema.ts";
 import { Badge, CodeBlock, ErrorNotice, Loading } from "../ui/components.tsx";
 import { Sheet } from "../ui/sheet.tsx";
+import { DefinitionReview } from "./definitions.tsx";
 import { describeVerdict } from "./verdict.ts";
 
-export function ToolSheet({ alias, onClose }: { alias: string; onClose: () => void }) {
+interface Props {
+  alias: string;
+  /** Called when the tool's definition was trusted. */
+  onTrusted: () => void;
+  onClose: () => void;
+}
+
+export function ToolSheet({ alias, onTrusted, onClose }: Props) {
   const tool = useResource(alias, (signal) => findTool(alias, signal));
   return (
     <Sheet title={alias} subtitle={tool.data?.title ?? undefined} onClose={onClose}>
       <ErrorNotice error={tool.error} />
+      <DefinitionReview
+        alias={alias}
+        onTrusted={() => {
+          tool.reload();
+          onTrusted();
+        }}
+      />
       {tool.data && <Definition tool={tool.data} />}
       <Access alias={alias} />
     </Sheet>

@@ -16,6 +16,7 @@ import {
   SearchInput,
   Table,
 } from "../ui/components.tsx";
+import { DefinitionNotice, useDefinitions } from "./definitions.tsx";
 import { ToolSheet } from "./sheet.tsx";
 import { describeVerdict } from "./verdict.ts";
 
@@ -23,11 +24,13 @@ export function ToolsView({ item }: { item: string | null }) {
   const [search, setSearch] = useState("");
   const debouncedSearch = useDebounced(search);
   const list = useList<Tool>(`/api/mcp/tools${buildQuery({ search: debouncedSearch })}`, "tools");
+  const definitions = useDefinitions();
   useReloadOn(["server"], list.reload);
   const { items, error } = list;
   return (
     <>
       <PageHeader title="Tools" description="The tools available to callers without a key." />
+      {definitions.data !== null && <DefinitionNotice list={definitions.data} />}
       <div className="toolbar">
         <SearchInput label="Search names and descriptions" value={search} onChange={setSearch} />
       </div>
@@ -36,7 +39,17 @@ export function ToolsView({ item }: { item: string | null }) {
       {items !== null && items.length === 0 && <NoTools search={debouncedSearch.trim()} />}
       {items !== null && items.length > 0 && <ToolTable tools={items} />}
       <ShowMore list={list} />
-      {item !== null && <ToolSheet key={item} alias={item} onClose={() => navigate("tools")} />}
+      {item !== null && (
+        <ToolSheet
+          key={item}
+          alias={item}
+          onTrusted={() => {
+            definitions.reload();
+            list.reload();
+          }}
+          onClose={() => navigate("tools")}
+        />
+      )}
     </>
   );
 }

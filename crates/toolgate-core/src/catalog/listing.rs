@@ -83,14 +83,17 @@ impl ServerListing {
             );
             return self.reject(kind, &clean(&label), &reason);
         }
-        let definition = match clean_definition(definition) {
-            Ok(definition) => definition,
+        let cleaned = match clean_definition(definition) {
+            Ok(cleaned) => cleaned,
             Err(reason) => return self.reject(kind, &label, reason),
         };
-        let definition: &RawValue = &definition;
+        let definition: &RawValue = &cleaned.definition;
         if kind == ItemKind::Tool {
             match Tool::parse(server, definition) {
-                Ok(tool) => self.tools.push(Arc::new(tool)),
+                Ok(mut tool) => {
+                    tool.had_hidden_text = cleaned.had_hidden_text;
+                    self.tools.push(Arc::new(tool));
+                }
                 Err(reason) => self.reject(kind, &label, &reason),
             }
             return;
@@ -164,7 +167,7 @@ impl PartialEq for ServerListing {
                 .tools
                 .iter()
                 .zip(&other.tools)
-                .all(|(a, b)| a.hash == b.hash)
+                .all(|(a, b)| a.hash == b.hash && a.had_hidden_text == b.had_hidden_text)
             && same(&self.resources, &other.resources)
             && same(&self.templates, &other.templates)
             && same(&self.prompts, &other.prompts)

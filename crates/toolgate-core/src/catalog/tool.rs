@@ -21,8 +21,12 @@ pub struct Tool {
     /// SHA-256 of the definition, in hex.
     pub hash: String,
     pub hints: ToolHints,
+    /// Whether the server's definition contained hidden text, which was removed.
+    pub had_hidden_text: bool,
     /// Compiled on the first call.
     schema: OnceLock<Result<Schema, UnusableSchema>>,
+    /// Compiled on the first result; `None` if there is none.
+    output_schema: OnceLock<Option<Result<Schema, UnusableSchema>>>,
     contract_hash: OnceLock<String>,
 }
 
@@ -94,7 +98,9 @@ impl Tool {
             },
             hash: sha256_hex(definition.get()),
             definition: definition.to_owned(),
+            had_hidden_text: false,
             schema: OnceLock::new(),
+            output_schema: OnceLock::new(),
             contract_hash: OnceLock::new(),
             hints: ToolHints {
                 read_only: hints.read_only_hint,
@@ -112,6 +118,14 @@ impl Tool {
             None => Schema::compile(RawValue::TRUE),
         });
         compiled.as_ref()
+    }
+
+    /// Compiled output schema; `None` if the tool has none.
+    pub fn output_schema(&self) -> Option<Result<&Schema, &UnusableSchema>> {
+        let compiled = self
+            .output_schema
+            .get_or_init(|| self.view().output_schema.map(Schema::compile));
+        compiled.as_ref().map(Result::as_ref)
     }
 
     /// SHA-256, in hex, of what an approver of a call agrees to: name, description, annotations and

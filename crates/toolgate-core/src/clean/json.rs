@@ -36,24 +36,39 @@ pub fn clean_json(raw: &RawValue) -> Cow<'_, RawValue> {
     to_cow(raw, &value, is_changed)
 }
 
+/// A definition without hidden text.
+#[derive(Debug)]
+pub struct CleanDefinition<'a> {
+    pub definition: Cow<'a, RawValue>,
+    /// Whether the server's definition contained text that [`clean`] removes.
+    pub had_hidden_text: bool,
+}
+
 /// Cleans a definition and bounds its descriptions. Returns an error if the name of a member would have
 /// to be cleaned, since the server knows it by no other name.
-pub fn clean_definition(raw: &RawValue) -> Result<Cow<'_, RawValue>, &'static str> {
+pub fn clean_definition(raw: &RawValue) -> Result<CleanDefinition<'_>, &'static str> {
+    let unchanged = CleanDefinition {
+        definition: Cow::Borrowed(raw),
+        had_hidden_text: false,
+    };
     if !may_need_cleaning(raw.get()) && raw.get().len() <= MAX_DESCRIPTION_BYTES {
-        return Ok(Cow::Borrowed(raw));
+        return Ok(unchanged);
     }
     let Ok(mut value) = serde_json::from_str::<Value>(raw.get()) else {
-        return Ok(Cow::Borrowed(raw));
+        return Ok(unchanged);
     };
     if has_unclean_names(&value) {
         return Err("a name in its definition contains control or invisible characters");
     }
-    let is_cleaned = replace_texts(&mut value, &|text| match clean(text) {
+    let had_hidden_text = replace_texts(&mut value, &|text| match clean(text) {
         Cow::Owned(cleaned) => Some(cleaned),
         Cow::Borrowed(_) => None,
     });
     let is_cut = bound_descriptions(&mut value);
-    Ok(to_cow(raw, &value, is_cleaned || is_cut))
+    Ok(CleanDefinition {
+        definition: to_cow(raw, &value, had_hidden_text || is_cut),
+        had_hidden_text,
+    })
 }
 
 /// Cuts a text to a number of bytes, and says so at its end.
@@ -152,7 +167,8 @@ mod tests {
         let json = r#"{ "description" : "a\n\tb \u00e9 é", "n": 1e400 }"#;
         let raw = raw(json);
         assert!(matches!(clean_json(&raw), Cow::Borrowed(_)));
-        assert!(matches!(clean_definition(&raw), Ok(Cow::Borrowed(_))));
+        let cleaned = clean_definition(&raw).unwrap();
+        assert!(matches!(cleaned.definition, Cow::Borrowed(_)) && !cleaned.had_hidden_text);
     }
 
     #[test]
@@ -160,7 +176,10 @@ mod tests {
         let json = r#"{"name":"a","description":"x\u001b[31my","inputSchema":{"properties":{"p":{"enum":["\u0007z"]}},"maximum":18446744073709551617}}"#;
         let expected = r#"{"name":"a","description":"xy","inputSchema":{"properties":{"p":{"enum":["z"]}},"maximum":18446744073709551617}}"#;
         assert_eq!(clean_json(&raw(json)).get(), expected);
-        assert_eq!(clean_definition(&raw(json)).unwrap().get(), expected);
+        let raw_definition = raw(json);
+        let cleaned = clean_definition(&raw_definition).unwrap();
+        assert_eq!(cleaned.definition.get(), expected);
+        assert!(cleaned.had_hidden_text);
         let tagged = "{\"description\":\"ok\u{e0041}\u{e0042}\"}";
         assert_eq!(clean_json(&raw(tagged)).get(), r#"{"description":"ok"}"#);
     }
@@ -177,7 +196,8 @@ mod tests {
         let json = format!(r#"{{"description":"{long}","icons":[{{"src":"{long}"}}]}}"#);
         let raw = raw(&json);
         let cut = clean_definition(&raw).unwrap();
-        let cut: Value = serde_json::from_str(cut.get()).unwrap();
+        assert!(!cut.had_hidden_text);
+        let cut: Value = serde_json::from_str(cut.definition.get()).unwrap();
         let description = cut["description"].as_str().unwrap();
         assert!(description.len() < MAX_DESCRIPTION_BYTES + 100);
         assert!(description.ends_with(&format!("… [{} bytes in total]", long.len())));

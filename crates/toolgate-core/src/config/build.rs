@@ -254,6 +254,8 @@ impl ConfigBuilder {
         let McpTable {
             enabled,
             blocked_tools,
+            definitions,
+            definition_scan,
             resource_tools,
             client_configs: _,
             tool_manager_config,
@@ -273,6 +275,10 @@ impl ConfigBuilder {
             context,
         );
         self.config.blocked_tools.extend(blocked_tools);
+        // The strictest of several files applies.
+        let settings = &mut self.config.definitions;
+        settings.on_change = settings.on_change.max(definitions);
+        settings.on_suspicion = settings.on_suspicion.max(definition_scan);
         let manager: &mut ToolManagerSettings = &mut self.config.tool_manager;
         set_if_some(&mut manager.enabled, enabled);
         set_if_some(&mut manager.resource_tools, resource_tools);
@@ -365,10 +371,12 @@ impl ConfigBuilder {
             max_bytes,
             keep,
             redact_secrets,
+            output_schema,
         } = &mut self.config.results;
         set_if_some(max_bytes, results.max_bytes.map(|bytes| bytes as usize));
         set_if_some(keep, non_zero_duration(results.keep));
         set_if_some(redact_secrets, results.redact_secrets);
+        set_if_some(output_schema, results.output_schema);
     }
 
     fn finish(self, findings: &mut Vec<ConfigFinding>) -> Config {

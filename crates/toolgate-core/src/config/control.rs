@@ -64,6 +64,20 @@ pub struct ResultSettings {
     pub max_bytes: usize,
     pub keep: Duration,
     pub redact_secrets: bool,
+    pub output_schema: OnInvalidOutput,
+}
+
+/// What happens to a result that does not match the tool's output schema.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnInvalidOutput {
+    /// Nothing; results are not checked.
+    Off,
+    /// Adds a warning to the log and the audit record.
+    #[default]
+    Warn,
+    /// The caller gets an error instead.
+    Refuse,
 }
 
 /// Audit log settings.
@@ -215,6 +229,7 @@ impl Default for ResultSettings {
             max_bytes: 64 * 1024,
             keep: Duration::from_secs(15 * 60),
             redact_secrets: false,
+            output_schema: OnInvalidOutput::default(),
         }
     }
 }

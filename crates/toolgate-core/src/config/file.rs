@@ -22,7 +22,7 @@ pub use provider::{
 };
 
 use super::duration::ConfigDuration;
-use super::{Approver, BindingLevel, Protocol};
+use super::{Approver, BindingLevel, OnDefinitionChange, OnSuspiciousDefinition, Protocol};
 use crate::name::NameStyle;
 use crate::policy::{Hint, Verdict};
 use crate::rate::Rate;
@@ -132,6 +132,13 @@ pub struct McpTable {
     pub enabled: Option<bool>,
     /// Tools blocked for all callers, as patterns like in a rule's `tool`: `github.delete_*`, `*.drop_table`.
     pub blocked_tools: Vec<String>,
+    /// What happens when a server changes the definition of a tool, or adds one with the name of another server's tool:
+    /// `off`, `warn` (default: it is reported) or `pin` (the tool is hidden until an administrator trusts the definition).
+    pub definitions: Option<OnDefinitionChange>,
+    /// What happens to a definition with hidden text, instructions to the model, references to other servers' tools or a
+    /// name that looks like another's: `off`, `warn` (default: it is reported) or `block` (the tool is hidden until an
+    /// administrator trusts the definition).
+    pub definition_scan: Option<OnSuspiciousDefinition>,
     /// Gives models the tools `ListMcpResources` and `ReadMcpResource` if any server has resources. Default `true`.
     pub resource_tools: Option<bool>,
     /// MCP servers, one entry each.
@@ -223,6 +230,10 @@ pub struct ClientConfig {
     pub resources: Option<bool>,
     /// Who may approve calls of the server's tools that need it: `admin`, `client`. Default: `permissions.approval_by`.
     pub approval_by: Option<Vec<Approver>>,
+    /// What happens when the server changes the definition of a tool: `off`, `warn` or `pin`. Default: `mcp.definitions`.
+    pub definitions: Option<OnDefinitionChange>,
+    /// What happens to a definition that contains suspicious text: `off`, `warn` or `block`. Default: `mcp.definition_scan`.
+    pub definition_scan: Option<OnSuspiciousDefinition>,
     /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
     #[serde(default)]
     pub per_session: bool,
@@ -333,6 +344,10 @@ pub struct ServerTable {
     pub resources: Option<bool>,
     /// Who may approve calls of the server's tools that need it: `admin`, `client`. Default: `permissions.approval_by`.
     pub approval_by: Option<Vec<Approver>>,
+    /// What happens when the server changes the definition of a tool: `off`, `warn` or `pin`. Default: `mcp.definitions`.
+    pub definitions: Option<OnDefinitionChange>,
+    /// What happens to a definition that contains suspicious text: `off`, `warn` or `block`. Default: `mcp.definition_scan`.
+    pub definition_scan: Option<OnSuspiciousDefinition>,
     /// Starts a separate stdio process for each MCP client session that can answer the server's requests. Default `false`.
     pub per_session: bool,
     /// Exposes the server's tools to scripts (code mode) instead of directly to the model. Default `false`.

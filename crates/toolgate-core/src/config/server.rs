@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Approvers;
+use super::{Approvers, DefinitionOverrides};
 use crate::hash::sha256_hex;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
@@ -37,6 +37,8 @@ pub struct ServerConfig {
     pub resources: bool,
     /// Who may approve calls of its tools; `None` leaves it to the rules, the key and the default.
     pub approval_by: Option<Approvers>,
+    /// How its definitions are treated.
+    pub definitions: DefinitionOverrides,
     /// Whether each client session that can answer the server's requests gets a separate process.
     pub per_session: bool,
     /// Whether its tools are exposed to scripts (code mode) instead of directly to the model.

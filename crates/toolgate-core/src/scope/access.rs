@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use super::filter::{CompiledFilters, Filters};
 use super::gate::AccessView;
-use crate::config::{APPROVER_ROLE, Config, KeyConfig, RoleConfig, ServerConfig};
+use crate::catalog::DefinitionReview;
+use crate::config::{
+    APPROVER_ROLE, Config, DefinitionSettings, KeyConfig, OnDefinitionChange,
+    OnSuspiciousDefinition, RoleConfig, ServerConfig,
+};
 use crate::name::ServerName;
 use crate::pattern::{Selector, SelectorMode};
 use crate::policy::{Policy, Subject, ToolLists};
@@ -28,6 +32,7 @@ pub(super) struct ServerAccess {
     /// Config key that forbids connecting to the server.
     pub(super) forbidden_by: Option<&'static str>,
     pub(super) lists: ToolLists,
+    pub(super) definitions: DefinitionSettings,
     /// Whether keys whose grants do not mention this server may use it.
     pub(super) on_all_keys: bool,
     /// Whether resources and prompts are visible.
@@ -54,6 +59,23 @@ pub struct ToolGrant {
     selectors: Vec<Selector>,
 }
 
+impl ServerAccess {
+    /// Returns the config key that hides a tool whose definition was reviewed like this.
+    pub(super) fn hidden_by(&self, review: DefinitionReview) -> Option<&'static str> {
+        let DefinitionSettings {
+            on_change,
+            on_suspicion,
+        } = self.definitions;
+        if on_change == OnDefinitionChange::Pin && !review.is_trusted {
+            Some("definitions")
+        } else if on_suspicion == OnSuspiciousDefinition::Block && !review.is_harmless {
+            Some("definition_scan")
+        } else {
+            None
+        }
+    }
+}
+
 impl AccessRules {
     pub fn new(config: &Config) -> Self {
         let names = config.server_names();
@@ -61,6 +83,7 @@ impl AccessRules {
             enabled: server.enabled,
             forbidden_by: config.security.refusal_key(&server.name),
             lists: server.lists.clone(),
+            definitions: config.definition_settings(server),
             on_all_keys: server.allow_on_all_keys,
             resources: server.resources,
             code_mode: server.code_mode,

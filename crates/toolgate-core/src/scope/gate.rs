@@ -17,6 +17,7 @@ enum Gate {
     ExcludeClients,
     ToolsToExecute,
     BlockedTools,
+    Definition,
     Grants,
     IncludeTools,
     ExcludeTools,
@@ -42,7 +43,7 @@ pub struct AccessView<'a> {
 }
 
 impl Gate {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Enabled,
         Self::ServerEnabled,
         Self::ServerAllowed,
@@ -50,6 +51,7 @@ impl Gate {
         Self::ExcludeClients,
         Self::ToolsToExecute,
         Self::BlockedTools,
+        Self::Definition,
         Self::Grants,
         Self::IncludeTools,
         Self::ExcludeTools,
@@ -202,6 +204,7 @@ impl AccessView<'_> {
             Gate::ExcludeClients => !self.filters.excludes_client(&id.server),
             Gate::ToolsToExecute => access.lists.execute.contains(id.tool.as_str()),
             Gate::BlockedTools => !self.rules.blocked.iter().any(|s| s.matches(id)),
+            Gate::Definition => access.hidden_by(subject.review).is_none(),
             Gate::Grants => {
                 let mut grants = self.principal.grants.iter();
                 grants.all(|grant| grant.covers(subject, access))
@@ -256,6 +259,16 @@ impl AccessView<'_> {
             Gate::BlockedTools => (
                 "mcp.blocked_tools".to_owned(),
                 choose("not blocked", "blocked for everyone"),
+            ),
+            Gate::Definition => (
+                access
+                    .hidden_by(subject.review)
+                    .unwrap_or("definitions")
+                    .to_owned(),
+                choose(
+                    "the definition may be shown",
+                    "the definition waits for an administrator's trust; see `/api/mcp/definitions`",
+                ),
             ),
             Gate::Grants => self.explain_grants(subject, access),
             Gate::Rules => self.explain_rules(subject, access),

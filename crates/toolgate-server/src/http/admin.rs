@@ -5,6 +5,7 @@ pub(crate) mod audit;
 pub(crate) mod changes;
 pub(crate) mod clients;
 pub(crate) mod code;
+pub(crate) mod definitions;
 pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod key_requirement;

@@ -63,6 +63,8 @@ fn admin_routes() -> OpenApiRouter<App> {
         .routes(routes!(admin::tools::list))
         .routes(routes!(admin::explain::explain))
         .routes(routes!(admin::tools::versions))
+        .routes(routes!(admin::definitions::list))
+        .routes(routes!(admin::definitions::trust))
         .routes(routes!(
             admin::permissions::get,
             admin::permissions::put,

@@ -27,6 +27,7 @@ mod config_changes;
 mod conformance;
 mod crash;
 mod crash_clients;
+mod definitions;
 mod demo;
 mod durability;
 mod events;

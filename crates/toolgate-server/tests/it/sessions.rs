@@ -35,7 +35,7 @@ impl LegacySession<'_> {
         EventStream::new(gate.post("/mcp", &body.to_string(), self.headers()).await)
     }
 
-    async fn open_get_stream(&self, gate: &TestGate) -> EventStream {
+    pub(crate) async fn open_get_stream(&self, gate: &TestGate) -> EventStream {
         let get = gate.client.get(format!("{}/mcp", gate.url));
         EventStream::new(get.headers(self.headers()).send().await.unwrap())
     }

@@ -22,7 +22,16 @@ pub(crate) struct ZooCatalog {
     extra_tools: Vec<Box<RawValue>>,
     page_size: usize,
     redefinition: Option<Redefinition>,
+    tools_file: Option<PathBuf>,
     dynamic_lists: DynamicLists,
+}
+
+/// Content of the file that `--tools-from` names.
+#[derive(Debug, Deserialize)]
+struct ToolsFile {
+    tools: Vec<Box<RawValue>>,
+    #[serde(default)]
+    results: HashMap<String, Box<RawValue>>,
 }
 
 /// Another definition of the tool `say`, used while a file exists.
@@ -91,6 +100,7 @@ impl ZooCatalog {
             document,
             extra_tools: (1..=features.tools).map(extra_tool).chain(append).collect(),
             redefinition: features.redefine_while.clone().map(Redefinition::new),
+            tools_file: features.tools_from.clone(),
             page_size: features.page.map_or(usize::MAX, |page| page.max(1)),
             dynamic_lists: DynamicLists::default(),
         }
@@ -115,7 +125,9 @@ impl ZooCatalog {
         method: &str,
         cursor: Option<&str>,
     ) -> Option<Result<String, ZooError>> {
+        let file = self.read_tools_file();
         let (key, items): (_, Vec<&RawValue>) = match method {
+            "tools/list" if let Some(file) = &file => ("tools", as_refs(&file.tools)),
             "tools/list" => ("tools", self.tools().collect()),
             "resources/list" => {
                 let dynamic =
@@ -136,6 +148,18 @@ impl ZooCatalog {
             _ => return None,
         };
         Some(self.list_page(key, &items, cursor))
+    }
+
+    /// Returns the result of a tool in the file that `--tools-from` names.
+    pub(crate) fn result_from_file(&self, name: &str) -> Option<String> {
+        let file = self.read_tools_file()?;
+        Some(file.results.get(name)?.get().to_owned())
+    }
+
+    fn read_tools_file(&self) -> Option<ToolsFile> {
+        let text = std::fs::read_to_string(self.tools_file.as_ref()?);
+        let text = compact(&text.expect("the file of `--tools-from` cannot be read"));
+        Some(serde_json::from_str(&text).expect("the file of `--tools-from` is invalid"))
     }
 
     /// Returns the input schema of the first listed tool of this name; `Some(Null)` if it has none.

@@ -66,6 +66,10 @@ pub(crate) struct FeatureFlags {
     /// Define the tool `say` with other arguments while this file exists
     #[arg(long)]
     pub(crate) redefine_while: Option<PathBuf>,
+    /// Serve the tools in this file instead: `{"tools": [DEFINITION, …], "results": {"NAME": RESULT}}`. It is read anew
+    /// for every request
+    #[arg(long)]
+    pub(crate) tools_from: Option<PathBuf>,
     /// Server instructions
     #[arg(long)]
     pub(crate) instructions: Option<String>,

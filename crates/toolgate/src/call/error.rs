@@ -127,6 +127,11 @@ pub enum CallError {
         server: ServerName,
         cause: RequestError,
     },
+    /// The result violates the tool's output schema.
+    #[error(
+        "tool `{tool}` ran, but its result does not match its output schema: {problems}; do not repeat a call that has side effects"
+    )]
+    InvalidOutput { tool: ToolId, problems: String },
     /// The caller cancelled the call.
     #[error("the call was cancelled")]
     Cancelled,
@@ -262,6 +267,7 @@ impl CallError {
             Self::Busy { .. } => "busy",
             Self::Timeout { .. } => "timeout",
             Self::Server { .. } => "server",
+            Self::InvalidOutput { .. } => "invalid_output",
             Self::Cancelled | Self::Stopping => "cancelled",
             Self::Panicked(_) => "panicked",
             Self::InvalidKey(_) => "unauthorized",

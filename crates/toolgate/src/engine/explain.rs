@@ -3,7 +3,7 @@
 //! The steps come from the same gates that decide real calls, so an explanation cannot disagree
 //! with the engine.
 
-use toolgate_core::catalog::{Resolution, ToolHints};
+use toolgate_core::catalog::{DefinitionReview, Resolution, ToolHints};
 use toolgate_core::name::{ToolId, ToolName};
 use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::policy::{Subject, Verdict};
@@ -73,10 +73,15 @@ pub(super) fn explain(
     let hints = entry
         .as_ref()
         .map_or(ToolHints::default(), |e| e.tool.hints);
+    // Nothing is known about a tool that is not listed.
+    let review = entry
+        .as_ref()
+        .map_or(DefinitionReview::PASSED, |entry| entry.review);
     let subject = Subject {
         id: &id,
         alias: entry.as_ref().map_or(name, |entry| &entry.alias),
         hints,
+        review,
     };
     let mut steps = vec![server_step(registry, &id, entry.is_some())];
     if let Some(Err(unusable)) = entry.as_ref().map(|entry| entry.tool.schema()) {

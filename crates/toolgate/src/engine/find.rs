@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use toolgate_core::catalog::{CatalogEntry, Resolution, ToolHints};
+use toolgate_core::catalog::{CatalogEntry, DefinitionReview, Resolution, ToolHints};
 use toolgate_core::name::{ServerName, ToolId, ToolName};
 use toolgate_core::pattern::strip_server_prefixes;
 use toolgate_core::policy::{Judgement, Subject};
@@ -125,6 +125,7 @@ impl Finder<'_> {
                     id: &id,
                     alias: name,
                     hints: ToolHints::default(),
+                    review: DefinitionReview::PASSED,
                 })?;
                 let status = self.registry.entry(server)?.status();
                 let unavailable = ServerUnavailable {

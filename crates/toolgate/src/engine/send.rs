@@ -13,6 +13,7 @@ use toolgate_mcp::local::CallIdentity;
 use super::authorize::AuthorizedCall;
 use super::dispatch::{Dispatch, ServerResponse};
 use super::limits::LimitTarget;
+use super::output_schema;
 use super::result_cache::CacheKey;
 use super::result_store::ResultStore;
 use super::rules::Rules;
@@ -228,6 +229,13 @@ impl Inner {
             progress.set_tickets_used(id, false);
         }
         let result = self.sanitize_result(raw, &context.rules);
+        let warnings = &mut progress.attempt.record.warnings;
+        output_schema::check(
+            &tool,
+            &result,
+            context.rules.results.output_schema,
+            warnings,
+        )?;
         if let Some((key, ttl)) = cache_key.filter(|_| !outdated) {
             self.result_cache.insert(key, &result, ttl);
         }

@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use toolgate_core::Config;
-use toolgate_core::config::{Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning};
+use toolgate_core::config::{
+    DefinitionOverrides, Protocol, ServerConfig, ServerConnection, ServerLimits, ServerTuning,
+};
 use toolgate_core::name::ServerName;
 use toolgate_core::policy::{ToolList, ToolLists};
 use toolgate_mcp::LocalServer;
@@ -90,6 +92,7 @@ impl LocalServerOptions {
             allow_on_all_keys: self.allow_on_all_keys,
             resources: true,
             approval_by: None,
+            definitions: DefinitionOverrides::default(),
             per_session: false,
             code_mode: self.code_mode,
         }

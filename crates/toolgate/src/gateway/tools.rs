@@ -7,8 +7,8 @@ use toolgate_core::scope::Filters;
 use super::Inner;
 use crate::call::CallError;
 use crate::caller::Caller;
+use crate::definitions::{Definitions, ToolVersion};
 use crate::engine::{Explanation, ResultChunk};
-use crate::history::ToolVersion;
 #[cfg(feature = "code-mode")]
 use crate::result::ToolResult;
 use crate::store::StoreError;
@@ -60,6 +60,11 @@ impl<'a> Tools<'a> {
     ) -> Result<ToolResult, CallError> {
         let scope = self.0.engine.scope(caller, filters)?;
         self.0.engine.read_code_file(&scope, name)
+    }
+
+    /// Returns the handle for the definitions of tools: which ones are trusted or look suspicious.
+    pub fn definitions(self) -> &'a Definitions {
+        &self.0.definitions
     }
 
     /// Returns all definitions that a tool has had, most recently seen first.

@@ -227,6 +227,21 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     ALTER TABLE grants RENAME COLUMN binding TO fingerprint;
     ALTER TABLE approvals ADD COLUMN approvers TEXT NOT NULL DEFAULT 'admin';",
     ),
+    (
+        10,
+        "trusted definitions of tools",
+        // A row without a tool says that the server is known.
+        "CREATE TABLE trusted_definitions (
+        server TEXT NOT NULL,
+        tool TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        definition TEXT NOT NULL,
+        first_seen BIGINT NOT NULL,
+        trusted_at BIGINT NOT NULL,
+        trusted_by TEXT,
+        PRIMARY KEY (server, tool)
+    );",
+    ),
 ];
 
 /// Version of the current schema.

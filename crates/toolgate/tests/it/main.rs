@@ -15,6 +15,7 @@ mod approvals;
 mod audit_sink;
 mod audit_trail;
 mod chaos;
+mod definitions;
 mod dispatch;
 mod engine;
 mod fidelity;

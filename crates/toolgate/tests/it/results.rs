@@ -167,3 +167,81 @@ async fn secrets_in_results_are_redacted_when_enabled() {
     assert!(!whole.contains(&token), "the stored result is redacted too");
     stop(gateway).await;
 }
+
+/// Starts a gateway with a tool that has an output schema, and returns this structured content.
+async fn start_with_output(mode: &str, structured: &Value) -> (tempfile::TempDir, Gateway) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tools.json");
+    let schema =
+        json!({"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]});
+    let mut result = json!({"content": [{"type": "text", "text": "done"}]});
+    if !structured.is_null() {
+        result["structuredContent"] = structured.clone();
+    }
+    let tool = json!({"name": "t", "inputSchema": {"type": "object"}, "outputSchema": schema,
+        "annotations": {"readOnlyHint": true}});
+    let failed = json!({"content": [], "isError": true});
+    let fails = json!({"name": "fails", "inputSchema": {"type": "object"}, "outputSchema": schema});
+    let content = json!({"tools": [tool, fails], "results": {"t": result, "fails": failed}});
+    std::fs::write(&file, content.to_string()).unwrap();
+    let zoo = stdio_zoo("zoo", &["--tools-from", file.to_str().unwrap()]);
+    let mode = if mode.is_empty() {
+        String::new()
+    } else {
+        format!("[results]\noutput_schema = \"{mode}\"\n")
+    };
+    let toml = format!("{mode}{zoo}cache_ttl = \"1m\"\n");
+    (folder, start_settled(&toml).await)
+}
+
+#[tokio::test]
+async fn result_is_checked_against_the_output_schema() {
+    let (valid, invalid) = (json!({"sum": 3}), json!({"sum": "three"}));
+    for (mode, structured, is_refused, is_warned) in [
+        ("", &valid, false, false),
+        ("", &invalid, false, true),
+        ("", &Value::Null, false, true),
+        ("off", &invalid, false, false),
+        ("refuse", &valid, false, false),
+        ("refuse", &invalid, true, false),
+        ("refuse", &Value::Null, true, false),
+    ] {
+        let (_folder, gateway) = start_with_output(mode, structured).await;
+        // The second time, the result may come from the cache; a refused one must not.
+        for _ in 0..2 {
+            let answer = call_json(&gateway, "zoo_t", &json!({})).await;
+            match answer {
+                Ok(outcome) => {
+                    assert!(!is_refused, "{mode} {structured}");
+                    assert_eq!(outcome.result.text(), "done");
+                }
+                Err(error) => {
+                    assert!(is_refused, "{mode} {structured}: {error}");
+                    assert_eq!(error.code(), "invalid_output");
+                    assert!(
+                        error.to_string().contains("`zoo.t` ran, but its result"),
+                        "{error}"
+                    );
+                }
+            }
+        }
+        let fails = call_json(&gateway, "zoo_fails", &json!({})).await.unwrap();
+        assert!(
+            fails.result.is_error(),
+            "a failure needs no structured content"
+        );
+        let records = records(&gateway).await;
+        let warnings = &records[0].warnings;
+        assert_eq!(
+            warnings.iter().any(|text| text.contains("output schema")),
+            is_warned,
+            "{mode} {structured}"
+        );
+        assert_eq!(
+            records[0].outcome,
+            if is_refused { "invalid_output" } else { "ok" }
+        );
+        assert!(records.last().unwrap().warnings.is_empty());
+        stop(gateway).await;
+    }
+}

@@ -14,7 +14,8 @@ use super::{FileContext, approvers};
 use crate::config::duration::ConfigDuration;
 use crate::config::file::{AuthType, ClientConfig, ServerTable, ToolTable};
 use crate::config::{
-    ServerConfig, ServerConnection, ServerLimits, ServerTuning, ToolLimits, micro_usd,
+    DefinitionOverrides, ServerConfig, ServerConnection, ServerLimits, ServerTuning, ToolLimits,
+    micro_usd,
 };
 use crate::name::ServerName;
 use crate::policy::{ToolList, ToolLists};
@@ -71,6 +72,8 @@ fn from_client(
         allow_on_all_virtual_keys,
         resources,
         approval_by,
+        definitions,
+        definition_scan,
         per_session,
         is_code_mode_client,
         disabled,
@@ -119,6 +122,10 @@ fn from_client(
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
+        definitions: DefinitionOverrides {
+            on_change: *definitions,
+            on_suspicion: *definition_scan,
+        },
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })
@@ -152,6 +159,8 @@ fn from_table(
         allow_on_all_virtual_keys,
         resources,
         approval_by,
+        definitions,
+        definition_scan,
         per_session,
         is_code_mode_client,
         transport: _,
@@ -198,6 +207,10 @@ fn from_table(
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
+        definitions: DefinitionOverrides {
+            on_change: *definitions,
+            on_suspicion: *definition_scan,
+        },
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::config::duration::ConfigDuration;
-use crate::config::{AuditContent, AuditDurability, OnAuditFailure, OnDanger};
+use crate::config::{AuditContent, AuditDurability, OnAuditFailure, OnDanger, OnInvalidOutput};
 use crate::rate::Rate;
 use crate::secret::Secret;
 
@@ -115,6 +115,8 @@ pub struct ResultsTable {
     pub keep: Option<ConfigDuration>,
     /// Redacts values that look like API keys or tokens from results. Default `false`.
     pub redact_secrets: Option<bool>,
+    /// What happens to a result that does not match the tool's output schema: `off`, `warn` (default: a warning in the log and the audit record) or `refuse` (the caller gets an error that says so; the tool has run).
+    pub output_schema: Option<OnInvalidOutput>,
 }
 
 /// Audit log of tool calls.
