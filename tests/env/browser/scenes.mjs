@@ -282,6 +282,24 @@ export async function watchRecording({ open, url, folder }) {
   return { refused, problem, accepted, depths };
 }
 
+/** Reviews the definition of a tool that its server changed, and trusts it. */
+export async function trustDefinition({ open, url }) {
+  const page = await open();
+  await page.goto(`${url}/#/tools`);
+  await page.getByText("the definition of `t` changed since it was trusted").waitFor();
+  const review = page.getByRole("region", { name: "Definitions to review" });
+  const reason = await review.getByRole("row", { name: /a_t/ }).textContent();
+  await review.getByRole("button", { name: "a_t" }).click();
+  const sheet = page.getByRole("dialog", { name: "a_t" });
+  const change = await sheet.getByRole("row", { name: /description/ }).textContent();
+  await sheet.getByRole("button", { name: "Trust this definition" }).click();
+  await sheet.getByText("Visible to this caller").waitFor();
+  await sheet.getByRole("button", { name: "Close" }).click();
+  await review.waitFor({ state: "detached" });
+  await page.getByRole("row", { name: /a_t/ }).waitFor();
+  return { reason, change };
+}
+
 /** Checks that text from a server is never rendered as HTML. */
 export async function readHostile({ open, url, markup }) {
   const page = await open();

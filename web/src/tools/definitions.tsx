@@ -113,7 +113,7 @@ export function describeReasons({ state, shadows, findings }: DefinitionEntry): 
     reasons.push(`The server added a tool with the name of ${shadows ?? "another server's tool"}.`);
   }
   if (findings.length > 0) {
-    reasons.push("The definition contains suspicious text.");
+    reasons.push("The definition looks suspicious.");
   }
   return reasons;
 }

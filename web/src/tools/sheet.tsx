@@ -19,6 +19,8 @@ interface Props {
 }
 
 export function ToolSheet({ alias, onTrusted, onClose }: Props) {
+  // Trust in the definition changes who can see the tool.
+  const [trusts, setTrusts] = useState(0);
   const tool = useResource(alias, (signal) => findTool(alias, signal));
   return (
     <Sheet title={alias} subtitle={tool.data?.title ?? undefined} onClose={onClose}>
@@ -26,12 +28,13 @@ export function ToolSheet({ alias, onTrusted, onClose }: Props) {
       <DefinitionReview
         alias={alias}
         onTrusted={() => {
+          setTrusts(trusts + 1);
           tool.reload();
           onTrusted();
         }}
       />
       {tool.data && <Definition tool={tool.data} />}
-      <Access alias={alias} />
+      <Access key={trusts} alias={alias} />
     </Sheet>
   );
 }

@@ -195,7 +195,7 @@ pub(super) fn summarize(reviewed: &[ReviewedDefinition]) -> Vec<(ServerName, Str
         );
         let suspicious = definitions.iter().copied();
         let suspicious = suspicious.filter(|one| !one.review().is_harmless);
-        add("contains suspicious text", suspicious.collect());
+        add("looks suspicious", suspicious.collect());
     }
     problems
 }

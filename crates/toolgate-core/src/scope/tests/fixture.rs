@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::oracle::OracleTool;
-use crate::catalog::{Catalog, ItemKind, ServerListing};
+use crate::catalog::{Catalog, DefinitionReviews, ItemKind, ServerListing};
 use crate::config::{Config, ConfigFormat, Document};
 use crate::name::{NameStyle, ServerName};
 
@@ -16,6 +16,7 @@ use crate::name::{NameStyle, ServerName};
 pub(super) struct Fixture {
     /// Configuration with the servers and nothing else.
     pub(super) config: Config,
+    style: NameStyle,
     pub(super) catalog: Arc<Catalog>,
     /// The catalog's tools, in order.
     pub(super) tools: Vec<OracleTool>,
@@ -57,8 +58,21 @@ impl Fixture {
         });
         Self {
             tools: tools.collect(),
+            style,
             catalog: Arc::new(catalog),
             config,
+        }
+    }
+
+    /// The same fixture with reviews of its definitions.
+    pub(super) fn with_reviews(&self, reviews: &DefinitionReviews) -> Self {
+        let tools = self.catalog.listings();
+        let listings = tools.map(|(server, listing)| (server.clone(), Arc::clone(listing)));
+        let (style, names) = (self.style, self.config.server_names());
+        let catalog = Catalog::build(1, style, &names, listings.collect());
+        Self {
+            catalog: Arc::new(catalog.with_reviews(reviews)),
+            ..self.clone()
         }
     }
 

@@ -5,10 +5,14 @@ mod random;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
-use super::{Case, Fixture, Verdicts, item_verdicts, items, oracle, texts, verdicts};
+use super::{
+    Case, Fixture, Verdicts, item_verdicts, items, oracle, texts, verdicts, verdicts_with,
+};
+use crate::catalog::{DefinitionReview, DefinitionReviews};
+use crate::config::{DefinitionOverrides, OnDefinitionChange, OnSuspiciousDefinition};
 use crate::name::NameStyle;
 use crate::policy::{Conditions, RuleSpec, Verdict};
-use crate::scope::{AccessRules, FilterError};
+use crate::scope::{AccessRules, FilterError, Filters};
 pub(super) use random::any_case;
 use random::{any_pattern, any_rule};
 
@@ -146,6 +150,33 @@ fn narrowed_case(fixture: &Fixture) -> impl Strategy<Value = (Case, Case)> + use
     })
 }
 
+/// A fixture, a case over it, the settings of definitions, and the review of each tool.
+fn reviewed_case()
+-> impl Strategy<Value = (Fixture, Case, DefinitionOverrides, Vec<DefinitionReview>)> {
+    use OnDefinitionChange::{Off, Pin, Warn};
+    let on_change = prop::sample::select(vec![None, Some(Off), Some(Warn), Some(Pin)]);
+    let on_suspicion = prop::sample::select(vec![
+        None,
+        Some(OnSuspiciousDefinition::Off),
+        Some(OnSuspiciousDefinition::Warn),
+        Some(OnSuspiciousDefinition::Block),
+    ]);
+    let settings =
+        (on_change, on_suspicion).prop_map(|(on_change, on_suspicion)| DefinitionOverrides {
+            on_change,
+            on_suspicion,
+        });
+    let review = any::<(bool, bool)>().prop_map(|(is_trusted, is_harmless)| DefinitionReview {
+        is_trusted,
+        is_harmless,
+    });
+    standard().prop_flat_map(move |fixture| {
+        let reviews = prop::collection::vec(review.clone(), fixture.tools.len());
+        let case = any_case(&fixture);
+        (Just(fixture), case, settings.clone(), reviews)
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
     #[test]
@@ -250,6 +281,28 @@ proptest! {
             let steps = view.explain(entry.into());
             let passes = steps.iter().all(|step| step.passes);
             prop_assert_eq!(passes, view.judge(entry.into()).is_some(), "{:#?}", steps);
+        }
+    }
+
+    #[test]
+    fn definition_hides_its_tool_and_changes_nothing_else(
+        (fixture, case, settings, reviews) in reviewed_case()
+    ) {
+        let mut config = case.config(&fixture);
+        config.definitions = settings;
+        let mut given = DefinitionReviews::default();
+        for (entry, review) in fixture.catalog.tools().iter().zip(&reviews) {
+            given.insert(&entry.tool, *review);
+        }
+        let reviewed = fixture.with_reviews(&given);
+        // A filter means the tools that exist, so that hidden tools may change what it means.
+        let case = Case { filters: Filters::default(), ..case };
+        let without = verdicts(&fixture, &case)?;
+        let with = verdicts_with(&reviewed, &case, &AccessRules::new(&config))?;
+        for ((review, without), with) in reviews.iter().zip(without).zip(with) {
+            let is_hidden = (settings.on_change == Some(OnDefinitionChange::Pin) && !review.is_trusted)
+                || (settings.on_suspicion == Some(OnSuspiciousDefinition::Block) && !review.is_harmless);
+            prop_assert_eq!(with, without.filter(|_| !is_hidden));
         }
     }
 }
