@@ -15,6 +15,7 @@ mod document;
 mod duration;
 pub mod entries;
 pub mod file;
+mod http;
 pub mod import;
 mod names;
 pub mod provider;
@@ -39,6 +40,7 @@ pub use definitions::{
 };
 pub use document::{ConfigFormat, ConfigLocation, Document};
 pub use duration::ConfigDuration;
+pub use http::HttpSettings;
 pub use names::{NameOwner, NameProblem};
 pub use provider::{Dialect, ModelSettings, ProviderConfig};
 pub use restrictions::LostRestriction;
@@ -89,6 +91,7 @@ pub struct ListenSettings {
     pub allowed_hosts: Vec<String>,
     pub allowed_origins: Vec<String>,
     pub public_url: Option<url::Url>,
+    pub http: HttpSettings,
 }
 
 /// Tool execution settings.

@@ -4,6 +4,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod auth;
+mod connections;
 pub(crate) mod error;
 pub(crate) mod execute;
 mod extract;
@@ -18,32 +19,35 @@ mod schema;
 mod spliced_body;
 mod ui;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::{AdminAccess, AuthFailures, SignIns};
-use axum::extract::{ConnectInfo, Request};
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::response::Response;
+use connections::{BusyBody, Connection, Connections, ProgressBody, WatchedStream};
 use guard::HostGuard;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolgate::Gateway;
 use toolgate::mcp_server::Server;
+use toolgate_core::config::HttpSettings;
 use tower::ServiceExt as _;
 
 use crate::configuration::Configuration;
 
-/// Maximum number of open connections.
-const MAX_CONNECTIONS: usize = 8192;
-/// Maximum time to receive a request's headers; also closes idle keep-alive connections.
-const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time to back off after a connection could not be accepted.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// State shared by all handlers; cheap to clone.
 #[derive(Clone, Debug)]
@@ -58,6 +62,7 @@ struct Inner {
     auth_failures: AuthFailures,
     sign_ins: SignIns,
     mcp: Server,
+    connections: Connections,
     stopping: CancellationToken,
 }
 
@@ -67,9 +72,11 @@ impl App {
         configuration: Configuration,
         guard: HostGuard,
         admin: AdminAccess,
+        http: HttpSettings,
     ) -> Self {
         Self(Arc::new(Inner {
             mcp: Server::new(gateway.clone()),
+            connections: Connections::new(gateway.clone(), http),
             gateway,
             configuration,
             guard,
@@ -109,12 +116,16 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     let stopping = app.0.stopping.clone();
     let mcp = app.mcp().clone();
     let router = router::router(app.clone());
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let connections = app.0.connections.clone();
     let graceful = GracefulShutdown::new();
     let tasks = TaskTracker::new();
     tasks.spawn({
         let (mcp, stop) = (mcp.clone(), stop.clone());
         async move { mcp.run_sweeper(stop).await }
+    });
+    tasks.spawn({
+        let (connections, stop) = (connections.clone(), stop.clone());
+        async move { connections.run_timeouts(stop).await }
     });
     let stop_reporter = stop.clone();
     tasks.spawn(async move {
@@ -123,27 +134,30 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     });
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener) => accepted,
             () = stop.cancelled() => break,
         };
-        let Some((stream, peer, slot)) = accepted else {
+        let Some((stream, peer)) = accepted else {
             continue;
         };
-        let router = router.clone();
-        let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(ConnectInfo(peer));
-            router.clone().oneshot(request)
-        });
-        let mut builder = http1::Builder::new();
-        builder
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_READ_TIMEOUT);
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
+        let Some(connection) = connections.admit(peer) else {
+            continue;
+        };
+        let io = TokioIo::new(WatchedStream::new(stream, Arc::clone(&connection)));
+        let service = {
+            let (router, connection) = (router.clone(), Arc::clone(&connection));
+            service_fn(move |request: hyper::Request<Incoming>| {
+                answer(request, router.clone(), peer, Arc::clone(&connection))
+            })
+        };
+        let served = http1::Builder::new().serve_connection(io, service);
+        let served = graceful.watch(served);
         tasks.spawn(async move {
-            let _slot = slot;
-            if let Err(error) = connection.await {
-                tracing::debug!(%peer, %error, "connection failed");
+            tokio::select! {
+                served = served => if let Err(error) = served {
+                    tracing::debug!(%peer, %error, "connection failed");
+                },
+                () = connection.closed() => {}
             }
         });
     }
@@ -156,22 +170,34 @@ pub(crate) async fn serve(listener: TcpListener, app: App, stop: CancellationTok
     tasks.wait().await;
 }
 
-/// Accepts the next connection once a slot is free; returns `None` if accepting failed.
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
+/// Answers a request. The connection is busy until the response has been sent.
+async fn answer(
+    request: hyper::Request<Incoming>,
+    router: Router,
+    peer: SocketAddr,
+    connection: Arc<Connection>,
+) -> Result<Response<BusyBody>, Infallible> {
+    let served = connection.begin();
+    let mut request =
+        request.map(|body| Body::new(ProgressBody::new(body, Arc::clone(&connection))));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    request.extensions_mut().insert(connection);
+    let response = router.oneshot(request).await?;
+    Ok(response.map(|body| BusyBody::new(body, served)))
+}
+
+/// Accepts the next connection; returns `None` if accepting failed.
+async fn accept(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
         Ok((stream, peer)) => {
             // Otherwise Nagle's algorithm may hold back a small response until the peer's ACK arrives.
             let _ = stream.set_nodelay(true);
-            Some((stream, peer, slot))
+            Some((stream, peer))
         }
         Err(error) => {
             tracing::warn!(%error, "failed to accept connection");
             // Probably out of file descriptors: back off until other connections close.
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             None
         }
     }

@@ -8,6 +8,7 @@ mod authorize;
 mod builtin;
 mod cancel_on_drop;
 mod dispatch;
+mod evaluate;
 mod execute;
 mod explain;
 mod find;
@@ -34,6 +35,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 pub(crate) use builtin::BuiltinTool;
 use cancel_on_drop::CancelOnDrop;
+use evaluate::Evaluations;
 use execute::{CallContext, CallProgress, Ticket};
 pub use explain::Explanation;
 use futures_util::FutureExt as _;
@@ -95,6 +97,7 @@ struct Inner {
     applying: Mutex<()>,
     scope_cache: ScopeCache,
     budgets: Budgets,
+    evaluations: Evaluations,
     result_store: ResultStore,
     result_cache: ResultCache,
     code_mode: CodeMode,
@@ -117,6 +120,7 @@ impl Engine {
             applying: Mutex::new(()),
             scope_cache: ScopeCache::new(),
             budgets: Budgets::default(),
+            evaluations: Evaluations::new(),
             result_store: ResultStore::new(),
             result_cache: ResultCache::new(),
             code_mode: code,

@@ -33,7 +33,7 @@ use crate::definitions::{DefinitionHistory, Definitions};
 use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::hook::Hook;
-use crate::metrics::{Metrics, Stats};
+use crate::metrics::{Bound, Metrics, Stats};
 use crate::models::{self, ModelError, ModelRequest, ModelResponse, ModelStore, Models};
 use crate::store::{Store, StoreError, StoreMonitor};
 use crate::trace::{NoTracer, Tracer};
@@ -357,6 +357,12 @@ impl Gateway {
     /// Returns calls, errors, bytes and latencies per server and tool.
     pub fn stats(&self) -> Stats {
         self.0.metrics.stats()
+    }
+
+    /// Counts that a bound of the server was reached, and logs it now and then.
+    #[doc(hidden)] // for the API of the binary
+    pub fn report_bound(&self, bound: Bound, who: &str) {
+        self.0.metrics.report_bound(bound, who);
     }
 
     /// Returns all metrics in the OpenMetrics text format.

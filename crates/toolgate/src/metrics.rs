@@ -1,6 +1,7 @@
 //! Metrics: counters and histograms for Prometheus, and call statistics with percentiles for the API.
 
 mod auth;
+mod bounds;
 mod models;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,8 @@ use std::time::Duration;
 
 pub use auth::AuthKind;
 use auth::AuthMetrics;
+pub use bounds::Bound;
+use bounds::BoundMetrics;
 use hdrhistogram::Histogram as Percentiles;
 use models::ModelMetrics;
 pub(crate) use models::{ModelRequestSample, ModelRequestTiming};
@@ -31,6 +34,7 @@ pub struct Metrics {
     families: Families,
     models: ModelMetrics,
     auth: AuthMetrics,
+    bounds: BoundMetrics,
     tools: Mutex<BTreeMap<ToolId, ToolTally>>,
     /// Serializes scrapes, since each one rebuilds the server states.
     scrape: Mutex<()>,
@@ -174,6 +178,7 @@ impl Metrics {
         Self {
             models: ModelMetrics::new(&mut prometheus),
             auth: AuthMetrics::new(&mut prometheus),
+            bounds: BoundMetrics::new(&mut prometheus),
             prometheus,
             families,
             tools: Mutex::default(),
@@ -244,6 +249,11 @@ impl Metrics {
     /// Counts a model request.
     pub(crate) fn record_model_request(&self, sample: &ModelRequestSample<'_>) {
         self.models.record(sample);
+    }
+
+    /// Counts that a bound was reached, and logs it now and then.
+    pub(crate) fn report_bound(&self, bound: Bound, who: &str) {
+        self.bounds.report(bound, who);
     }
 
     /// Counts a request that failed to authenticate.

@@ -157,6 +157,7 @@ impl ConfigBuilder {
             allowed_hosts,
             allowed_origins,
             public_url,
+            http,
             project_env,
         } = file;
         if !project_env.is_empty() && context.document.is_project() {
@@ -198,6 +199,7 @@ impl ConfigBuilder {
             public_url: public_url
                 .and_then(|url| parse_url("/public_url", &url, context))
                 .or(listen.public_url.take()),
+            http: http.apply_to(listen.http),
         };
     }
 

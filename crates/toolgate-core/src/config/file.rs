@@ -88,9 +88,36 @@ pub struct ConfigFile {
     pub allowed_origins: Option<Vec<String>>,
     /// Public URL of the gateway. Its host and origin are accepted in requests.
     pub public_url: Option<String>,
+    /// Bounds and timeouts of connections. Changes take effect after a restart.
+    pub http: HttpTable,
     /// Environment variables that the file of a project (`toolgate.toml` or `config.json` in the working folder) may
     /// use, by name. Only the user's own file can set this. Default none.
     pub project_env: Vec<String>,
+}
+
+/// Bounds and timeouts of connections.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HttpTable {
+    /// Maximum number of open connections. When they are all taken, the one that has waited longest for a request is
+    /// closed. Default 8192.
+    #[schemars(range(min = 64, max = 1_000_000))]
+    pub max_connections: Option<u32>,
+    /// Number of connections that are kept for probes and the administrator. Default 32.
+    #[schemars(range(min = 1, max = 1000))]
+    pub reserved_connections: Option<u32>,
+    /// Maximum number of connections from one address, except this machine's own. Default 1024.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_connections_per_peer: Option<u32>,
+    /// Maximum number of connections that use one key. Default 256.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_connections_per_key: Option<u32>,
+    /// Maximum time to receive the headers of a request. Default `10s`.
+    pub header_timeout: Option<ConfigDuration>,
+    /// Maximum time without progress while the body of a request is received. Default `30s`.
+    pub body_timeout: Option<ConfigDuration>,
+    /// Maximum time between two requests on a connection. Default `60s`.
+    pub idle_timeout: Option<ConfigDuration>,
 }
 
 /// Settings for one environment, applied like a configuration file loaded later.

@@ -98,6 +98,7 @@ impl ServeCommand {
                 "the admin key is off: any process on this machine, including the tools of servers, can administer the gateway by sending no key; remove `admin_key = \"off\"` to get a generated key"
             );
         }
+        let http = config.listen.http;
         let builder = Gateway::builder(config)
             .script_worker()
             .environment(environment)
@@ -111,7 +112,7 @@ impl ServeCommand {
         let (configuration, manager_task) = manager.start(gateway.clone(), stop.clone());
         let tasks = TaskTracker::new();
         tasks.spawn(manager_task);
-        let app = App::new(gateway.clone(), configuration, guard, admin);
+        let app = App::new(gateway.clone(), configuration, guard, admin, http);
         let mut signals = ShutdownSignals::new()?;
         print_line(&format!("listening on http://{address}"))?;
         tracing::info!(%address, "listening");

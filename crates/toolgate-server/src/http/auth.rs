@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 pub(crate) use admin_key::{AdminAccess, AdminKey, read_generated_key};
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 pub(crate) use failures::AuthFailures;
@@ -27,6 +27,7 @@ use toolgate::metrics::AuthKind;
 
 use super::App;
 use super::admin::runs::RunAccess;
+use super::connections::Connection;
 use super::error::ApiError;
 use crate::actor::with_actor;
 
@@ -161,7 +162,13 @@ pub(crate) async fn require_caller(
             ));
         }
     };
-    let caller = match session_id(headers)? {
+    if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
+        connection.admit_caller(caller.key())?;
+    }
+    if is_counted(&request) {
+        app.gateway().keys().check_exhausted(&caller)?;
+    }
+    let caller = match session_id(request.headers())? {
         Some(session) => caller.with_session(session),
         None => caller,
     };
@@ -169,6 +176,30 @@ pub(crate) async fn require_caller(
     Ok(next.run(request).await)
 }
 
+/// Returns whether the headers of a request say that it will be counted against the rate limit of its
+/// key. A message to `/mcp` may be of any kind, but only a call needs a large body.
+fn is_counted(request: &Request) -> bool {
+    let headers = request.headers();
+    if request.method() != Method::POST {
+        return false;
+    }
+    if !request.uri().path().starts_with("/mcp") {
+        return request.uri().path() != COUNT_TOKENS_PATH;
+    }
+    let length = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok());
+    let length: Option<usize> = length.and_then(|value| value.parse().ok());
+    let is_call = headers
+        .get("mcp-method")
+        .is_some_and(|method| method == "tools/call");
+    is_call || length.is_none_or(|length| length > MAX_UNCOUNTED_BYTES)
+}
+
+/// Counts tokens without a request to a model.
+const COUNT_TOKENS_PATH: &str = "/v1/messages/count_tokens";
+/// Bytes of a message to `/mcp` that is read even if the rate limit of its key is used up.
+const MAX_UNCOUNTED_BYTES: usize = 64 * 1024;
 const HOW_TO_SEND_KEY: &str = "send one as `Authorization: Bearer KEY`, `x-api-key` or `x-bf-vk`";
 /// For callers on this machine, who once needed no key.
 const HOW_TO_GET_KEY: &str = "no key is defined, but keys stay required once one has existed: create one with `toolgate keys create NAME`, or let callers on this machine do without with `toolgate keys make-optional`";

@@ -14,6 +14,8 @@ use toolgate::models::ProviderError;
 use toolgate::store::StoreError;
 use utoipa::ToSchema;
 
+use super::connections::BodyTimeout;
+
 /// Time after which a store that cannot be written is worth another try.
 pub(crate) const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -147,8 +149,24 @@ impl From<QueryRejection> for ApiError {
 
 impl From<BytesRejection> for ApiError {
     fn from(rejection: BytesRejection) -> Self {
+        if is_body_timeout(&rejection) {
+            let status = StatusCode::REQUEST_TIMEOUT;
+            return Self::new(status, "request_timeout", BodyTimeout.to_string());
+        }
         Self::new(rejection.status(), "invalid_request", rejection.body_text())
     }
+}
+
+/// Returns whether a body was not received because it made no progress.
+fn is_body_timeout(rejection: &BytesRejection) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(rejection);
+    while let Some(error) = cause {
+        if error.is::<BodyTimeout>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 impl From<PathRejection> for ApiError {

@@ -2,19 +2,23 @@
 //! request id, parent id and the filters that narrow the scope.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{CONTENT_LENGTH, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use toolgate::Caller;
+use toolgate::metrics::Bound;
 use toolgate_core::scope::Filters;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
+use super::connections::Connection;
 use super::error::ApiError;
+use super::router::MAX_BODY_BYTES;
 use super::{App, models};
 use crate::telemetry::RequestSpan;
 
@@ -48,6 +52,21 @@ impl<S: Sync> FromRequestParts<S> for OwnedHeaders {
     }
 }
 
+/// Refuses a body that is too large before it is read.
+fn check_length(request: &Request) -> Result<(), ApiError> {
+    let length = request.headers().get(CONTENT_LENGTH);
+    let length = length.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_none_or(|length| length <= MAX_BODY_BYTES) {
+        return Ok(());
+    }
+    if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
+        connection.report(Bound::BodySize, request.uri().path());
+    }
+    let message = format!("the request's body is larger than {MAX_BODY_BYTES} bytes");
+    let status = StatusCode::PAYLOAD_TOO_LARGE;
+    Err(ApiError::new(status, "invalid_request", message))
+}
+
 /// Assigns the request id, checks `Host` and `Origin`, starts the trace span, completes 401 responses, and
 /// rewrites errors for Anthropic clients.
 ///
@@ -64,7 +83,12 @@ pub(crate) async fn request_layer(
     let traced = RequestSpan::start(&request, &id);
     let is_messages = models::is_messages(&request);
     let handle = async {
-        match app.0.guard.check(&request) {
+        match app
+            .0
+            .guard
+            .check(&request)
+            .and_then(|()| check_length(&request))
+        {
             Ok(()) => next.run(request).await,
             Err(error) => error.into_response(),
         }

@@ -11,7 +11,7 @@ use utoipa_axum::routes;
 use super::{App, admin, auth, error, execute, health, mcp, models, request, results, ui};
 
 /// Maximum size of a request body.
-const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
+pub(super) const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 
 /// HTTP API of Toolgate, an MCP gateway.
 #[derive(OpenApi)]

@@ -196,7 +196,7 @@ impl CrashTest {
 }
 
 /// Returns the number of kills: a few, or as many as the environment says.
-fn kill_count(default: u64) -> u64 {
+pub(crate) fn kill_count(default: u64) -> u64 {
     number_in_env("TOOLGATE_SOAK_KILLS").unwrap_or(default)
 }
 

@@ -189,10 +189,7 @@ async fn suspicious_definition_is_reported_and_can_be_blocked() {
         assert_eq!(kinds, ["hidden_text", "instructions"]);
         assert_eq!(definition["hidden"], is_hidden);
         let problems = fixture.problems().await;
-        assert!(
-            problems[0].contains("`t` looks suspicious"),
-            "{problems:?}"
-        );
+        assert!(problems[0].contains("`t` looks suspicious"), "{problems:?}");
         let called = fixture.gate.call("a_t", "{}").await;
         assert_eq!(
             called.to_string().contains("unknown tool"),

@@ -25,6 +25,7 @@ mod client_process;
 mod code_mode;
 mod config_changes;
 mod conformance;
+mod connections;
 mod crash;
 mod crash_clients;
 mod definitions;

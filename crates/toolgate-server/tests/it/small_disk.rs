@@ -13,10 +13,13 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 use toolgate_testkit::is_alive;
 
+use crate::crash::kill_count;
 use crate::gate::{TestGate, clean_environment, serve_args, wait_for_url};
 
-/// Size of the tmpfs: room for the database, its log and both intent logs.
-const DISK_MEGABYTES: u32 = 16;
+/// Size of the tmpfs: room for the database, its log and both intent logs, without the space for the data of long runs.
+const DISK_MEGABYTES: u64 = 16;
+/// Kills in a long run whose data takes about a megabyte.
+const KILLS_PER_MEGABYTE: u64 = 8;
 const FILLER: &str = "filler";
 
 /// A small disk, mounted at `data` in a folder.
@@ -225,12 +228,13 @@ fn spawn(disk: &SmallDisk, folder: &TempDir) -> (Child, String) {
 /// Mounts a tmpfs in new namespaces. Returns the process that holds them, or says that a limit on file sizes
 /// is used in its place.
 fn mount_tmpfs(folder: &Path) -> Option<Child> {
+    let megabytes = DISK_MEGABYTES + kill_count(0) / KILLS_PER_MEGABYTE;
     let script = r#"mount -t tmpfs -o "size=$2m,mode=700" tmpfs "$1" && echo mounted && exec cat"#;
     let holder = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount"])
         .args(["sh", "-c", script, "sh"])
         .arg(folder)
-        .arg(DISK_MEGABYTES.to_string())
+        .arg(megabytes.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -1,11 +1,12 @@
-//! Decides whether a call may run: validates its arguments, applies rules, scanner and hooks, and
-//! obtains an approval where one is needed.
+//! Decides whether a call may run: evaluates its arguments, asks hooks, and obtains an approval where one
+//! is needed.
+
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use toolgate_core::config::{OnDanger, ScannerSettings};
 use toolgate_core::policy::{Decision, Verdict};
-use toolgate_core::scan::{Danger, ScanFinding, scan};
 
+use super::evaluate::{Evaluated, Evaluation};
 use super::find::ResolvedTool;
 use super::{CallContext, CallProgress, Inner, Ticket};
 use crate::approval::{ApprovalOrigin, ApprovalRequest, Clearance};
@@ -47,8 +48,7 @@ impl Inner {
         let fallback_for = target.fallback_for.as_ref();
         record.instead_of = fallback_for.map(|requested| requested.server.to_string());
         let arguments = arguments?;
-        check_arguments(&target, &arguments)?;
-        let decision = self.decide(context, &target, &arguments, record)?;
+        let decision = self.decide(context, &target, &arguments, record).await?;
         if decision.verdict == Verdict::Manual && context.caller.origin.is_unattended() {
             return Err(CallError::ManualOnly(target.entry.alias.to_string()));
         }
@@ -102,7 +102,7 @@ impl Inner {
                 Review::Proceed => {}
                 Review::Approve => call.is_approved = true,
                 Review::Edit(edited) => {
-                    call.decision = self.accept_edit(context, target, &edited, record)?;
+                    call.decision = self.accept_edit(context, target, &edited, record).await?;
                     call.arguments = edited;
                     call.is_approved = true;
                 }
@@ -115,46 +115,34 @@ impl Inner {
         Ok(call)
     }
 
-    /// Combines the verdicts of rules and scanner. `deny` is returned as an error with its reason.
-    fn decide(
+    /// Validates arguments and decides about them. `deny` is returned as an error with its reason.
+    async fn decide(
         &self,
         context: &CallContext,
         target: &ResolvedTool,
         arguments: &Arguments,
         record: &mut AuditRecord,
     ) -> Result<Decision, CallError> {
-        let mut decision = target.judgement.decide(arguments.value());
-        record.warnings.clear();
-        let mut reason = "a rule denies these arguments".to_owned();
-        for found in scan_arguments(&context.rules.scanner, arguments) {
-            let action = configured_action(found.danger, &context.rules.scanner);
-            record.warnings.push(format_warning(&found));
-            let verdict = match action {
-                OnDanger::Off | OnDanger::Warn => continue,
-                OnDanger::Ask => Verdict::Ask,
-                OnDanger::Deny => Verdict::Deny,
-            };
-            let scanner = format!("scanner.{}", found.danger.as_str());
-            if verdict > decision.verdict {
-                reason = format_warning(&found);
-                decision = Decision {
-                    verdict,
-                    decided_by: scanner.into(),
-                    approval_by: None,
-                };
-            } else if verdict == decision.verdict && !decision.decided_by.contains(&scanner) {
-                // The approver must see both reasons.
-                decision.decided_by = format!("{} and {scanner}", decision.decided_by).into();
-            }
-        }
-        if !record.warnings.is_empty() {
+        let evaluation = Evaluation {
+            tool: Arc::clone(&target.entry.tool),
+            judgement: target.judgement.clone(),
+            scanner: context.rules.scanner,
+            arguments: arguments.clone(),
+        };
+        let Evaluated {
+            decision,
+            warnings,
+            reason,
+        } = self.evaluations.run(evaluation).await?;
+        if !warnings.is_empty() {
             tracing::warn!(
                 tool = %target.entry.tool.id,
                 request = context.request_id,
-                warnings = record.warnings.join("; "),
+                warnings = warnings.join("; "),
                 "dangerous arguments in tool call"
             );
         }
+        record.warnings = warnings;
         record.verdict = Some(decision.verdict.as_str().to_owned());
         record.rule = Some(decision.decided_by.to_string());
         match decision.verdict {
@@ -194,35 +182,27 @@ impl Inner {
             return Ok(None);
         };
         let edited = Arguments::parse(edited.get())?;
-        self.accept_edit(context, target, &edited, record)?;
+        self.accept_edit(context, target, &edited, record).await?;
         Ok(Some(edited))
     }
 
     /// Validates edited arguments. Editing satisfies an `ask` but cannot override a `deny`.
-    fn accept_edit(
+    async fn accept_edit(
         &self,
         context: &CallContext,
         target: &ResolvedTool,
         edited: &Arguments,
         record: &mut AuditRecord,
     ) -> Result<Decision, CallError> {
-        check_arguments(target, edited)?;
-        record.arguments = Some(edited.raw().to_owned());
-        self.decide(context, target, edited, record)
-    }
-}
-
-/// Validates arguments against the tool's schema. With an unusable schema, validation is left to
-/// the server.
-fn check_arguments(target: &ResolvedTool, arguments: &Arguments) -> Result<(), CallError> {
-    let schema = target.entry.tool.schema();
-    arguments.check_keys(schema.ok())?;
-    match schema {
-        Ok(schema) => Ok(schema.check(arguments.value())?),
-        Err(unusable) => {
-            tracing::debug!(tool = %target.entry.tool.id, error = %unusable, "skipping argument validation");
-            Ok(())
+        let decided = self.decide(context, target, edited, record).await;
+        let is_invalid = matches!(
+            decided,
+            Err(CallError::BadArguments(_) | CallError::SchemaViolation(_))
+        );
+        if !is_invalid {
+            record.arguments = Some(edited.raw().to_owned());
         }
+        decided
     }
 }
 
@@ -280,28 +260,5 @@ fn denied_error(target: &ResolvedTool, decision: &Decision, reason: String) -> C
         because: decision.decided_by.to_string(),
         reason,
         approval: None,
-    }
-}
-
-fn scan_arguments(scanner: &ScannerSettings, arguments: &Arguments) -> Vec<ScanFinding> {
-    let is_enabled = |danger: &Danger| configured_action(*danger, scanner) != OnDanger::Off;
-    let kinds: Vec<Danger> = Danger::ALL.into_iter().filter(is_enabled).collect();
-    match kinds.as_slice() {
-        [] => Vec::new(),
-        kinds => scan(arguments.value(), kinds),
-    }
-}
-
-fn format_warning(found: &ScanFinding) -> String {
-    format!("{} ({})", found.what, found.place)
-}
-
-/// Returns the configured reaction to a danger.
-fn configured_action(danger: Danger, scanner: &ScannerSettings) -> OnDanger {
-    match danger {
-        Danger::PathTraversal => scanner.path_traversal,
-        Danger::Shell => scanner.shell,
-        Danger::PrivateAddress => scanner.private_address,
-        Danger::Secret => scanner.secret,
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultDirectRateLimiter, InsufficientCapacity, Quota, RateLimiter};
@@ -35,8 +35,16 @@ pub(super) enum LimitTarget {
 /// All configured rate and concurrency limits.
 #[derive(Debug, Default)]
 pub(super) struct CallLimits {
-    rates: HashMap<LimitTarget, (Rate, Arc<DefaultDirectRateLimiter>)>,
+    rates: HashMap<LimitTarget, (Rate, Arc<RateCounter>)>,
     concurrency: HashMap<LimitTarget, Arc<BoundedSemaphore>>,
+}
+
+/// Counts calls against a rate.
+#[derive(Debug)]
+struct RateCounter {
+    limiter: DefaultDirectRateLimiter,
+    /// Until when every further call will be refused.
+    exhausted_until: Mutex<Option<Instant>>,
 }
 
 /// Spending of each key in its current budget window.
@@ -110,7 +118,10 @@ impl CallLimits {
             let same = known.filter(|(known, _)| *known == rate);
             let limiter = match same {
                 Some((_, limiter)) => Arc::clone(limiter),
-                None => Arc::new(RateLimiter::direct(quota(rate))),
+                None => Arc::new(RateCounter {
+                    limiter: RateLimiter::direct(quota(rate)),
+                    exhausted_until: Mutex::default(),
+                }),
             };
             self.rates.insert(target.clone(), (rate, limiter));
         }
@@ -126,13 +137,35 @@ impl CallLimits {
 
     /// Counts a call against its rate limit, or fails if the rate is exceeded.
     pub(super) fn check_rate(&self, target: &LimitTarget) -> Result<(), CallError> {
-        let Some((rate, limiter)) = self.rates.get(target) else {
+        let Some((rate, counter)) = self.rates.get(target) else {
             return Ok(());
         };
-        limiter.check().map_err(|until| CallError::Limited {
-            limit: target.rate_limit(rate.to_string()),
-            retry_after: Some(until.wait_time_from(DefaultClock::default().now())),
+        counter.limiter.check().map_err(|until| {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            *counter.exhausted_until.lock() = Instant::now().checked_add(wait);
+            CallError::Limited {
+                limit: target.rate_limit(rate.to_string()),
+                retry_after: Some(wait),
+            }
         })
+    }
+
+    /// Fails if a call would be refused by the rate limit of a key, as an earlier one was. Counts
+    /// nothing.
+    pub(super) fn check_exhausted(&self, key: &Arc<str>) -> Result<(), CallError> {
+        let target = LimitTarget::Key(Arc::clone(key));
+        let Some((rate, counter)) = self.rates.get(&target) else {
+            return Ok(());
+        };
+        let until = *counter.exhausted_until.lock();
+        let wait = until.and_then(|until| until.checked_duration_since(Instant::now()));
+        match wait.filter(|wait| !wait.is_zero()) {
+            Some(wait) => Err(CallError::Limited {
+                limit: target.rate_limit(rate.to_string()),
+                retry_after: Some(wait),
+            }),
+            None => Ok(()),
+        }
     }
 
     /// Counts several calls against the rate limit of a key: all of them, or none if they exceed it.
@@ -142,10 +175,10 @@ impl CallLimits {
         calls: NonZeroU32,
     ) -> Result<(), CallError> {
         let target = LimitTarget::Key(Arc::clone(key));
-        let Some((rate, limiter)) = self.rates.get(&target) else {
+        let Some((rate, counter)) = self.rates.get(&target) else {
             return Ok(());
         };
-        match limiter.check_n(calls) {
+        match counter.limiter.check_n(calls) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(until)) => Err(CallError::Limited {
                 limit: target.rate_limit(rate.to_string()),

@@ -1,0 +1,300 @@
+//! Open connections: their bounds, in all, per address and per key, and their timeouts.
+//!
+//! When all places are taken, the connection that has waited longest for a request is closed, so that
+//! connections which send nothing cannot keep others out. If every connection is busy, a few further
+//! ones are accepted for probes and the administrator.
+
+mod body;
+mod stream;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+pub(super) use body::{BodyTimeout, BusyBody, ProgressBody};
+use parking_lot::Mutex;
+pub(super) use stream::WatchedStream;
+use tokio_util::sync::CancellationToken;
+use toolgate::Gateway;
+use toolgate::metrics::Bound;
+use toolgate_core::config::HttpSettings;
+
+use super::error::ApiError;
+
+/// Interval at which timeouts are checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Time after which a refused request is worth another try.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// All open connections. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Connections(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: HttpSettings,
+    gateway: Gateway,
+    started: Instant,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    last_id: u64,
+    by_id: HashMap<u64, Arc<ConnectionState>>,
+    /// Connections of each remote address.
+    per_peer: HashMap<IpAddr, usize>,
+    /// Connections that use each key.
+    per_key: HashMap<Arc<str>, usize>,
+}
+
+/// A connection as others see it. Times are milliseconds since the server started; 0 stands for none.
+#[derive(Debug)]
+struct ConnectionState {
+    /// Since when the connection has waited for a request; 0 while one is served.
+    waiting_since: AtomicU64,
+    /// When the first byte of the awaited request arrived.
+    header_since: AtomicU64,
+    /// Whether a request was served.
+    is_used: std::sync::atomic::AtomicBool,
+    close: CancellationToken,
+}
+
+/// An open connection. Dropping it frees its place.
+#[derive(Debug)]
+pub(super) struct Connection {
+    connections: Connections,
+    id: u64,
+    peer: IpAddr,
+    state: Arc<ConnectionState>,
+    key: Mutex<Option<Arc<str>>>,
+    /// Whether only probes and the administrator are served.
+    is_reserved: bool,
+}
+
+/// A request that is served on a connection. While it exists, the connection is busy.
+#[derive(Debug)]
+pub(super) struct ServedRequest(Arc<Connection>);
+
+impl Connections {
+    pub(super) fn new(gateway: Gateway, settings: HttpSettings) -> Self {
+        Self(Arc::new(Inner {
+            settings,
+            gateway,
+            started: Instant::now(),
+            open: Mutex::default(),
+        }))
+    }
+
+    /// Admits a connection; `None` if it must be closed at once.
+    pub(super) fn admit(&self, peer: SocketAddr) -> Option<Arc<Connection>> {
+        let settings = &self.0.settings;
+        let peer = peer.ip().to_canonical();
+        let mut open = self.0.open.lock();
+        let of_peer = open.per_peer.get(&peer).copied().unwrap_or(0);
+        // All local clients have the same address.
+        if !peer.is_loopback() && of_peer >= settings.max_connections_per_peer {
+            drop(open);
+            self.report(Bound::ConnectionsPerPeer, &peer.to_string());
+            return None;
+        }
+        let regular = settings
+            .max_connections
+            .saturating_sub(settings.reserved_connections);
+        let is_full = open.by_id.len() >= regular;
+        let is_reserved = is_full && !open.close_longest_waiting();
+        if is_reserved && open.by_id.len() >= settings.max_connections {
+            drop(open);
+            self.report(Bound::Connections, &peer.to_string());
+            return None;
+        }
+        open.last_id += 1;
+        let id = open.last_id;
+        let state = Arc::new(ConnectionState {
+            waiting_since: AtomicU64::new(self.now()),
+            header_since: AtomicU64::new(0),
+            is_used: false.into(),
+            close: CancellationToken::new(),
+        });
+        open.by_id.insert(id, Arc::clone(&state));
+        *open.per_peer.entry(peer).or_default() += 1;
+        drop(open);
+        if is_full {
+            self.report(Bound::Connections, &peer.to_string());
+        }
+        Some(Arc::new(Connection {
+            connections: self.clone(),
+            id,
+            peer,
+            state,
+            key: Mutex::default(),
+            is_reserved,
+        }))
+    }
+
+    /// Closes connections that exceed their timeouts, until stopped.
+    pub(super) async fn run_timeouts(&self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                () = stop.cancelled() => return,
+            }
+            self.close_expired();
+        }
+    }
+
+    fn close_expired(&self) {
+        let settings = &self.0.settings;
+        let now = self.now();
+        let open = self.0.open.lock();
+        let states: Vec<Arc<ConnectionState>> = open.by_id.values().cloned().collect();
+        drop(open);
+        for state in states {
+            let waiting_since = state.waiting_since.load(Ordering::Relaxed);
+            if waiting_since == 0 || state.close.is_cancelled() {
+                continue;
+            }
+            let header_since = state.header_since.load(Ordering::Relaxed);
+            let is_used = state.is_used.load(Ordering::Relaxed);
+            let (since, timeout) = match header_since {
+                0 if is_used => (waiting_since, settings.idle_timeout),
+                0 => (waiting_since, settings.header_timeout),
+                since => (since, settings.header_timeout),
+            };
+            if u128::from(now.saturating_sub(since)) >= timeout.as_millis() {
+                state.close.cancel();
+                if header_since != 0 || !is_used {
+                    self.report(Bound::HeaderTime, "");
+                }
+            }
+        }
+    }
+
+    fn report(&self, bound: Bound, who: &str) {
+        self.0.gateway.report_bound(bound, who);
+    }
+
+    /// Returns the time since the start, which is never 0.
+    fn now(&self) -> u64 {
+        let elapsed = self.0.started.elapsed().as_millis();
+        u64::try_from(elapsed).unwrap_or(u64::MAX).saturating_add(1)
+    }
+}
+
+impl OpenConnections {
+    /// Closes the connection that has waited longest for a request. Returns whether there is one.
+    fn close_longest_waiting(&mut self) -> bool {
+        let waiting = self.by_id.iter().filter_map(|(id, state)| {
+            let since = state.waiting_since.load(Ordering::Relaxed);
+            (since != 0 && !state.close.is_cancelled()).then_some((since, *id))
+        });
+        let Some((_, id)) = waiting.min() else {
+            return false;
+        };
+        // Its place is free at once; the connection itself ends in a moment.
+        if let Some(state) = self.by_id.remove(&id) {
+            state.close.cancel();
+        }
+        true
+    }
+}
+
+impl Connection {
+    /// Waits until the connection must be closed.
+    pub(super) async fn closed(&self) {
+        self.state.close.cancelled().await;
+    }
+
+    /// Begins to serve a request.
+    pub(super) fn begin(self: &Arc<Self>) -> ServedRequest {
+        self.state.waiting_since.store(0, Ordering::Relaxed);
+        self.state.header_since.store(0, Ordering::Relaxed);
+        self.state.is_used.store(true, Ordering::Relaxed);
+        ServedRequest(Arc::clone(self))
+    }
+
+    pub(super) fn body_timeout(&self) -> Duration {
+        self.connections.0.settings.body_timeout
+    }
+
+    /// Takes note that bytes arrived.
+    fn on_read(&self) {
+        let is_waiting = self.state.waiting_since.load(Ordering::Relaxed) != 0;
+        if is_waiting && self.state.header_since.load(Ordering::Relaxed) == 0 {
+            let now = self.connections.now();
+            self.state.header_since.store(now, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn report(&self, bound: Bound, who: &str) {
+        self.connections.report(bound, who);
+    }
+
+    /// Returns an error if callers are not served on this connection, or if their key has too many.
+    pub(super) fn admit_caller(&self, key: Option<&Arc<str>>) -> Result<(), ApiError> {
+        if self.is_reserved {
+            let message = "the gateway has too many connections (`http.max_connections`); try again in a moment";
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let error = ApiError::new(status, "overloaded", message);
+            return Err(error.with_retry_after(RETRY_AFTER));
+        }
+        match key {
+            Some(key) => self.bind_key(key),
+            None => Ok(()),
+        }
+    }
+
+    fn bind_key(&self, key: &Arc<str>) -> Result<(), ApiError> {
+        let mut bound = self.key.lock();
+        if bound.as_ref() == Some(key) {
+            return Ok(());
+        }
+        let max = self.connections.0.settings.max_connections_per_key;
+        let mut open = self.connections.0.open.lock();
+        if open.per_key.get(key).is_some_and(|count| *count >= max) {
+            drop(open);
+            self.report(Bound::ConnectionsPerKey, key);
+            let message = format!(
+                "key `{key}` has {max} open connections, its maximum (`http.max_connections_per_key`); close some or reuse them"
+            );
+            return Err(ApiError::too_many_requests(message, Some(RETRY_AFTER)));
+        }
+        *open.per_key.entry(Arc::clone(key)).or_default() += 1;
+        if let Some(before) = bound.replace(Arc::clone(key)) {
+            decrement(&mut open.per_key, &before);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut open = self.connections.0.open.lock();
+        open.by_id.remove(&self.id);
+        decrement(&mut open.per_peer, &self.peer);
+        if let Some(key) = self.key.get_mut() {
+            decrement(&mut open.per_key, key);
+        }
+    }
+}
+
+impl Drop for ServedRequest {
+    fn drop(&mut self) {
+        let Self(connection) = self;
+        let now = connection.connections.now();
+        connection.state.waiting_since.store(now, Ordering::Relaxed);
+    }
+}
+
+/// Removes one from a count, and the count once it is 0.
+fn decrement<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
