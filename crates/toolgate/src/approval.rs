@@ -9,6 +9,7 @@
 mod fingerprint;
 mod service;
 mod store;
+mod ticket;
 
 use std::time::SystemTime;
 
@@ -20,6 +21,7 @@ use uuid::Uuid;
 pub use fingerprint::ToolFingerprint;
 pub(crate) use service::{ApprovalService, Clearance};
 pub(crate) use store::{ApprovalStore, revoke_caller};
+pub(crate) use ticket::Ticket;
 
 use crate::call::{Arguments, SchemaViolation};
 use crate::store::{StoreError, unix_millis};

@@ -14,10 +14,12 @@ mod explain;
 mod find;
 mod key_requirement;
 mod keys;
+mod item_request;
 mod limits;
 mod model_limits;
 mod output_schema;
 mod preview;
+mod progress;
 mod resources;
 mod result_cache;
 mod result_store;
@@ -36,7 +38,7 @@ use arc_swap::ArcSwap;
 pub(crate) use builtin::BuiltinTool;
 use cancel_on_drop::CancelOnDrop;
 use evaluate::Evaluations;
-use execute::{CallContext, CallProgress, Ticket};
+use execute::CallContext;
 pub use explain::Explanation;
 use futures_util::FutureExt as _;
 pub(crate) use key_requirement::{KeyRequirement, RequirementGuard};
@@ -44,6 +46,7 @@ pub use keys::{Keys, MakeOptionalError};
 use limits::Budgets;
 pub(crate) use model_limits::{ModelLimits, ModelSlot};
 use parking_lot::Mutex;
+use progress::CallProgress;
 pub use resources::Resources;
 use result_cache::ResultCache;
 pub use result_store::ResultChunk;
@@ -96,7 +99,7 @@ struct Inner {
     /// Serializes configuration changes.
     applying: Mutex<()>,
     scope_cache: ScopeCache,
-    budgets: Budgets,
+    budgets: Arc<Budgets>,
     evaluations: Evaluations,
     result_store: ResultStore,
     result_cache: ResultCache,
@@ -119,7 +122,7 @@ impl Engine {
             key_requirement,
             applying: Mutex::new(()),
             scope_cache: ScopeCache::new(),
-            budgets: Budgets::default(),
+            budgets: Arc::default(),
             evaluations: Evaluations::new(),
             result_store: ResultStore::new(),
             result_cache: ResultCache::new(),

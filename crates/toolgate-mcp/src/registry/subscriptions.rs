@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolgate_core::name::ServerName;
 
-use super::{AccessError, Entries, Registry};
+use super::{Entries, Registry};
 use crate::client_handler::ClientHandler;
 use crate::handshake::Era;
 use crate::jsonrpc::{Object, RpcError, RpcResult};
@@ -76,8 +76,6 @@ pub struct ResourceSubscription {
 /// Reasons why a resource cannot be subscribed to.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscribeError {
-    #[error(transparent)]
-    Access(#[from] AccessError),
     #[error(transparent)]
     Server(Arc<RequestError>),
     #[error("too many resource subscriptions")]
@@ -308,16 +306,16 @@ struct SubscriptionTask {
 
 impl Registry {
     /// Notifies `handler` whenever a resource changes, until the returned subscription is dropped.
+    /// `lane` is the shared lane of the server.
     pub async fn subscribe_resource(
         &self,
-        server: &ServerName,
+        lane: &Lane,
         uri: &str,
         handler: Arc<dyn ClientHandler>,
         within: Duration,
     ) -> Result<ResourceSubscription, SubscribeError> {
-        let lane = self.access(server, within).await?.lane;
         let key = ResourceKey {
-            server: server.clone(),
+            server: lane.key().server.clone(),
             uri: uri.to_owned(),
         };
         let added = self.subscriptions.add(key.clone(), handler);
@@ -340,7 +338,7 @@ impl Registry {
         }
         match lane.session().era {
             Era::Legacy => {
-                let result = subscribe(&lane, "resources/subscribe", uri, within).await;
+                let result = subscribe(lane, "resources/subscribe", uri, within).await;
                 result.map_err(|error| SubscribeError::Server(Arc::new(error)))?;
                 self.subscriptions
                     .mark_established(&subscription.key, SubscriptionState::Accepted);

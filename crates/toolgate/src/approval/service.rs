@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use tokio::sync::{broadcast, oneshot};
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 use toolgate_core::config::Approver;
 use toolgate_core::name::ToolId;
 
 use super::store::ApprovalStore;
+use super::ticket::Ticket;
 use super::{
     Approval, ApprovalDecision, ApprovalGrant, ApprovalRequest, ApprovalScope, ApprovalState,
     DecideError, Decider, MAX_CLIENT_ARGUMENT_BYTES, Ruling, ToolFingerprint,
@@ -37,7 +39,7 @@ pub(crate) enum Clearance {
     Granted {
         approval: String,
     },
-    Ticket(Box<Approval>),
+    Ticket(Ticket),
 }
 
 /// Manages all approvals of a gateway. Clones share state.
@@ -132,7 +134,7 @@ impl ApprovalService {
                 && found.state == ApprovalState::Approved
             {
                 match self.claim_ticket(found.clone()).await? {
-                    Some(ticket) => return Ok(Clearance::Ticket(Box::new(ticket))),
+                    Some(ticket) => return Ok(Clearance::Ticket(ticket)),
                     None => continue,
                 }
             }
@@ -162,19 +164,17 @@ impl ApprovalService {
 
     /// Claims an approved ticket; `None` if a concurrent call claimed it first. The ticket is
     /// released if the caller has gone away meanwhile.
-    async fn claim_ticket(&self, approval: Approval) -> Result<Option<Approval>, CallError> {
+    async fn claim_ticket(&self, approval: Approval) -> Result<Option<Ticket>, CallError> {
         let (sender, claimed) = oneshot::channel();
         let service = self.clone();
         self.tasks.spawn(async move {
             let (from, to) = (ApprovalState::Approved, ApprovalState::Executing);
             let moved = service.transition(approval, from, to).await;
-            let ticket =
-                moved.map(|ticket| ticket.map(|ticket| ClaimedTicket::new(service, ticket)));
+            let ticket = moved.map(|moved| moved.map(|approval| Ticket::new(service, approval)));
             // The caller may be dropped before or after this, so the ticket releases itself.
             let _ = sender.send(ticket);
         });
-        let ticket = claimed.await.map_err(|_| CallError::Cancelled)??;
-        Ok(ticket.and_then(ClaimedTicket::into_approval))
+        Ok(claimed.await.map_err(|_| CallError::Cancelled)??)
     }
 
     /// Moves an approval to another state and publishes it; `None` if it was not in state `from` or
@@ -199,27 +199,17 @@ impl ApprovalService {
         }))
     }
 
-    /// Closes the ticket of a call that has finished.
-    pub(crate) async fn mark_done(&self, approval: Approval) {
-        self.finish(approval, ApprovalState::Done).await;
-    }
-
-    /// Closes the ticket of a call whose outcome is unknown.
-    pub(crate) async fn mark_unknown(&self, approval: Approval) {
-        self.finish(approval, ApprovalState::Unknown).await;
-    }
-
-    /// Makes the ticket of a call that was never sent usable again.
-    pub(crate) async fn release_ticket(&self, approval: Approval) {
-        self.finish(approval, ApprovalState::Approved).await;
-    }
-
-    async fn finish(&self, approval: Approval, to: ApprovalState) {
-        let id = approval.id.clone();
-        let moved = self.transition(approval, ApprovalState::Executing, to);
-        if let Err(error) = moved.await {
-            tracing::error!(%error, approval = id, "failed to close approval");
-        }
+    /// Moves the approval of a call that has ended to another state. This completes even if nobody
+    /// waits for it.
+    pub(super) fn finish(&self, approval: Approval, to: ApprovalState) -> JoinHandle<()> {
+        let service = self.clone();
+        self.tasks.spawn(async move {
+            let id = approval.id.clone();
+            let moved = service.transition(approval, ApprovalState::Executing, to);
+            if let Err(error) = moved.await {
+                tracing::error!(%error, approval = id, "failed to close approval");
+            }
+        })
     }
 
     /// Applies a decision. It completes even if the caller stops waiting.
@@ -390,36 +380,6 @@ impl ApprovalService {
     fn publish(&self, approval: Approval) -> Approval {
         self.events.publish(|| Arc::new(approval.clone()));
         approval
-    }
-}
-
-/// A ticket on its way to the call that claimed it; released if it is dropped before it arrives.
-#[derive(Debug)]
-struct ClaimedTicket {
-    service: ApprovalService,
-    approval: Option<Approval>,
-}
-
-impl ClaimedTicket {
-    fn new(service: ApprovalService, approval: Approval) -> Self {
-        Self {
-            service,
-            approval: Some(approval),
-        }
-    }
-
-    fn into_approval(mut self) -> Option<Approval> {
-        self.approval.take()
-    }
-}
-
-impl Drop for ClaimedTicket {
-    fn drop(&mut self) {
-        if let Some(approval) = self.approval.take() {
-            let service = self.service.clone();
-            let tasks = service.tasks.clone();
-            tasks.spawn(async move { service.release_ticket(approval).await });
-        }
     }
 }
 

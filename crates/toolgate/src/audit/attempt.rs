@@ -31,6 +31,8 @@ pub(crate) struct Attempt {
     is_open: bool,
     /// The log that has its opening; the settings may change before it is closed.
     intents: Option<IntentLog>,
+    /// Whether the call may have reached its server. One that did not is not charged.
+    is_sent: bool,
     is_closed: bool,
     /// Passed to the writer with the final update. `None` if there was none and calls go on without
     /// records; then nothing is written.
@@ -53,6 +55,7 @@ impl Attempt {
             audit,
             is_open: false,
             intents: None,
+            is_sent: false,
             is_closed: false,
             slot,
         }
@@ -80,6 +83,16 @@ impl Attempt {
         };
         self.intents = self.audit.intents().cloned();
         self.audit.open(update, &mut self.intents).await
+    }
+
+    /// Marks the call as sent, so that it is recorded as charged.
+    pub(crate) fn mark_sent(&mut self) {
+        self.is_sent = true;
+    }
+
+    /// Marks the call as not sent, since it certainly did not reach its server.
+    pub(crate) fn mark_unsent(&mut self) {
+        self.is_sent = false;
     }
 
     /// Closes the attempt. Its outcome survives the process when this returns.
@@ -140,6 +153,10 @@ impl Attempt {
     fn finish(&mut self) -> Option<io::Result<AppendedLine>> {
         let micros = i64::try_from(self.started.elapsed().as_micros());
         self.record.duration_us = Some(micros.unwrap_or(i64::MAX));
+        if !self.is_sent {
+            self.record.charged = false;
+            self.record.cost_micro_usd = 0;
+        }
         span::record_outcome(&self.span, &self.record);
         self.is_closed = true;
         if self.slot.is_none() {

@@ -8,7 +8,7 @@ use toolgate_core::policy::{Decision, Verdict};
 
 use super::evaluate::{Evaluated, Evaluation};
 use super::find::ResolvedTool;
-use super::{CallContext, CallProgress, Inner, Ticket};
+use super::{CallContext, CallProgress, Inner};
 use crate::approval::{ApprovalOrigin, ApprovalRequest, Clearance};
 use crate::audit::AuditRecord;
 use crate::call::{Arguments, ArgumentsError, CallError};
@@ -164,7 +164,7 @@ impl Inner {
         let cleared = self.deps.approvals.obtain_clearance(request, expiry).await;
         let record = &mut progress.attempt.record;
         record.approval = match &cleared {
-            Ok(Clearance::Ticket(ticket)) => Some(ticket.id.clone()),
+            Ok(Clearance::Ticket(ticket)) => Some(ticket.approval().id.clone()),
             Ok(Clearance::Granted { approval }) => Some(approval.clone()),
             Err(CallError::NeedsApproval { id, .. }) => Some(id.clone()),
             Err(CallError::Denied { approval, .. }) => approval.clone(),
@@ -173,16 +173,14 @@ impl Inner {
         let Clearance::Ticket(ticket) = cleared? else {
             return Ok(None);
         };
-        let edited = ticket.edited.clone();
-        progress.tickets.push(Ticket {
-            approval: *ticket,
-            used: false,
-        });
+        let edited = ticket.approval().edited.clone();
+        progress.add_ticket(ticket);
         let Some(edited) = edited else {
             return Ok(None);
         };
         let edited = Arguments::parse(edited.get())?;
-        self.accept_edit(context, target, &edited, record).await?;
+        self.accept_edit(context, target, &edited, &mut progress.attempt.record)
+            .await?;
         Ok(Some(edited))
     }
 

@@ -13,19 +13,14 @@ use toolgate_core::scope::{Filters, Scope};
 use toolgate_llm::tools::OfferedTool;
 use toolgate_mcp::jsonrpc::Object;
 use toolgate_mcp::lane::UpstreamRequest;
-use tracing::Span;
 
-use super::dispatch::{self, RequestTimeouts};
-use super::resources::ItemRequest;
+use super::item_request::ItemRequest;
 use super::result_store::{ResultChunk, ResultStore};
-use super::rules::Rules;
 use super::script::CodeTool;
-use super::{CallContext, Engine, Inner};
-use crate::audit::AuditRecord;
+use super::{CallContext, CallProgress, Engine, Inner};
 use crate::call::{Arguments, CallError, RequestContext, ToolCall};
 use crate::caller::Caller;
 use crate::result::{ToolResult, error_result};
-use crate::trace;
 
 /// A tool implemented by the gateway itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -290,8 +285,9 @@ impl Inner {
         self: &Arc<Self>,
         context: &CallContext,
         tool: BuiltinTool,
-        record: &mut AuditRecord,
+        progress: &mut CallProgress,
     ) -> Result<ToolResult, CallError> {
+        let record = &mut progress.attempt.record;
         record.verdict = Some(Verdict::Allow.as_str().to_owned());
         record.rule = Some("toolgate".to_owned());
         let arguments = context.call.arguments.clone()?;
@@ -317,7 +313,7 @@ impl Inner {
                     |item: ServerItem<'_>| rules.judge_item(caller, filters, item).is_ok();
                 Ok(format_resource_list(catalog, &servers, is_visible))
             }
-            BuiltinTool::ReadResource => self.read_resource(context, &arguments, record).await,
+            BuiltinTool::ReadResource => self.read_resource(context, &arguments, progress).await,
             BuiltinTool::Code(tool) => self.run_code_tool(context, tool, &arguments, record).await,
         }
     }
@@ -326,7 +322,7 @@ impl Inner {
         &self,
         context: &CallContext,
         arguments: &Arguments,
-        record: &mut AuditRecord,
+        progress: &mut CallProgress,
     ) -> Result<ToolResult, CallError> {
         let Some(ReadResourceArguments { uri, server }) = ReadResourceArguments::parse(arguments)
         else {
@@ -387,42 +383,14 @@ impl Inner {
             method: upstream.method,
             params: &params,
         };
-        let permit = self.authorize_item(&item_request, record).await?;
+        let permit = self.authorize_item(&item_request, progress).await?;
+        let record = &mut progress.attempt.record;
         if !is_automatic && record.verdict.as_deref() == Some(Verdict::Allow.as_str()) {
             record.verdict = Some(Verdict::Manual.as_str().to_owned());
         }
         let read = self
-            .send_item_request(&item_request, permit, upstream, record)
+            .send_item_request(&item_request, permit, upstream, progress)
             .await?;
         Ok(self.sanitize_result(format_resource_contents(&read).into_raw(), &context.rules))
-    }
-
-    /// Sends a request other than a tool call to a server, once it is authorized.
-    pub(super) async fn send_request(
-        &self,
-        rules: &Rules,
-        request: &RequestContext,
-        server: &ServerName,
-        upstream: UpstreamRequest,
-    ) -> Result<Box<RawValue>, CallError> {
-        let trace = trace::outgoing_context(&*self.deps.tracer, &Span::current(), request);
-        let mut headers = rules.forwarded_headers(server, &request.headers);
-        trace.insert_into_headers(&mut headers);
-        let upstream = UpstreamRequest {
-            headers,
-            meta: trace.append_to_meta(request.meta.clone()),
-            handler: request.client_handler.clone(),
-            modern_client: request.modern_client.clone(),
-            log_level: request.log_level,
-            ..upstream
-        };
-        let queue = rules.server_timeout(server);
-        let timeouts = RequestTimeouts {
-            queue,
-            response: rules.response_timeout(request, server, queue),
-        };
-        let session = request.session.as_ref();
-        let session = session.filter(|_| rules.has_session_lanes(server));
-        dispatch::send_request(&self.deps.registry, server, session, upstream, timeouts).await
     }
 }

@@ -51,23 +51,35 @@ pub(super) struct ServerResponse {
 }
 
 impl Dispatch {
-    pub(super) async fn run(mut self, trace: TraceContext) -> Result<ServerResponse, CallError> {
-        trace.insert_into_headers(&mut self.headers);
+    /// Waits for a connection to the server and a slot on it.
+    pub(super) async fn acquire_lane(&self) -> Result<LaneAccess, CallError> {
         let server = &self.tool.id.server;
-        let session = self
-            .request
-            .session
-            .as_ref()
-            .filter(|_| self.uses_session_lane);
+        let session = self.lane_session();
         let access = acquire_lane(&self.registry, server, session, self.queue_timeout).await?;
-        let (_turn, outdated) = (access.permit, access.outdated);
-        if outdated && self.current_only {
+        if access.outdated && self.current_only {
             return Err(CallError::Reconfiguring(server.clone()));
         }
+        Ok(access)
+    }
+
+    /// Returns the client session that has a lane of its own, if any.
+    fn lane_session(&self) -> Option<&ClientSession> {
+        let session = self.request.session.as_ref();
+        session.filter(|_| self.uses_session_lane)
+    }
+
+    /// Sends the call over a lane and waits for the response.
+    pub(super) async fn send(
+        mut self,
+        access: LaneAccess,
+        trace: TraceContext,
+    ) -> Result<ServerResponse, CallError> {
+        trace.insert_into_headers(&mut self.headers);
+        let (server, session) = (&self.tool.id.server, self.lane_session());
         let _in_flight = self.metrics.start_call(server.as_str());
         let started = Instant::now();
         let answer = tokio::select! {
-            answer = tokio::time::timeout(self.response_timeout, self.send(access.lane, &trace)) => answer,
+            answer = tokio::time::timeout(self.response_timeout, self.call_tool(access.lane, &trace)) => answer,
             () = session_ended(session) => return Err(CallError::Cancelled),
         };
         let bytes = answer
@@ -82,7 +94,10 @@ impl Dispatch {
             bytes,
         );
         match answer {
-            Ok(Ok(raw)) => Ok(ServerResponse { raw, outdated }),
+            Ok(Ok(raw)) => Ok(ServerResponse {
+                raw,
+                outdated: access.outdated,
+            }),
             Ok(Err(cause)) => Err(CallError::Server {
                 server: server.clone(),
                 cause,
@@ -95,7 +110,11 @@ impl Dispatch {
     }
 
     /// Sends the call, and retries it once over a new connection if the first one was stale.
-    async fn send(&self, lane: Lane, trace: &TraceContext) -> Result<Box<RawValue>, RequestError> {
+    async fn call_tool(
+        &self,
+        lane: Lane,
+        trace: &TraceContext,
+    ) -> Result<Box<RawValue>, RequestError> {
         let call = || LaneCall {
             tool: &self.tool,
             arguments: self.arguments.raw(),
@@ -155,7 +174,7 @@ impl Dispatch {
 }
 
 /// Acquires a slot on the client's session lane if a session is given, otherwise on the shared lane.
-async fn acquire_lane(
+pub(super) async fn acquire_lane(
     registry: &Registry,
     server: &ServerName,
     session: Option<&ClientSession>,
@@ -189,19 +208,17 @@ fn access_error(error: AccessError) -> CallError {
     }
 }
 
-/// Subscribes `handler` to changes of a resource.
+/// Subscribes `handler` to changes of a resource over the shared lane of its server.
 pub(super) async fn subscribe_resource(
     registry: &Registry,
-    server: &ServerName,
+    lane: &Lane,
     uri: &str,
     handler: Arc<dyn ClientHandler>,
     within: Duration,
 ) -> Result<ResourceSubscription, CallError> {
-    let subscription = registry
-        .subscribe_resource(server, uri, handler, within)
-        .await;
-    subscription.map_err(|error| match error {
-        SubscribeError::Access(error) => access_error(error),
+    let server = &lane.key().server;
+    let subscription = registry.subscribe_resource(lane, uri, handler, within);
+    subscription.await.map_err(|error| match error {
         SubscribeError::Server(cause) => CallError::Server {
             server: server.clone(),
             cause: (*cause).clone(),
@@ -217,26 +234,16 @@ pub(super) async fn subscribe_resource(
     })
 }
 
-/// Timeouts of a request other than a tool call.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RequestTimeouts {
-    /// Time to wait for a free slot of the server.
-    pub(super) queue: Duration,
-    pub(super) response: Duration,
-}
-
-/// Sends a request other than a tool call.
+/// Sends a request other than a tool call over a lane and waits for the response.
 pub(super) async fn send_request(
-    registry: &Registry,
-    server: &ServerName,
+    access: LaneAccess,
     session: Option<&ClientSession>,
     upstream: UpstreamRequest,
-    timeouts: RequestTimeouts,
+    timeout: Duration,
 ) -> Result<Box<RawValue>, CallError> {
-    let access = acquire_lane(registry, server, session, timeouts.queue).await?;
-    let method = upstream.method;
+    let (server, method) = (&access.lane.key().server, upstream.method);
     let answer = tokio::select! {
-        answer = tokio::time::timeout(timeouts.response, access.lane.send_resolving_input(upstream)) => answer,
+        answer = tokio::time::timeout(timeout, access.lane.send_resolving_input(upstream)) => answer,
         () = session_ended(session) => return Err(CallError::Cancelled),
     };
     match answer {
@@ -250,7 +257,7 @@ pub(super) async fn send_request(
                 server: server.clone(),
                 tool: ToolName::new(method),
             },
-            after: timeouts.response,
+            after: timeout,
         }),
     }
 }

@@ -8,19 +8,17 @@ use std::time::Instant;
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolgate_core::name::ToolId;
 use toolgate_core::scope::Scope;
 use toolgate_mcp::param_header;
 
-use super::Inner;
 use super::builtin::BuiltinTool;
 use super::explain::{self, Explanation};
 use super::find::{Finder, ResolvedTool};
 use super::limits::LimitTarget;
 use super::rules::Rules;
-use crate::approval::Approval;
+use super::{CallProgress, Inner};
 use crate::audit::Attempt;
-use crate::call::{CallError, Outcome, ToolCall, UsedApproval};
+use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 
 /// A call in flight, with the rules and scope in force when it started.
@@ -30,40 +28,6 @@ pub(super) struct CallContext {
     pub(super) request_id: String,
     pub(super) rules: Arc<Rules>,
     pub(super) scope: Arc<Scope>,
-}
-
-/// State that outlives the work of a call, which may be cancelled at any await point.
-pub(super) struct CallProgress {
-    pub(super) attempt: Attempt,
-    /// Approvals claimed by the call.
-    pub(super) tickets: Vec<Ticket>,
-}
-
-/// An approval claimed by a call.
-pub(super) struct Ticket {
-    pub(super) approval: Approval,
-    /// Whether the call may have reached its tool.
-    pub(super) used: bool,
-}
-
-impl CallProgress {
-    /// Sets whether the tickets for a tool count as used.
-    pub(super) fn set_tickets_used(&mut self, tool: &ToolId, used: bool) {
-        let tickets = self.tickets.iter_mut();
-        for ticket in tickets.filter(|ticket| ticket.approval.request.tool == *tool) {
-            ticket.used = used;
-        }
-    }
-
-    /// Returns the approval with which a tool ran.
-    pub(super) fn used_approval(&self, tool: &ToolId) -> Option<UsedApproval> {
-        let mut tickets = self.tickets.iter();
-        let ticket = tickets.find(|ticket| ticket.approval.request.tool == *tool)?;
-        Some(UsedApproval {
-            id: ticket.approval.id.clone(),
-            edited: ticket.approval.edited.is_some(),
-        })
-    }
 }
 
 impl Inner {
@@ -76,10 +40,7 @@ impl Inner {
         cancel: CancellationToken,
     ) -> Result<Outcome, CallError> {
         let request_id = attempt.record.request_id.clone();
-        let mut progress = CallProgress {
-            attempt,
-            tickets: Vec::new(),
-        };
+        let mut progress = CallProgress::new(attempt);
         // The future is several KB; boxing it avoids repeated moves.
         let work = Box::pin(self.execute(caller, call, request_id, &mut progress));
         let work = AssertUnwindSafe(work);
@@ -88,30 +49,10 @@ impl Inner {
             () = cancel.cancelled() => Some(Err(CallError::Cancelled)),
             answer = work.catch_unwind() => answer.ok(),
         };
-        let CallProgress { attempt, tickets } = progress;
-        let uncertain = match &answer {
-            Some(Err(error)) => error.is_uncertain(),
-            Some(Ok(_)) => false,
-            None => true,
-        };
-        if !tickets.is_empty() {
-            Box::pin(self.settle_tickets(tickets, uncertain)).await;
-        }
+        let attempt = progress.settle(answer.as_ref()).await;
         let panicked = || CallError::Panicked(attempt.record.tool_id_or_builtin());
         let answer = answer.unwrap_or_else(|| Err(panicked()));
         self.close(attempt, answer).await
-    }
-
-    /// Closes the tickets that a call used and releases the others.
-    async fn settle_tickets(&self, tickets: Vec<Ticket>, uncertain: bool) {
-        let approvals = &self.deps.approvals;
-        for Ticket { approval, used } in tickets {
-            match (used, uncertain) {
-                (true, false) => approvals.mark_done(approval).await,
-                (true, true) => approvals.mark_unknown(approval).await,
-                (false, _) => approvals.release_ticket(approval).await,
-            }
-        }
     }
 
     async fn execute(
@@ -126,9 +67,7 @@ impl Inner {
         if let Some(builtin) = self.find_builtin(&context) {
             progress.attempt.set_tool(&builtin.id());
             // Rare paths are boxed to keep the future of ordinary calls small.
-            let result =
-                Box::pin(self.run_builtin(&context, builtin, &mut progress.attempt.record));
-            let result = result.await?;
+            let result = Box::pin(self.run_builtin(&context, builtin, progress)).await?;
             let (result, handle) = match builtin {
                 BuiltinTool::ReadResult => (result, None),
                 BuiltinTool::ListResources | BuiltinTool::ReadResource | BuiltinTool::Code(_) => {

@@ -64,10 +64,41 @@ struct Window {
 
 /// Outcome of charging a call to a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Charge {
+enum ChargeResult {
     Charged,
     BudgetExceeded,
     WindowNotLoaded,
+}
+
+/// The charge of one call to the budget of a key. Dropping it refunds the call, unless it was kept.
+#[derive(Debug)]
+pub(super) struct Charge {
+    budgets: Arc<Budgets>,
+    key: Arc<str>,
+    /// Start of the window that was charged.
+    since: i64,
+    price: u64,
+    is_kept: bool,
+}
+
+impl Charge {
+    /// Keeps the charge: the call is about to be sent.
+    pub(super) fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Refunds the charge: the call was not sent.
+    pub(super) fn refund(mut self) {
+        self.is_kept = false;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.budgets.refund(&self.key, self.since, self.price);
+        }
+    }
 }
 
 impl CallLimits {
@@ -246,23 +277,29 @@ impl LimitTarget {
 impl Budgets {
     /// Charges one call and its price to a key's budget.
     pub(super) async fn charge(
-        &self,
+        self: &Arc<Self>,
         store: &Store,
         key: &Arc<str>,
         budget: &Budget,
         price: u64,
-    ) -> Result<(), CallError> {
+    ) -> Result<Charge, CallError> {
         let since = window_start(budget, clock::now());
-        let mut charge = self.try_charge(key, budget, since, price);
-        if charge == Charge::WindowNotLoaded {
+        let mut charged = self.try_charge(key, budget, since, price);
+        if charged == ChargeResult::WindowNotLoaded {
             self.load_window(store, key, since).await?;
-            charge = self.try_charge(key, budget, since, price);
+            charged = self.try_charge(key, budget, since, price);
         }
-        match charge {
-            Charge::Charged => Ok(()),
-            Charge::BudgetExceeded => Err(budget_error(key, budget, since)),
+        match charged {
+            ChargeResult::Charged => Ok(Charge {
+                budgets: Arc::clone(self),
+                key: Arc::clone(key),
+                since,
+                price,
+                is_kept: false,
+            }),
+            ChargeResult::BudgetExceeded => Err(budget_error(key, budget, since)),
             // A concurrent call started a newer window meanwhile.
-            Charge::WindowNotLoaded => Err(CallError::Unrecorded),
+            ChargeResult::WindowNotLoaded => Err(CallError::Unrecorded),
         }
     }
 
@@ -333,20 +370,20 @@ impl Budgets {
         self.windows.lock().remove(key);
     }
 
-    /// Refunds one call and its price.
-    pub(super) fn refund(&self, key: &Arc<str>, price: u64) {
+    /// Refunds one call and its price, unless its window has ended.
+    fn refund(&self, key: &Arc<str>, since: i64, price: u64) {
         let mut windows = self.windows.lock();
-        if let Some(window) = windows.get_mut(key) {
+        if let Some(window) = windows.get_mut(key).filter(|window| window.since == since) {
             window.calls = window.calls.saturating_sub(1);
             window.micro_usd = window.micro_usd.saturating_sub(price);
         }
     }
 
-    fn try_charge(&self, key: &Arc<str>, budget: &Budget, since: i64, price: u64) -> Charge {
+    fn try_charge(&self, key: &Arc<str>, budget: &Budget, since: i64, price: u64) -> ChargeResult {
         let mut windows = self.windows.lock();
         let window = windows.get_mut(key).filter(|window| window.since == since);
         let Some(window) = window else {
-            return Charge::WindowNotLoaded;
+            return ChargeResult::WindowNotLoaded;
         };
         let calls_left = budget.calls.is_none_or(|max| window.calls < max);
         let money_left = budget
@@ -355,9 +392,9 @@ impl Budgets {
         if calls_left && money_left {
             window.calls += 1;
             window.micro_usd = window.micro_usd.saturating_add(price);
-            Charge::Charged
+            ChargeResult::Charged
         } else {
-            Charge::BudgetExceeded
+            ChargeResult::BudgetExceeded
         }
     }
 

@@ -18,7 +18,6 @@ use super::result_cache::CacheKey;
 use super::result_store::ResultStore;
 use super::rules::Rules;
 use super::{CallContext, CallProgress, Inner};
-use crate::audit::AuditRecord;
 use crate::call::{CallError, Outcome};
 use crate::caller::{CallOrigin, Caller};
 use crate::hook::CompletedCall;
@@ -82,17 +81,17 @@ impl Inner {
     }
 
     /// Charges the price of a call to the budget of the caller's key.
-    pub(super) async fn charge(
+    async fn charge(
         &self,
         context: &CallContext,
         id: &ToolId,
-        record: &mut AuditRecord,
+        progress: &mut CallProgress,
     ) -> Result<(), CallError> {
         let server_rules = context.rules.servers.get(&id.server);
         let price = server_rules
             .and_then(|server_rules| server_rules.server.tool_limits(id.tool.as_str()).price);
         let CallContext { rules, caller, .. } = context;
-        self.charge_price(rules, caller, price.unwrap_or(0), record)
+        self.charge_price(rules, caller, price.unwrap_or(0), progress)
             .await
     }
 
@@ -102,27 +101,17 @@ impl Inner {
         rules: &Rules,
         caller: &Caller,
         price: u64,
-        record: &mut AuditRecord,
+        progress: &mut CallProgress,
     ) -> Result<(), CallError> {
+        let mut charge = None;
         if let (Some(key), Some(key_entry)) = (caller.key(), rules.key_entry(caller)?)
             && let Some(budget) = &key_entry.limits.budget
         {
             let store = &self.deps.store;
-            self.budgets.charge(store, key, budget, price).await?;
+            charge = Some(self.budgets.charge(store, key, budget, price).await?);
         }
-        record.charged = true;
-        record.cost_micro_usd = i64::try_from(price).unwrap_or(i64::MAX);
+        progress.set_charge(price, charge);
         Ok(())
-    }
-
-    /// Refunds the price of a call that was never sent.
-    pub(super) fn refund(&self, caller: &Caller, record: &mut AuditRecord) {
-        if let Some(key) = caller.key() {
-            self.budgets
-                .refund(key, record.cost_micro_usd.unsigned_abs());
-        }
-        record.charged = false;
-        record.cost_micro_usd = 0;
     }
 
     /// Sends an authorized call to its server, or returns a cached result.
@@ -170,7 +159,7 @@ impl Inner {
         let is_cached = cached.is_some();
         let answer = match cached {
             Some(result) => {
-                progress.set_tickets_used(id, true);
+                progress.use_tickets(id);
                 Ok(result)
             }
             None => self.dispatch(context, dispatch, key, progress).await,
@@ -210,23 +199,26 @@ impl Inner {
     ) -> Result<ToolResult, CallError> {
         let (request, tool) = (&context.call.request, Arc::clone(&dispatch.tool));
         let id = &tool.id;
-        self.charge(context, id, &mut progress.attempt.record)
-            .await?;
-        if let Err(error) = progress.attempt.open().await {
-            self.refund(&context.caller, &mut progress.attempt.record);
-            return Err(error);
-        }
-        progress.set_tickets_used(id, true);
+        self.charge(context, id, progress).await?;
+        progress.attempt.open().await?;
+        let access = match dispatch.acquire_lane().await {
+            Ok(access) => access,
+            Err(error) => {
+                // Refunded at once, since the call may go on to a fallback.
+                progress.mark_unsent(id);
+                return Err(error);
+            }
+        };
+        progress.mark_sent(id);
         let trace = trace::outgoing_context(&*self.deps.tracer, &progress.attempt.span, request);
-        let answer = dispatch.run(trace).await;
+        let answer = dispatch.send(access, trace).await;
         if answer.as_ref().is_err_and(CallError::is_not_sent) {
-            progress.set_tickets_used(id, false);
-            self.refund(&context.caller, &mut progress.attempt.record);
+            progress.mark_unsent(id);
         }
         let ServerResponse { raw, outdated } = answer?;
         if request.modern_client.is_some() && is_input_required(&raw) {
             // The client repeats the call with its input; the approval covers that call too.
-            progress.set_tickets_used(id, false);
+            progress.keep_tickets(id);
         }
         let result = self.sanitize_result(raw, &context.rules);
         let warnings = &mut progress.attempt.record.warnings;

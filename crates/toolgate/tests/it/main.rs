@@ -32,3 +32,4 @@ mod results;
 mod rules;
 mod scanner;
 mod support;
+mod unsent;
