@@ -1,6 +1,7 @@
-//! Observes responses passing through unmodified, to record token usage and the finish reason.
+//! Observes responses passing through unmodified, to record token usage, the finish reason and the ids
+//! that a provider issues.
 //!
-//! Most lines of a stream contain neither, so only lines that mention them are parsed.
+//! Most lines of a stream contain none of them, so only lines that mention them are parsed.
 
 use bytes::Bytes;
 use memchr::{memchr, memmem};
@@ -16,13 +17,15 @@ const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum length of a finish reason.
 const MAX_FINISH_REASON_BYTES: usize = 64;
 
-/// Usage and finish reason seen in a response so far.
+/// Usage, finish reason and ids seen in a response so far.
 #[derive(Debug)]
 pub struct ResponseObserver {
     dialect: Dialect,
     usage: Option<TokenUsage>,
     /// Finish reason, as the provider spells it.
     finish: Option<String>,
+    /// Ids of the response and its items, in the Responses dialect.
+    ids: Vec<String>,
     /// Incomplete last line.
     line: Vec<u8>,
     /// Whether the last line is too long to buffer; the rest of it is skipped.
@@ -51,6 +54,7 @@ impl ResponseObserver {
             dialect,
             usage: None,
             finish: None,
+            ids: Vec::new(),
             line: Vec::new(),
             skips_line: false,
             ended: false,
@@ -87,6 +91,11 @@ impl ResponseObserver {
     /// Returns the finish reason as the provider spells it.
     pub fn finish_reason(&self) -> Option<&str> {
         self.finish.as_deref()
+    }
+
+    /// Returns the ids that the provider issued since the last call.
+    pub fn take_ids(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.ids)
     }
 
     /// Returns whether the stream completed rather than being cut off.
@@ -129,6 +138,10 @@ impl ResponseObserver {
         };
         if let Some(finish) = finish {
             self.finish = Some(finish.to_owned());
+        }
+        if self.dialect == Dialect::Responses {
+            self.ids
+                .extend(responses::references::issued_ids_of_event(data));
         }
         if has_usage {
             self.record_usage(data);

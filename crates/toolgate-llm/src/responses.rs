@@ -2,6 +2,7 @@
 
 mod input;
 mod output;
+pub mod references;
 mod request_decoder;
 mod request_encoder;
 mod response;

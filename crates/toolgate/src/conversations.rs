@@ -1,6 +1,10 @@
-//! Responses and items that Responses API callers may refer to by id (`previous_response_id`,
-//! `item_reference`) when the provider does not store them. Entries live in memory for a limited time
-//! and are visible only to the caller that received them.
+//! Responses and items that callers of the Responses API may refer to by id (`previous_response_id`,
+//! `item_reference`, `conversation`), each visible only to the key that received it.
+//!
+//! If the provider does not store a response, it is kept here, in memory and for a limited time. For
+//! what the provider stores, the database has the id and its owner.
+
+mod store;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,11 +12,13 @@ use std::time::Duration;
 
 use moka::sync::Cache;
 use serde_json::{Value, json};
-use toolgate_core::config::Dialect;
 use toolgate_llm::FieldError;
 
-use super::ModelCall;
 use crate::caller::Caller;
+use crate::store::{Store, StoreError};
+
+use store::OwnerStore;
+pub(crate) use store::{IssuedId, put_issued_ids};
 
 const MAX_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 const ENTRY_TTL: Duration = Duration::from_secs(3600);
@@ -20,21 +26,24 @@ const ENTRY_TTL: Duration = Duration::from_secs(3600);
 /// Name of the caller's key, and the id of the entry.
 type EntryKey = (Option<Arc<str>>, String);
 
-/// Cache of referable entries; clones share it.
+/// What callers may refer to; clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Conversations(Cache<EntryKey, Arc<StoredEntry>>);
+pub(crate) struct Conversations {
+    entries: Cache<EntryKey, Arc<StoredEntry>>,
+    owners: OwnerStore,
+}
 
 #[derive(Debug)]
 enum StoredEntry {
     Item(Value),
     /// Conversation up to and including a response.
     Conversation(Vec<Value>),
-    /// Id under which the provider stores a response.
+    /// Id under which the provider stores a response or item.
     ProviderId(String),
 }
 
 impl Conversations {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new(store: Store) -> Self {
         let weigh = |key: &EntryKey, entry: &Arc<StoredEntry>| {
             let size = match &**entry {
                 StoredEntry::Item(item) => item.to_string().len(),
@@ -45,17 +54,20 @@ impl Conversations {
             };
             u32::try_from(size + key.1.len() + 64).unwrap_or(u32::MAX)
         };
-        Self(
-            Cache::builder()
-                .max_capacity(MAX_CACHE_BYTES)
-                .weigher(weigh)
-                .time_to_live(ENTRY_TTL)
-                .build(),
-        )
+        let entries = Cache::builder()
+            .max_capacity(MAX_CACHE_BYTES)
+            .weigher(weigh)
+            .time_to_live(ENTRY_TTL)
+            .support_invalidation_closures()
+            .build();
+        Self {
+            entries,
+            owners: OwnerStore::new(store),
+        }
     }
 
     /// Replaces the references in a request with the items they refer to.
-    pub(super) fn expand_references<'a>(
+    pub(crate) fn expand_references<'a>(
         &self,
         caller: &Caller,
         body: &'a str,
@@ -103,25 +115,87 @@ impl Conversations {
         Ok(Cow::Owned(value.to_string()))
     }
 
-    /// Maps a gateway id to the provider's id of a response.
-    pub(super) fn alias_response(&self, caller: &Caller, id: &str, provider_id: &str) {
-        self.insert(
-            caller,
-            &json!(id),
-            StoredEntry::ProviderId(provider_id.to_owned()),
-        );
+    /// Maps a gateway id to the id under which the provider stores a response. The mapping survives a
+    /// restart.
+    pub(crate) async fn alias_response(
+        &self,
+        caller: &Caller,
+        id: &str,
+        provider_id: &str,
+    ) -> Result<(), StoreError> {
+        self.insert_provider_id(caller, id, provider_id);
+        self.owners.put(id, key_name(caller), provider_id).await
     }
 
-    /// Returns the provider's id, as JSON, for a response known to the caller by a gateway id.
-    pub(super) fn provider_response_id(&self, caller: &Caller, id: &str) -> Option<String> {
-        match &*self.0.get(&(caller.key().cloned(), id.to_owned()))? {
-            StoredEntry::ProviderId(provider_id) => Some(json!(provider_id).to_string()),
+    /// Takes note of an id that a provider issued to the caller. It must be stored separately, see
+    /// [`put_issued_ids`].
+    pub(crate) fn add_issued_id(&self, caller: &Caller, id: &str) {
+        self.insert_provider_id(caller, id, id);
+    }
+
+    /// Returns the provider's id of a stored response or item if the caller may refer to it.
+    ///
+    /// A key may refer only to what it received through this gateway. A caller without a key may refer
+    /// to anything that no key received.
+    pub(crate) async fn resolve_reference(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let cached = self.entries.get(&entry_key(caller, id));
+        if let Some(StoredEntry::ProviderId(provider_id)) = cached.as_deref() {
+            return Ok(Some(provider_id.clone()));
+        }
+        Ok(match self.owners.get(id).await? {
+            Some(owned) if owned.belongs_to(key_name(caller)) => {
+                self.insert_provider_id(caller, id, &owned.provider_id);
+                Some(owned.provider_id)
+            }
+            None if caller.key().is_none() => Some(id.to_owned()),
             _ => None,
+        })
+    }
+
+    /// Returns whether the caller may use a conversation at a provider. The gateway does not create
+    /// conversations, so one belongs to the key that uses it first.
+    pub(crate) async fn claim_conversation(
+        &self,
+        caller: &Caller,
+        id: &str,
+    ) -> Result<bool, StoreError> {
+        // Kept apart from responses, whose ids cannot be claimed.
+        let id = format!("conversation:{id}");
+        if let Some(key) = key_name(caller)
+            && !self.entries.contains_key(&entry_key(caller, &id))
+        {
+            match self.owners.get(&id).await? {
+                None => self.owners.claim(&id, key).await?,
+                Some(owned) if owned.belongs_to(Some(key)) => self.owners.renew(&id).await?,
+                Some(_) => {}
+            }
+        }
+        Ok(self.resolve_reference(caller, &id).await?.is_some())
+    }
+
+    /// Forgets what a key, by name, may refer to, so that a new key of the same name inherits nothing.
+    /// The database tells by the time at which the spending of the key was reset.
+    pub(crate) fn forget_caller(&self, key: &str) {
+        let name = key.to_owned();
+        let invalidated = self
+            .entries
+            .invalidate_entries_if(move |(caller, _), _| caller.as_deref() == Some(&name));
+        if let Err(error) = invalidated {
+            tracing::error!(%error, key, "failed to forget responses of a key");
         }
     }
 
+    /// Deletes the owners of ids issued before a time.
+    pub(crate) async fn delete_expired(&self, before: i64) -> Result<(), StoreError> {
+        self.owners.delete_before(before).await
+    }
+
     /// Stores a response and its items unless the caller sent `store: false`.
-    pub(super) fn store_response(&self, caller: &Caller, body: &str, response: &str) {
+    pub(crate) fn store_response(&self, caller: &Caller, body: &str, response: &str) {
         let Ok(response) = serde_json::from_str::<Value>(response) else {
             return;
         };
@@ -154,9 +228,13 @@ impl Conversations {
 
     fn insert(&self, caller: &Caller, id: &Value, entry: StoredEntry) {
         if let Some(id) = id.as_str() {
-            let key = (caller.key().cloned(), id.to_owned());
-            self.0.insert(key, Arc::new(entry));
+            self.entries.insert(entry_key(caller, id), Arc::new(entry));
         }
+    }
+
+    fn insert_provider_id(&self, caller: &Caller, id: &str, provider_id: &str) {
+        let entry = StoredEntry::ProviderId(provider_id.to_owned());
+        self.entries.insert(entry_key(caller, id), Arc::new(entry));
     }
 
     fn lookup(
@@ -167,29 +245,21 @@ impl Conversations {
     ) -> Result<Arc<StoredEntry>, FieldError> {
         let found = id
             .as_str()
-            .and_then(|id| self.0.get(&(caller.key().cloned(), id.to_owned())));
+            .and_then(|id| self.entries.get(&entry_key(caller, id)));
         found.ok_or_else(|| unknown_reference(field.to_owned()))
     }
 }
 
-/// Returns the previous response a request refers to if its id has the gateway's format and both sides
-/// speak the Responses dialect.
-pub(super) fn referenced_response(
-    model_call: &ModelCall,
-    provider_dialect: Dialect,
-) -> Option<String> {
-    let is_responses =
-        (model_call.request.dialect, provider_dialect) == (Dialect::Responses, Dialect::Responses);
-    let id = model_call
-        .body
-        .get_string("previous_response_id")
-        .filter(|_| is_responses)?;
-    let digits = id.strip_prefix("resp_")?;
-    let is_gateway_id = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    is_gateway_id.then_some(id)
+fn entry_key(caller: &Caller, id: &str) -> EntryKey {
+    (caller.key().cloned(), id.to_owned())
 }
 
-fn unknown_reference(field: String) -> FieldError {
+fn key_name(caller: &Caller) -> Option<&str> {
+    caller.key().map(|key| &**key)
+}
+
+/// Error for a reference to something that does not exist for the caller.
+pub(crate) fn unknown_reference(field: String) -> FieldError {
     FieldError {
         field,
         problem: "refers to an unknown or expired id; send the whole conversation instead"

@@ -12,9 +12,9 @@ mod evaluate;
 mod execute;
 mod explain;
 mod find;
+mod item_request;
 mod key_requirement;
 mod keys;
-mod item_request;
 mod limits;
 mod model_limits;
 mod output_schema;
@@ -67,6 +67,7 @@ use crate::audit::{self, AuditLog, AuditRecord};
 use crate::call::{Arguments, CallError, Outcome, RequestContext, ToolCall};
 use crate::caller::{CallOrigin, Caller};
 use crate::code_mode::{CodeMode, WorkerProgram};
+use crate::conversations::Conversations;
 use crate::hook::Hooks;
 use crate::metrics::Metrics;
 use crate::store::{Store, StoreError};
@@ -83,6 +84,7 @@ pub(crate) struct EngineDependencies {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) audit: AuditLog,
     pub(crate) approvals: ApprovalService,
+    pub(crate) conversations: Conversations,
     pub(crate) store: Store,
     pub(crate) hooks: Hooks,
     pub(crate) tracer: Arc<dyn Tracer>,
@@ -164,6 +166,11 @@ impl Engine {
     /// Returns the handle for resources and prompts of servers.
     pub(crate) fn resources(&self) -> Resources<'_> {
         Resources::new(&self.0)
+    }
+
+    /// Returns the responses to which callers may refer.
+    pub(crate) fn conversations(&self) -> &Conversations {
+        &self.0.deps.conversations
     }
 
     /// Returns the approval settings in force.

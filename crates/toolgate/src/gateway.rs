@@ -30,6 +30,7 @@ use crate::call::{CallError, Outcome, ToolCall};
 use crate::caller::Caller;
 use crate::code_mode::WorkerProgram;
 use crate::definitions::{DefinitionHistory, Definitions};
+use crate::conversations::Conversations;
 use crate::engine::{Engine, EngineDependencies, KeyRequirement, Keys, Resources};
 use crate::event::{GatewayEvents, ServerWatcher};
 use crate::hook::Hook;
@@ -185,6 +186,7 @@ impl GatewayBuilder {
             metrics: Arc::clone(&metrics),
             audit: audit.clone(),
             approvals: approvals.clone(),
+            conversations: Conversations::new(store.clone()),
             store: store.clone(),
             hooks: hooks.into_iter().collect(),
             tracer,

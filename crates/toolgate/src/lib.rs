@@ -43,6 +43,7 @@ pub mod call;
 pub mod caller;
 #[cfg_attr(not(feature = "code-mode"), path = "code_mode/disabled.rs")]
 mod code_mode;
+mod conversations;
 pub mod config {
     //! The configuration: loading it from text, with findings that point to its source, and
     //! everything it consists of.

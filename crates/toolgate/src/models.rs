@@ -4,7 +4,6 @@
 //! tools, and its response is passed through unchanged. All others are translated. Wire formats live in
 //! `toolgate_llm`; the module `agent` decides which requests become runs.
 
-mod conversations;
 mod error;
 mod headers;
 mod model_call;
@@ -19,11 +18,9 @@ mod usage_recorder;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 pub use bytes::Bytes;
-use conversations::Conversations;
 pub use error::ModelError;
 pub(crate) use headers::caller_headers;
 pub use http::{HeaderMap, StatusCode};
@@ -43,6 +40,7 @@ pub use toolgate_llm::body::BodyError;
 pub use toolgate_llm::event::{ProviderError, ResponseDecodeError, TokenUsage};
 use toolgate_llm::prompt::IgnoredFields;
 use toolgate_llm::provider_tools::provider_run_tools;
+use toolgate_llm::responses::references::{ItemReference, StoredReferences};
 use toolgate_llm::tools::{CallerTools, DefinitionFormat};
 pub use toolgate_llm::upstream::SendError;
 use toolgate_llm::upstream::{ProviderClients, ProviderRequest};
@@ -51,9 +49,10 @@ pub use usage_recorder::ModelRecord;
 use usage_recorder::UsageRecorder;
 pub(crate) use usage_recorder::UsageRecording;
 
+use crate::conversations::unknown_reference;
 use crate::engine::Engine;
 use crate::metrics::Metrics;
-use crate::store::{StoreError, unix_millis};
+use crate::store::StoreError;
 
 /// Handle for providers and their models; clones share its state.
 #[derive(Clone, Debug)]
@@ -67,7 +66,6 @@ struct Inner {
     usage_recorder: UsageRecorder,
     table: ArcSwap<ModelTable>,
     tool_definitions: ToolDefinitionCache,
-    conversations: Conversations,
     store: ModelStore,
 }
 
@@ -132,7 +130,6 @@ impl Models {
             usage_recorder: UsageRecorder::start(store.clone(), metrics),
             table: ArcSwap::from_pointee(table),
             tool_definitions: ToolDefinitionCache::new(),
-            conversations: Conversations::new(),
             store,
         }))
     }
@@ -156,7 +153,7 @@ impl Models {
     /// Sends a request to its model and relays the response.
     pub(crate) async fn relay(&self, model_call: &ModelCall) -> Result<ModelResponse, ModelError> {
         let response = self.send(model_call).await?;
-        response::relay_response(model_call, response, &self.0.conversations).await
+        response::relay_response(model_call, response, self.0.engine.conversations()).await
     }
 
     /// Sends a request to its model, falling back to the next target if that one fails.
@@ -245,41 +242,45 @@ impl Models {
             provider_id,
         }: IssuedResponse<'_>,
     ) {
-        let (conversations, caller) = (&self.0.conversations, &model_call.caller);
+        let (conversations, caller) = (self.0.engine.conversations(), &model_call.caller);
         if provider_dialect != Dialect::Responses {
             conversations.store_response(caller, model_call.body.as_str(), answer);
             return;
         }
-        conversations.alias_response(caller, id, provider_id);
-        let key = caller.key().map(|key| &**key);
-        let now = unix_millis(SystemTime::now());
-        let stored = self
-            .0
-            .store
-            .put_response_id(id, provider_id, key, now)
-            .await;
+        let stored = conversations.alias_response(caller, id, provider_id).await;
         if let Err(error) = stored {
             tracing::warn!(%error, "failed to persist response id; it is valid only until the gateway stops");
         }
     }
 
-    /// Returns the provider's id, as JSON, for a response the request refers to by a gateway id.
-    async fn provider_response_id(
+    /// Checks that a request refers only to what its caller received. Returns the provider's id for
+    /// the response that it continues.
+    async fn resolve_references(
         &self,
         model_call: &ModelCall,
         provider_dialect: Dialect,
-    ) -> Result<Option<String>, StoreError> {
-        let Some(id) = conversations::referenced_response(model_call, provider_dialect) else {
+    ) -> Result<Option<String>, ModelError> {
+        let dialects = (model_call.request.dialect, provider_dialect);
+        if dialects != (Dialect::Responses, Dialect::Responses) {
+            return Ok(None);
+        }
+        let references = StoredReferences::in_request(&model_call.body)?;
+        let (conversations, caller) = (self.0.engine.conversations(), &model_call.caller);
+        for ItemReference { field, id } in references.items {
+            let resolved = conversations.resolve_reference(caller, &id).await?;
+            resolved.ok_or_else(|| unknown_reference(field))?;
+        }
+        if let Some(id) = references.conversation
+            && !conversations.claim_conversation(caller, &id).await?
+        {
+            return Err(unknown_reference("conversation".to_owned()).into());
+        }
+        let Some(id) = references.previous_response else {
             return Ok(None);
         };
-        let caller = &model_call.caller;
-        if let Some(provider_id) = self.0.conversations.provider_response_id(caller, &id) {
-            return Ok(Some(provider_id));
-        }
-        let key = caller.key().map(|key| &**key);
-        // Without the provider's id, the provider would reject the gateway's as unknown.
-        let provider_id = Box::pin(self.0.store.response_id(&id, key)).await?;
-        Ok(provider_id.map(|provider_id| Value::from(provider_id).to_string()))
+        let resolved = conversations.resolve_reference(caller, &id).await?;
+        let field = "previous_response_id".to_owned();
+        Ok(Some(resolved.ok_or_else(|| unknown_reference(field))?))
     }
 
     /// Deletes records of requests that started before a time.
@@ -289,7 +290,7 @@ impl Models {
 
     /// Deletes response ids issued before a time.
     pub(crate) async fn delete_response_ids(&self, before: i64) -> Result<(), StoreError> {
-        self.0.store.delete_response_ids(before).await
+        self.0.engine.conversations().delete_expired(before).await
     }
 
     /// Writes all remaining usage records.
@@ -307,9 +308,8 @@ impl Models {
             model_call.request.dialect,
             target.provider_dialect(model_call.request.dialect),
         );
-        let provider_id = self
-            .provider_response_id(model_call, provider_dialect)
-            .await?;
+        let resolving = Box::pin(self.resolve_references(model_call, provider_dialect));
+        let provider_id = resolving.await?;
         let body = self.provider_body(model_call, target, provider_id.as_deref())?;
         let mut path = provider_dialect.path().to_owned();
         if model_call.request.operation == Operation::CountTokens {
@@ -388,8 +388,11 @@ impl Models {
             options["include_usage"] = Value::Bool(true);
             edit = edit.set("stream_options", &options.to_string());
         }
-        if let Some(provider_id) = provider_id {
-            edit = edit.set("previous_response_id", provider_id);
+        // Other ids are left as the caller wrote them.
+        let previous = model_call.body.get_string("previous_response_id");
+        if let Some(provider_id) = provider_id.filter(|id| previous.as_deref() != Some(id)) {
+            let id = Value::from(provider_id).to_string();
+            edit = edit.set("previous_response_id", &id);
         }
         let body = edit.finish();
         if caller_dialect == provider_dialect {
@@ -402,7 +405,8 @@ impl Models {
         let text = match caller_dialect {
             Dialect::Responses => self
                 .0
-                .conversations
+                .engine
+                .conversations()
                 .expand_references(&model_call.caller, text)?,
             Dialect::Chat | Dialect::Messages => text.into(),
         };

@@ -54,6 +54,7 @@ mod real_model;
 mod real_servers;
 mod resource_access;
 mod resource_subscriptions;
+mod response_references;
 mod serve;
 mod sessions;
 mod small_disk;

@@ -94,6 +94,7 @@ impl AgentRun {
             read_stream(response, dialects, sink, &mut recording).await
         } else {
             let body = read_body(response).await?;
+            recording.record_response_ids(&body);
             read_whole(&body, dialects, sink).await
         };
         let output = output.inspect_err(|_| recording.record_incomplete())?;
@@ -181,6 +182,7 @@ async fn read_stream(
         let (mut raw, mut events) = (Vec::new(), Vec::new());
         let fed = sse_decoder.feed(&chunk, &mut raw);
         for event in &raw {
+            recording.record_event_ids(event.data.as_bytes());
             if let Some(collector) = &mut collector {
                 collector.push(event);
             }

@@ -128,6 +128,7 @@ impl<'a> Keys<'a> {
         spending::reset_spending(&mut transaction, key).await?;
         transaction.commit().await?;
         self.0.budgets.reset(key);
+        deps.conversations.forget_caller(key);
         Ok(())
     }
 }

@@ -16,8 +16,10 @@ use crate::store::{Store, StoreError, clock};
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3600);
 /// Interval between checks of the size of the audit trail.
 const SIZE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Maximum age of agent runs, and of response ids and scripts, which are only useful with them.
+/// Maximum age of agent runs, and of scripts, which are only useful with them.
 const JOURNAL_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Maximum age of the ids of responses. OpenAI stores a response for that long.
+const RESPONSE_ID_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Owners of data that expires.
 #[derive(Debug)]
@@ -90,7 +92,9 @@ impl ExpiringData {
             ("runs", self.runs.delete_expired(journals_before).await),
             (
                 "response ids",
-                self.models.delete_response_ids(journals_before).await,
+                self.models
+                    .delete_response_ids(now - millis(RESPONSE_ID_RETENTION))
+                    .await,
             ),
             (
                 "scripts",

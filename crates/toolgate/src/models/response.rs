@@ -18,10 +18,10 @@ use toolgate_llm::observer::{self, ResponseObserver, UsageChunkFilter};
 use toolgate_llm::turn::ResponseHead;
 use toolgate_llm::{ModelTurn, RequestBody, WireFormat as _};
 
-use super::conversations::Conversations;
 use super::usage_recorder::UsageRecording;
 use super::{ModelCall, ModelError, ModelResponse, ProviderResponse, ResponseBody, headers};
 use crate::caller::Caller;
+use crate::conversations::Conversations;
 
 /// Largest response body that is buffered.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
@@ -66,6 +66,7 @@ pub(super) async fn relay_response(
     if caller_dialect == provider_dialect {
         recording.record_finish_reason(|| observer::finish(caller_dialect, &body));
         recording.record_completion(ResponseObserver::usage_from_body(caller_dialect, &body));
+        recording.record_response_ids(&body);
         return Ok(ModelResponse {
             status,
             headers,
@@ -239,6 +240,7 @@ impl PassthroughStream {
                 self.recording.record_first_byte();
                 self.observer.feed(&chunk);
                 self.recording.record_usage(self.observer.usage());
+                self.recording.add_response_ids(self.observer.take_ids());
                 match &mut self.usage_filter {
                     Some(filter) => filter.filter(&chunk),
                     None => chunk,

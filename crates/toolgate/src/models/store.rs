@@ -1,15 +1,16 @@
-//! Storage of model request records and response ids.
+//! Storage of model request records.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::AssertSqlSafe;
 
 use super::ModelRecord;
 use crate::audit::{
     AuditStore, Column, ColumnValue, EntryDraft, EntryKind, ReferencedTable, bind_values,
     digest_values,
 };
+use crate::conversations::{IssuedId, put_issued_ids};
 use crate::store::{BulkInsert, Store, StoreError, min_id_at};
 
 /// Approximate bytes of a record, for the size of the audit trail.
@@ -46,7 +47,7 @@ pub(crate) const REFERENCED_TABLE: ReferencedTable = ReferencedTable {
     kind: EntryKind::Model,
     columns: &COLUMNS,
 };
-/// Reads and writes model records and response ids. Clones share the store.
+/// Reads and writes model records. Clones share the store.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelStore {
     store: Store,
@@ -88,6 +89,8 @@ impl ModelStore {
                 bind_values(query, &row.values).bind(row.seq)
             })
             .await?;
+        let issued: Vec<IssuedId<'_>> = records.iter().flat_map(issued_ids).collect();
+        put_issued_ids(&mut transaction, &issued).await?;
         transaction.commit().await
     }
 
@@ -133,43 +136,19 @@ impl ModelStore {
         }
         transaction.commit().await
     }
+}
 
-    /// Maps one of the gateway's response ids to the provider's id of the response.
-    pub(crate) async fn put_response_id(
-        &self,
-        id: &str,
-        provider_id: &str,
-        caller: Option<&str>,
-        at: i64,
-    ) -> Result<(), StoreError> {
-        let statement =
-            sqlx::query("INSERT INTO response_ids (id, caller, known, at) VALUES ($1, $2, $3, $4)")
-                .bind(id)
-                .bind(caller)
-                .bind(provider_id)
-                .bind(at);
-        self.store.execute(statement).await?;
-        Ok(())
-    }
-
-    /// Returns the provider's id of a response that the caller knows by one of the gateway's ids.
-    pub(crate) async fn response_id(
-        &self,
-        id: &str,
-        caller: Option<&str>,
-    ) -> Result<Option<String>, StoreError> {
-        let sql = "SELECT known FROM response_ids WHERE id = $1 AND (caller = $2 OR ($2 IS NULL AND caller IS NULL))";
-        let row = sqlx::query(sql).bind(id).bind(caller);
-        let row = row.fetch_optional(self.store.readers()).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
-    }
-
-    /// Deletes response ids issued before a time.
-    pub(crate) async fn delete_response_ids(&self, before: i64) -> Result<(), StoreError> {
-        let statement = sqlx::query("DELETE FROM response_ids WHERE at < $1").bind(before);
-        self.store.execute(statement).await?;
-        Ok(())
-    }
+/// Returns the ids in a response to a key.
+fn issued_ids(record: &ModelRecord) -> impl Iterator<Item = IssuedId<'_>> {
+    let caller = record.caller.as_deref();
+    let ids = record.response_ids.iter();
+    ids.filter_map(move |id| {
+        Some(IssuedId {
+            id,
+            caller: caller?,
+            at: record.started_at,
+        })
+    })
 }
 
 impl<'a> ModelRow<'a> {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reqwest::Response;
+use toolgate_core::config::Dialect;
 use toolgate_llm::event::{FinishReason, TokenUsage};
+use toolgate_llm::responses::references;
 use tracing::Span;
 
 use super::span::ModelSpan;
@@ -12,6 +14,7 @@ use super::store::ModelStore;
 use super::table::{ModelTable, ModelTarget};
 use super::{ModelCall, ModelError};
 use crate::caller::Caller;
+use crate::conversations::Conversations;
 use crate::engine::{Engine, ModelSlot};
 use crate::hook::ModelResponseEvent;
 use crate::metrics::{Metrics, ModelRequestSample, ModelRequestTiming};
@@ -53,6 +56,8 @@ pub struct ModelRecord {
     pub first_byte_us: Option<i64>,
     /// Time to the end of the response.
     pub duration_us: i64,
+    /// Ids of the response and its items, to which the caller may refer later.
+    pub(super) response_ids: Vec<String>,
 }
 
 /// Writes model records in the background; clones share the queue.
@@ -76,6 +81,8 @@ pub(crate) struct UsageRecording {
     requested_stream_usage: bool,
     /// Concurrency slot of the caller's key, held until the response ends.
     slot: Option<ModelSlot>,
+    /// Set if the provider stores the response and the caller may refer to it by the provider's ids.
+    conversations: Option<Conversations>,
 }
 
 impl ModelRecord {
@@ -178,6 +185,8 @@ impl UsageRecording {
             started_at: Instant::now(),
             table: Arc::clone(table),
             slot: None,
+            conversations: has_referable_ids(model_call, target)
+                .then(|| engine.conversations().clone()),
         }
     }
 
@@ -216,6 +225,34 @@ impl UsageRecording {
     pub(crate) fn record_first_byte(&mut self) {
         if self.record.first_byte_us.is_none() {
             self.record.first_byte_us = Some(elapsed_micros(self.started_at));
+        }
+    }
+
+    /// Records the ids in a complete response.
+    pub(crate) fn record_response_ids(&mut self, response: &[u8]) {
+        if self.conversations.is_some() {
+            self.add_response_ids(references::issued_ids(response));
+        }
+    }
+
+    /// Records the ids in an event of a stream.
+    pub(crate) fn record_event_ids(&mut self, data: &[u8]) {
+        if self.conversations.is_some() {
+            self.add_response_ids(references::issued_ids_of_event(data));
+        }
+    }
+
+    /// Records ids under which the provider stores the response and its items.
+    pub(super) fn add_response_ids(&mut self, ids: Vec<String>) {
+        let Some(conversations) = &self.conversations else {
+            return;
+        };
+        for id in ids {
+            if self.record.response_ids.contains(&id) {
+                continue;
+            }
+            conversations.add_issued_id(&self.caller, &id);
+            self.record.response_ids.push(id);
         }
     }
 
@@ -291,6 +328,15 @@ impl Drop for UsageRecording {
             });
         self.recorder.enqueue(std::mem::take(record));
     }
+}
+
+/// Returns whether a key receives ids of the provider to which it may refer later.
+fn has_referable_ids(model_call: &ModelCall, target: &ModelTarget) -> bool {
+    let dialect = model_call.request.dialect;
+    dialect == Dialect::Responses
+        && target.provider_dialect(dialect) == Dialect::Responses
+        && model_call.caller.key().is_some()
+        && model_call.body.get("store") != Some("false")
 }
 
 fn elapsed_micros(start: Instant) -> i64 {
