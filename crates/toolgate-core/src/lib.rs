@@ -10,6 +10,7 @@ pub mod clean;
 pub mod config;
 mod fold;
 pub mod hash;
+pub mod header;
 pub mod json;
 pub mod name;
 mod nearest;

@@ -36,6 +36,8 @@ pub struct Upstream {
     pub ignored: IgnoredFields,
     /// Whether references in tool schemas must be inlined.
     pub flat_schemas: bool,
+    /// Names of headers that callers may set, in lower case.
+    pub allowed_extra_headers: Vec<String>,
     base_url: Url,
     /// Parsed request URLs by path, one per dialect.
     urls: Vec<(&'static str, Url)>,
@@ -130,6 +132,7 @@ impl Upstream {
             models: provider.models.clone(),
             ignored: IgnoredFields(provider.ignore_fields.clone()),
             flat_schemas: provider.flat_schemas,
+            allowed_extra_headers: provider.network.allowed_extra_headers.clone(),
             urls: [Dialect::Chat, Dialect::Responses, Dialect::Messages]
                 .into_iter()
                 .map(|dialect| dialect.path())

@@ -338,6 +338,7 @@ impl Models {
             headers: headers::provider_headers(
                 &model_call.context.headers,
                 provider_dialect,
+                &target.upstream.allowed_extra_headers,
                 trace.as_ref(),
             ),
         };

@@ -79,6 +79,8 @@ pub struct ProviderKey {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProviderNetwork {
     pub headers: IndexMap<String, Secret>,
+    /// Names of headers that callers may set, in lower case.
+    pub allowed_extra_headers: Vec<String>,
     pub timeout: Duration,
     pub max_retries: u32,
     pub proxy: Proxy,
@@ -161,6 +163,7 @@ impl Default for ProviderNetwork {
     fn default() -> Self {
         Self {
             headers: IndexMap::new(),
+            allowed_extra_headers: Vec::new(),
             timeout: Duration::from_secs(600),
             max_retries: 2,
             proxy: Proxy::default(),

@@ -632,7 +632,8 @@ async fn headers_are_forwarded_but_credentials_are_not() {
             .with_header("x-ratelimit-remaining", "7")
             .with_header("set-cookie", "a=b"),
     ]);
-    let gate = TestGate::start(&provider("there", &model, "anthropic"));
+    let toml = provider("there", &model, "anthropic") + "allowed_extra_headers = [\"X-Team\"]\n";
+    let gate = TestGate::start(&toml);
     let sent = headers(&[
         ("anthropic-beta", "b-1"),
         (
@@ -640,6 +641,7 @@ async fn headers_are_forwarded_but_credentials_are_not() {
             "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
         ),
         ("x-bf-eh-x-team", "blue"),
+        ("x-bf-eh-x-tenant", "not listed"),
         ("x-bf-eh-authorization", "Bearer stolen"),
         ("x-api-key", "sk-what-the-sdk-must-send"),
         ("cookie", "session=1"),
@@ -668,7 +670,9 @@ async fn headers_are_forwarded_but_credentials_are_not() {
     ] {
         assert_eq!(turn.header(name), Some(value), "{name}");
     }
-    assert!(turn.header("cookie").is_none() && turn.header("authorization").is_none());
+    for name in ["cookie", "authorization", "x-tenant"] {
+        assert!(turn.header(name).is_none(), "{name}");
+    }
     assert!(turn.header("content-length").is_some());
 }
 

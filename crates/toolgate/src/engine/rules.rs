@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName};
 use sha2::{Digest as _, Sha256};
-use toolgate_core::Config;
 use toolgate_core::catalog::Tool;
 use toolgate_core::config::{
     ApprovalSettings, Approvers, KeyConfig, KeyCredential, KeyLimits, ResultSettings, RunLimits,
@@ -18,39 +17,13 @@ use toolgate_core::name::{ServerName, ToolId};
 use toolgate_core::policy::{Decision, ServerItem, Verdict};
 use toolgate_core::scope::{AccessRules, Filters, Principal};
 use toolgate_core::secret::Masker;
+use toolgate_core::{Config, header};
 use toolgate_mcp::{Environment, TraceContext};
 
 use super::limits::CallLimits;
 use crate::approval::{ToolFingerprint, is_scanner_rule};
 use crate::call::{CallError, RequestContext};
 use crate::caller::Caller;
-
-/// Headers that are never forwarded, regardless of a server's configuration, because they concern
-/// only the connection between caller and gateway.
-const RESERVED_HEADERS: [&str; 20] = [
-    "accept",
-    "accept-encoding",
-    "api-key",
-    "authorization",
-    "connection",
-    "content-encoding",
-    "content-length",
-    "content-type",
-    "cookie",
-    "forwarded",
-    "host",
-    "last-event-id",
-    "origin",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-    "x-api-key",
-    "x-bf-vk",
-    "x-goog-api-key",
-    "x-real-ip",
-];
-const RESERVED_HEADER_PREFIXES: [&str; 5] =
-    ["mcp-", "proxy-", "x-forwarded-", "x-toolgate-", "x-bf-mcp-"];
 
 /// Minimum timeout for calls during which the server may prompt the user.
 const INTERACTIVE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
@@ -308,10 +281,7 @@ impl Rules {
                 .headers
                 .keys()
                 .any(|set| set.eq_ignore_ascii_case(name));
-            configured
-                || RESERVED_HEADERS.contains(&name)
-                || TraceContext::NAMES.contains(&name) // added to every call separately
-                || RESERVED_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+            configured || header::is_reserved(name) || TraceContext::NAMES.contains(&name) // added to every call separately
         };
         let wanted = |name: &HeaderName| {
             let listed = |allowed: &String| allowed == "*" || allowed == name.as_str();

@@ -16,6 +16,7 @@ use crate::config::provider::{
     ModelPrice, PRESETS, Preset, ProviderAuth, ProviderConfig, ProviderKey, ProviderNetwork, Proxy,
 };
 use crate::config::{ConfigFinding, ConfigLocation, Dialect, Severity, Tls, micro_usd};
+use crate::header;
 use crate::nearest::find_nearest;
 use crate::secret::Secret;
 
@@ -134,6 +135,7 @@ fn build_provider(
         dialect,
         models,
         headers,
+        allowed_extra_headers,
         timeout,
         max_retries,
         proxy,
@@ -173,6 +175,8 @@ fn build_provider(
         .default_request_timeout_in_seconds
         .map(Duration::from_secs);
     let defaults = ProviderNetwork::default();
+    let headers: IndexMap<String, Secret> =
+        bifrost.extra_headers.into_iter().chain(headers).collect();
     Some(ProviderConfig {
         name: name.to_owned(),
         base_url,
@@ -181,7 +185,13 @@ fn build_provider(
         keys,
         models,
         network: ProviderNetwork {
-            headers: bifrost.extra_headers.into_iter().chain(headers).collect(),
+            allowed_extra_headers: check_extra_headers(
+                allowed_extra_headers,
+                &headers,
+                pointer,
+                context,
+            ),
+            headers,
             timeout: timeout
                 .map(|span| span.0)
                 .or(seconds)
@@ -198,6 +208,36 @@ fn build_provider(
         ignore_fields,
         flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
     })
+}
+
+/// Checks the names of headers that callers may set, and returns them in lower case.
+fn check_extra_headers(
+    names: Vec<String>,
+    configured: &IndexMap<String, Secret>,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Vec<String> {
+    let mut allowed = Vec::new();
+    for (index, name) in names.into_iter().enumerate() {
+        let pointer = format!("{pointer}/allowed_extra_headers/{index}");
+        let lower = name.to_ascii_lowercase();
+        if name.contains('*') || !header::is_valid_name(&name) {
+            let message = format!("`{name}` is not the name of a header; list each one by name");
+            context.error(&pointer, message);
+        } else if header::is_reserved_for_providers(&lower) {
+            let message = format!(
+                "callers can never set `{name}`: it is a credential, selects an account or belongs to the connection; set it in `headers` if the provider needs it"
+            );
+            context.error(&pointer, message);
+        } else if configured.keys().any(|set| set.eq_ignore_ascii_case(&name)) {
+            let message =
+                format!("`{name}` is always sent as set in `headers`; remove one of them");
+            context.error(&pointer, message);
+        } else {
+            allowed.push(lower);
+        }
+    }
+    allowed
 }
 
 fn is_valid_name(name: &str) -> bool {

@@ -27,6 +27,8 @@ pub struct ProviderTable {
     pub models: Vec<String>,
     /// Headers sent with every request.
     pub headers: IndexMap<String, Secret>,
+    /// Headers that callers may set at the provider: `x-bf-eh-NAME` in their request is sent as `NAME`. Credentials cannot be listed. Default: none.
+    pub allowed_extra_headers: Vec<String>,
     /// Timeout of a request. Default `10m`.
     pub timeout: Option<ConfigDuration>,
     /// Maximum number of retries of a request that fails before the first byte of the response. Default 2.

@@ -142,3 +142,48 @@ fn undefined_provider_names_are_errors() {
         (1_250_000, 125_000, 1_250_000)
     );
 }
+
+#[test]
+fn headers_that_callers_may_set_are_listed_by_name() {
+    let toml = |names: &str| {
+        format!(
+            "[providers.openai]\nheaders = {{ \"X-Fixed\" = \"1\" }}\nallowed_extra_headers = [{names}]\n"
+        )
+    };
+    let allowed = toml(r#""X-Team", "http-referer", "x-title""#);
+    let (config, findings) = load(ConfigFormat::Toml, &allowed).unwrap();
+    assert_eq!(findings.len(), 0, "{findings:?}");
+    assert_eq!(
+        provider(&config, "openai").network.allowed_extra_headers,
+        ["x-team", "http-referer", "x-title"]
+    );
+    let not_by_callers = "callers can never set";
+    let not_a_name = "list each one by name";
+    for (name, expected) in [
+        ("Authorization", not_by_callers),
+        ("proxy-authorization", not_by_callers),
+        ("cf-aig-authorization", not_by_callers),
+        ("x-api-key", not_by_callers),
+        ("x-goog-api-key", not_by_callers),
+        ("Ocp-Apim-Subscription-Key", not_by_callers),
+        ("helicone-auth", not_by_callers),
+        ("X-Amz-Security-Token", not_by_callers),
+        ("cookie", not_by_callers),
+        ("OpenAI-Organization", not_by_callers),
+        ("openai-project", not_by_callers),
+        ("x-forwarded-for", not_by_callers),
+        ("Host", not_by_callers),
+        ("connection", not_by_callers),
+        ("transfer-encoding", not_by_callers),
+        ("content-length", not_by_callers),
+        ("x-fixed", "always sent as set in `headers`"),
+        ("*", not_a_name),
+        ("x-*", not_a_name),
+        ("x team", not_a_name),
+        ("", not_a_name),
+    ] {
+        let messages = errors(ConfigFormat::Toml, &toml(&format!("{name:?}")));
+        assert_eq!(messages.len(), 1, "{name}: {messages:?}");
+        assert!(messages[0].contains(expected), "{name}: {messages:?}");
+    }
+}

@@ -12,6 +12,7 @@ use crate::config::file::{
     ClientConfig, ConnectionType, ServerTable, StdioConfig, TlsConfig, TransportName,
 };
 use crate::config::{HttpConnection, HttpTransport, ServerConnection, StdioConnection, Tls};
+use crate::header;
 use crate::secret::Secret;
 
 pub(super) fn client_connection(
@@ -194,7 +195,7 @@ impl HttpKeys<'_> {
         }
         for (name, value) in self.headers {
             let pointer = format!("{pointer}/headers/{}", escape_step(name));
-            if !is_token(name) {
+            if !header::is_valid_name(name) {
                 context.error(
                     &pointer,
                     format!("`{name}` is not a valid HTTP header name"),
@@ -260,9 +261,4 @@ pub(in crate::config::build) fn parse_url(
             context,
         ),
     }
-}
-
-fn is_token(text: &str) -> bool {
-    let is_token_char = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    !text.is_empty() && text.chars().all(is_token_char)
 }
