@@ -15,6 +15,7 @@ pub mod json;
 pub mod name;
 mod nearest;
 pub mod pattern;
+pub mod plural;
 pub mod policy;
 pub mod rate;
 pub mod scan;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use toolgate_core::config::ServerTuning;
+use toolgate_core::plural::count;
 
 use crate::bounded_semaphore::{BoundedSemaphore, QueueFull};
 
@@ -27,7 +28,10 @@ pub struct CallPermit {
 
 /// Error returned when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{in_flight} calls in flight and {waiting} queued; try again in a moment")]
+#[error(
+    "{} in flight and {waiting} queued; try again in a moment",
+    count(*.in_flight as u64, "call", "calls")
+)]
 pub struct ServerBusy {
     pub in_flight: usize,
     pub waiting: usize,

@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use toolgate::audit::{AuditVerifier, VerifiedTrail};
-use toolgate::{Gateway, Store};
-use toolgate_core::secret::Secret;
+use toolgate::{Environment, Gateway, Store};
+use toolgate_core::Config;
+use toolgate_core::plural::count;
 
 use super::backup::DataDirFlags;
 use super::print_line;
@@ -31,10 +32,10 @@ pub(super) struct VerifyCommand {
     /// File of JSON lines with earlier seals: the second sink, a log in JSON, or an earlier export
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
-    /// Key that sealed the trail, as text or `env.NAME`; can be repeated if it was changed [default:
-    /// `audit.seal_key` of the configuration, or the key in the data directory]
-    #[arg(long = "seal-key", value_name = "KEY")]
-    seal_keys: Vec<String>,
+    /// File with a key that sealed the trail, in addition to TOOLGATE_SEAL_KEY, the configuration's
+    /// `audit.seal_key` and the key in the data directory; can be repeated if the key was changed
+    #[arg(long = "seal-key-file", value_name = "FILE")]
+    seal_key_files: Vec<PathBuf>,
 }
 
 /// Print the audit trail with its hash chain, as JSON lines
@@ -47,15 +48,10 @@ pub(super) struct ExportCommand {
 impl VerifyCommand {
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let environment = files::environment();
-        let resolve = |secret: &Secret| secret.resolve(&|name| environment.get(name));
         let (data_dir, config) = self.data.resolve()?;
         let mut verifier = Gateway::audit_verifier();
-        let configured = config.audit.seal_key.as_ref().map(resolve).transpose()?;
-        for key in &self.seal_keys {
-            verifier = verifier.with_key(&resolve(&Secret::parse(key))?);
-        }
-        if let Some(key) = &configured {
-            verifier = verifier.with_key(key);
+        for key in seal_keys(&self.seal_key_files, &config, &environment)? {
+            verifier = verifier.with_key(&key);
         }
         if let Some(file) = &self.against {
             verifier = add_checkpoints(verifier, file)?;
@@ -91,25 +87,46 @@ impl ExportCommand {
     }
 }
 
+/// Returns the keys that may have sealed the trail. A flag would show them in the list of processes.
+fn seal_keys(
+    files: &[PathBuf],
+    config: &Config,
+    environment: &Environment,
+) -> anyhow::Result<Vec<String>> {
+    let mut keys = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("cannot read the seal key in `{}`", file.display()))?;
+        keys.push(text.trim().to_owned());
+    }
+    let variable = environment.get("TOOLGATE_SEAL_KEY");
+    keys.extend(variable.filter(|key| !key.is_empty()));
+    if let Some(secret) = &config.audit.seal_key {
+        keys.push(secret.resolve(&|name| environment.get(name))?);
+    }
+    Ok(keys)
+}
+
 fn print_result(result: &VerifiedTrail) -> anyhow::Result<ExitCode> {
     for problem in &result.problems {
         print_line(&format!("problem: {problem}"))?;
     }
     let listed = result.problems.len() as u64;
     if result.problem_count > listed {
-        print_line(&format!(
-            "and {} more problems",
-            result.problem_count - listed
-        ))?;
+        let more = count(
+            result.problem_count - listed,
+            "more problem",
+            "more problems",
+        );
+        print_line(&format!("and {more}"))?;
     }
     let end = match &result.end {
         Some((seq, hash)) => format!("; the last entry is {seq} with hash {hash}"),
         None => String::new(),
     };
-    print_line(&format!(
-        "{} entries and {} seals checked{end}",
-        result.entries, result.seals
-    ))?;
+    let entries = count(result.entries, "entry", "entries");
+    let seals = count(result.seals, "seal", "seals");
+    print_line(&format!("{entries} and {seals} checked{end}"))?;
     if result.problem_count == 0 {
         print_line("the audit trail is intact")?;
         Ok(ExitCode::SUCCESS)

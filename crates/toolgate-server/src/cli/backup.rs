@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use toolgate::store::backup::{self, BackupManifest, ExistingData};
 use toolgate_core::Config;
+use toolgate_core::plural::count;
 
 use super::{ConfigFlags, print_line};
 use crate::files;
@@ -88,10 +89,9 @@ impl RestoreCommand {
 }
 
 fn describe(manifest: &BackupManifest) -> String {
+    let files = count(manifest.files.len() as u64, "file", "files");
     format!(
-        "{} files, Toolgate {}, schema {}",
-        manifest.files.len(),
-        manifest.toolgate,
-        manifest.schema
+        "{files}, Toolgate {}, schema {}",
+        manifest.toolgate, manifest.schema
     )
 }

@@ -13,6 +13,7 @@ use toolgate_core::Config;
 use toolgate_core::config::{
     AuditSinkSettings, KeyCredential, NameOwner, ServerConfig, ServerConnection, Severity, Tls,
 };
+use toolgate_core::plural::count;
 use toolgate_core::secret::{Secret, UnsetVariable};
 
 use super::{ConfigFlags, print_line};
@@ -64,8 +65,7 @@ impl CheckCommand {
             }
         }
         let Some(config) = config.filter(|_| report.errors == 0) else {
-            let plural = if report.errors == 1 { "" } else { "s" };
-            print_line(&format!("{} error{plural}", report.errors))?;
+            print_line(&count(report.errors as u64, "error", "errors"))?;
             return Ok(ExitCode::FAILURE);
         };
         let data_dir = config.listen.data_dir.as_deref();
@@ -82,9 +82,9 @@ impl CheckCommand {
         match names.as_slice() {
             [] => print_line("no configuration file found; using the defaults")?,
             names => print_line(&format!(
-                "{} is valid: {} servers",
+                "{} is valid: {}",
                 names.join(" and "),
-                config.servers.len()
+                count(config.servers.len() as u64, "server", "servers")
             ))?,
         }
         Ok(ExitCode::SUCCESS)

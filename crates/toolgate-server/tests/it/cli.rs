@@ -39,7 +39,7 @@ fn check_accepts_valid_file_and_no_file() {
     for expected in [
         "warning: `plugins` is ignored",
         "`NOT_SET` is not set",
-        "config.json is valid: 1 servers",
+        "config.json is valid: 1 server",
     ] {
         assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
     }
@@ -75,7 +75,7 @@ fn config_files_are_found_and_merged() {
         let stdout = String::from_utf8(check.output().unwrap().stdout).unwrap();
         assert!(stdout.contains(expected), "{expected}\nin\n{stdout}");
     };
-    servers("toolgate.toml is valid: 1 servers");
+    servers("toolgate.toml is valid: 1 server");
     fs::write(
         folder.path().join("config.json"),
         r#"{"mcp_servers": {"two": {"command": "x"}}}"#,
@@ -87,10 +87,10 @@ fn config_files_are_found_and_merged() {
         "[mcp_servers.mine]\ncommand = \"y\"\n",
     )
     .unwrap();
-    servers("and toolgate.toml is valid: 1 servers");
+    servers("and toolgate.toml is valid: 1 server");
     let (_, stdout, _) = run(folder.path(), &["check", "--config", "config.json"]);
     assert!(
-        stdout.starts_with("config.json is valid: 1 servers"),
+        stdout.starts_with("config.json is valid: 1 server"),
         "{stdout}"
     );
     let (output, _, stderr) = run(folder.path(), &["check", "--config", "missing.toml"]);

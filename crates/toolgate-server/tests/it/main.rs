@@ -17,6 +17,7 @@ mod api;
 mod approval_by;
 mod approvals;
 mod audit;
+mod audit_cli;
 mod auth_failures;
 mod caller;
 mod cli;

@@ -5,6 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 use toolgate_core::config::Dialect;
+use toolgate_core::plural::count;
 use toolgate_llm::event::{FinishReason, ProviderError};
 use toolgate_llm::turn::{ModelTurn, TurnItem};
 use toolgate_llm::{RequestBody, WireFormat as _};
@@ -224,7 +225,8 @@ impl AgentRun {
                 status, failure, ..
             } => (*status, failure.clone()),
         };
-        let executed = self.executed.len();
+        let executed = self.executed.len() as u64;
+        let calls = count(executed, "tool call", "tool calls");
         let was_cancelled = matches!(
             error,
             TurnError::Error(ModelError::Cancelled | ModelError::Refused(_))
@@ -233,11 +235,11 @@ impl AgentRun {
             message: match executed {
                 0 => failure.message,
                 _ if was_cancelled => format!(
-                    "{} after {executed} tool calls had started; see `toolgate.executed`",
+                    "{} after {calls} had started; see `toolgate.executed`",
                     failure.message
                 ),
                 _ => format!(
-                    "the model failed ({}: {}) after {executed} tool calls had run; see `toolgate.executed`",
+                    "the model failed ({}: {}) after {calls} had run; see `toolgate.executed`",
                     status.as_u16(),
                     failure.message
                 ),

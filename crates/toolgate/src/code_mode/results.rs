@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
+use toolgate_core::plural::count;
 use toolgate_script::protocol::{FailureKind, ScriptFailure};
 use toolgate_script::surface::{self, CallCount, OutputLimits};
 
@@ -22,13 +23,14 @@ pub(super) fn text_result(text: &str) -> ToolResult {
 
 /// Result for a script that is already being resumed or has ended.
 pub(super) fn already_started(stored: &StoredScript) -> ToolResult {
-    let calls = stored.steps.iter().flatten().count();
+    let calls = stored.steps.iter().flatten().count() as u64;
     error_result(&match stored.state {
         ScriptState::Done => {
             "this script has already run to completion and is not run again".to_owned()
         }
         ScriptState::Waiting | ScriptState::Running => format!(
-            "this script is being resumed, or was when the gateway stopped: its outcome is unknown, it may have run; {calls} calls were made before that"
+            "this script is being resumed, or was when the gateway stopped: its outcome is unknown, it may have run; it had made {} before that",
+            count(calls, "call", "calls")
         ),
     })
 }

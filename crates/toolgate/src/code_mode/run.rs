@@ -12,6 +12,7 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::value::RawValue;
 use toolgate_core::config::ScriptLimits;
 use toolgate_core::name::ToolId;
+use toolgate_core::plural::count;
 use toolgate_script::preview;
 use toolgate_script::protocol::{
     FailureKind, HostMessage, Language, ScriptCall, ScriptCallResult, ScriptFailure, ScriptRequest,
@@ -245,7 +246,8 @@ impl<'a> ScriptRun<'a> {
     ) -> Result<Vec<ScriptCallResult>, ScriptEnd> {
         let first = self.calls.len();
         if first + calls.len() > self.limits.max_calls as usize {
-            let text = format!("it may make at most {} calls", self.limits.max_calls);
+            let max_calls = count(self.limits.max_calls.into(), "call", "calls");
+            let text = format!("it may make at most {max_calls}");
             return Err(limit_end("calls", &text));
         }
         for (at, call) in calls.iter().enumerate() {

@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use toolgate_core::Config;
 use toolgate_core::config::ServerConfig;
 use toolgate_core::name::{ServerName, ToolId, ToolName};
+use toolgate_core::plural::count;
 use toolgate_core::rate::{Budget, Rate};
 use toolgate_mcp::bounded_semaphore::{BoundedSemaphore, QueueFull};
 
@@ -431,7 +432,7 @@ fn window_start(budget: &Budget, now: i64) -> i64 {
 }
 
 fn describe_budget(budget: &Budget) -> String {
-    let calls = budget.calls.map(|calls| format!("{calls} calls"));
+    let calls = budget.calls.map(|calls| count(calls, "call", "calls"));
     #[allow(
         clippy::cast_precision_loss,
         reason = "only displayed, and budgets are small"
@@ -439,7 +440,7 @@ fn describe_budget(budget: &Budget) -> String {
     let money = budget
         .micro_usd
         .map(|micro| format!("{} US dollars", micro as f64 / 1e6));
-    let tokens = budget.tokens.map(|tokens| format!("{tokens} tokens"));
+    let tokens = budget.tokens.map(|tokens| count(tokens, "token", "tokens"));
     let parts: Vec<String> = calls.into_iter().chain(tokens).chain(money).collect();
     let per = match budget.per {
         Some(per) => format!(" per {}", per.as_str()),
