@@ -2,10 +2,11 @@
 //! of OpenAI and Anthropic, including their error formats.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, RawQuery, Request as HttpRequest, State};
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
@@ -174,12 +175,7 @@ fn model_error_response(dialect: Dialect, error: &ModelError) -> Response {
     }
     let body = toolgate::models::error_body(dialect, &error.to_provider_error());
     let mut response = (error.status(), [(CONTENT_TYPE, "application/json")], body).into_response();
-    let retry_after = match error {
-        ModelError::Refused(CallError::Limited { retry_after, .. }) => *retry_after,
-        ModelError::Refused(error) if error.is_unrecorded() => Some(STORE_RETRY_AFTER),
-        _ => None,
-    };
-    if let Some(after) = retry_after
+    if let Some(after) = retry_after(error)
         && let Ok(seconds) = HeaderValue::from_str(&after.as_secs_f64().ceil().to_string())
     {
         response.headers_mut().insert(RETRY_AFTER, seconds);
@@ -187,17 +183,27 @@ fn model_error_response(dialect: Dialect, error: &ModelError) -> Response {
     response
 }
 
+/// Returns the time after which a failed request is worth another try, if it is known.
+pub(crate) fn retry_after(error: &ModelError) -> Option<Duration> {
+    match error {
+        ModelError::Refused(CallError::Limited { retry_after, .. }) => *retry_after,
+        ModelError::Refused(error) if error.is_unrecorded() => Some(STORE_RETRY_AFTER),
+        _ => None,
+    }
+}
+
 /// Returns whether the request targets the Anthropic-compatible API.
 pub(super) fn is_messages(request: &HttpRequest) -> bool {
     request.uri().path().starts_with("/v1/messages")
 }
 
-/// Rewrites the gateway's own errors (authentication, body size, host) to Anthropic's format.
-pub(super) fn with_anthropic_error(response: Response) -> Response {
+/// Rewrites the body of the gateway's own errors (authentication, body size, host) to Anthropic's format.
+pub(super) fn with_anthropic_error(mut response: Response) -> Response {
     let Some(error) = response.extensions().get::<Arc<ApiError>>() else {
         return response;
     };
     let body = toolgate::models::error_body(Dialect::Messages, &error.to_failure());
-    let status = response.status();
-    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = Body::from(body);
+    response
 }

@@ -45,6 +45,7 @@ mod load;
 mod mcp;
 mod mcp_sdk;
 mod mcp_stdio;
+mod model_errors;
 mod models;
 mod models_sdk;
 mod names;

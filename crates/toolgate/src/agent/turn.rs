@@ -1,7 +1,8 @@
 //! One turn of a run: sends a request to the model and reads its response.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::Value;
 use toolgate_core::config::Dialect;
 use toolgate_core::sse;
@@ -72,7 +73,7 @@ impl AgentRun {
             caller: model_call.request.dialect,
         };
         let status = response.status();
-        let headers = crate::models::caller_headers(response.headers());
+        let mut headers = crate::models::caller_headers(response.headers());
         recording.record_status(status.as_u16());
         if !status.is_success() {
             let body = read_body(response).await?;
@@ -80,6 +81,7 @@ impl AgentRun {
             let body = if dialects.are_same() {
                 body
             } else {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
                 dialects.caller.encode_error(&failure).to_string().into()
             };
             return Err(TurnError::Status {

@@ -385,8 +385,14 @@ impl From<ResumeError> for ApiError {
         match error {
             ResumeError::Unknown(_) => Self::not_found(message),
             ResumeError::Undecided(_) => Self::bad_request(message),
-            ResumeError::Model(error) => Self::new(error.status(), "model", message),
-            ResumeError::Store(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "store", message),
+            ResumeError::Model(error) => {
+                let refused = Self::new(error.status(), "model", message);
+                match models::retry_after(&error) {
+                    Some(after) => refused.with_retry_after(after),
+                    None => refused,
+                }
+            }
+            ResumeError::Store(_) => Self::store_unavailable(message),
             // The others: the state of the run does not allow it.
             _ => Self::new(StatusCode::CONFLICT, "conflict", message),
         }
