@@ -464,3 +464,4 @@ fn errors_in_keys_roles_and_overlays_are_reported() {
 }
 
 mod providers;
+mod rules;
