@@ -43,7 +43,7 @@ pub use duration::ConfigDuration;
 pub use http::HttpSettings;
 pub use names::{NameOwner, NameProblem};
 pub use provider::{Dialect, ModelSettings, ProviderConfig};
-pub use restrictions::LostRestriction;
+pub use restrictions::{KnownServer, LostRestriction};
 pub use server::{
     HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
     ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,

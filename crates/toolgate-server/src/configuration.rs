@@ -7,6 +7,7 @@
 mod entry_changes;
 mod exposed_files;
 mod file_watcher;
+mod known_servers;
 mod layers;
 mod manager;
 mod masking;

@@ -9,7 +9,7 @@ use crate::catalog::{Catalog, ServerListing};
 use crate::config::{Config, ServerConfig};
 use crate::name::ServerName;
 use crate::pattern::{Selector, SelectorMode};
-use crate::policy::{RuleSpec, ToolList};
+use crate::policy::{RuleSpec, ToolList, Verdict};
 
 /// A name that refers to nothing, or a list that lets nothing through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Config {
         problems
     }
 
-    /// Returns the servers of which a list, grant or rule names single tools.
+    /// Returns the servers of which a list, grant or rule names single tools or prompts.
     pub fn servers_with_named_tools(&self) -> Vec<&ServerConfig> {
         let names = self.server_names();
         let keys = self.keys.iter().filter_map(|key| key.tools.as_ref());
@@ -108,11 +108,14 @@ impl Config {
         let rules = self.permissions.rules.iter();
         selectors.extend(rules.map(|rule| rule.selector(&names)));
         selectors.retain(Selector::is_exact);
+        let rules = self.permissions.rules.iter();
+        let prompts: Vec<(&str, &str)> = rules.filter_map(RuleSpec::exact_prompt).collect();
         let has_names = |list: &ToolList| *list != ToolList::All && *list != ToolList::none();
         let is_named = |server: &&ServerConfig| {
-            let mut selectors = selectors.iter();
+            let (mut selectors, mut prompts) = (selectors.iter(), prompts.iter());
             has_names(&server.lists.execute)
                 || has_names(&server.lists.auto_execute)
+                || prompts.any(|(name, _)| *name == server.name.as_str())
                 || selectors.any(|selector| selector.may_match_server(&server.name))
         };
         self.servers.iter().filter(is_named).collect()
@@ -200,17 +203,33 @@ impl NameCheck<'_> {
         if rule.is_for_agent_code() {
             return None;
         }
-        let reason = match rule.check(self.names) {
-            Err(error) => error.to_string(),
-            Ok(()) => {
-                let text = rule.tool.as_deref()?;
-                self.find_unknown_tool(text, &rule.selector(self.names))?
-            }
+        let reason = match (rule.check(self.names), &rule.tool) {
+            (Err(error), _) => error.to_string(),
+            (Ok(()), Some(text)) => self.find_unknown_tool(text, &rule.selector(self.names))?,
+            (Ok(()), None) => self.find_unknown_prompt(rule)?,
         };
+        let subjects = [&rule.tool, &rule.server, &rule.resource, &rule.prompt];
         Some(NameProblem {
             owner: NameOwner::Rule(rule.config_key.clone()),
-            name: rule.tool.clone().or(rule.server.clone())?,
+            name: subjects.into_iter().find_map(Clone::clone)?,
             reason,
+        })
+    }
+
+    /// Describes the prompt that a rule names if its server does not have it. A server without a
+    /// listing may have any prompt. Resources need not be listed to be read.
+    fn find_unknown_prompt(&self, rule: &RuleSpec) -> Option<String> {
+        let (server, name) = rule.exact_prompt()?;
+        let is_named = |known: &&ServerName| known.as_str() == server;
+        let listing = self.catalog.listing(self.names.iter().find(is_named)?)?;
+        let mut prompts = listing.prompts.iter();
+        let is_known = prompts.any(|prompt| {
+            prompt.key == name
+                // `ask` and `deny` match in any case.
+                || rule.verdict > Verdict::Manual && prompt.key.to_lowercase() == name.to_lowercase()
+        });
+        (!is_known).then(|| {
+            format!("`{server}.{name}` names a prompt that server `{server}` does not have")
         })
     }
 

@@ -3,7 +3,7 @@
 //! Rules and lists refer to servers by name, so a server with a new name is free of everything that
 //! was written for the old one.
 
-use crate::config::{Config, ServerConfig};
+use crate::config::Config;
 use crate::name::ServerName;
 use crate::pattern::{Selector, SelectorMode};
 use crate::policy::Verdict;
@@ -20,22 +20,37 @@ pub struct LostRestriction {
     pub added: ServerName,
 }
 
+/// What is remembered of a server, to notice that it may have been renamed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownServer {
+    pub name: ServerName,
+    /// Whether the server is granted to all keys, so that a grant that names it is a restriction.
+    pub allow_on_all_keys: bool,
+}
+
 impl Config {
+    /// Returns the servers, for a comparison with a later configuration.
+    pub fn known_servers(&self) -> Vec<KnownServer> {
+        let servers = self.servers.iter();
+        let servers = servers.map(|server| KnownServer {
+            name: server.name.clone(),
+            allow_on_all_keys: server.allow_on_all_keys,
+        });
+        servers.collect()
+    }
+
     /// Finds the restrictions that a server would escape if this change of the configuration renames
     /// it, which cannot be told from the removal of one server and the addition of another.
-    pub fn find_lost_restrictions(&self, before: &Self) -> Vec<LostRestriction> {
-        let is_missing = |server: &&ServerConfig, config: &Self| {
-            let mut others = config.servers.iter();
-            others.all(|other| other.name != server.name)
-        };
-        let removed = before.servers.iter().filter(|s| is_missing(s, self));
-        let added: Vec<&ServerName> = self
-            .servers
+    pub fn find_lost_restrictions(&self, before: &[KnownServer]) -> Vec<LostRestriction> {
+        let names_now = self.server_names();
+        let removed = before
             .iter()
-            .filter(|server| is_missing(server, before))
-            .map(|server| &server.name)
+            .filter(|known| !names_now.contains(&known.name));
+        let added: Vec<&ServerName> = names_now
+            .iter()
+            .filter(|name| before.iter().all(|known| known.name != **name))
             .collect();
-        let mut names = before.server_names();
+        let mut names: Vec<ServerName> = before.iter().map(|known| known.name.clone()).collect();
         names.extend(added.iter().map(|name| (*name).clone()));
         let mut lost = Vec::new();
         for removed in removed {
@@ -55,7 +70,7 @@ impl Config {
     }
 
     /// Everything that may restrict the use of a server.
-    fn restrictions(&self, server: &ServerConfig, names: &[ServerName]) -> Vec<Restriction> {
+    fn restrictions(&self, server: &KnownServer, names: &[ServerName]) -> Vec<Restriction> {
         let wide = |config_key: &str, text: &String| Restriction {
             config_key: config_key.to_owned(),
             selector: Selector::parse_or_none(text, names, SelectorMode::Wide),
@@ -67,7 +82,10 @@ impl Config {
             if rule.verdict != Verdict::Allow {
                 restrictions.push(Restriction {
                     config_key: rule.config_key.clone(),
-                    selector: rule.selector(names),
+                    selector: match rule.item_server() {
+                        Some(server) => Selector::from_globs(server, "*"),
+                        None => rule.selector(names),
+                    },
                 });
             }
         }

@@ -9,6 +9,8 @@ use super::{Decision, Policy, Rule, RuleSpec, Verdict, strictest_decision};
 use crate::name::ServerName;
 use crate::pattern::Glob;
 
+const WILDCARDS: [char; 2] = ['*', '?'];
+
 /// A resource or prompt of a server, by its raw URI or name. A template counts as a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerItem<'a> {
@@ -48,10 +50,16 @@ impl<'a> ServerItem<'a> {
 
 impl RuleSpec {
     /// Returns the server part of `resource` or `prompt`; `None` if the rule is about tools.
-    pub(super) fn item_server(&self) -> Option<&str> {
+    pub(crate) fn item_server(&self) -> Option<&str> {
         let resource = self.resource.as_deref().and_then(split_resource);
         let split = resource.or_else(|| self.prompt.as_deref().and_then(split_prompt));
         split.map(|(server, _)| server)
+    }
+
+    /// Returns the server and name of `prompt` if it names a single prompt of a single server.
+    pub(crate) fn exact_prompt(&self) -> Option<(&str, &str)> {
+        let split = self.prompt.as_deref().and_then(split_prompt);
+        split.filter(|(server, name)| !server.contains(WILDCARDS) && !name.contains(WILDCARDS))
     }
 }
 

@@ -60,7 +60,8 @@ impl CheckCommand {
         if let Some(config) = &config {
             report.check_startup(config)?;
             report.check_use(config)?;
-            if self.config.config.is_some() {
+            // Servers of a project are started only once its file is trusted.
+            if !matches!(files.project, ProjectState::Untrusted(_)) {
                 report.check_tool_names(config).await?;
             }
         }
@@ -75,7 +76,7 @@ impl CheckCommand {
         }
         if let ProjectState::Untrusted(project) = &files.project {
             print_line(&format!(
-                "warning: `{}` is not trusted; it is used after `toolgate trust`",
+                "warning: `{}` is not trusted; it is used after `toolgate trust`, and the names of tools in it were not checked",
                 project.path.display()
             ))?;
         }

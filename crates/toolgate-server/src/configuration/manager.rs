@@ -17,6 +17,7 @@ use toolgate_core::config::{ConfigFinding, Document, ListenSettings, entries};
 
 use super::exposed_files::find_exposed_files;
 use super::file_watcher::FileWatcher;
+use super::known_servers::KnownServers;
 use super::layers::{ConfigLayers, ConfigSection, ConfigSource, ConfigTable, OutdatedChanges};
 use super::masking::mask_entry;
 use super::{
@@ -46,6 +47,7 @@ pub(crate) struct ConfigManager {
     listen: ListenSettings,
     /// Why a change of the files is not in force.
     pub(super) pending_change: Option<String>,
+    known_servers: KnownServers,
 }
 
 impl ConfigManager {
@@ -82,6 +84,7 @@ impl ConfigManager {
             }
         }
         let mut manager = Self {
+            known_servers: KnownServers::new(store.clone(), &files.selection),
             files,
             store,
             layers,
@@ -110,6 +113,7 @@ impl ConfigManager {
             );
         }
         let (config, _) = manager.layers.build_config()?;
+        manager.known_servers.check(&config).await?;
         Ok((manager, config))
     }
 
@@ -173,6 +177,8 @@ pub(super) struct RunningManager {
 impl RunningManager {
     async fn run(mut self, mut inbox: mpsc::Receiver<PendingRequest>, stop: CancellationToken) {
         self.reset_keys_removed_while_stopped().await;
+        let config = &self.snapshot.load_full().config;
+        self.manager.known_servers.remember(config).await;
         let mut ticks = tokio::time::interval(FILE_POLL_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut watcher = FileWatcher::new(&self.manager.layers.documents);
@@ -350,6 +356,7 @@ impl RunningManager {
                 "no caller keys are left, but callers still need one; create a key, or let callers on this machine do without with `toolgate keys make-optional`"
             );
         }
+        self.manager.known_servers.remember(&snapshot.config).await;
         self.publish(snapshot);
         Ok(findings)
     }

@@ -36,7 +36,8 @@ impl RunningManager {
             // Applying the layers reports why they are invalid.
             return Ok(());
         };
-        let lost = config.find_lost_restrictions(&self.snapshot.load().config);
+        let before = self.snapshot.load().config.known_servers();
+        let lost = config.find_lost_restrictions(&before);
         if lost.is_empty() {
             return Ok(());
         }

@@ -109,7 +109,12 @@ impl TestGate {
 
     /// Starts an exited gateway again in the same folder.
     pub(crate) fn relaunch(&mut self) {
-        (self.child, self.url) = spawn(self.folder.path(), &[], &[]);
+        self.relaunch_with(&[]);
+    }
+
+    /// Starts an exited gateway again in the same folder, with further variables.
+    pub(crate) fn relaunch_with(&mut self, env: &[(&str, &str)]) {
+        (self.child, self.url) = spawn(self.folder.path(), &[], env);
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {

@@ -140,6 +140,39 @@ async fn unknown_names_are_errors_where_they_are_written() {
             assert!(message.contains(expected), "{text}: {message}");
         }
     }
+    for (rule, expected) in [
+        (
+            json!({"resource": "zo:zoo://text"}),
+            "no configured server matches `zo`",
+        ),
+        (
+            json!({"prompt": "zo.greet"}),
+            "no configured server matches `zo`",
+        ),
+        (
+            json!({"prompt": "zoo.gret"}),
+            "`zoo.gret` names a prompt that server `zoo` does not have",
+        ),
+    ] {
+        for action in ["allow", "ask", "deny"] {
+            let mut rule = rule.clone();
+            rule["action"] = json!(action);
+            let rules = json!({"rules": [rule]});
+            let refused = admin.put("/api/permissions", &rules).await;
+            let error = refused.expect_status(400);
+            let message = error["error"]["message"].as_str().unwrap();
+            assert!(message.contains(expected), "{rule}: {message}");
+        }
+    }
+    let known = json!({"rules": [
+        {"prompt": "zoo.Greet", "action": "deny"},
+        {"prompt": "zoo.gr*", "action": "allow"},
+        {"resource": "zoo:zoo://not-listed", "action": "deny"},
+    ]});
+    admin
+        .put("/api/permissions", &known)
+        .await
+        .expect_status(200);
     let unknown_role = json!({"rules": [{"tool": "zoo.*", "roles": ["ops"], "action": "deny"}]});
     let refused = admin.put("/api/permissions", &unknown_role).await;
     refused.expect_status(400);
@@ -174,21 +207,70 @@ fn check_reports_unknown_names_as_errors() {
     }
 }
 
+/// Restrictions of the server `hr`.
+const RESTRICTIONS: [&str; 4] = [
+    "[mcp]\nblocked_tools = [\"hr.*\"]\n",
+    "[[permissions.rules]]\ntool = \"hr.echo\"\naction = \"ask\"\n",
+    "[[permissions.rules]]\nresource = \"hr:zoo://text\"\naction = \"deny\"\n",
+    "[[permissions.rules]]\nprompt = \"hr.greet\"\naction = \"manual\"\n",
+];
+
 /// A file cannot say that a server was renamed: one is gone, and another is new.
 #[tokio::test]
 async fn renamed_server_does_not_escape_its_restrictions() {
-    let rules = "[mcp]\nblocked_tools = [\"hr.*\"]\n";
-    let gate = TestGate::start(&(zoo("hr", &[]) + rules));
-    gate.wait_for_state("hr", "healthy").await;
-    gate.edit(&(zoo("people", &[]) + rules));
-    eventually("the change is rejected", WAIT_TIMEOUT, async || {
-        gate.log().contains("escape this restriction").then_some(())
-    })
-    .await;
-    let clients: Value = gate.json("/api/mcp/clients").await;
-    assert_eq!(clients["clients"][0]["config"]["name"], "hr", "{clients}");
-    gate.edit(&(zoo("people", &[]) + "[mcp]\nblocked_tools = [\"people.*\"]\n"));
-    gate.wait_for_state("people", "healthy").await;
+    for rules in RESTRICTIONS {
+        let gate = TestGate::start(&(zoo("hr", &[]) + rules));
+        gate.wait_for_state("hr", "healthy").await;
+        gate.edit(&(zoo("people", &[]) + rules));
+        eventually("the change is rejected", WAIT_TIMEOUT, async || {
+            gate.log().contains("escape this restriction").then_some(())
+        })
+        .await;
+        let clients: Value = gate.json("/api/mcp/clients").await;
+        assert_eq!(clients["clients"][0]["config"]["name"], "hr", "{clients}");
+        gate.edit(&(zoo("people", &[]) + &rules.replace("hr", "people")));
+        gate.wait_for_state("people", "healthy").await;
+    }
+}
+
+#[tokio::test]
+async fn server_renamed_while_the_gateway_was_stopped_does_not_escape_its_restrictions() {
+    let serve = ["serve", "--port", "0", "--data-dir", "data"];
+    for rules in RESTRICTIONS {
+        let mut gate = TestGate::start(&(zoo("hr", &[]) + rules));
+        gate.wait_for_state("hr", "healthy").await;
+        gate.signal("-TERM");
+        assert_eq!(gate.wait_for_exit().await, Some(0), "{}", gate.log());
+        gate.edit(&(zoo("people", &[]) + rules));
+        let (output, _, stderr) = run(gate.folder.path(), &serve);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("escape this restriction"), "{stderr}");
+        gate.edit(&(zoo("people", &[]) + &rules.replace("hr", "people")));
+        gate.relaunch();
+        gate.wait_for_state("people", "healthy").await;
+        // A server that is only removed escapes nothing; the rule stays as a problem.
+        gate.edit(&rules.replace("hr", "people"));
+        gate.restart().await;
+        let permissions = gate.json("/api/permissions").await;
+        assert_ne!(permissions["problems"], json!([]), "{permissions}");
+    }
+}
+
+#[tokio::test]
+async fn another_environment_may_have_other_servers() {
+    let overlay = |environment: &str, server: &str| {
+        let table = format!("[environments.{environment}.mcp_servers.{server}]");
+        zoo(server, &[]).replace(&format!("[mcp_servers.{server}]"), &table)
+    };
+    let rule = "[[permissions.rules]]\nserver = \"books\"\naction = \"ask\"\n";
+    let toml = rule.to_owned() + &overlay("production", "books") + &overlay("staging", "scratch");
+    let variable = "TOOLGATE_ENVIRONMENT";
+    let mut gate = TestGate::start_with(&toml, &[], &[(variable, "production")]);
+    gate.wait_for_state("books", "healthy").await;
+    gate.signal("-TERM");
+    assert_eq!(gate.wait_for_exit().await, Some(0), "{}", gate.log());
+    gate.relaunch_with(&[(variable, "staging")]);
+    gate.wait_for_state("scratch", "healthy").await;
 }
 
 #[tokio::test]

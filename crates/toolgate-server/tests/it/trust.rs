@@ -99,6 +99,21 @@ fn untrusted_project_file_starts_nothing() {
 }
 
 #[test]
+fn names_of_tools_in_a_project_file_are_checked_once_it_is_trusted() {
+    let role = "[roles.dev]\ntools = [\"zoo.ad\"]\n";
+    let folder = project("toolgate.toml", &(zoo("zoo", &[]) + role));
+    let (ok, text) = run_in_project(folder.path(), &["check"]);
+    assert!(
+        ok && text.contains("tools in it were not checked"),
+        "{text}"
+    );
+    trust(folder.path());
+    let (ok, text) = run_in_project(folder.path(), &["check"]);
+    let expected = "roles.dev.tools: error: `zoo.ad` names a tool that server `zoo` does not have";
+    assert!(!ok && text.contains(expected), "{text}");
+}
+
+#[test]
 fn trust_covers_one_content_at_one_path() {
     let folder = project("toolgate.toml", &touching_server("ran"));
     let path = folder.path().join("toolgate.toml");

@@ -1,8 +1,8 @@
 //! Removing or renaming a server, tool, role, virtual server or rule never widens a scope.
 //!
 //! Configurations are generated as documents, one thing is removed or renamed, and what every caller
-//! sees at every MCP endpoint is compared: tools with their verdicts, and the servers whose
-//! resources and prompts exist. A change that the gateway refuses widens nothing.
+//! sees at every MCP endpoint is compared: tools, a resource and a prompt with their verdicts, and the
+//! servers whose resources and prompts exist. A change that the gateway refuses widens nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::texts;
 use crate::catalog::{Catalog, ItemKind, ServerListing};
 use crate::config::{Config, ConfigFormat, Document};
 use crate::name::{NameStyle, ServerName};
-use crate::policy::Verdict;
+use crate::policy::{ServerItem, Verdict};
 use crate::scope::{AccessRules, Filters, Principal, Scope};
 
 const SERVERS: [&str; 6] = ["fs", "fs_x", "git", "git_hub", "a-b", "mcp"];
@@ -32,6 +32,8 @@ const TOOLS: [&str; 7] = [
     "x-read",
 ];
 const RENAMED: &str = "renamed";
+const URI: &str = "file:///x";
+const PROMPT: &str = "greet";
 
 /// A configuration, and the tools that its servers list.
 #[derive(Clone, Debug)]
@@ -173,17 +175,24 @@ fn hashed_alias(server: &str, tool: &str) -> String {
 fn any_rule() -> impl Strategy<Value = Value> {
     let server = select(texts(&["fs*", "git", "*", "gone"]));
     let role = weighted(0.2, select(texts(&["dev", "ops"])));
+    let item = weighted(
+        0.3,
+        (select(texts(&["fs*", "git", "*", "gone"])), any::<bool>()),
+    );
     (
         any_text(),
         weighted(0.3, server),
+        item,
         role,
         select(Verdict::ALL.to_vec()),
     )
-        .prop_map(|(tool, server, role, verdict)| {
+        .prop_map(|(tool, server, item, role, verdict)| {
             let mut rule = json!({"action": verdict});
-            match server {
-                Some(server) => rule["server"] = json!(server),
-                None => rule["tool"] = json!(tool),
+            match (item, server) {
+                (Some((server, true)), _) => rule["resource"] = json!(format!("{server}:{URI}")),
+                (Some((server, false)), _) => rule["prompt"] = json!(format!("{server}.{PROMPT}")),
+                (None, Some(server)) => rule["server"] = json!(server),
+                (None, None) => rule["tool"] = json!(tool),
             }
             if let Some(role) = role {
                 rule["roles"] = json!([role]);
@@ -288,6 +297,15 @@ impl World {
                     if view.can_see_resources(&server) {
                         add(format!("{server}:resources"), None);
                     }
+                    let (server, uri, name) = (&server, URI, PROMPT);
+                    for (kind, item) in [
+                        ("resource", ServerItem::Resource { server, uri }),
+                        ("prompt", ServerItem::Prompt { server, name }),
+                    ] {
+                        if let Some(decision) = view.judge_item(item) {
+                            add(format!("{server}:{kind}"), Some(decision.verdict));
+                        }
+                    }
                 }
                 let scope = Scope::build(view, Arc::clone(&catalog)).unwrap();
                 for (entry, judgement) in scope.tools() {
@@ -370,7 +388,10 @@ fn check(world: &World, change: &Change) -> Result<bool, TestCaseError> {
     let Some(config) = after.load() else {
         return Ok(false);
     };
-    if !config.find_lost_restrictions(&before).is_empty() {
+    if !config
+        .find_lost_restrictions(&before.known_servers())
+        .is_empty()
+    {
         return Ok(false);
     }
     let mut endpoints: BTreeSet<String> = world.virtual_servers.keys().cloned().collect();
