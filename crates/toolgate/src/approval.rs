@@ -19,7 +19,7 @@ use toolgate_core::name::ToolId;
 use uuid::Uuid;
 
 pub use fingerprint::ToolFingerprint;
-pub(crate) use service::{ApprovalService, Clearance};
+pub(crate) use service::{ApprovalService, Clearance, DecisionTerms};
 pub(crate) use store::{ApprovalStore, revoke_caller};
 pub(crate) use ticket::Ticket;
 
@@ -66,7 +66,7 @@ pub struct ApprovalRequest {
     pub rule: String,
     /// Caller and request.
     pub from: ApprovalOrigin,
-    /// Who may decide, according to the configuration when the call was made.
+    /// Who may decide. The configuration in force counts, not that at the time of the call.
     pub approvers: Approvers,
     /// Whether the client can ask its user for the approval.
     pub client_can_approve: bool,

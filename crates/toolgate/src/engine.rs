@@ -4,6 +4,7 @@
 //! error as calling an unknown name. Every attempt is recorded before anything is decided about it
 //! and closes its own record, even if the caller has gone away.
 
+mod approvers;
 mod authorize;
 mod builtin;
 mod cancel_on_drop;
@@ -34,6 +35,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use approvers::is_undecidable;
 use arc_swap::ArcSwap;
 pub(crate) use builtin::BuiltinTool;
 use cancel_on_drop::CancelOnDrop;

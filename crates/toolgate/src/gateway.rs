@@ -347,8 +347,13 @@ impl Gateway {
     pub async fn apply(&self, config: Config) -> Result<(), StartError> {
         self.0
             .check_settings(|settings| settings.config = config.clone())?;
-        let _guard = self.0.engine.remember_keys(&config).await?;
-        self.0.change_settings(|settings| settings.config = config)
+        {
+            let _guard = self.0.engine.remember_keys(&config).await?;
+            self.0
+                .change_settings(|settings| settings.config = config)?;
+        }
+        self.approvals().end_undecidable().await;
+        Ok(())
     }
 
     /// Returns the store for persistent state.

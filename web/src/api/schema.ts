@@ -20,6 +20,11 @@ export type ApprovalState = "pending" | "approved" | "denied" | "expired" | "exe
 export interface ApprovalView {
   /** Tool name that the model used. */
   alias: string;
+  /**
+   * Who may decide: `admin` (the administrator, and keys with the role `approver`), `client` (the user of
+   * the MCP client that made the call).
+   */
+  approvers: string[];
   arguments: Record<string, unknown>;
   /** Name of the caller's key; null for a caller without a key. */
   caller: string | null;
@@ -27,7 +32,7 @@ export interface ApprovalView {
   conversation?: Record<string, unknown>[];
   created_at: string;
   decided_at: string | null;
-  /** `admin`, or `key:NAME`. */
+  /** `admin`, `key:NAME`, `client`, or `configuration` if nobody could decide any more. */
   decided_by: string | null;
   /** Arguments that replace `arguments`, if the approver edited them. */
   edited_arguments?: Record<string, unknown>;

@@ -39,11 +39,13 @@ export function ApprovalCard({ approval, onDecided }: Props) {
         {approval.origin}) {formatRelativeTime(approval.created_at)}. Rule: <code>{approval.rule}</code>.
         {approval.state === "pending" && <> Expires {formatRelativeTime(approval.expires_at)}.</>}
       </p>
-      {approval.state === "pending" ? (
-        <PendingApproval approval={approval} onDecided={onDecided} />
-      ) : (
-        <DecidedApproval approval={approval} />
-      )}
+      {approval.state !== "pending" && <DecidedApproval approval={approval} />}
+      {approval.state === "pending" &&
+        (approval.approvers.includes("admin") ? (
+          <PendingApproval approval={approval} onDecided={onDecided} />
+        ) : (
+          <ClientApproval approval={approval} />
+        ))}
       {approval.conversation && (
         <details>
           <summary>Show conversation</summary>
@@ -69,6 +71,17 @@ function DecidedApproval({ approval }: { approval: Approval }) {
           {approval.reason !== null && `. Reason: ${approval.reason}`}
         </p>
       )}
+    </>
+  );
+}
+
+function ClientApproval({ approval }: { approval: Approval }) {
+  return (
+    <>
+      <CodeBlock text={formatJson(approval.arguments)} label="Arguments" />
+      <p className="soft">
+        Only the user of the client that made the call can decide (<code>approval_by</code>).
+      </p>
     </>
   );
 }

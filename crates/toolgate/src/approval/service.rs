@@ -7,7 +7,7 @@ use moka::sync::Cache;
 use tokio::sync::{broadcast, oneshot};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::Approver;
+use toolgate_core::config::{Approver, Approvers};
 use toolgate_core::name::ToolId;
 
 use super::store::ApprovalStore;
@@ -31,6 +31,17 @@ const SESSION_GRANT_IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 const MAX_SESSION_GRANTS: u64 = 100_000;
 /// Attempts to claim a ticket or create a request before giving up.
 const MAX_CLEARANCE_ATTEMPTS: usize = 8;
+
+/// Reason for the end of an approval that nobody can decide.
+const UNDECIDABLE: &str = "`approval_by` no longer allows anyone to decide about this call";
+
+/// What the configuration in force says about a decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecisionTerms {
+    pub(crate) approvers: Approvers,
+    /// Time within which an approval must be used.
+    pub(crate) expiry: Duration,
+}
 
 /// The permission with which a call may run.
 #[derive(Debug)]
@@ -218,13 +229,41 @@ impl ApprovalService {
         id: &str,
         ruling: Ruling,
         by: &Decider,
-        expiry: Duration,
+        terms: DecisionTerms,
     ) -> Result<Approval, DecideError> {
         let (service, id, by) = (self.clone(), id.to_owned(), by.clone());
         let deciding = self
             .tasks
-            .spawn(async move { service.apply_ruling(id, ruling, by, expiry).await });
+            .spawn(async move { service.apply_ruling(id, ruling, by, terms).await });
         deciding.await.unwrap_or(Err(DecideError::Stopping))
+    }
+
+    /// Ends a pending approval that nobody can decide any more, and returns it.
+    pub(crate) async fn expire_undecidable(
+        &self,
+        approval: Approval,
+    ) -> Result<Approval, StoreError> {
+        let expired = Approval {
+            state: ApprovalState::Expired,
+            decision: Some(ApprovalDecision {
+                by: "configuration".to_owned(),
+                at: clock::now(),
+                scope: ApprovalScope::Once,
+                reason: Some(UNDECIDABLE.to_owned()),
+            }),
+            ..approval
+        };
+        if self.store.record_decision(&expired, None).await? {
+            tracing::warn!(
+                approval = expired.id,
+                tool = %expired.request.tool,
+                "approval expired because nobody may decide about it any more"
+            );
+            return Ok(self.publish(expired));
+        }
+        // It was decided meanwhile.
+        let decided = self.store.get(&expired.id).await?;
+        Ok(decided.unwrap_or(expired))
     }
 
     async fn apply_ruling(
@@ -232,8 +271,9 @@ impl ApprovalService {
         id: String,
         ruling: Ruling,
         by: Decider,
-        expiry: Duration,
+        terms: DecisionTerms,
     ) -> Result<Approval, DecideError> {
+        let DecisionTerms { approvers, expiry } = terms;
         let now = clock::now();
         self.store.expire(now).await?;
         let found = self.store.get(&id).await?;
@@ -241,11 +281,11 @@ impl ApprovalService {
         if matches!(&by, Decider::Key(key) if approval.request.from.caller.as_ref() == Some(key)) {
             return Err(DecideError::OwnCall);
         }
-        if !approval.request.approvers.contains(by.approver()) {
-            return Err(DecideError::DeciderNotAllowed);
-        }
         if approval.state != ApprovalState::Pending {
             return Err(DecideError::AlreadyDecided(approval.state.as_str()));
+        }
+        if !approvers.contains(by.approver()) {
+            return Err(DecideError::DeciderNotAllowed);
         }
         let (scope, reason) = match ruling {
             Ruling::Approve { scope, arguments } => {

@@ -6,8 +6,14 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::Inner;
-use crate::approval::{Approval, ApprovalGrant, ApprovalState, DecideError, Decider, Ruling};
+use crate::approval::{
+    Approval, ApprovalGrant, ApprovalState, DecideError, Decider, DecisionTerms, Ruling,
+};
+use crate::engine::is_undecidable;
 use crate::store::StoreError;
+
+/// Pending approvals that are looked at when the configuration changes; there are never more.
+const MAX_SWEPT_APPROVALS: usize = 1000;
 
 /// Handle for the approvals of a gateway.
 #[derive(Clone, Copy, Debug)]
@@ -18,19 +24,34 @@ impl<'a> Approvals<'a> {
         Self(gateway)
     }
 
-    /// Returns approvals, oldest first.
+    /// Returns approvals, oldest first. Pending ones that nobody can decide any more are ended.
     pub async fn list(
         self,
         state: Option<ApprovalState>,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Approval>, StoreError> {
-        self.0.approvals.list(state, after, limit).await
+        loop {
+            let mut approvals = self.0.approvals.list(state, after, limit).await?;
+            for approval in &mut approvals {
+                *approval = self.refresh(approval.clone()).await?;
+            }
+            // Those that have just ended make room for others on the page.
+            if approvals
+                .iter()
+                .all(|approval| state.is_none_or(|state| state == approval.state))
+            {
+                return Ok(approvals);
+            }
+        }
     }
 
     /// Returns an approval by id.
     pub async fn get(self, id: &str) -> Result<Option<Approval>, StoreError> {
-        self.0.approvals.get(id).await
+        match self.0.approvals.get(id).await? {
+            Some(approval) => Ok(Some(self.refresh(approval).await?)),
+            None => Ok(None),
+        }
     }
 
     /// Decides on a pending approval. Fails if the tool has changed since the call, or if edited
@@ -41,15 +62,40 @@ impl<'a> Approvals<'a> {
         ruling: Ruling,
         by: &Decider,
     ) -> Result<Approval, DecideError> {
+        let approval = self.get(id).await?;
+        let approval = approval.ok_or_else(|| DecideError::NotFound(id.to_owned()))?;
+        let engine = &self.0.engine;
         if let Ruling::Approve { arguments, .. } = &ruling
-            && let Some(approval) = self.get(id).await?
             && approval.state == ApprovalState::Pending
         {
-            let engine = &self.0.engine;
             engine.check_ruling(&approval.request, arguments.as_ref())?;
         }
-        let expiry = self.0.engine.approval_settings().expiry;
-        self.0.approvals.decide(id, ruling, by, expiry).await
+        let terms = DecisionTerms {
+            approvers: approval.request.approvers,
+            expiry: engine.approval_settings().expiry,
+        };
+        self.0.approvals.decide(id, ruling, by, terms).await
+    }
+
+    /// Ends the pending approvals that nobody can decide under a changed configuration.
+    pub(super) async fn end_undecidable(self) {
+        let pending = Some(ApprovalState::Pending);
+        if let Err(error) = self.list(pending, None, MAX_SWEPT_APPROVALS).await {
+            tracing::error!(%error, "failed to look for approvals that nobody can decide");
+        }
+    }
+
+    /// Brings a pending approval up to date with the configuration in force.
+    async fn refresh(self, mut approval: Approval) -> Result<Approval, StoreError> {
+        if approval.state != ApprovalState::Pending {
+            return Ok(approval);
+        }
+        let approvers = self.0.engine.current_approvers(&approval.request);
+        if is_undecidable(&approval.request, approvers) {
+            return self.0.approvals.expire_undecidable(approval).await;
+        }
+        approval.request.approvers = approvers;
+        Ok(approval)
     }
 
     /// Subscribes to approvals, published when they are created or change their state.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolgate::Arguments;
 use toolgate::approval::{Approval, ApprovalScope, ApprovalState, DecideError, Decider, Ruling};
+use toolgate_core::config::Approver;
 use utoipa::{IntoParams, ToSchema};
 
 use super::format_time;
@@ -35,6 +36,9 @@ pub(crate) struct ApprovalView {
     edited_arguments: Option<Box<RawValue>>,
     /// Config key that requires the approval.
     rule: String,
+    /// Who may decide: `admin` (the administrator, and keys with the role `approver`), `client` (the user of
+    /// the MCP client that made the call).
+    approvers: Vec<&'static str>,
     /// Name of the caller's key; null for a caller without a key.
     #[schema(required)]
     caller: Option<String>,
@@ -52,7 +56,7 @@ pub(crate) struct ApprovalView {
     expires_at: String,
     #[schema(required)]
     decided_at: Option<String>,
-    /// `admin`, or `key:NAME`.
+    /// `admin`, `key:NAME`, `client`, or `configuration` if nobody could decide any more.
     #[schema(required)]
     decided_by: Option<String>,
     #[schema(required)]
@@ -215,6 +219,7 @@ impl ApprovalView {
             arguments: ask.arguments.clone(),
             edited_arguments: edited.clone(),
             rule: ask.rule.clone(),
+            approvers: ask.approvers.iter().map(Approver::as_str).collect(),
             caller: ask.from.caller.clone(),
             session: ask.from.session.clone(),
             origin: ask.from.origin.clone(),
