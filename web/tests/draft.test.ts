@@ -48,6 +48,20 @@ test("patch of a toggled switch has one key", () => {
   assert.deepEqual(buildServerPatch(STDIO, { ...toDraft(STDIO), enabled: false }), { disabled: true });
 });
 
+test("patch has the approvers, and null for the default", () => {
+  const shared: ClientConfig = { ...STDIO, approval_by: ["admin", "client"] };
+  for (const [config, approvalBy, expected] of [
+    [STDIO, "client", ["client"]],
+    [STDIO, "nobody", []],
+    [shared, "admin", ["admin"]],
+    [shared, "default", null],
+  ] as const) {
+    assert.deepEqual(buildServerPatch(config, { ...toDraft(config), approvalBy }), { approval_by: expected });
+  }
+  assert.equal(toDraft(shared).approvalBy, "both");
+  assert.ok(isEmpty(buildServerPatch(shared, toDraft(shared))));
+});
+
 test("patch includes a tool list only if it changed", () => {
   const draft = toDraft(STDIO);
   assert.deepEqual(buildServerPatch(STDIO, { ...draft, tools: { execute: ["read"], auto: ["read"] } }), {

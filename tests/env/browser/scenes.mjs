@@ -61,6 +61,7 @@ export async function addServer({ open, url, command }) {
   await sheet.getByRole("switch", { name: "Code Mode Client" }).click();
   await sheet.getByRole("switch", { name: "Automatically execute tool add" }).click();
   await sheet.getByRole("switch", { name: "Enable fail" }).click();
+  await sheet.getByLabel("Approval by").selectOption("User of the client");
   await sheet.getByText("Tools the server adds later stay disabled").waitFor();
   await sheet.getByRole("button", { name: "Save Changes" }).click();
   await sheet.getByText("Saved", { exact: true }).waitFor();
@@ -71,6 +72,8 @@ export async function addServer({ open, url, command }) {
     const shown = sheet.getByRole("switch", { name, exact: true });
     states[name] = await shown.getAttribute("aria-checked");
   }
+  const approvers = sheet.getByLabel("Approval by").locator("option:checked");
+  states["Approval by"] = await approvers.textContent();
   await sheet.getByRole("button", { name: "Close" }).click();
   await page.getByRole("row", { name: /zoo.*Healthy.*code mode/ }).waitFor();
 
@@ -141,7 +144,9 @@ export async function manageKeys({ open, url }) {
   // The form has the focus.
   await form.locator("input:focus").waitFor();
   await page.keyboard.type("ci");
-  await form.getByLabel("Tools").fill("zoo.echo");
+  await form.getByLabel("Tools", { exact: true }).fill("zoo.echo");
+  await form.getByLabel("Provider tools").selectOption("Allowed");
+  await form.getByLabel("Approval by").selectOption("Administrator");
   await page.keyboard.press("Escape");
   await page
     .getByRole("dialog", { name: "Discard changes?" })
@@ -150,7 +155,7 @@ export async function manageKeys({ open, url }) {
   await form.getByRole("button", { name: "Add key" }).click();
   const key = await page.locator("code.key").textContent();
   await page.getByRole("button", { name: "Done" }).click();
-  await page.getByRole("row", { name: /ci.*Active.*zoo\.echo/ }).waitFor();
+  await page.getByRole("row", { name: /ci.*Active.*zoo\.echo.*tools: allowed.*by: admin/ }).waitFor();
 
   await page.getByRole("link", { name: "Tools" }).click();
   await page.getByLabel("Search names and descriptions").fill("adds two");

@@ -173,6 +173,8 @@ export interface ClientPage {
 /** A server's configuration, with secrets masked. */
 export interface ClientView {
   allowed_extra_headers?: string[];
+  /** Who may approve calls of its tools; absent if rules, keys and the default say so. */
+  approval_by?: string[];
   client_id: string;
   connection_string?: string;
   connection_type: ConnectionType;
@@ -392,6 +394,11 @@ export interface KeyView {
   name: string;
   /** Names in `tools` that match no server or tool, and so grant nothing. */
   problems: string[];
+  /**
+   * Whether requests to models may contain tools that the provider runs; null if that follows from the
+   * key's tools and the permissions.
+   */
+  provider_tools: boolean | null;
   rate_limit: string | null;
   roles: string[];
   /** `file` or `api`. Keys defined in a file can only be changed there. */

@@ -5,17 +5,21 @@ import { useId, useState, type FormEvent } from "react";
 import { request } from "../api/client.ts";
 import { useAction } from "../api/hooks.ts";
 import type { NewKey } from "../api/schema.ts";
-import { ErrorNotice, Field } from "../ui/components.tsx";
+import { APPROVERS_HINT, APPROVERS_OPTIONS } from "../approvals/approvers.ts";
+import { ErrorNotice, Field, SelectField } from "../ui/components.tsx";
 import { discardWarning, Sheet } from "../ui/sheet.tsx";
-import { EMPTY_KEY_FORM, toKeyEntry, type KeyForm } from "./entry.ts";
+import { EMPTY_KEY_FORM, toKeyEntry, type KeyForm, type ProviderToolsChoice } from "./entry.ts";
 
 interface Props {
   onClose: () => void;
   onCreated: (key: NewKey) => void;
 }
 
+/** The fields that are plain text. */
+type TextField = Exclude<keyof KeyForm, "providerTools" | "approvalBy">;
+
 interface FormField {
-  field: keyof KeyForm;
+  field: TextField;
   label: string;
   hint?: string;
   type?: string;
@@ -39,6 +43,12 @@ const FIELDS: readonly FormField[] = [
   { field: "rate", label: "Rate limit", placeholder: "60/min" },
   { field: "expires", label: "Expires", type: "datetime-local" },
 ];
+
+const PROVIDER_TOOLS = [
+  { value: "default", label: "Default" },
+  { value: "allowed", label: "Allowed" },
+  { value: "refused", label: "Refused" },
+] as const satisfies readonly { value: ProviderToolsChoice; label: string }[];
 
 export function AddKey({ onClose, onCreated }: Props) {
   const [form, setForm] = useState<KeyForm>(EMPTY_KEY_FORM);
@@ -85,6 +95,20 @@ export function AddKey({ onClose, onCreated }: Props) {
             )}
           </Field>
         ))}
+        <SelectField
+          label="Provider tools"
+          hint="Tools that a model's provider runs, such as web search. By default, a key with all tools may use them, unless permissions deny by default."
+          value={form.providerTools}
+          options={PROVIDER_TOOLS}
+          onChange={(providerTools) => setForm({ ...form, providerTools })}
+        />
+        <SelectField
+          label="Approval by"
+          hint={APPROVERS_HINT}
+          value={form.approvalBy}
+          options={APPROVERS_OPTIONS}
+          onChange={(approvalBy) => setForm({ ...form, approvalBy })}
+        />
       </form>
     </Sheet>
   );

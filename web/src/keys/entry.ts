@@ -1,5 +1,9 @@
 /** The form for a new key, and the request body built from it. */
 
+import { toApprovers, type ApproversChoice } from "../approvals/approvers.ts";
+
+export type ProviderToolsChoice = "default" | "allowed" | "refused";
+
 export interface KeyForm {
   name: string;
   description: string;
@@ -7,6 +11,8 @@ export interface KeyForm {
   tools: string;
   rate: string;
   expires: string;
+  providerTools: ProviderToolsChoice;
+  approvalBy: ApproversChoice;
 }
 
 export const EMPTY_KEY_FORM: KeyForm = {
@@ -16,6 +22,8 @@ export const EMPTY_KEY_FORM: KeyForm = {
   tools: "",
   rate: "",
   expires: "",
+  providerTools: "default",
+  approvalBy: "default",
 };
 
 /** Converts the form to the fields of `[keys.NAME]`, without empty ones. */
@@ -32,6 +40,13 @@ export function toKeyEntry(form: KeyForm): Record<string, unknown> {
   setIfPresent("rate_limit", form.rate.trim());
   const expires = new Date(form.expires);
   setIfPresent("expires_at", Number.isNaN(expires.getTime()) ? form.expires : expires.toISOString());
+  if (form.providerTools !== "default") {
+    entry["provider_tools"] = form.providerTools === "allowed";
+  }
+  const approvers = toApprovers(form.approvalBy);
+  if (approvers !== null) {
+    entry["approval_by"] = approvers;
+  }
   return entry;
 }
 

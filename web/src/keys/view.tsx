@@ -124,6 +124,9 @@ function KeyTable({ keys, busy, onToggle, onChange }: TableProps) {
           </td>
           <td className="soft">
             {describeGrants(key)}
+            {describeExceptions(key).map((exception) => (
+              <div key={exception}>{exception}</div>
+            ))}
             {key.problems.map((problem) => (
               <div key={problem}>
                 <Status tone="warn">{problem}</Status>
@@ -176,6 +179,18 @@ function KeyState({ of: key }: { of: Key }) {
 function describeGrants({ tools, roles }: Key): string {
   const toolText = tools === null ? "All tools" : tools.length === 0 ? "No tools" : tools.join(", ");
   return roles.length === 0 ? toolText : `${toolText}; roles: ${roles.join(", ")}`;
+}
+
+/** Describes the settings that differ from the defaults. */
+function describeExceptions({ provider_tools, approval_by }: Key): string[] {
+  const exceptions: string[] = [];
+  if (provider_tools !== null) {
+    exceptions.push(`Provider tools: ${provider_tools ? "allowed" : "refused"}`);
+  }
+  if (approval_by !== null) {
+    exceptions.push(`Approval by: ${approval_by.join(", ") || "nobody"}`);
+  }
+  return exceptions;
 }
 
 function describeLimits({ rate_limit, max_in_flight, budget }: Key): string {

@@ -1,7 +1,8 @@
-/** Basic Information: whether a server is enabled, its connection, and code mode. */
+/** Basic Information: whether a server is enabled, its connection, code mode, and who approves its calls. */
 
 import type { ClientEntry as Client } from "../api/schema.ts";
-import { Field, Switch } from "../ui/components.tsx";
+import { APPROVERS_HINT, APPROVERS_OPTIONS } from "../approvals/approvers.ts";
+import { Field, SelectField, Switch } from "../ui/components.tsx";
 import type { Draft } from "./draft.ts";
 
 interface Props {
@@ -38,6 +39,13 @@ export function BasicInformation({ client, draft, onEdit }: Props) {
           />
         )}
       </Field>
+      <SelectField
+        label="Approval by"
+        hint={APPROVERS_HINT}
+        value={draft.approvalBy}
+        options={APPROVERS_OPTIONS}
+        onChange={(approvalBy) => onEdit({ approvalBy })}
+      />
     </section>
   );
 }

@@ -1,6 +1,7 @@
 /** The editable settings of a server, and the patch with what the user changed. */
 
 import type { ClientView as ClientConfig } from "../api/schema.ts";
+import { toApprovers, toApproversChoice, type ApproversChoice } from "../approvals/approvers.ts";
 import { formatHeaders, parseHeaders, splitLines } from "./text.ts";
 import { isSameList, type ToolLists } from "./tool-list.ts";
 
@@ -14,6 +15,7 @@ export interface Draft {
   headers: string;
   /** Seconds; empty to use the gateway's setting. */
   timeout: string;
+  approvalBy: ApproversChoice;
   tools: ToolLists;
 }
 
@@ -30,6 +32,7 @@ export function toDraft(config: ClientConfig): Draft {
     url: config.connection_string ?? "",
     headers: formatHeaders(config.headers),
     timeout: config.tool_execution_timeout === undefined ? "" : String(config.tool_execution_timeout),
+    approvalBy: toApproversChoice(config.approval_by),
     tools: { execute: config.tools_to_execute, auto: config.tools_to_auto_execute },
   };
 }
@@ -60,6 +63,9 @@ export function buildServerPatch(config: ClientConfig, draft: Draft): Patch {
   }
   if (draft.timeout.trim() !== before.timeout) {
     patch["tool_execution_timeout"] = draft.timeout.trim() === "" ? null : parseTimeout(draft.timeout.trim());
+  }
+  if (draft.approvalBy !== before.approvalBy) {
+    patch["approval_by"] = toApprovers(draft.approvalBy);
   }
   if (!isSameList(draft.tools.execute, before.tools.execute)) {
     patch["tools_to_execute"] = draft.tools.execute;

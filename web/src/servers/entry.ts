@@ -1,5 +1,6 @@
 /** The form for a new server, and the request body built from it. */
 
+import { toApprovers, type ApproversChoice } from "../approvals/approvers.ts";
 import { parseHeaders, splitCommandLine, splitLines } from "./text.ts";
 
 export type Transport = "stdio" | "http" | "sse";
@@ -13,6 +14,7 @@ export interface NewServer {
   url: string;
   headers: string;
   codeMode: boolean;
+  approvalBy: ApproversChoice;
 }
 
 export const EMPTY_SERVER: NewServer = {
@@ -23,6 +25,7 @@ export const EMPTY_SERVER: NewServer = {
   url: "",
   headers: "",
   codeMode: false,
+  approvalBy: "default",
 };
 
 /** Builds an entry of `mcp.client_configs`. All tools are enabled, and none is automatically executed. */
@@ -34,6 +37,10 @@ export function toClientConfig(server: NewServer): Record<string, unknown> {
     tools_to_auto_execute: [],
     is_code_mode_client: server.codeMode,
   };
+  const approvers = toApprovers(server.approvalBy);
+  if (approvers !== null) {
+    config["approval_by"] = approvers;
+  }
   if (server.transport === "stdio") {
     const [command = "", ...args] = splitCommandLine(server.command);
     config["stdio_config"] = { command, args, envs: splitLines(server.envs) };

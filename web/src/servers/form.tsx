@@ -1,6 +1,7 @@
 /** The fields of a new server. */
 
-import { Field, SegmentedControl, Switch } from "../ui/components.tsx";
+import { APPROVERS_HINT, APPROVERS_OPTIONS } from "../approvals/approvers.ts";
+import { Field, SegmentedControl, SelectField, Switch } from "../ui/components.tsx";
 import type { NewServer, Transport } from "./entry.ts";
 
 const TRANSPORTS = [
@@ -52,6 +53,13 @@ export function ServerForm({ server, onChange }: Props) {
         <Switch label="Code Mode Client" on={server.codeMode} onChange={(codeMode) => set({ codeMode })} />
         <p className="hint">Models call its tools from scripts instead of one by one.</p>
       </div>
+      <SelectField
+        label="Approval by"
+        hint={APPROVERS_HINT}
+        value={server.approvalBy}
+        options={APPROVERS_OPTIONS}
+        onChange={(approvalBy) => set({ approvalBy })}
+      />
     </>
   );
 }

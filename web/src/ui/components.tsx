@@ -151,6 +151,37 @@ export function Field({ label, hint, children }: FieldProps) {
   );
 }
 
+interface SelectFieldProps<T extends string> {
+  label: string;
+  hint?: ReactNode;
+  value: T;
+  options: readonly { value: T; label: string }[];
+  onChange: (value: T) => void;
+}
+
+/** A labeled drop-down list. */
+export function SelectField<T extends string>({
+  label,
+  hint,
+  value,
+  options,
+  onChange,
+}: SelectFieldProps<T>) {
+  return (
+    <Field label={label} hint={hint}>
+      {(id) => (
+        <select id={id} value={value} onChange={(event) => onChange(event.target.value as T)}>
+          {options.map((option) => (
+            <option key={option.value} value={option.value}>
+              {option.label}
+            </option>
+          ))}
+        </select>
+      )}
+    </Field>
+  );
+}
+
 interface SegmentedControlProps<T extends string> {
   label: string;
   value: T;

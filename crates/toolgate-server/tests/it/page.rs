@@ -211,7 +211,7 @@ async fn user_adds_server_and_runs_script() {
         "{results}"
     );
     let switched = json!({"Code Mode Client": "true", "Automatically execute tool add": "true",
-        "Enable add": "true", "Enable fail": "false"});
+        "Enable add": "true", "Enable fail": "false", "Approval by": "User of the client"});
     assert_eq!(results["states"], switched);
     assert_eq!(results["result"], json!({"sum": 42}));
     assert_eq!(results["printed"], "hello");
@@ -225,6 +225,7 @@ async fn user_adds_server_and_runs_script() {
     let config = &entry["config"];
     assert_eq!(config["is_code_mode_client"], true);
     assert_eq!(config["tools_to_auto_execute"], json!(["add"]));
+    assert_eq!(config["approval_by"], json!(["client"]));
     let enabled = config["tools_to_execute"].as_array().unwrap();
     assert!(enabled.contains(&json!("add")) && !enabled.contains(&json!("fail")));
     assert!(!enabled.contains(&json!("*")));

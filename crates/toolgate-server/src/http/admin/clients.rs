@@ -14,7 +14,7 @@ use toolgate::registry::RegistryEntry;
 use toolgate::{Caller, ServerState};
 use toolgate_core::Catalog;
 use toolgate_core::catalog::ServerListing;
-use toolgate_core::config::{HttpTransport, Protocol, ServerConfig, ServerConnection};
+use toolgate_core::config::{Approver, HttpTransport, Protocol, ServerConfig, ServerConnection};
 use toolgate_core::policy::{ToolList, Verdict};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::secret::{Secret, mask_arguments};
@@ -106,6 +106,10 @@ struct ClientView {
     disabled: bool,
     /// Whether the server's tools are exposed to scripts instead of directly to models.
     is_code_mode_client: bool,
+    /// Who may approve calls of its tools; absent if rules, keys and the default say so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<String>>, nullable = false)]
+    approval_by: Option<Vec<Approver>>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -347,6 +351,7 @@ impl ClientView {
             protocol: server.protocol,
             disabled: !server.enabled,
             is_code_mode_client: server.code_mode,
+            approval_by: server.approval_by.map(|by| by.iter().collect()),
         }
     }
 }

@@ -36,6 +36,10 @@ pub(crate) struct KeyView {
     /// Patterns of tools that the key may use; null means no restriction.
     #[schema(required)]
     pub(crate) tools: Option<Vec<String>>,
+    /// Whether requests to models may contain tools that the provider runs; null if that follows from the
+    /// key's tools and the permissions.
+    #[schema(required)]
+    pub(crate) provider_tools: Option<bool>,
     /// Who may approve the key's calls; null leaves it to rules, servers and the default.
     #[schema(value_type = Option<Vec<String>>, required)]
     pub(crate) approval_by: Option<Vec<Approver>>,
@@ -190,6 +194,7 @@ impl KeyView {
             expired: expires_at.is_some_and(|end| end <= SystemTime::now()),
             roles: key.roles.clone(),
             tools: key.tools.clone(),
+            provider_tools: key.provider_tools,
             approval_by: key.approval_by.map(|by| by.iter().collect()),
             rate_limit: key.limits.rate.map(|rate| rate.to_string()),
             max_in_flight: key.limits.max_in_flight,
