@@ -12,7 +12,7 @@ mod store;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 pub use diff::DefinitionChange;
@@ -37,6 +37,9 @@ use toolgate_mcp::registry::Registry;
 use crate::audit::{AdminAction, AuditLog};
 use crate::store::{Store, StoreError, clock};
 
+/// Tools of a server whose definitions are remembered. A server may list other tools again and again;
+/// further ones are never trusted by themselves.
+const MAX_TOOLS_PER_SERVER: usize = 20_000;
 /// Delay before a failed write is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 
@@ -297,12 +300,22 @@ impl Definitions {
     }
 }
 
+impl TrustedDefinitions {
+    fn count_per_server(&self) -> HashMap<ServerName, usize> {
+        let mut counts = HashMap::new();
+        for id in self.tools.keys() {
+            *counts.entry(id.server.clone()).or_default() += 1;
+        }
+        counts
+    }
+}
+
 impl Inner {
     /// Reviews a catalog, and trusts what was seen for the first time.
     async fn review(&self, catalog: &Arc<Catalog>) -> Result<(), StoreError> {
         let _guard = self.changing.lock().await;
         let definitions = self.compute_review(catalog).await;
-        let first_seen = first_seen(&definitions);
+        let first_seen = first_seen(&definitions, &self.trusted.lock());
         let servers = self.unknown_servers(catalog);
         if first_seen.is_empty() && servers.is_empty() {
             self.publish(catalog, definitions).await;
@@ -377,12 +390,22 @@ impl Inner {
     }
 }
 
-/// Returns the definitions that were seen for the first time, to be trusted.
-fn first_seen(definitions: &[ReviewedDefinition]) -> Vec<(Arc<Tool>, TrustedDefinition)> {
+/// Returns the definitions that were seen for the first time, to be trusted: as many as may be
+/// remembered of each server.
+fn first_seen(
+    definitions: &[ReviewedDefinition],
+    trusted: &TrustedDefinitions,
+) -> Vec<(Arc<Tool>, TrustedDefinition)> {
     let now = clock::now();
+    let mut counts = trusted.count_per_server();
     let new = definitions
         .iter()
-        .filter(|one| one.state == DefinitionState::New);
+        .filter(|one| one.state == DefinitionState::New)
+        .filter(|one| {
+            let count = counts.entry(one.tool.id.server.clone()).or_default();
+            *count += 1;
+            *count <= MAX_TOOLS_PER_SERVER
+        });
     let trusted = new.map(|one| {
         let trusted = TrustedDefinition {
             hash: one.tool.contract_hash().to_owned(),
@@ -415,8 +438,14 @@ async fn review_catalogs(
         let Some(inner) = definitions.upgrade() else {
             return;
         };
+        let started = Instant::now();
         let reviewed = inner.review(&catalog).await;
         drop(inner);
+        // A server that changes its list all the time must not keep a processor busy.
+        tokio::select! {
+            () = tokio::time::sleep(started.elapsed()) => {}
+            () = stop.cancelled() => return,
+        }
         let retry = async {
             match &reviewed {
                 Ok(()) => std::future::pending().await,

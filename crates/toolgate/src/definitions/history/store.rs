@@ -12,6 +12,8 @@ use crate::store::{BulkInsert, Store, StoreError, unix_millis};
 
 /// Definitions stored per tool.
 const MAX_VERSIONS_PER_TOOL: i64 = 50;
+/// Bytes of definitions stored per server, which may list other tools again and again.
+const MAX_BYTES_PER_SERVER: i64 = 32 * 1024 * 1024;
 /// Definitions recorded per transaction.
 const DEFINITION_BATCH_SIZE: usize = 256;
 
@@ -57,15 +59,21 @@ impl DefinitionStore {
                 .await?;
             transaction.commit().await?;
         }
-        let newest = "SELECT server, tool, hash, ROW_NUMBER() OVER
-            (PARTITION BY server, tool ORDER BY last_seen DESC, first_seen DESC) AS place FROM tool_versions";
+        let per_tool = "ROW_NUMBER() OVER (PARTITION BY server, tool ORDER BY last_seen DESC, first_seen DESC)";
+        self.delete_beyond(per_tool, MAX_VERSIONS_PER_TOOL).await?;
+        let per_server = "SUM(LENGTH(definition)) OVER (PARTITION BY server ORDER BY last_seen DESC, tool, hash)";
+        self.delete_beyond(per_server, MAX_BYTES_PER_SERVER).await
+    }
+
+    /// Deletes definitions whose place, as an expression of SQL, is beyond a maximum.
+    async fn delete_beyond(&self, place: &str, max: i64) -> Result<(), StoreError> {
+        let places = format!("SELECT server, tool, hash, {place} AS place FROM tool_versions");
         let sql = format!(
             "DELETE FROM tool_versions WHERE (server, tool, hash) IN
-             (SELECT server, tool, hash FROM ({newest}) AS newest WHERE place > $1)"
+             (SELECT server, tool, hash FROM ({places}) AS places WHERE place > $1)"
         );
-        self.0
-            .execute(sqlx::query(AssertSqlSafe(sql)).bind(MAX_VERSIONS_PER_TOOL))
-            .await?;
+        let statement = sqlx::query(AssertSqlSafe(sql)).bind(max);
+        self.0.execute(statement).await?;
         Ok(())
     }
 
@@ -94,6 +102,31 @@ impl DefinitionStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn definitions_of_a_server_are_bounded_in_bytes() {
+        let store = DefinitionStore::new(Store::in_memory().await.unwrap());
+        let seen = |server: &str, tool: &str| ObservedTool {
+            tool: ToolId {
+                server: toolgate_core::ServerName::parse(server).unwrap(),
+                tool: toolgate_core::ToolName::new(tool),
+            },
+            hash: tool.to_owned(),
+            definition: "x".repeat(8 * 1024 * 1024),
+        };
+        store.record(&[seen("other", "t")]).await.unwrap();
+        for tool in ["a", "b", "c", "d", "e", "f"] {
+            store.record(&[seen("s", tool)]).await.unwrap();
+        }
+        let rows = sqlx::query(
+            "SELECT server, COUNT(*) FROM tool_versions GROUP BY server ORDER BY server",
+        )
+        .fetch_all(store.0.readers())
+        .await
+        .unwrap();
+        let counts: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert_eq!(counts, [("other".to_owned(), 1), ("s".to_owned(), 4)]);
+    }
 
     #[tokio::test]
     async fn tool_versions_are_ordered_by_last_seen() {
