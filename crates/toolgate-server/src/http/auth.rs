@@ -29,6 +29,7 @@ use super::App;
 use super::admin::runs::RunAccess;
 use super::connections::Connection;
 use super::error::ApiError;
+use super::request::RequestId;
 use crate::actor::with_actor;
 
 /// Prefix of generated keys.
@@ -166,7 +167,9 @@ pub(crate) async fn require_caller(
         connection.admit_caller(caller.key())?;
     }
     if is_counted(&request) {
-        app.gateway().keys().check_exhausted(&caller)?;
+        let id = request.extensions().get::<RequestId>();
+        let id = id.map_or("", |RequestId(id)| id);
+        app.gateway().keys().check_exhausted(&caller, id)?;
     }
     let caller = match session_id(request.headers())? {
         Some(session) => caller.with_session(session),

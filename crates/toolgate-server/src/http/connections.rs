@@ -10,7 +10,7 @@ mod stream;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
@@ -59,7 +59,9 @@ struct ConnectionState {
     /// When the first byte of the awaited request arrived.
     header_since: AtomicU64,
     /// Whether a request was served.
-    is_used: std::sync::atomic::AtomicBool,
+    is_used: AtomicBool,
+    /// Whether the body of the last request has not been read to its end.
+    has_unread_body: AtomicBool,
     close: CancellationToken,
 }
 
@@ -116,7 +118,8 @@ impl Connections {
         let state = Arc::new(ConnectionState {
             waiting_since: AtomicU64::new(self.now()),
             header_since: AtomicU64::new(0),
-            is_used: false.into(),
+            is_used: AtomicBool::new(false),
+            has_unread_body: AtomicBool::new(false),
             close: CancellationToken::new(),
         });
         open.by_id.insert(id, Arc::clone(&state));
@@ -218,6 +221,14 @@ impl Connection {
 
     pub(super) fn body_timeout(&self) -> Duration {
         self.connections.0.settings.body_timeout
+    }
+
+    fn set_unread_body(&self, unread: bool) {
+        self.state.has_unread_body.store(unread, Ordering::Relaxed);
+    }
+
+    fn has_unread_body(&self) -> bool {
+        self.state.has_unread_body.load(Ordering::Relaxed)
     }
 
     /// Takes note that bytes arrived.

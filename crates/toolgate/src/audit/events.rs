@@ -54,6 +54,23 @@ impl AuditLog {
         self.refuse(RecordUpdate::event(EntryKind::Refused, record));
     }
 
+    /// Records a request that was refused before its body was read, so that nothing is known of it.
+    pub(crate) fn record_unread_request(
+        &self,
+        caller: &Caller,
+        request_id: &str,
+        error: &CallError,
+    ) {
+        let record = AuditRecord {
+            request_id: request_id.to_owned(),
+            caller: caller.key().map(|key| key.to_string()),
+            origin: caller.origin.as_str().to_owned(),
+            error: Some(error.to_string()),
+            ..AuditRecord::event(AuditKind::Tool, "(not read)", error.code())
+        };
+        self.refuse(RecordUpdate::event(EntryKind::Refused, record));
+    }
+
     /// Records tools in a request to a model that the provider runs, or that it was refused for them.
     pub(crate) fn record_provider_tools(
         &self,

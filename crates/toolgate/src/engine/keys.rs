@@ -86,12 +86,15 @@ impl<'a> Keys<'a> {
 
     /// Fails if the rate limit of the caller's key is known to be used up. Counts nothing, so that a
     /// request can be refused before its body is read; the refusal is recorded.
-    pub fn check_exhausted(self, caller: &Caller) -> Result<(), CallError> {
+    pub fn check_exhausted(self, caller: &Caller, request_id: &str) -> Result<(), CallError> {
         let Some(key) = caller.key() else {
             return Ok(());
         };
         let refused = self.0.rules.load().limits.check_exhausted(key);
-        refused.inspect_err(|error| self.0.deps.audit.record_refused_calls(caller, 1, error))
+        refused.inspect_err(|error| {
+            let audit = &self.0.deps.audit;
+            audit.record_unread_request(caller, request_id, error);
+        })
     }
 
     /// Counts several calls against the rate limit of the caller's key before the first of them runs:

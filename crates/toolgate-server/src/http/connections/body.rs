@@ -34,6 +34,7 @@ pub(in crate::http) struct BodyTimeout;
 
 impl ProgressBody {
     pub(in crate::http) fn new(body: Incoming, connection: Arc<Connection>) -> Self {
+        connection.set_unread_body(!body.is_end_stream());
         Self {
             body,
             connection,
@@ -61,6 +62,9 @@ impl HttpBody for ProgressBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(frame) => {
+                if frame.is_none() || self.body.is_end_stream() {
+                    self.connection.set_unread_body(false);
+                }
                 let wait = self.connection.body_timeout();
                 if let Some(timeout) = &mut self.timeout {
                     timeout.as_mut().reset(Instant::now() + wait);

@@ -3,22 +3,53 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Sleep;
 
 use super::Connection;
+
+/// Time for which a connection is kept open after a response to a request whose body was not read. If
+/// it were closed at once, the client would often see an error in place of the response.
+const LINGER_TIME: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(in crate::http) struct WatchedStream {
     stream: TcpStream,
     connection: Arc<Connection>,
+    /// Runs while the rest of a body is discarded.
+    linger: Option<Pin<Box<Sleep>>>,
 }
 
 impl WatchedStream {
     pub(in crate::http) fn new(stream: TcpStream, connection: Arc<Connection>) -> Self {
-        Self { stream, connection }
+        Self {
+            stream,
+            connection,
+            linger: None,
+        }
+    }
+
+    /// Discards what the client still sends, until it closes the connection.
+    fn poll_discard(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let linger = self
+            .linger
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER_TIME)));
+        if linger.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let mut bytes = [0; 8192];
+        loop {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
     }
 }
 
@@ -63,6 +94,12 @@ impl AsyncWrite for WatchedStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        if self.linger.is_none() {
+            ready!(Pin::new(&mut self.stream).poll_shutdown(context))?;
+        }
+        if self.connection.has_unread_body() {
+            ready!(self.poll_discard(context));
+        }
+        Poll::Ready(Ok(()))
     }
 }
