@@ -36,7 +36,7 @@ const open = async (options = {}) => {
     );
   });
   context.on("page", watch);
-  context.setDefaultTimeout(30_000);
+  context.setDefaultTimeout(120_000);
   return context.newPage();
 };
 
