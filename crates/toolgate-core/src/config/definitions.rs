@@ -66,6 +66,18 @@ impl DefinitionSettings {
     }
 }
 
+impl DefinitionOverrides {
+    pub(super) fn new(
+        on_change: Option<OnDefinitionChange>,
+        on_suspicion: Option<OnSuspiciousDefinition>,
+    ) -> Self {
+        Self {
+            on_change,
+            on_suspicion,
+        }
+    }
+}
+
 impl Config {
     /// Returns how the definitions of a server are treated. Those of the embedding program are its own.
     pub fn definition_settings(&self, server: &ServerConfig) -> DefinitionSettings {

@@ -112,7 +112,7 @@ struct IssuedIds {
     id: Option<String>,
     output: Vec<IssuedItem>,
     /// Set in events of a stream.
-    response: Option<Box<IssuedIds>>,
+    response: Option<Box<Self>>,
     /// Set in events of a stream.
     item: Option<IssuedItem>,
 }

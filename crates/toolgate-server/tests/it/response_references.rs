@@ -26,8 +26,8 @@ fn response_object(text: &str) -> Value {
     if let Ok(value) = serde_json::from_str(text) {
         return value;
     }
-    let events = text.lines().filter_map(|line| line.strip_prefix("data: "));
-    let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+    let mut events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let last: Value = serde_json::from_str(events.next_back().unwrap()).unwrap();
     last["response"].clone()
 }
 

@@ -122,10 +122,7 @@ fn from_client(
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
-        definitions: DefinitionOverrides {
-            on_change: *definitions,
-            on_suspicion: *definition_scan,
-        },
+        definitions: DefinitionOverrides::new(*definitions, *definition_scan),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })
@@ -207,10 +204,7 @@ fn from_table(
         allow_on_all_keys: *allow_on_all_virtual_keys,
         resources: resources.unwrap_or(true),
         approval_by: approvers(approval_by.clone()),
-        definitions: DefinitionOverrides {
-            on_change: *definitions,
-            on_suspicion: *definition_scan,
-        },
+        definitions: DefinitionOverrides::new(*definitions, *definition_scan),
         per_session: *per_session,
         code_mode: *is_code_mode_client,
     })

@@ -161,40 +161,30 @@ fn build_provider(
         Some(DialectNames::Several(dialects)) if !dialects.is_empty() => dialects,
         _ => preset.map_or(vec![Dialect::Chat], |preset| preset.dialects.to_vec()),
     };
-    let auth = match (preset, dialects.as_slice()) {
-        (Some(preset), _) => preset.auth,
-        (None, [Dialect::Messages]) => ProviderAuth::XApiKey,
-        (None, _) => ProviderAuth::Bearer,
-    };
     let proxy = match (proxy, proxy_config) {
         (Some(url), _) => Proxy::Url { url, user: None },
         (None, Some(config)) => build_bifrost_proxy(config, pointer, context)?,
         (None, None) => Proxy::Environment,
     };
-    let seconds = bifrost
-        .default_request_timeout_in_seconds
-        .map(Duration::from_secs);
-    let defaults = ProviderNetwork::default();
     let headers: IndexMap<String, Secret> =
         bifrost.extra_headers.into_iter().chain(headers).collect();
+    let allowed_extra_headers =
+        check_extra_headers(allowed_extra_headers, &headers, pointer, context);
+    let seconds = bifrost.default_request_timeout_in_seconds;
+    let timeout = timeout.map(|span| span.0);
+    let defaults = ProviderNetwork::default();
     Some(ProviderConfig {
         name: name.to_owned(),
         base_url,
-        auth,
+        auth: provider_auth(preset, &dialects),
         dialects,
         keys,
         models,
         network: ProviderNetwork {
-            allowed_extra_headers: check_extra_headers(
-                allowed_extra_headers,
-                &headers,
-                pointer,
-                context,
-            ),
             headers,
+            allowed_extra_headers,
             timeout: timeout
-                .map(|span| span.0)
-                .or(seconds)
+                .or(seconds.map(Duration::from_secs))
                 .unwrap_or(defaults.timeout),
             max_retries: max_retries
                 .or(bifrost.max_retries)
@@ -208,6 +198,15 @@ fn build_provider(
         ignore_fields,
         flat_schemas: flat_schemas.unwrap_or(preset.is_some_and(Preset::flat_schemas)),
     })
+}
+
+/// Returns the header in which a provider expects its key.
+fn provider_auth(preset: Option<&Preset>, dialects: &[Dialect]) -> ProviderAuth {
+    match (preset, dialects) {
+        (Some(preset), _) => preset.auth,
+        (None, [Dialect::Messages]) => ProviderAuth::XApiKey,
+        (None, _) => ProviderAuth::Bearer,
+    }
 }
 
 /// Checks the names of headers that callers may set, and returns them in lower case.
