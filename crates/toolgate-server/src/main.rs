@@ -5,6 +5,7 @@ mod cli;
 mod configuration;
 mod files;
 mod http;
+mod process;
 mod project;
 mod remote;
 mod telemetry;
@@ -21,7 +22,7 @@ fn main() -> ExitCode {
     if toolgate::script_worker::is_worker_process() {
         return toolgate::script_worker::main();
     }
-    match cli::run() {
+    match process::protect_memory().and_then(|()| cli::run()) {
         Ok(code) => code,
         Err(error) => {
             cli::print_error(&error);
