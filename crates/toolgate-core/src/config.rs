@@ -20,6 +20,7 @@ pub mod import;
 mod names;
 pub mod provider;
 mod restrictions;
+mod sandbox;
 mod server;
 mod unsupported_keys;
 mod variables;
@@ -44,6 +45,7 @@ pub use http::HttpSettings;
 pub use names::{NameOwner, NameProblem};
 pub use provider::{Dialect, ModelSettings, ProviderConfig};
 pub use restrictions::{KnownServer, LostRestriction};
+pub use sandbox::{EnvGroup, NetworkAccess, ProcessLimits, Sandbox, StrictSandbox};
 pub use server::{
     HttpConnection, HttpTransport, Protocol, ServerConfig, ServerConnection, ServerLimits,
     ServerTuning, StdioConnection, Tls, ToolLimits, micro_usd,

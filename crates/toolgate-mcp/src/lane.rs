@@ -24,8 +24,8 @@ use crate::local::CallIdentity;
 use crate::transport::{OutgoingRequest, RequestError, Transport};
 use crate::{discovery, param_header};
 
-pub(crate) use open::Dependencies;
 pub use open::OpenError;
+pub(crate) use open::{Dependencies, sandbox_report};
 
 /// Delay before a subscription is requested again; doubles after each failure.
 const RESUBSCRIBE_DELAY: Duration = Duration::from_secs(1);

@@ -17,6 +17,7 @@ pub mod line;
 pub mod local;
 pub mod param_header;
 pub mod registry;
+pub mod sandbox;
 pub mod status;
 pub mod trace_context;
 pub mod transport;
@@ -32,6 +33,7 @@ pub use environment::Environment;
 pub use lane::{Lane, LaneId, LaneKey};
 pub use local::{LocalServer, LocalTool};
 pub use registry::Registry;
+pub use sandbox::ServerLauncher;
 pub use status::{ServerState, ServerStatus};
 pub use trace_context::TraceContext;
 

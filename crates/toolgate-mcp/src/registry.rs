@@ -20,15 +20,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolgate_core::Catalog;
 use toolgate_core::catalog::DefinitionReviews;
-use toolgate_core::config::{ServerConfig, ServerLists};
+use toolgate_core::config::{ServerConfig, ServerConnection, ServerLists};
 use toolgate_core::name::{NameStyle, ServerName};
 
 use crate::activity::{CallPermit, ServerBusy};
 use crate::client_handler::SessionClient;
 use crate::environment::Environment;
-use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError};
+use crate::lane::{Dependencies, Lane, LaneId, LaneKey, OpenError, sandbox_report};
 use crate::local::LocalServer;
 use crate::publisher::{CatalogConfig, Publisher};
+use crate::sandbox::{SandboxReport, ServerLauncher};
 use crate::status::{ServerState, ServerStatus};
 use crate::supervisor::Intervals;
 use crate::transport::StderrTail;
@@ -46,6 +47,8 @@ const DRAIN_SLACK: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct RegistryDependencies {
     pub environment: Environment,
+    /// Applies the sandbox of stdio servers; without one, they run without a sandbox.
+    pub launcher: Option<ServerLauncher>,
 }
 
 /// The configuration of the registry at one point in time.
@@ -335,6 +338,18 @@ impl Registry {
         }
     }
 
+    /// Returns which measures of a server's sandbox are in force; `None` for a server without a process.
+    pub async fn sandbox_report(&self, server: &ServerConfig) -> Option<Arc<SandboxReport>> {
+        let ServerConnection::Stdio(stdio) = &server.connection else {
+            return None;
+        };
+        let RegistryDependencies {
+            environment,
+            launcher,
+        } = &self.dependencies;
+        Some(sandbox_report(stdio, environment, launcher.as_ref()).await)
+    }
+
     /// Closes all connections and waits until every process and task has ended.
     pub async fn stop(&self) {
         self.stop.cancel();
@@ -365,6 +380,7 @@ impl Registry {
         Dependencies {
             local: local.cloned(),
             environment: self.dependencies.environment.clone(),
+            launcher: self.dependencies.launcher.clone(),
             clients: self.clients.clone(),
             tail,
             tasks: self.tasks.clone(),

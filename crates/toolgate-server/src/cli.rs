@@ -13,6 +13,7 @@ mod import;
 mod keys;
 mod mcp;
 mod serve;
+mod servers;
 mod signals;
 mod target;
 mod tools;
@@ -60,6 +61,8 @@ enum Command {
     Check(check::CheckCommand),
     /// List, describe, explain and call tools, through a running gateway or directly from a configuration
     Tools(tools::ToolsCommand),
+    /// Show how the processes of servers are isolated
+    Servers(servers::ServersCommand),
     Mcp(mcp::McpCommand),
     Connect(connect::ConnectCommand),
     Chat(chat::ChatCommand),
@@ -147,6 +150,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Command::Serve(serve) => block_on(serve.run(&logs)),
         Command::Check(check) => block_on(check.run()),
         Command::Tools(tools) => block_on(tools.run()),
+        Command::Servers(servers) => block_on(servers.run()),
         Command::Code(code) => block_on(code.run()),
         Command::Connect(connect) => connect.run(),
         Command::Mcp(mcp) => block_on(mcp.run()),

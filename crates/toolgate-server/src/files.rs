@@ -173,6 +173,19 @@ pub(crate) fn own_files(
     paths
 }
 
+/// Returns the files and directories that servers must not see: secrets, and what decides which project
+/// files are trusted. Creates the user's data directory, since only what exists can be hidden.
+pub(crate) fn hidden_from_servers(
+    own: impl IntoIterator<Item = PathBuf>,
+    environment: &Environment,
+) -> Vec<PathBuf> {
+    let user = user_data_dir(environment);
+    if let Some(Err(error)) = user.as_deref().map(create_private_dir) {
+        tracing::debug!(%error, "the user has no data directory");
+    }
+    own.into_iter().chain(user).collect()
+}
+
 fn user_config_path(environment: &Environment) -> Option<PathBuf> {
     config_home(environment).map(|home| home.join("toolgate/toolgate.toml"))
 }
@@ -211,15 +224,20 @@ pub(crate) fn data_dir(
         Some(path) => path,
         None => bail!("no data directory: set --data-dir or HOME"),
     };
-    if !path.is_dir() {
-        let created = fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&path);
-        created
-            .with_context(|| format!("cannot create the data directory `{}`", path.display()))?;
-    }
+    create_private_dir(&path)
+        .with_context(|| format!("cannot create the data directory `{}`", path.display()))?;
     Ok(path)
+}
+
+/// Creates a directory with access for its owner only, unless it exists.
+fn create_private_dir(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 fn read_optional(path: &Path) -> anyhow::Result<Option<Document>> {

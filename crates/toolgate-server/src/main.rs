@@ -22,6 +22,9 @@ fn main() -> ExitCode {
     if toolgate::script_worker::is_worker_process() {
         return toolgate::script_worker::main();
     }
+    if toolgate::server_launcher::is_launcher_process() {
+        return toolgate::server_launcher::main();
+    }
     match process::protect_memory().and_then(|()| cli::run()) {
         Ok(code) => code,
         Err(error) => {

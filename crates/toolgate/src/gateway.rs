@@ -6,6 +6,7 @@ mod retention;
 mod servers;
 mod tools;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use toolgate_core::name::ServerName;
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::{Catalog, Config};
 use toolgate_mcp::registry::{Registry, RegistryDependencies};
-use toolgate_mcp::{Environment, LocalServer};
+use toolgate_mcp::{Environment, LocalServer, ServerLauncher};
 pub use tools::Tools;
 
 use crate::agent::{RunStore, Runs};
@@ -71,6 +72,7 @@ pub struct GatewayBuilder {
     hooks: Vec<Arc<dyn Hook>>,
     tracer: Arc<dyn Tracer>,
     worker: Option<WorkerProgram>,
+    launcher: Option<ServerLauncher>,
 }
 
 /// An error while starting or reconfiguring a gateway.
@@ -150,6 +152,17 @@ impl GatewayBuilder {
         self
     }
 
+    /// Uses the current executable as the launcher that starts stdio servers in their sandbox. Its `main`
+    /// must start by calling `toolgate::server_launcher::main` if
+    /// `toolgate::server_launcher::is_launcher_process` returns true. Servers do not see the `hidden` files
+    /// and directories. Without a launcher, servers run without a sandbox, and `sandbox = "strict"` is an
+    /// error.
+    #[must_use]
+    pub fn server_launcher(mut self, hidden: Vec<PathBuf>) -> Self {
+        self.launcher = ServerLauncher::current_exe(hidden).ok();
+        self
+    }
+
     /// Starts the gateway without waiting for its servers; they become available as they connect.
     pub async fn start(self) -> Result<Gateway, StartError> {
         let Self {
@@ -159,6 +172,7 @@ impl GatewayBuilder {
             hooks,
             tracer,
             worker,
+            launcher,
         } = self;
         let store = match store {
             Some(store) => store,
@@ -171,6 +185,7 @@ impl GatewayBuilder {
         let key_requirement = KeyRequirement::load(&store, audit.clone(), &config).await?;
         let setup = RegistryDependencies {
             environment: environment.clone(),
+            launcher,
         };
         let registry = Registry::start(setup, settings.registry_config(&config));
         let registry = Arc::new(registry);
@@ -240,6 +255,7 @@ impl Gateway {
             hooks: Vec::new(),
             tracer: Arc::new(NoTracer),
             worker: None,
+            launcher: None,
         }
     }
 

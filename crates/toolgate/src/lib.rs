@@ -68,6 +68,7 @@ pub mod registry {
     pub use toolgate_mcp::registry::{
         ProbeResult, RegistryEntry, ResourceSubscription, ServerUnavailable,
     };
+    pub use toolgate_mcp::sandbox::{Measure, MeasureReport, Mechanism, SandboxReport};
     pub use toolgate_mcp::{ServerState, ServerStatus};
 }
 pub mod result;
@@ -96,6 +97,7 @@ pub use toolgate_core::{
 /// Reads messages from standard input; only the binary needs it.
 #[doc(hidden)]
 pub use toolgate_mcp::line;
+pub use toolgate_mcp::sandbox::launcher as server_launcher;
 pub use toolgate_mcp::{Environment, ServerState, ServerStatus, client_handler, jsonrpc, local};
 #[cfg(feature = "code-mode")]
 pub use toolgate_script::worker as script_worker;

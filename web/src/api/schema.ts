@@ -154,6 +154,8 @@ export interface ClientEntry {
   reason: string | null;
   resource_templates: string[];
   resources: string[];
+  /** Isolation of the server's process; null for a server without one. */
+  sandbox: SandboxView | null;
   server_info: ServerInfo | null;
   /** When the server entered this state. */
   since: string;
@@ -407,6 +409,20 @@ export interface KeyView {
   tools: string[] | null;
 }
 
+/** A restriction of a server's process. */
+export interface MeasureView {
+  in_force: boolean;
+  /**
+   * `data_hidden`, `processes_isolated`, `signals_blocked`, `no_new_privileges`, `capabilities_dropped`; with the
+   * strict profile also `paths`, `network`, `memory`, `cpu_time`, `processes`, `open_files`.
+   */
+  measure: string;
+  /** Feature of the kernel that enforces it. */
+  mechanism: string | null;
+  /** Why it is not in force. */
+  reason: string | null;
+}
+
 export interface ModelStats {
   /** Computed from `prices` or list prices; 0 for models without a price. */
   cost_usd: number;
@@ -651,6 +667,13 @@ export interface RunView {
   stream: boolean;
 }
 
+/** Isolation of a server's process on this machine. */
+export interface SandboxView {
+  measures: MeasureView[];
+  /** `default`, `off` or `strict`. */
+  profile: string;
+}
+
 /** Statistics of a script. */
 export interface ScriptSummary {
   /** Number of calls that the script made. */
@@ -706,6 +729,7 @@ export interface StdioView {
   args: string[];
   command: string;
   cwd?: string;
+  env_groups?: string[];
   envs: string[];
 }
 

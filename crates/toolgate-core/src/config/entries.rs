@@ -45,7 +45,9 @@ fn from_table(name: &str, fields: &Map<String, Value>) -> Value {
     for (key, value) in fields {
         let (target, key, value) = match key.as_str() {
             "transport" => continue,
-            "command" | "args" | "cwd" => (&mut stdio, key.as_str(), value.clone()),
+            "command" | "args" | "cwd" | "env_groups" | "sandbox" => {
+                (&mut stdio, key.as_str(), value.clone())
+            }
             "env" => (&mut stdio, "envs", env_list(value)),
             "url" => (&mut entry, "connection_string", value.clone()),
             "tls" => (&mut entry, "tls_config", value.clone()),

@@ -6,6 +6,7 @@
 mod caller;
 mod control;
 mod provider;
+mod sandbox;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -20,9 +21,12 @@ pub use provider::{
     CustomProviderConfig, DialectNames, NetworkConfig, PriceTable, ProviderKeyTable, ProviderTable,
     ProxyConfig, ProxyKind,
 };
+pub use sandbox::{SandboxName, SandboxSetting, SandboxTable};
 
 use super::duration::ConfigDuration;
-use super::{Approver, BindingLevel, OnDefinitionChange, OnSuspiciousDefinition, Protocol};
+use super::{
+    Approver, BindingLevel, EnvGroup, OnDefinitionChange, OnSuspiciousDefinition, Protocol,
+};
 use crate::name::NameStyle;
 use crate::policy::{Hint, Verdict};
 use crate::rate::Rate;
@@ -311,6 +315,12 @@ pub struct StdioConfig {
     pub envs: Vec<String>,
     /// Working directory of the program.
     pub cwd: Option<String>,
+    /// Named groups of variables that the program inherits from the gateway. `network`: proxies (`HTTPS_PROXY`, `NO_PROXY`, …)
+    /// and certificate authorities (`SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`, …). Default none.
+    #[serde(default)]
+    pub env_groups: Vec<EnvGroup>,
+    /// Isolation of the program: `default`, `off`, `strict`, or a table with the settings of `strict`.
+    pub sandbox: Option<SandboxSetting>,
 }
 
 /// TLS settings.
@@ -335,6 +345,11 @@ pub struct ServerTable {
     pub env: IndexMap<String, Secret>,
     /// Working directory of the program.
     pub cwd: Option<String>,
+    /// Named groups of variables that the program inherits from the gateway. `network`: proxies (`HTTPS_PROXY`, `NO_PROXY`, …)
+    /// and certificate authorities (`SSL_CERT_FILE`, `NODE_EXTRA_CA_CERTS`, …). Default none.
+    pub env_groups: Vec<EnvGroup>,
+    /// Isolation of the program: `default`, `off`, `strict`, or a table with the settings of `strict`.
+    pub sandbox: Option<SandboxSetting>,
     /// URL of the server (HTTP only).
     pub url: Option<Secret>,
     /// Headers sent with every request to the server (HTTP only).

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Approvers, DefinitionOverrides};
+use super::{Approvers, DefinitionOverrides, EnvGroup, Sandbox};
 use crate::hash::sha256_hex;
 use crate::name::ServerName;
 use crate::policy::ToolLists;
@@ -98,6 +98,9 @@ pub struct StdioConnection {
     /// Environment variables of the child, in addition to a minimal environment.
     pub env: IndexMap<String, Secret>,
     pub cwd: Option<PathBuf>,
+    /// Named sets of variables that the child inherits from the gateway.
+    pub env_groups: Vec<EnvGroup>,
+    pub sandbox: Sandbox,
 }
 
 /// An HTTP endpoint.
@@ -212,6 +215,9 @@ impl ServerConnection {
                     args,
                     env: vars,
                     cwd,
+                    // Neither changes who the server is.
+                    env_groups: _,
+                    sandbox: _,
                 } = stdio;
                 format!("stdio {command:?} {args:?} {cwd:?} {:?}", values(vars))
             }

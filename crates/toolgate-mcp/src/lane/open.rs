@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
-use toolgate_core::config::{HttpTransport, ServerConfig, ServerConnection};
+use toolgate_core::config::{
+    EnvGroup, HttpTransport, Sandbox, ServerConfig, ServerConnection, StdioConnection,
+};
 use toolgate_core::secret::UnsetVariable;
 
 use super::{Inner, Lane, LaneKey};
@@ -11,16 +13,28 @@ use crate::client_handler::{ClientHandler, SessionClient};
 use crate::environment::{Environment, INHERITED_VARIABLES};
 use crate::handshake::{self, Era, HandshakeError};
 use crate::local::LocalServer;
+use crate::sandbox::{SandboxReport, ServerLauncher};
 use crate::transport::http::{ClientError, HttpClients, ResolvedEndpoint, StreamableHttp};
 use crate::transport::sse::SseTransport;
 use crate::transport::stdio::{ChildCommand, SpawnError, StdioTransport};
 use crate::transport::{RequestError, StderrTail, Transport, TransportEvents};
+
+/// Why an embedded gateway does not isolate servers.
+const NO_LAUNCHER: &str =
+    "the program that embeds the gateway does not provide the launcher of servers";
+
+/// Programs that download a server before they run it.
+const PACKAGE_RUNNERS: [&str; 9] = [
+    "npx", "npm", "pnpm", "yarn", "bunx", "uvx", "uv", "pipx", "deno",
+];
 
 /// Everything besides its configuration that a lane needs to open.
 #[derive(Clone, Debug)]
 pub(crate) struct Dependencies {
     pub(crate) local: Option<LocalServer>,
     pub(crate) environment: Environment,
+    /// Applies the sandbox of stdio servers.
+    pub(crate) launcher: Option<ServerLauncher>,
     /// HTTP clients shared between servers.
     pub(crate) clients: HttpClients,
     /// Collects the child's standard error.
@@ -72,8 +86,9 @@ impl Lane {
         let environment = &dependencies.environment;
         match &server.connection {
             ServerConnection::Stdio(stdio) => {
+                let command = sandboxed_command(stdio, dependencies).await?;
                 let (stdio, events) = StdioTransport::start(
-                    &child_command(stdio, environment)?,
+                    &command,
                     &dependencies.tail,
                     &dependencies.tasks,
                     dependencies.handler(),
@@ -146,7 +161,10 @@ impl LaneOpening<'_> {
                 Ok((Lane(Arc::new(inner)), events))
             }
             Err(error) => {
-                let error = with_exit_reason(error, &transport).await;
+                let mut error = with_exit_reason(error, &transport).await;
+                if let ServerConnection::Stdio(stdio) = &self.server.connection {
+                    error = with_proxy_hint(error, stdio, &self.dependencies.environment);
+                }
                 transport.close().await;
                 Err(error.into())
             }
@@ -188,14 +206,73 @@ async fn with_exit_reason(error: HandshakeError, transport: &Transport) -> Hands
     }
 }
 
+/// Adds a hint if a package runner failed that may need the gateway's proxy settings.
+fn with_proxy_hint(
+    error: HandshakeError,
+    stdio: &StdioConnection,
+    environment: &Environment,
+) -> HandshakeError {
+    let program = stdio.command.rsplit('/').next().unwrap_or_default();
+    let is_set = |name: &&str| {
+        let value = environment.get(name);
+        value.is_some_and(|value| !value.is_empty()) && !stdio.env.contains_key(*name)
+    };
+    let missing = EnvGroup::Network.variables().iter().copied().find(is_set);
+    match (error, missing) {
+        (HandshakeError::Request(RequestError::Lost(reason)), Some(name))
+            if PACKAGE_RUNNERS.contains(&program)
+                && !stdio.env_groups.contains(&EnvGroup::Network) =>
+        {
+            HandshakeError::Request(RequestError::Lost(format!(
+                "{reason} (`{name}` is set for the gateway, but not for this server; if it is needed to download packages, set `env_groups = [\"network\"]`)"
+            )))
+        }
+        (error, _) => error,
+    }
+}
+
+/// Returns the command with the launcher in front, as far as there is one.
+async fn sandboxed_command(
+    stdio: &StdioConnection,
+    dependencies: &Dependencies,
+) -> Result<ChildCommand, OpenError> {
+    let mut command = child_command(stdio, &dependencies.environment)?;
+    match (&dependencies.launcher, &stdio.sandbox) {
+        (Some(launcher), sandbox) => {
+            let call = launcher.prepare(&command, sandbox).await;
+            command.launcher = call.map_err(|error| OpenError::Config(error.to_string()))?;
+        }
+        (None, Sandbox::Strict(_)) => return Err(OpenError::Config(NO_LAUNCHER.to_owned())),
+        (None, Sandbox::Default | Sandbox::Off) => {}
+    }
+    Ok(command)
+}
+
+/// Returns which measures of a server's sandbox are in force.
+pub(crate) async fn sandbox_report(
+    stdio: &StdioConnection,
+    environment: &Environment,
+    launcher: Option<&ServerLauncher>,
+) -> Arc<SandboxReport> {
+    let missing = |reason: &str| Arc::new(SandboxReport::not_in_force(&stdio.sandbox, reason));
+    match (launcher, child_command(stdio, environment)) {
+        (None, _) => missing(NO_LAUNCHER),
+        (Some(_), Err(error)) => missing(&error.to_string()),
+        (Some(launcher), Ok(command)) => launcher.report(&command, &stdio.sandbox).await,
+    }
+}
+
 fn child_command(
-    stdio: &toolgate_core::config::StdioConnection,
+    stdio: &StdioConnection,
     environment: &Environment,
 ) -> Result<ChildCommand, UnsetVariable> {
     let inherited = INHERITED_VARIABLES
         .iter()
         .filter_map(|name| Some(((*name).to_owned(), environment.get(name)?)));
-    let mut env: Vec<(String, String)> = inherited.collect();
+    let groups = stdio.env_groups.iter();
+    let grouped = groups.flat_map(|group| group.variables());
+    let grouped = grouped.filter_map(|name| Some(((*name).to_owned(), environment.get(name)?)));
+    let mut env: Vec<(String, String)> = inherited.chain(grouped).collect();
     for (name, value) in &stdio.env {
         env.push((name.clone(), value.resolve(&|name| environment.get(name))?));
     }
@@ -204,5 +281,6 @@ fn child_command(
         args: stdio.args.clone(),
         env,
         cwd: stdio.cwd.clone(),
+        launcher: None,
     })
 }

@@ -25,7 +25,7 @@ use crate::client_handler::ClientHandler;
 use crate::jsonrpc::{self, Object};
 use crate::line::{LineReader, MessageLine};
 
-pub use child::{ChildCommand, SpawnError};
+pub use child::{ChildCommand, LauncherCall, SpawnError};
 
 /// Maximum number of messages queued for a child that does not read.
 const OUTBOX_CAPACITY: usize = 1024;

@@ -39,7 +39,10 @@ pub(crate) fn start(toml: &str) -> Registry {
         "UNRELATED" => Some("must not leak".to_owned()),
         _ => None,
     });
-    let dependencies = RegistryDependencies { environment };
+    let dependencies = RegistryDependencies {
+        environment,
+        launcher: None,
+    };
     let registry_config = RegistryConfig {
         servers: config.servers,
         locals: Vec::new(),

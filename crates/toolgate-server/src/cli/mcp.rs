@@ -58,6 +58,7 @@ impl McpCommand {
         }
         let gateway = Gateway::builder(config)
             .script_worker()
+            .server_launcher(files::hidden_from_servers(None, &environment))
             .environment(environment)
             .start()
             .await?;

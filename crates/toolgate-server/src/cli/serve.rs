@@ -99,8 +99,10 @@ impl ServeCommand {
             );
         }
         let http = config.listen.http;
+        let own_paths = [data_dir.clone()].into_iter().chain(self.admin_key_file);
         let builder = Gateway::builder(config)
             .script_worker()
+            .server_launcher(files::hidden_from_servers(own_paths, &environment))
             .environment(environment)
             .store(store);
         let builder = match traces.tracer() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use toolgate::{Arguments, Caller, Gateway, ServerState, ToolCall};
 use toolgate_core::Config;
 use toolgate_core::pattern::strip_server_prefixes;
@@ -14,6 +15,7 @@ use super::print_error;
 use super::signals::ShutdownSignals;
 use crate::files::{self, ConfigSelection};
 use crate::http::admin::explain::{self, ExplanationView};
+use crate::http::admin::sandbox::SandboxView;
 use crate::http::admin::tools::{self, ToolEntry};
 use crate::http::auth;
 use crate::http::execute::ToolMessage;
@@ -87,6 +89,7 @@ impl TargetFlags {
         }
         let gateway = Gateway::builder(config)
             .script_worker()
+            .server_launcher(files::hidden_from_servers(None, &environment))
             .environment(environment)
             .start()
             .await?;
@@ -177,6 +180,30 @@ impl CommandTarget {
                 )?)
             }
         }
+    }
+
+    /// Returns how the process of a stdio server is isolated.
+    pub(super) async fn sandbox(&self, name: &str) -> anyhow::Result<SandboxView> {
+        #[derive(serde::Deserialize)]
+        struct Entry {
+            sandbox: Option<SandboxView>,
+        }
+        let sandbox = match self {
+            Self::Remote(remote) => {
+                let path = format!("api/mcp/client/{name}");
+                remote.get::<Entry>(&path, &[]).await?.sandbox
+            }
+            Self::Local(gateway) => {
+                let servers = gateway.servers();
+                let mut entries = servers.list().into_iter();
+                let entry = entries
+                    .find(|entry| entry.server.name.as_str() == name)
+                    .with_context(|| format!("the configuration has no server `{name}`"))?;
+                let report = servers.sandbox_report(&entry.server).await;
+                report.as_deref().map(SandboxView::new)
+            }
+        };
+        sandbox.with_context(|| format!("server `{name}` has no process on this machine"))
     }
 
     /// Returns the names of unavailable servers with their states.

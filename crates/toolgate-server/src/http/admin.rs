@@ -17,6 +17,7 @@ pub(crate) mod providers;
 mod resource;
 pub(crate) mod roles;
 pub(crate) mod runs;
+pub(crate) mod sandbox;
 pub(crate) mod stats;
 pub(crate) mod tools;
 pub(crate) mod virtual_servers;

@@ -83,7 +83,11 @@ fn describe_command(entry: &Map<String, Value>) -> String {
     let words = words.chain(arguments.into_iter().flatten());
     let words: Vec<String> = words.map(Value::to_string).collect();
     let folder = entry.get("cwd").map(|folder| format!(" in {folder}"));
-    words.join(" ") + &folder.unwrap_or_default()
+    let settings = ["sandbox", "env_groups"].into_iter().filter_map(|key| {
+        let value = entry.get(key)?;
+        Some(format!(" with {key} = {value}"))
+    });
+    words.join(" ") + &folder.unwrap_or_default() + &settings.collect::<String>()
 }
 
 /// Lists the permission rules, one per line, and the other permission settings.

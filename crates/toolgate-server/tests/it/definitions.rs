@@ -95,7 +95,11 @@ async fn changed_definition_is_hidden_everywhere_until_it_is_trusted() {
         listed.retain(|name| name.starts_with("a_"));
         listed
     };
-    assert_eq!(listed().await, ["a_t", "a_u"]);
+    // Hidden until they are reviewed, which is after they are known.
+    eventually("the definitions are trusted", WAIT_TIMEOUT, async || {
+        (listed().await == ["a_t", "a_u"]).then_some(())
+    })
+    .await;
     fixture
         .change(&json!([tool("t", "two"), tool("u", "same")]))
         .await;

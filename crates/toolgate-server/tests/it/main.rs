@@ -57,6 +57,7 @@ mod real_servers;
 mod resource_access;
 mod resource_subscriptions;
 mod response_references;
+mod sandbox;
 mod serve;
 mod sessions;
 mod small_disk;

@@ -9,6 +9,7 @@ use toolgate_core::scope::Filters;
 use toolgate_mcp::LocalServer;
 use toolgate_mcp::lane::UpstreamRequest;
 use toolgate_mcp::registry::{ProbeResult, RegistryEntry};
+use toolgate_mcp::sandbox::SandboxReport;
 
 use super::{Inner, LocalServerOptions, StartError};
 use crate::caller::Caller;
@@ -59,6 +60,12 @@ impl<'a> Servers<'a> {
         within: Duration,
     ) -> Result<ProbeResult, String> {
         self.0.registry.probe(server, within).await
+    }
+
+    /// Returns which measures of a stdio server's sandbox are in force on this machine; `None` for other
+    /// servers.
+    pub async fn sandbox_report(self, server: &ServerConfig) -> Option<Arc<SandboxReport>> {
+        self.0.registry.sandbox_report(server).await
     }
 
     /// Returns whether a request can see any part of any server, whether or not that server is up.

@@ -79,12 +79,7 @@ fn from_client(
         disabled,
         protocol,
     } = client;
-    if !matches!(auth_type, None | Some(AuthType::None | AuthType::Headers)) {
-        context.error(
-            &format!("{pointer}/auth_type"),
-            "only `none` and `headers` are supported; put a token in `headers`",
-        );
-    }
+    check_auth_type(*auth_type, pointer, context);
     let connection = client_connection(client, pointer, context);
     let mut parse_list = |key: &str, texts: &Vec<String>| {
         parse_tool_list(&format!("{pointer}/{key}"), texts, context)
@@ -128,6 +123,15 @@ fn from_client(
     })
 }
 
+fn check_auth_type(auth_type: Option<AuthType>, pointer: &str, context: &mut FileContext<'_>) {
+    if !matches!(auth_type, None | Some(AuthType::None | AuthType::Headers)) {
+        context.error(
+            &format!("{pointer}/auth_type"),
+            "only `none` and `headers` are supported; put a token in `headers`",
+        );
+    }
+}
+
 fn from_table(
     table: &ServerTable,
     name: &ServerName,
@@ -139,6 +143,8 @@ fn from_table(
         args: _,
         env: _,
         cwd: _,
+        env_groups: _,
+        sandbox: _,
         url: _,
         headers: _,
         allowed_extra_headers: _,

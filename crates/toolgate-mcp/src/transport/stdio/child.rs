@@ -1,7 +1,7 @@
 //! Starting a child process, and terminating it with its descendants.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -15,6 +15,9 @@ pub(super) const EXIT_GRACE_PERIOD: Duration = Duration::from_millis(1500);
 /// Time to read the remaining output after the process has exited.
 const OUTPUT_DRAIN_DELAY: Duration = Duration::from_millis(300);
 
+/// Where programs are looked up without `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
 /// The command to start; the child inherits only what is listed here.
 #[derive(Clone, Debug)]
 pub struct ChildCommand {
@@ -22,6 +25,17 @@ pub struct ChildCommand {
     pub args: Vec<String>,
     pub env: Vec<(String, String)>,
     pub cwd: Option<PathBuf>,
+    /// The launcher that executes the command in its sandbox; `None` executes it directly.
+    pub launcher: Option<LauncherCall>,
+}
+
+/// How to start the launcher of a sandbox, in front of the command.
+#[derive(Clone, Debug)]
+pub struct LauncherCall {
+    pub program: PathBuf,
+    pub args: [String; 2],
+    /// A variable for the launcher alone.
+    pub variable: (&'static str, &'static str),
 }
 
 /// Reasons why a child did not start.
@@ -57,13 +71,41 @@ pub(super) struct Pipes {
     pub(super) stderr: ChildStderr,
 }
 
+impl ChildCommand {
+    fn to_process(&self) -> tokio::process::Command {
+        let mut process = match &self.launcher {
+            None => tokio::process::Command::new(&self.program),
+            Some(launcher) => {
+                let mut process = tokio::process::Command::new(&launcher.program);
+                process.args(&launcher.args).arg(&self.program);
+                process
+            }
+        };
+        process
+            .args(&self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .envs(self.launcher.iter().map(|launcher| launcher.variable));
+        process
+    }
+
+    /// Returns whether the system would find the program, in `PATH` unless its name has a slash.
+    fn program_exists(&self) -> bool {
+        let cwd = self.cwd.as_deref().unwrap_or(Path::new("."));
+        if self.program.contains('/') {
+            return cwd.join(&self.program).exists();
+        }
+        let path = self.env.iter().rev().find(|(name, _)| name == "PATH");
+        let directories = path.map_or(DEFAULT_PATH, |(_, value)| value.as_str());
+        std::env::split_paths(directories)
+            .any(|directory| cwd.join(directory).join(&self.program).exists())
+    }
+}
+
 impl ChildProcess {
     pub(super) fn spawn(command: &ChildCommand) -> Result<(Self, Pipes), SpawnError> {
-        let mut process = tokio::process::Command::new(&command.program);
+        let mut process = command.to_process();
         process
-            .args(&command.args)
-            .env_clear()
-            .envs(command.env.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -74,6 +116,10 @@ impl ChildProcess {
                 return Err(SpawnError::NoDirectory(cwd.display().to_string()));
             }
             process.current_dir(cwd);
+        }
+        // The launcher always starts, so its start does not tell whether the command exists.
+        if command.launcher.is_some() && !command.program_exists() {
+            return Err(SpawnError::NotFound(command.program.clone()));
         }
         let mut process = process.spawn().map_err(|cause| match cause.kind() {
             io::ErrorKind::NotFound => SpawnError::NotFound(command.program.clone()),

@@ -101,7 +101,7 @@ pub(crate) async fn add(
         .configuration()
         .add_server(Value::Object(entry), verify)
         .await?;
-    Ok((StatusCode::CREATED, Json(client_entry(&app, &name)?)))
+    Ok((StatusCode::CREATED, Json(client_entry(&app, &name).await?)))
 }
 
 /// Change a server. Only the keys sent are changed; `null` removes a key; masked secrets are kept.
@@ -114,7 +114,7 @@ pub(crate) async fn patch(
     ApiObject(patch): ApiObject,
 ) -> Result<Json<ClientEntry>, ApiError> {
     let name = app.configuration().patch_server(id, patch).await?;
-    Ok(Json(client_entry(&app, &name)?))
+    Ok(Json(client_entry(&app, &name).await?))
 }
 
 /// Remove a server. A server defined in a file stays removed until its entry in the file changes.
@@ -152,7 +152,7 @@ pub(crate) async fn reconnect(
         .await
         .map_err(ChangeError::from)?;
     entry.reconnect();
-    Ok((StatusCode::ACCEPTED, Json(client_entry(&app, &id)?)))
+    Ok((StatusCode::ACCEPTED, Json(client_entry(&app, &id).await?)))
 }
 
 /// Test the connection to a server and list its tools, without storing anything.

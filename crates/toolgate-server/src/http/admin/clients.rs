@@ -14,13 +14,16 @@ use toolgate::registry::RegistryEntry;
 use toolgate::{Caller, ServerState};
 use toolgate_core::Catalog;
 use toolgate_core::catalog::ServerListing;
-use toolgate_core::config::{Approver, HttpTransport, Protocol, ServerConfig, ServerConnection};
+use toolgate_core::config::{
+    Approver, EnvGroup, HttpTransport, Protocol, ServerConfig, ServerConnection,
+};
 use toolgate_core::policy::{ToolList, Verdict};
 use toolgate_core::scope::{Filters, Scope};
 use toolgate_core::secret::{Secret, mask_arguments};
 use utoipa::ToSchema;
 
 use super::page::PageParams;
+use super::sandbox::SandboxView;
 use super::stats::FiguresView;
 use crate::configuration::{ConfigSnapshot, ConfigSource};
 use crate::http::App;
@@ -67,6 +70,9 @@ pub(crate) struct ClientEntry {
     /// Number of calls in flight.
     in_flight: usize,
     figures: FiguresView,
+    /// Isolation of the server's process; null for a server without one.
+    #[schema(required)]
+    sandbox: Option<SandboxView>,
 }
 
 /// A server's configuration, with secrets masked.
@@ -129,6 +135,9 @@ struct StdioView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     cwd: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    env_groups: Vec<EnvGroup>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -165,10 +174,11 @@ pub(crate) async fn list(
     let entries = app.gateway().servers().list().into_iter();
     let (entries, next_cursor) = page.paginate(entries, |entry| entry.server.name.to_string())?;
     let snapshot = StatusSnapshot::new(&app);
-    let clients = entries
-        .iter()
-        .map(|entry| ClientEntry::new(entry, &snapshot))
-        .collect();
+    let mut clients = Vec::new();
+    for entry in &entries {
+        let sandbox = sandbox_view(&app, &entry.server).await;
+        clients.push(ClientEntry::new(entry, sandbox, &snapshot));
+    }
     Ok(Json(ClientPage {
         clients,
         next_cursor,
@@ -183,7 +193,7 @@ pub(crate) async fn get(
     State(app): State<App>,
     ApiPath(id): ApiPath<String>,
 ) -> Result<Json<ClientEntry>, ApiError> {
-    client_entry(&app, &id).map(Json)
+    client_entry(&app, &id).await.map(Json)
 }
 
 /// Finds the server with this `client_id` or name.
@@ -203,11 +213,15 @@ pub(super) fn find_server(app: &App, id: &str) -> Result<Arc<RegistryEntry>, Api
     found.map(Arc::clone).ok_or_else(unknown)
 }
 
-pub(super) fn client_entry(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
-    Ok(ClientEntry::new(
-        &*find_server(app, id)?,
-        &StatusSnapshot::new(app),
-    ))
+pub(super) async fn client_entry(app: &App, id: &str) -> Result<ClientEntry, ApiError> {
+    let entry = find_server(app, id)?;
+    let sandbox = sandbox_view(app, &entry.server).await;
+    Ok(ClientEntry::new(&entry, sandbox, &StatusSnapshot::new(app)))
+}
+
+async fn sandbox_view(app: &App, server: &ServerConfig) -> Option<SandboxView> {
+    let report = app.gateway().servers().sandbox_report(server).await;
+    report.as_deref().map(SandboxView::new)
 }
 
 /// Snapshot of the state of all servers, so that one response is consistent.
@@ -253,7 +267,7 @@ impl StatusSnapshot {
 }
 
 impl ClientEntry {
-    fn new(entry: &RegistryEntry, snapshot: &StatusSnapshot) -> Self {
+    fn new(entry: &RegistryEntry, sandbox: Option<SandboxView>, snapshot: &StatusSnapshot) -> Self {
         let status = entry.status();
         let offer = snapshot.catalog.listing(&entry.server.name);
         let keys = |items: &[toolgate_core::catalog::ListedItem]| {
@@ -294,6 +308,7 @@ impl ClientEntry {
                 .get(entry.server.name.as_str())
                 .map(Into::into)
                 .unwrap_or_default(),
+            sandbox,
         }
     }
 }
@@ -311,6 +326,7 @@ impl ClientView {
                     args: mask_arguments(&stdio.args),
                     envs: envs.collect(),
                     cwd: stdio.cwd.as_ref().map(|cwd| cwd.display().to_string()),
+                    env_groups: stdio.env_groups.clone(),
                 };
                 (ConnectionType::Stdio, None, Some(view), BTreeMap::new())
             }

@@ -9,9 +9,13 @@ use super::super::FileContext;
 use super::fail;
 use crate::config::document::escape_step;
 use crate::config::file::{
-    ClientConfig, ConnectionType, ServerTable, StdioConfig, TlsConfig, TransportName,
+    ClientConfig, ConnectionType, SandboxName, SandboxSetting, SandboxTable, ServerTable,
+    StdioConfig, TlsConfig, TransportName,
 };
-use crate::config::{HttpConnection, HttpTransport, ServerConnection, StdioConnection, Tls};
+use crate::config::{
+    HttpConnection, HttpTransport, ProcessLimits, Sandbox, ServerConnection, StdioConnection,
+    StrictSandbox, Tls,
+};
 use crate::header;
 use crate::secret::Secret;
 
@@ -66,6 +70,8 @@ fn check_unused_keys(table: &ServerTable, pointer: &str, context: &mut FileConte
         ("args", table.args.is_empty()),
         ("env", table.env.is_empty()),
         ("cwd", table.cwd.is_none()),
+        ("env_groups", table.env_groups.is_empty()),
+        ("sandbox", table.sandbox.is_none()),
     ];
     let http = [
         ("headers", table.headers.is_empty()),
@@ -131,6 +137,8 @@ pub(super) fn table_connection(
                 args: table.args.clone(),
                 env: table.env.clone(),
                 cwd: table.cwd.as_ref().map(PathBuf::from),
+                env_groups: table.env_groups.clone(),
+                sandbox: build_sandbox(table.sandbox.as_ref(), pointer, context),
             })
         }
         (transport, None, Some(url)) => HttpKeys {
@@ -160,6 +168,8 @@ fn stdio_connection(
         args,
         envs,
         cwd,
+        env_groups,
+        sandbox,
     } = stdio;
     check_command(&format!("{pointer}/command"), command, context);
     let mut env = IndexMap::new();
@@ -173,6 +183,52 @@ fn stdio_connection(
         args: args.clone(),
         env,
         cwd: cwd.as_ref().map(PathBuf::from),
+        env_groups: env_groups.clone(),
+        sandbox: build_sandbox(sandbox.as_ref(), pointer, context),
+    })
+}
+
+fn build_sandbox(
+    setting: Option<&SandboxSetting>,
+    pointer: &str,
+    context: &mut FileContext<'_>,
+) -> Sandbox {
+    let table = match setting {
+        None | Some(SandboxSetting::Profile(SandboxName::Default)) => return Sandbox::Default,
+        Some(SandboxSetting::Profile(SandboxName::Off)) => return Sandbox::Off,
+        Some(SandboxSetting::Profile(SandboxName::Strict)) => &SandboxTable::default(),
+        Some(SandboxSetting::Strict(table)) => table,
+    };
+    let SandboxTable {
+        read,
+        write,
+        network,
+        memory_mb,
+        cpu_seconds,
+        processes,
+        files,
+    } = table;
+    let mut absolute_paths = |key: &str, paths: &[String]| -> Vec<PathBuf> {
+        for (index, path) in paths.iter().enumerate() {
+            if !path.starts_with('/') {
+                context.error(
+                    &format!("{pointer}/sandbox/{key}/{index}"),
+                    format!("`{path}` is not an absolute path"),
+                );
+            }
+        }
+        paths.iter().map(PathBuf::from).collect()
+    };
+    Sandbox::Strict(StrictSandbox {
+        read: absolute_paths("read", read),
+        write: absolute_paths("write", write),
+        network: *network,
+        limits: ProcessLimits {
+            memory_mb: *memory_mb,
+            cpu_seconds: *cpu_seconds,
+            processes: *processes,
+            files: *files,
+        },
     })
 }
 

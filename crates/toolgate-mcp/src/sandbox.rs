@@ -1,0 +1,239 @@
+//! Isolation of stdio servers: from the gateway's data and memory, and from each other.
+//!
+//! The gateway starts the [`launcher`], which restricts itself and then executes the server's command.
+//! What a kernel permits differs, so the gateway first probes a profile: a launcher that executes
+//! nothing applies every measure and reports which ones worked. A server is then launched with exactly
+//! those and does not start if one of them fails, so that the report is always true.
+
+pub mod launcher;
+mod measures;
+mod report;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use toolgate_core::config::{NetworkAccess, Sandbox, StrictSandbox};
+
+use crate::transport::stdio::{ChildCommand, LauncherCall};
+pub use report::{Measure, MeasureReport, Mechanism, SandboxReport};
+
+/// Variable that keeps the launcher from starting the allocator's background thread, because a process
+/// with threads cannot enter a user namespace. The launcher removes it.
+const ALLOCATOR_SETTINGS: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false");
+
+/// Starts stdio servers in their sandbox. Clones share it.
+#[derive(Clone, Debug)]
+pub struct ServerLauncher(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    program: PathBuf,
+    /// Files and directories of the gateway that servers do not see.
+    hidden: Vec<PathBuf>,
+    /// Reports by probed command.
+    reports: Mutex<HashMap<String, Arc<SandboxReport>>>,
+}
+
+/// What a launcher is to do, as it receives it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    measures: BTreeSet<Measure>,
+    /// Whether to try namespaces.
+    namespaces: bool,
+    hidden: Vec<PathBuf>,
+    strict: Option<StrictSandbox>,
+}
+
+/// Error returned when a strict sandbox cannot be enforced.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the strict sandbox cannot be enforced: {0}; change `sandbox` of the server")]
+pub struct NotEnforceable(String);
+
+impl ServerLauncher {
+    /// Uses the current program, whose `main` must start by calling [`launcher::main`] if
+    /// [`launcher::is_launcher_process`] returns true. Servers do not see the `hidden` files and
+    /// directories.
+    pub fn current_exe(hidden: Vec<PathBuf>) -> std::io::Result<Self> {
+        let program = if cfg!(target_os = "linux") {
+            // Stays valid if the file on disk is replaced by another version.
+            PathBuf::from("/proc/self/exe")
+        } else {
+            std::env::current_exe()?
+        };
+        Ok(Self::new(program, hidden))
+    }
+
+    /// Uses another program as the launcher.
+    pub fn new(program: PathBuf, hidden: Vec<PathBuf>) -> Self {
+        Self(Arc::new(Inner {
+            program,
+            hidden,
+            reports: Mutex::default(),
+        }))
+    }
+
+    /// Returns which measures are in force for servers with this command and sandbox.
+    pub(crate) async fn report(
+        &self,
+        command: &ChildCommand,
+        sandbox: &Sandbox,
+    ) -> Arc<SandboxReport> {
+        let profile = self.profile(sandbox);
+        // Besides the profile, only these decide what can be enforced.
+        let place = |name| command.env.iter().find(|(variable, _)| variable == name);
+        let key = format!(
+            "{:?}",
+            (&profile, &command.cwd, place("HOME"), place("TMPDIR"))
+        );
+        if let Some(report) = self.0.reports.lock().get(&key) {
+            return Arc::clone(report);
+        }
+        let report = Arc::new(self.probe(&profile, command, sandbox).await);
+        if let Some(problems) = report.problems() {
+            tracing::warn!(
+                profile = report.profile,
+                problems,
+                "a part of the sandbox of servers is not in force"
+            );
+        }
+        self.0.reports.lock().insert(key, Arc::clone(&report));
+        report
+    }
+
+    /// Returns how to launch a command in its sandbox; `None` for a server without one.
+    pub(crate) async fn prepare(
+        &self,
+        command: &ChildCommand,
+        sandbox: &Sandbox,
+    ) -> Result<Option<LauncherCall>, NotEnforceable> {
+        if *sandbox == Sandbox::Off {
+            return Ok(None);
+        }
+        let report = self.report(command, sandbox).await;
+        if let (Sandbox::Strict(_), Some(problems)) = (sandbox, report.problems()) {
+            return Err(NotEnforceable(problems));
+        }
+        let in_force = |report: &MeasureReport| {
+            let mechanism = report.outcome.as_ref().ok()?;
+            Some((report.measure, *mechanism))
+        };
+        let in_force: Vec<_> = report.measures.iter().filter_map(in_force).collect();
+        let profile = Profile {
+            measures: in_force.iter().map(|(measure, _)| *measure).collect(),
+            // One that turned out to be useless could only do harm.
+            namespaces: in_force
+                .iter()
+                .any(|(_, mechanism)| mechanism.is_namespace()),
+            ..self.profile(sandbox)
+        };
+        Ok(Some(self.call(launcher::LAUNCH_FLAG, &profile)))
+    }
+
+    fn profile(&self, sandbox: &Sandbox) -> Profile {
+        let strict = match sandbox {
+            Sandbox::Strict(strict) => Some(strict.clone()),
+            Sandbox::Default | Sandbox::Off => None,
+        };
+        Profile {
+            measures: wanted_measures(sandbox),
+            namespaces: true,
+            hidden: outermost_paths(&self.0.hidden),
+            strict,
+        }
+    }
+
+    fn call(&self, flag: &'static str, profile: &Profile) -> LauncherCall {
+        LauncherCall {
+            program: self.0.program.clone(),
+            // A profile consists of paths and numbers, which are always valid JSON text.
+            args: [
+                flag.to_owned(),
+                serde_json::to_string(profile).unwrap_or_default(),
+            ],
+            variable: ALLOCATOR_SETTINGS,
+        }
+    }
+
+    /// Runs a launcher that applies all measures and executes nothing.
+    async fn probe(
+        &self,
+        profile: &Profile,
+        command: &ChildCommand,
+        sandbox: &Sandbox,
+    ) -> SandboxReport {
+        let call = self.call(launcher::PROBE_FLAG, profile);
+        let mut process = tokio::process::Command::new(&call.program);
+        process
+            .args(&call.args)
+            .env_clear()
+            .envs(command.env.iter().map(|(name, value)| (name, value)))
+            .env(call.variable.0, call.variable.1)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        if let Some(cwd) = command.cwd.as_ref().filter(|cwd| cwd.is_dir()) {
+            process.current_dir(cwd);
+        }
+        let measures = match process.output().await {
+            Ok(output) => serde_json::from_slice(&output.stdout).map_err(|_| {
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                format!("the launcher failed ({}): {stderr}", output.status)
+            }),
+            Err(error) => Err(format!("the launcher did not start: {error}")),
+        };
+        match measures {
+            Ok(measures) => SandboxReport {
+                profile: sandbox.as_str(),
+                measures,
+            },
+            Err(reason) => SandboxReport::not_in_force(sandbox, &reason),
+        }
+    }
+}
+
+/// Returns the measures that a sandbox consists of.
+fn wanted_measures(sandbox: &Sandbox) -> BTreeSet<Measure> {
+    let mut measures = BTreeSet::from([
+        Measure::DataHidden,
+        Measure::ProcessesIsolated,
+        Measure::SignalsBlocked,
+        Measure::NoNewPrivileges,
+        Measure::CapabilitiesDropped,
+    ]);
+    match sandbox {
+        Sandbox::Off => measures.clear(),
+        Sandbox::Default => {}
+        Sandbox::Strict(strict) => {
+            let limits = strict.limits;
+            let optional = [
+                (Measure::Network, strict.network != NetworkAccess::On),
+                (Measure::Memory, limits.memory_mb.is_some()),
+                (Measure::CpuTime, limits.cpu_seconds.is_some()),
+                (Measure::Processes, limits.processes.is_some()),
+                (Measure::OpenFiles, limits.files.is_some()),
+            ];
+            let chosen = optional.into_iter().filter(|(_, is_wanted)| *is_wanted);
+            measures.extend(chosen.map(|(measure, _)| measure));
+            measures.insert(Measure::Paths);
+        }
+    }
+    measures
+}
+
+/// Returns the paths that exist, without symbolic links and without those in another one.
+fn outermost_paths(paths: &[PathBuf]) -> Vec<PathBuf> {
+    let existing = paths.iter().filter_map(|path| path.canonicalize().ok());
+    let existing: BTreeSet<PathBuf> = existing.collect();
+    let is_inner = |path: &PathBuf| {
+        let mut above = path.ancestors().skip(1);
+        above.any(|ancestor| existing.contains(ancestor))
+    };
+    existing
+        .iter()
+        .filter(|path| !is_inner(path))
+        .cloned()
+        .collect()
+}

@@ -1,0 +1,80 @@
+//! Applies the measures of a profile to this process. Other systems than Linux have none of them.
+
+#[cfg(target_os = "linux")]
+mod capabilities;
+#[cfg(target_os = "linux")]
+mod domain;
+#[cfg(target_os = "linux")]
+mod limits;
+#[cfg(target_os = "linux")]
+mod namespace;
+
+use std::path::PathBuf;
+
+use super::{Measure, MeasureReport, Mechanism, Profile};
+
+/// Outcome of a measure: what enforces it, or why nothing does.
+type Outcome = Result<Mechanism, String>;
+
+/// Applies every measure of the profile, in an order in which none prevents the next.
+pub(super) fn apply_measures(profile: &Profile) -> Vec<MeasureReport> {
+    let outcomes = apply(profile);
+    let mut reports: Vec<MeasureReport> = outcomes
+        .into_iter()
+        .map(|(measure, outcome)| MeasureReport { measure, outcome })
+        .collect();
+    reports.sort_by_key(|report| report.measure);
+    reports
+}
+
+#[cfg(not(target_os = "linux"))]
+fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
+    let missing = |measure: &Measure| (*measure, Err("needs Linux".to_owned()));
+    profile.measures.iter().map(missing).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn apply(profile: &Profile) -> Vec<(Measure, Outcome)> {
+    let mut outcomes = namespace::apply(profile);
+    let mut add = |measure, outcome: &dyn Fn() -> Outcome| {
+        // A measure may have been applied by the namespaces already.
+        let is_done = |(done, outcome): &(Measure, Outcome)| *done == measure && outcome.is_ok();
+        if profile.measures.contains(&measure) && !outcomes.iter().any(is_done) {
+            let earlier = outcomes.iter().position(|(done, _)| *done == measure);
+            let earlier = earlier.map(|index| outcomes.swap_remove(index));
+            let outcome = match (outcome(), earlier) {
+                (Err(reason), Some((_, Err(earlier)))) => Err(format!("{earlier}; {reason}")),
+                (outcome, _) => outcome,
+            };
+            outcomes.push((measure, outcome));
+        }
+    };
+    add(Measure::NoNewPrivileges, &|| {
+        let set = rustix::thread::set_no_new_privs(true);
+        set.map(|()| Mechanism::NoNewPrivs)
+            .map_err(|error| error.to_string())
+    });
+    add(Measure::CapabilitiesDropped, &capabilities::drop_dangerous);
+    // Landlock is applied after everything that it would prevent.
+    add(Measure::DataHidden, &|| domain::hide_paths(&profile.hidden));
+    add(Measure::ProcessesIsolated, &domain::isolate_processes);
+    add(Measure::SignalsBlocked, &domain::block_signals);
+    if let Some(strict) = &profile.strict {
+        add(Measure::Paths, &|| domain::restrict_paths(strict));
+        add(Measure::Network, &|| {
+            Err("without namespaces, the network cannot be taken away".to_owned())
+        });
+        limits::apply(strict.limits, &mut add);
+    }
+    outcomes
+}
+
+/// Returns the directories in which a server works and may create files.
+#[cfg(target_os = "linux")]
+fn work_places() -> Vec<PathBuf> {
+    let variables = ["HOME", "TMPDIR"].into_iter().filter_map(std::env::var_os);
+    let places = variables.map(PathBuf::from).chain(std::env::current_dir());
+    places
+        .filter_map(|place| place.canonicalize().ok())
+        .collect()
+}

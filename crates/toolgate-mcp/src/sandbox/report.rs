@@ -1,0 +1,124 @@
+//! Measures of a sandbox, and which of them are in force.
+
+use serde::{Deserialize, Serialize};
+use toolgate_core::config::Sandbox;
+
+use super::wanted_measures;
+
+/// One restriction of a server's process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The gateway's data directory, its trusted projects and its key files are not visible.
+    DataHidden,
+    /// Memory, environment and open files of other processes cannot be read.
+    ProcessesIsolated,
+    /// Signals reach only the server's own processes.
+    SignalsBlocked,
+    /// Programs such as `sudo` do not give more privileges.
+    NoNewPrivileges,
+    /// Privileges of root that circumvent the other measures are gone.
+    CapabilitiesDropped,
+    /// Only the system and the listed files and directories can be used.
+    Paths,
+    /// The network is off, or limited to a loopback interface.
+    Network,
+    Memory,
+    CpuTime,
+    Processes,
+    OpenFiles,
+}
+
+/// Feature of the kernel that enforces a measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    MountNamespace,
+    NetworkNamespace,
+    Landlock,
+    NoNewPrivs,
+    Capabilities,
+    ResourceLimit,
+}
+
+/// Whether a measure is in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasureReport {
+    pub measure: Measure,
+    /// The mechanism that enforces it, or the reason why nothing does.
+    pub outcome: Result<Mechanism, String>,
+}
+
+/// The measures of a server's sandbox on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SandboxReport {
+    /// `default`, `off` or `strict`.
+    pub profile: &'static str,
+    pub measures: Vec<MeasureReport>,
+}
+
+impl Measure {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DataHidden => "data_hidden",
+            Self::ProcessesIsolated => "processes_isolated",
+            Self::SignalsBlocked => "signals_blocked",
+            Self::NoNewPrivileges => "no_new_privileges",
+            Self::CapabilitiesDropped => "capabilities_dropped",
+            Self::Paths => "paths",
+            Self::Network => "network",
+            Self::Memory => "memory",
+            Self::CpuTime => "cpu_time",
+            Self::Processes => "processes",
+            Self::OpenFiles => "open_files",
+        }
+    }
+}
+
+impl Mechanism {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MountNamespace => "mount_namespace",
+            Self::NetworkNamespace => "network_namespace",
+            Self::Landlock => "landlock",
+            Self::NoNewPrivs => "no_new_privs",
+            Self::Capabilities => "capabilities",
+            Self::ResourceLimit => "resource_limit",
+        }
+    }
+
+    pub(super) fn is_namespace(self) -> bool {
+        matches!(self, Self::MountNamespace | Self::NetworkNamespace)
+    }
+}
+
+impl MeasureReport {
+    /// Describes why the measure is not in force, if it is not.
+    pub(super) fn problem(&self) -> Option<String> {
+        let reason = self.outcome.as_ref().err()?;
+        Some(format!("`{}`: {reason}", self.measure.as_str()))
+    }
+}
+
+impl SandboxReport {
+    /// Returns a report in which every measure is missing for the same reason.
+    pub(crate) fn not_in_force(sandbox: &Sandbox, reason: &str) -> Self {
+        let measures = wanted_measures(sandbox).into_iter();
+        Self {
+            profile: sandbox.as_str(),
+            measures: measures
+                .map(|measure| MeasureReport {
+                    measure,
+                    outcome: Err(reason.to_owned()),
+                })
+                .collect(),
+        }
+    }
+
+    /// Describes the measures that are not in force.
+    pub fn problems(&self) -> Option<String> {
+        let problems = self.measures.iter().filter_map(MeasureReport::problem);
+        let texts: Vec<String> = problems.collect();
+        Some(texts.join("; ")).filter(|text| !text.is_empty())
+    }
+}
