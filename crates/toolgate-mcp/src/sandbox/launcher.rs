@@ -1,6 +1,6 @@
 //! Launcher process: restricts itself and then executes the command of a server.
 //!
-//! It is started with [`LAUNCH_FLAG`] or [`PROBE_FLAG`], a profile as JSON, and the command with its
+//! It is started with `LAUNCH_FLAG` or `PROBE_FLAG`, a profile as JSON, and the command with its
 //! arguments. Its environment and working directory are those of the server. A program that embeds the
 //! gateway calls [`main`] at the start of its own `main` if [`is_launcher_process`] returns true.
 
