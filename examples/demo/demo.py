@@ -150,6 +150,8 @@ class Gateway:
         path = os.pathsep.join([*map(str, SERVERS), os.environ["PATH"]])
         kept = {name: os.environ[name] for name in ("HOME", "LANG", "TMPDIR") if name in os.environ}
         command = [binary, "serve", "--port", "0", "--config", config, "--data-dir", programs.folder / "data"]
+        # The gateway creates the directory in which it remembers trusted projects, to keep servers out of it.
+        kept["XDG_DATA_HOME"] = str(programs.folder / "share")
         program = programs.start("gateway", command, cwd=folder, env={**kept, "PATH": path})
         self.url = programs.url(program, "listening on ")
         self.key = (programs.folder / "data/admin.key").read_text().strip()

@@ -92,7 +92,21 @@ impl ServerLauncher {
         if let Some(report) = self.0.reports.lock().get(&key) {
             return Arc::clone(report);
         }
-        let report = Arc::new(self.probe(&profile, command, sandbox).await);
+        let report = match self.probe(&profile, command).await {
+            Ok(measures) => SandboxReport {
+                profile: sandbox.as_str(),
+                measures,
+            },
+            // Not remembered: the next attempt may succeed.
+            Err(reason) => {
+                tracing::warn!(
+                    reason,
+                    "failed to find out what the sandbox of servers can enforce"
+                );
+                return Arc::new(SandboxReport::not_in_force(sandbox, &reason));
+            }
+        };
+        let report = Arc::new(report);
         if let Some(problems) = report.problems() {
             tracing::warn!(
                 profile = report.profile,
@@ -158,13 +172,12 @@ impl ServerLauncher {
         }
     }
 
-    /// Runs a launcher that applies all measures and executes nothing.
+    /// Runs a launcher that applies all measures and executes nothing. Returns what it reported.
     async fn probe(
         &self,
         profile: &Profile,
         command: &ChildCommand,
-        sandbox: &Sandbox,
-    ) -> SandboxReport {
+    ) -> Result<Vec<MeasureReport>, String> {
         let call = self.call(launcher::PROBE_FLAG, profile);
         let mut process = tokio::process::Command::new(&call.program);
         process
@@ -177,20 +190,12 @@ impl ServerLauncher {
         if let Some(cwd) = command.cwd.as_ref().filter(|cwd| cwd.is_dir()) {
             process.current_dir(cwd);
         }
-        let measures = match process.output().await {
-            Ok(output) => serde_json::from_slice(&output.stdout).map_err(|_| {
-                let stderr = String::from_utf8_lossy(&output.stderr);
-                format!("the launcher failed ({}): {stderr}", output.status)
-            }),
-            Err(error) => Err(format!("the launcher did not start: {error}")),
-        };
-        match measures {
-            Ok(measures) => SandboxReport {
-                profile: sandbox.as_str(),
-                measures,
-            },
-            Err(reason) => SandboxReport::not_in_force(sandbox, &reason),
-        }
+        let output = process.output().await;
+        let output = output.map_err(|error| format!("the launcher did not start: {error}"))?;
+        serde_json::from_slice(&output.stdout).map_err(|_| {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            format!("the launcher failed ({}): {stderr}", output.status)
+        })
     }
 }
 
