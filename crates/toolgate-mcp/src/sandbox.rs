@@ -118,7 +118,8 @@ impl ServerLauncher {
         report
     }
 
-    /// Returns how to launch a command in its sandbox; `None` for a server without one.
+    /// Returns how to launch a command in its sandbox; `None` for a server without one, or if nothing can
+    /// be enforced.
     pub(crate) async fn prepare(
         &self,
         command: &ChildCommand,
@@ -136,6 +137,9 @@ impl ServerLauncher {
             Some((report.measure, *mechanism))
         };
         let in_force: Vec<_> = report.measures.iter().filter_map(in_force).collect();
+        if in_force.is_empty() {
+            return Ok(None);
+        }
         let profile = Profile {
             measures: in_force.iter().map(|(measure, _)| *measure).collect(),
             // One that turned out to be useless could only do harm.
