@@ -226,10 +226,9 @@ impl Definitions {
     pub async fn trust(&self, actor: &str, read: &[ReadDefinition]) -> Result<(), TrustError> {
         let inner = &self.0;
         let _guard = inner.changing.lock().await;
-        let Some(registry) = inner.registry.upgrade() else {
-            return Ok(());
-        };
-        let catalog = registry.catalog();
+        // A stopped gateway has no tools.
+        let registry = inner.registry.upgrade();
+        let catalog = registry.map_or_else(Arc::default, |registry| registry.catalog());
         let mut rows = Vec::with_capacity(read.len());
         for ReadDefinition { tool, hash } in read {
             let entry = catalog.tool(tool);

@@ -22,8 +22,9 @@ use super::file::{
     ConfigFile, McpTable, ResultsTable, ScannerTable, Security, ServerTable, ToolManagerConfig,
 };
 use super::{
-    Approver, Approvers, Config, ConfigFinding, ConfigLocation, ListenSettings, ResultSettings,
-    ScannerSettings, ServerConfig, ServerLists, Severity, ToolManagerSettings, variable_references,
+    Approver, Approvers, Config, ConfigFinding, ConfigLocation, DefinitionOverrides,
+    ListenSettings, ResultSettings, ScannerSettings, ServerConfig, ServerLists, Severity,
+    ToolManagerSettings, variable_references,
 };
 use crate::name::ServerName;
 use crate::nearest::find_nearest;
@@ -277,10 +278,8 @@ impl ConfigBuilder {
             context,
         );
         self.config.blocked_tools.extend(blocked_tools);
-        // The strictest of several files applies.
-        let settings = &mut self.config.definitions;
-        settings.on_change = settings.on_change.max(definitions);
-        settings.on_suspicion = settings.on_suspicion.max(definition_scan);
+        let settings = DefinitionOverrides::new(definitions, definition_scan);
+        self.config.definitions.tighten(settings);
         let manager: &mut ToolManagerSettings = &mut self.config.tool_manager;
         set_if_some(&mut manager.enabled, enabled);
         set_if_some(&mut manager.resource_tools, resource_tools);

@@ -76,6 +76,12 @@ impl DefinitionOverrides {
             on_suspicion,
         }
     }
+
+    /// Combines settings of several files: the strictest applies.
+    pub(super) fn tighten(&mut self, other: Self) {
+        self.on_change = self.on_change.max(other.on_change);
+        self.on_suspicion = self.on_suspicion.max(other.on_suspicion);
+    }
 }
 
 impl Config {

@@ -64,6 +64,7 @@ pub(crate) async fn require_approver(
     // A request with a caller key acts as that caller, even from loopback.
     let decider = match authenticate(&app, request.headers()) {
         PresentedKey::Valid(key) if app.gateway().keys().is_approver(&key) => {
+            admit_connection(&request, Some(&key))?;
             Decider::Key(key.to_string())
         }
         PresentedKey::Invalid(error @ (KeyError::Disabled | KeyError::Expired)) => {
@@ -98,7 +99,10 @@ pub(crate) async fn require_run_access(
     next: Next,
 ) -> Result<Response, ApiError> {
     let access = match authenticate(&app, request.headers()) {
-        PresentedKey::Valid(key) => RunAccess::Key(key.to_string()),
+        PresentedKey::Valid(key) => {
+            admit_connection(&request, Some(&key))?;
+            RunAccess::Key(key.to_string())
+        }
         _ => {
             check_admin(&app, peer, request.headers())?;
             RunAccess::Admin
@@ -163,9 +167,7 @@ pub(crate) async fn require_caller(
             ));
         }
     };
-    if let Some(connection) = request.extensions().get::<Arc<Connection>>() {
-        connection.admit_caller(caller.key())?;
-    }
+    admit_connection(&request, caller.key())?;
     if is_counted(&request) {
         let id = request.extensions().get::<RequestId>();
         let id = id.map_or("", |RequestId(id)| id);
@@ -177,6 +179,15 @@ pub(crate) async fn require_caller(
     };
     request.extensions_mut().insert(caller);
     Ok(next.run(request).await)
+}
+
+/// Counts the connection of a request towards the key that it uses. Returns an error if the key has too many
+/// connections, or if this one is reserved for the administrator.
+fn admit_connection(request: &Request, key: Option<&Arc<str>>) -> Result<(), ApiError> {
+    match request.extensions().get::<Arc<Connection>>() {
+        Some(connection) => connection.admit_caller(key),
+        None => Ok(()),
+    }
 }
 
 /// Returns whether the headers of a request say that it will be counted against the rate limit of its

@@ -103,6 +103,33 @@ async fn unfinished_bodies_of_one_key_do_not_keep_others_out() {
 }
 
 #[tokio::test]
+async fn connections_of_a_key_are_counted_on_every_route() {
+    let role = "[keys.approver]\nkey = \"approver-key-0123456789abcdef\"\nroles = [\"approver\"]\n";
+    let gate = start(&format!("[http]\nmax_connections_per_key = 2\n{role}")).await;
+    let approver = "approver-key-0123456789abcdef";
+    for path in [
+        EXECUTE,
+        "/mcp",
+        "/api/runs/run_x/resume",
+        "/api/approvals/x",
+    ] {
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            held.push(RawConnection::send_headers(&gate, approver, path, 1000).await);
+        }
+        eventually(path, WAIT_TIMEOUT, async || {
+            (call(&gate, approver).await == 429).then_some(())
+        })
+        .await;
+        drop(held);
+        eventually("the places are free again", WAIT_TIMEOUT, async || {
+            (call(&gate, approver).await == 200).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn unfinished_headers_do_not_keep_others_out() {
     let gate = start("[http]\nmax_connections = 64\nreserved_connections = 8\n").await;
     let mut held = Vec::new();

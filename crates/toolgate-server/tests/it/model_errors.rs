@@ -65,7 +65,7 @@ async fn refusals_of_the_gateway_have_their_headers_in_every_dialect() {
 
 #[tokio::test]
 async fn provider_errors_keep_their_headers_when_they_are_translated() {
-    // With a tool that runs by itself, the request is a run.
+    // With a tool that runs automatically, the request is a run.
     for agent in ["", "tools_to_auto_execute = [\"*\"]\n"] {
         let busy = Reply::raw("text/plain", "too busy")
             .with_status(429)

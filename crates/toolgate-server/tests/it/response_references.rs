@@ -56,7 +56,7 @@ fn referring_requests(response: &Value) -> [(&'static str, Value); 3] {
 #[tokio::test]
 async fn only_the_key_that_received_a_response_can_refer_to_it() {
     for stream in [false, true] {
-        // With a tool that runs by itself, the request is a run.
+        // With a tool that runs automatically, the request is a run.
         for agent in ["", "tools_to_auto_execute = [\"*\"]\n"] {
             let model = ScriptedModel::start(vec![Reply::text("hello")]);
             let toml = provider("there", &model, "responses") + &zoo("zoo", &[]) + agent + KEYS;

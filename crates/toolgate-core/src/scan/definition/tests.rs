@@ -24,7 +24,7 @@ fn catalog(servers: &[(&str, Vec<Value>)]) -> Catalog {
     Catalog::build(1, NameStyle::default(), &names, listings)
 }
 
-fn named(name: &str) -> Value {
+fn tool_named(name: &str) -> Value {
     json!({"name": name, "inputSchema": {"type": "object"}})
 }
 
@@ -161,7 +161,7 @@ fn every_part_that_a_model_sees_is_scanned() {
 #[test]
 fn mentions_of_tools_of_other_servers_are_found() {
     let mentioning = |name: &str| json!({"name": "t", "description": format!("After `{name}`, call this."), "inputSchema": {}});
-    let other = || ("mail", vec![named("send_mail"), named("search")]);
+    let other = || ("mail", vec![tool_named("send_mail"), tool_named("search")]);
     for name in ["send_mail", "mail_send_mail"] {
         let found = scan(&[("s", vec![mentioning(name)]), other()]);
         assert_eq!(
@@ -172,7 +172,7 @@ fn mentions_of_tools_of_other_servers_are_found() {
     }
     // An ordinary word, and the server's own tool.
     assert_eq!(scan(&[("s", vec![mentioning("search")]), other()]), []);
-    let own = vec![mentioning("send_mail"), named("send_mail")];
+    let own = vec![mentioning("send_mail"), tool_named("send_mail")];
     assert_eq!(scan(&[("s", own), other()]), []);
 }
 
@@ -185,7 +185,10 @@ fn names_that_look_like_those_of_other_servers_are_found() {
         "read_fi1e",
         "ｒead_file",
     ] {
-        let servers = [("s", vec![named(name)]), ("fs", vec![named("read_file")])];
+        let servers = [
+            ("s", vec![tool_named(name)]),
+            ("fs", vec![tool_named("read_file")]),
+        ];
         let found = scan(&servers);
         assert_eq!(
             found,
@@ -194,7 +197,10 @@ fn names_that_look_like_those_of_other_servers_are_found() {
         );
     }
     for name in ["read_file", "read_files", "write_file"] {
-        let servers = [("s", vec![named(name)]), ("fs", vec![named("read_file")])];
+        let servers = [
+            ("s", vec![tool_named(name)]),
+            ("fs", vec![tool_named("read_file")]),
+        ];
         assert_eq!(scan(&servers), [], "{name}");
     }
 }
@@ -202,8 +208,8 @@ fn names_that_look_like_those_of_other_servers_are_found() {
 #[test]
 fn of_two_names_that_look_alike_only_the_later_one_is_suspicious() {
     let servers = [
-        ("s", vec![named("read-file")]),
-        ("fs", vec![named("read_file")]),
+        ("s", vec![tool_named("read-file")]),
+        ("fs", vec![tool_named("read_file")]),
     ];
     let catalog = catalog(&servers);
     let scanner = DefinitionScanner::new(&catalog);
